@@ -16,13 +16,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal_operator.autoscaler.want import Aim
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.waiting import WaitingRooms
+from shoal_schema.declaring import Json
 from shoal_schema.load import Capacity, Load, Refused
 from shoal_schema.processes import OperatorProcess
 
@@ -100,7 +101,11 @@ class Timed:
 class NoCluster:
     """Takes every scale."""
 
-    async def scale(self, key: Key, replicas: int) -> None:
+    async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
+        """Take it."""
+        return {"metadata": {"namespace": key.namespace, "name": key.name, "uid": "uid"}}
+
+    async def announce(self, event: Json) -> None:
         """Take it."""
 
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
@@ -121,7 +126,7 @@ def filled(services: int, pods: int, silent: int) -> Fleet:
 async def measure(port: int, fleet: Fleet, seconds: float) -> None:
     """Run the operator's loop for so long, and print what it took."""
     timed = Timed(Scraper(port))
-    rooms = WaitingRooms(fleet, OperatorProcess(), lambda key: None, time.monotonic)
+    rooms = WaitingRooms(fleet, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
     autoscaler = Autoscaler(fleet, timed, lambda key: None, time.monotonic, window_s=300, waiting=rooms)
     running = asyncio.ensure_future(autoscaler.run(NoCluster(), INTERVAL_S))
     await asyncio.sleep(SETTLE_S)

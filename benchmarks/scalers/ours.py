@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from benchmarks.scalers.readings import Reading, Service
+from shoal_operator.autoscaler.aim import HEADROOM, Aim
 from shoal_operator.autoscaler.decision import State, Surroundings, decide
 from shoal_operator.autoscaler.signals import Memory
-from shoal_operator.autoscaler.want import HEADROOM, Aim
 from shoal_schema.load import Capacity, Load, Refused
 
 
@@ -35,7 +35,7 @@ class Shoal:
             pod.go_on(before, reading, reading.ready)
         self._pods += [_Pod(self._new, now_s, reading) for _ in range(reading.ready - len(self._pods))]
         said = {pod.uid: pod.load for pod in self._pods}
-        signals = self._memory.hear(said, now_s)
+        signals = self._memory.hear(said, now_s, self._aim)
         decision, self._state = decide(self._aim, signals, reading.replicas, self._state, now_s, self._around)
         return decision.replicas
 

@@ -57,7 +57,7 @@ def bench(options: argparse.Namespace) -> int:
         client.predict(item)
     request = _request(item, options.rows, signature)
     admin = _Admin(options)
-    measured = asyncio.run(_measure(options, request))
+    measured = asyncio.run(_measure(options, request, admin))
     knee = find(measured.steps)
     explained = admin.explained(sum(step.answered for step in measured.steps) * options.rows)
     sentences = advice(
@@ -74,11 +74,12 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _measure(options: argparse.Namespace, request: Request) -> Measured:
+async def _measure(options: argparse.Namespace, request: Request, admin: "_Admin") -> Measured:
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
     step_s = max(MIN_STEP_S, options.seconds / STEPS)
-    alone_ms = await _alone(options, request, step_s, random)
-    within_ms = limit_ms(alone_ms, options.objective_ms)
+    alone = await _alone(options, request, step_s, random)
+    alone_ms = percentile(alone, 0.5)
+    within_ms = options.objective_ms or limit_ms(alone_ms, admin.objective_ms(len(alone) * options.rows))
     # Whoever is later than that is late in any case; a second is for what a busy machine takes.
     loader = Load(base_url(options.url), request, min(options.timeout, max(1.0, 2 * within_ms / 1000)))
     runs: dict[float, list[Run]] = {}
@@ -96,8 +97,8 @@ async def _measure(options: argparse.Namespace, request: Request) -> Measured:
         loader.close()
 
 
-async def _alone(options: argparse.Namespace, request: Request, seconds: float, random: Random) -> float:
-    """Return what a request alone takes, the median of several, in milliseconds."""
+async def _alone(options: argparse.Namespace, request: Request, seconds: float, random: Random) -> list[float]:
+    """Return what requests alone take, in milliseconds and in order of that."""
     loader = Load(base_url(options.url), request, options.timeout)
     try:
         alone = await loader.alone(ALONE_REQUESTS, seconds, random)
@@ -108,7 +109,7 @@ async def _alone(options: argparse.Namespace, request: Request, seconds: float, 
         status = alone[-1].status
         told = f"status {status}" if status else "no answer in time"
         raise ServerFailed(f"the sample was not answered ({told}): try it with `shoal predict`", status=status or None)
-    return percentile(good, 0.5)
+    return good
 
 
 def _marked(knee: Knee) -> Step | None:
@@ -127,6 +128,7 @@ class Concluded(msgspec.Struct):
     """Of the server's report on itself what is repeated here."""
 
     bound: Bound
+    objective_ms: float | None = None
 
 
 class Explained(msgspec.Struct):
@@ -157,6 +159,11 @@ class _Admin:
             return msgspec.json.decode(self._get("/v1/explain", accept="application/json") or "", type=Explained)
         except msgspec.DecodeError:
             return None
+
+    def objective_ms(self, rows: int) -> float | None:
+        """Return within what time the server that has answered ``rows`` means to answer, if it says so."""
+        explained = self.explained(rows)
+        return explained.report.objective_ms if explained else None
 
     def _rows_served(self) -> float | None:
         for line in (self._get("/metrics") or "").splitlines():

@@ -203,7 +203,8 @@ class AsyncClient:
     """The same client for asyncio: same arguments, same results, same errors as :class:`Client`.
 
     ``url`` may be several: addresses of replicas of the same model. Each call goes to one that says that it would take
-    less time than another; one that cannot be reached is left alone for a while, and ``retries`` go elsewhere.
+    less time than another. One that refuses, fails or cannot be reached is left alone for a while, and a call that
+    certainly did not run there goes to another at once, without being one of the ``retries``.
     """
 
     def __init__(  # noqa: PLR0913 (keywords, each with its default)

@@ -162,7 +162,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"shoal {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str, *, epilog: str) -> argparse.ArgumentParser:
+    def command(name: str, text: str, *, epilog: str) -> CommandParser:
         return commands.add_parser(
             name,
             help=text,
@@ -192,7 +192,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fill_serve(parser: argparse.ArgumentParser) -> None:
+def _fill_serve(parser: CommandParser) -> None:
     parser.add_argument(
         "targets",
         metavar="PATH",
@@ -214,7 +214,10 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--management", action="store_true", help="let programs of this machine register models, as TorchServe does"
     )
-    parser.add_argument("--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)")
+    management_port = parser.add_argument(
+        "--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)"
+    )
+    parser.only(management_port, lambda given: given.management, "it needs --management")
     _fill_set(parser)
     parser.add_argument(
         "--log-level",
@@ -256,7 +259,7 @@ def _fill_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective-ms",
         type=number(0, 3_600_000, " milliseconds"),
-        help="later answers do not count; else 5 times one alone",
+        help="later answers do not count; else the server's, else 5 times one alone",
     )
     parser.add_argument("--admin", metavar="URL", help="the admin port, for what the server says itself; else :9090")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="write a picture: .svg, or .png with matplotlib")

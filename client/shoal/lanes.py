@@ -6,6 +6,7 @@ used last is used next, so those that nobody needs grow old, and are closed.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -14,12 +15,14 @@ from typing import Final
 
 import httpx
 
-from shoal.wire.places import ASKING, Place, choose
+from shoal.wire.places import ASKING, Place, choose, choose_other, not_run
 
 MAX_CONNECTIONS: Final = 100
 """At a time; further calls wait for one, in the order in which they came."""
 IDLE_S: Final = 5.0
 """After which a connection is closed; many servers do so after as long."""
+_PATIENCE: Final = 0.9
+"""Of the time that a request has: an address that said nothing for so long is not there."""
 
 
 class Lanes(httpx.AsyncBaseTransport):
@@ -63,7 +66,10 @@ class Lanes(httpx.AsyncBaseTransport):
 
 
 class Fleet(httpx.AsyncBaseTransport):
-    """Send each request to one of several addresses of the same model, by how long each says that it would take."""
+    """Send each request to one of several addresses of the same model, by how long each says that it would take.
+
+    What certainly did not run at one goes to another at once, if there is one that is not left alone.
+    """
 
     def __init__(self, addresses: Sequence[httpx.URL]) -> None:
         self._addresses = addresses
@@ -73,19 +79,47 @@ class Fleet(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Return the answer to one request (httpx)."""
-        number = choose(self._places, time.monotonic(), _sample)
+        request.headers.setdefault(*ASKING)
+        number: int | None = choose(self._places, time.monotonic(), _sample)
+        tried: list[int] = []
+        while True:
+            assert number is not None
+            tried.append(number)
+            try:
+                answer = await self._ask(number, request)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if (number := self._other(tried)) is None:
+                    raise
+                continue
+            if not not_run(request.method, answer.status_code, answer.headers):
+                return answer
+            if (number := self._other(tried)) is None:
+                return answer
+
+    async def _ask(self, number: int, request: httpx.Request) -> httpx.Response:
         place, address = self._places[number], self._addresses[number]
         request.url = request.url.copy_with(scheme=address.scheme, host=address.host, port=address.port)
         request.headers["host"] = address.netloc.decode("ascii")
-        request.headers.setdefault(*ASKING)
         place.sent += 1
+        place.under_way += 1
+        due_s = time.monotonic() + _PATIENCE * (request.extensions["timeout"]["read"] or math.inf)
         try:
             answer = await self._lanes[number].handle_async_request(request)
         except httpx.TransportError:
             place.failed(time.monotonic())
             raise
-        place.answered(answer.headers, time.monotonic())
+        except asyncio.CancelledError:  # by a caller who has gone, or since the time is over
+            if time.monotonic() >= due_s:
+                place.failed(time.monotonic())
+            raise
+        finally:
+            place.under_way -= 1
+        if request.method != "GET" or answer.status_code != 200:  # only a prediction promises
+            place.answered(answer.status_code, answer.headers, time.monotonic())
         return answer
+
+    def _other(self, tried: Sequence[int]) -> int | None:
+        return choose_other(self._places, tried, time.monotonic(), _sample)
 
     async def aclose(self) -> None:
         """Close the connections (httpx)."""

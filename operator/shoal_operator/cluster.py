@@ -20,6 +20,7 @@ from shoal_schema.resource import API_VERSION, PLURAL
 
 logger = logging.getLogger(__name__)
 
+_SCALE_TRIES = 3
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -48,13 +49,17 @@ class Cluster:
         pods_path = object_path("v1", "pods", key.namespace)
         slices_path = object_path(ENDPOINT_SLICE.api_version, ENDPOINT_SLICE.plural, key.namespace)
         pods, slices, children = await asyncio.gather(
-            self._list(pods_path, selector_text(key.name)),
-            self._list(slices_path, f"{SERVICE_NAME_LABEL}={key.name}"),
+            self._list(pods_path, labelSelector=selector_text(key.name)),
+            self._list(slices_path, labelSelector=f"{SERVICE_NAME_LABEL}={key.name}"),
             asyncio.gather(*(self._get(child_path(kind, key)) for kind in CHILD_KINDS)),
         )
         found = zip(CHILD_KINDS, children, strict=True)
         present = {kind: child for kind, child in found if child is not None}
-        if (own := next((each for each in slices if each["metadata"]["name"] == key.name), None)) is not None:
+        own = next((each for each in slices if each["metadata"]["name"] == key.name), None)
+        if own is None and dig(resource, "spec", "scaling", "minReplicas") == 0:
+            # Somebody's of this name, without the label, is not ours to write.
+            own = next(iter(await self._list(slices_path, fieldSelector=f"metadata.name={key.name}")), None)
+        if own is not None:
             present[ENDPOINT_SLICE] = own
         ours = tuple(pod for pod in pods if replica_set_owner(pod) == key.name)
         return Observation(resource, present, ours, slices)
@@ -121,10 +126,26 @@ class Cluster:
         if dig(stored, "metadata", "generation") == metadata.get("generation"):
             self._wrote(stored)
 
-    async def scale(self, key: Key, replicas: int) -> None:
-        """Write a service's ``spec.replicas`` through its scale subresource."""
+    async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
+        """Write a service's ``spec.replicas`` through its scale subresource, if they are what was decided upon.
+
+        Returns:
+            The service as it was read before; None, and nothing is written, where somebody else has set them since.
+        """
         path = object_path(API_VERSION, PLURAL, key.namespace, key.name, "scale")
-        await self._write("PATCH", path, {"spec": {"replicas": replicas}}, kind=MERGE)
+        for tries_left in reversed(range(_SCALE_TRIES)):
+            resource = await self.read_service(key)
+            if resource is None or dig(resource, "spec", "replicas") != was:
+                return None
+            version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
+            try:
+                await self._write("PATCH", path, {"metadata": version, "spec": {"replicas": replicas}}, kind=MERGE)
+                return resource
+            except ApiError as error:
+                # Most versions are new by a status alone.
+                if error.status != 409 or not tries_left:
+                    raise
+        return None
 
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
         """Say how much is lost with a pod, if it is still this one; of those that are ready the least goes first."""
@@ -141,11 +162,11 @@ class Cluster:
         root = f"/apis/{API_VERSION}"
         paths = [object_path(API_VERSION, PLURAL, each) for each in namespaces] or [f"{root}/{PLURAL}"]
         found = await asyncio.gather(*(self._get(path) for path in paths))
-        return [item for each in found for item in (each or {}).get("items", [])]
+        return [item for each in found for item in _items(each or {})]
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
         """Return the pods of a namespace that have these labels."""
-        return await self._list(object_path("v1", "pods", namespace), selector)
+        return await self._list(object_path("v1", "pods", namespace), labelSelector=selector)
 
     async def read_kinds(self, api_version: str) -> list[Json]:
         """Return the resources of a group's version; none where there is no such group."""
@@ -188,8 +209,14 @@ class Cluster:
                 return None
             raise
 
-    async def _list(self, path: str, selector: str) -> tuple[Json, ...]:
-        return tuple((await self._get(path, {"labelSelector": selector}) or {}).get("items", []))
+    async def _list(self, path: str, **selectors: str) -> tuple[Json, ...]:
+        return tuple(_items(await self._get(path, selectors) or {}))
+
+
+def _items(listed: Json) -> list[Json]:
+    """Return a list's objects as a read of each returns it: of built-in kinds, the list alone says what they are."""
+    head = {"apiVersion": listed.get("apiVersion"), "kind": str(listed.get("kind", "")).removesuffix("List")}
+    return [{**head, **item} for item in listed.get("items") or ()]
 
 
 def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> str:

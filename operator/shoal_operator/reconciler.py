@@ -13,20 +13,21 @@ from typing import Protocol
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, SIBLINGS, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, SIBLINGS, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.planning.admission import changed_text, is_changed
-from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, plan_changes
+from shoal_operator.planning.announcements import Announcement, make_event
+from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, leave_room, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.naming import Naming, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
+from shoal_operator.planning.rooms import RoomlessError
 from shoal_operator.planning.status import (
-    Announcement,
     another_keeps,
     make_status,
     plain_status,
@@ -40,7 +41,6 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
-from shoal_schema.resource import API_VERSION, KIND
 from shoal_schema.resource.locations import LocationError
 from shoal_schema.resource.model import Follow
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -201,6 +201,9 @@ class Reconciler:
             if naming and not naming.resolved:
                 # Pods are told of one version, or there are none.
                 changes = changes.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
+        except RoomlessError as error:
+            observation, failures = await self._execute(key, leave_room(observation.ours(ENDPOINT_SLICE)), observation)
+            return Evidence(observation=observation, target=None, spec_error=str(error), failures=tuple(failures))
         except (SpecError, LocationError) as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
@@ -411,32 +414,6 @@ def _alone(conflicts: Iterable[Conflict], failures: Iterable[Failure]) -> Confli
 def _is_of_siblings(obstacle: Conflict | Failure) -> bool:
     """Return whether only what replicas might do for one another is in question."""
     return obstacle.kind == SIBLINGS and not (isinstance(obstacle, Conflict) and obstacle.stale)
-
-
-def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Json:
-    """Return the Event that tells of a transition."""
-    metadata = resource["metadata"]
-    seconds = _seconds(now)
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "uid": metadata["uid"],
-            "resourceVersion": metadata.get("resourceVersion", ""),
-        },
-        "type": "Warning" if news.warning else "Normal",
-        "reason": news.reason,
-        "message": news.message[:1024],
-        "source": {"component": "shoal-operator"},
-        "firstTimestamp": seconds,
-        "lastTimestamp": seconds,
-        "count": 1,
-    }
 
 
 def _text_of(status: Json) -> str:

@@ -19,6 +19,7 @@ from shoal_operator.load.objective import Reports, attainable, record
 from shoal_operator.load.reading import Reading, unread
 from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.observation import Key
+from shoal_operator.replicas import Replicas, ScaleCluster
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,7 @@ class _Source(Protocol):
     async def read(self, replicas: Sequence[Replica]) -> Sequence[Reading]: ...
 
 
-class _Cluster(Protocol):
-    async def scale(self, key: Key, replicas: int) -> None: ...
+class _Cluster(ScaleCluster, Protocol):
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None: ...
 
 
@@ -107,6 +107,7 @@ class Autoscaler:
         waiting: _Waiting,
     ) -> None:
         self._fleet = fleet
+        self._replicas = Replicas(fleet, changed)
         self._source = source
         self._changed = changed
         self._clock = clock
@@ -183,15 +184,20 @@ class Autoscaler:
 
     def _leave(self, key: Key) -> None:
         """Say nothing of a service that sleeps or wakes; the number that it wakes with is nobody's."""
-        if (followed := self._followed.get(key)) is not None:
-            followed.told = followed.account = None
-            followed.state = replace(followed.state, decided=None)
+        followed = self._followed.get(key)
+        if followed is None:
+            return
+        said = followed.told is not None
+        followed.told = followed.account = followed.limited = followed.standing = None
+        followed.state = replace(followed.state, decided=None)
+        if said:
+            self._changed(key)
 
     async def _follow(self, cluster: _Cluster, service: Watched, scaled: Scaled, readings: Sequence[Reading]) -> None:
         now_s, key = self._clock(), service.key
         followed = self._followed.setdefault(key, _Followed())
         pairs = zip(service.replicas, readings, strict=True)
-        signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s)
+        signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s, scaled.aim)
         if (decided := followed.state.decided) not in (None, scaled.replicas):
             followed.rivalry = followed.rivalry.saw(scaled.writer, scaled.replicas - decided, now_s, self._window_s)
         decision, followed.state = decide(
@@ -244,19 +250,12 @@ class Autoscaler:
     async def _write(
         self, cluster: _Cluster, key: Key, scaled: Scaled, followed: _Followed, decision: Decision
     ) -> None:
-        try:
-            await cluster.scale(key, decision.replicas)
-        except (ApiError, NotLeadingError) as error:
-            logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, decision.replicas, error)
+        why = decision.sentence.partition(": ")[2]
+        if await self._replicas.write(cluster, key, scaled, decision.replicas, why):
+            followed.rivalry = followed.rivalry.wrote(decision.replicas - scaled.replicas, self._clock())
+        else:
             # Else what is there would be taken for a number set by hand.
             followed.state = replace(followed.state, decided=scaled.replicas)
-            return
-        followed.rivalry = followed.rivalry.wrote(decision.replicas - scaled.replicas, self._clock())
-        logger.info(
-            "event=scaled service=%s replicas=%d was=%d why=%s",
-            key, decision.replicas, scaled.replicas, decision.sentence,
-        )  # fmt: skip
-        self._fleet.wrote_replicas(key, scaled, decision.replicas)
 
     def _record_objective(self, key: Key, said: Mapping[str, bool | None]) -> None:
         now_s = self._clock()

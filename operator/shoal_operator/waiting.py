@@ -11,8 +11,8 @@ from typing import Protocol
 
 import aiohttp
 
-from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, step
-from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, reason_of, step
+from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
@@ -20,7 +20,18 @@ from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.pods import is_leaving, is_ready
-from shoal_operator.planning.rooms import NO_ROOM, Book, allot, forwards_of, is_free, may_sleep, stored_port
+from shoal_operator.planning.ports import Ports, offered, stored_port
+from shoal_operator.planning.rooms import (
+    NO_ROOM,
+    Book,
+    Room,
+    RoomlessError,
+    forwards_of,
+    is_free,
+    may_sleep,
+    shortcoming,
+)
+from shoal_operator.replicas import Replicas, ScaleCluster
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
@@ -43,6 +54,8 @@ _FIND_S = 2.0
 _PAUSE_S = 0.05
 """Between two questions to one room, which may have news for each request that comes."""
 _RETRY_S = 0.5
+_SILENT_S = 20.0
+"""A room that has not answered for so long may be out of the operator's reach, and that is told."""
 _GOING_S = 5.0
 """How long a pod that was to go, and is not seen to go, is not trusted: requests might reach it as it ends."""
 _FIRST_LOOKS_S = 30.0
@@ -50,24 +63,9 @@ _FIRST_LOOKS_S = 30.0
 _TIMEOUT = aiohttp.ClientTimeout(total=LONGEST_WAIT_S + 5.0, connect=2.0)
 
 
-class _Cluster(Protocol):
-    async def scale(self, key: Key, replicas: int) -> None: ...
+class _Cluster(ScaleCluster, Protocol):
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]: ...
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]: ...
-
-
-@dataclass(slots=True)
-class _Room:
-    """One process of the waiting room.
-
-    Args:
-        version: of our book that it goes by; -1: of none.
-    """
-
-    address: str
-    ready: bool
-    version: int = -1
-    waiting: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -76,7 +74,8 @@ class _Guest:
 
     Args:
         told: the version of the book since which rooms hold what comes for it.
-        in_path: the rooms are among its Service's endpoints.
+        in_path: it has a slice, so the rooms may be among its Service's endpoints.
+        led_to: addresses of the rooms that are.
         arrived: by uid, the rows that its pods were asked for so far; None where one does not say.
         going_until_s: by uid, until when pods get nothing, whose Deployment was to have none.
     """
@@ -86,6 +85,7 @@ class _Guest:
     memory: Memory | None = None
     told: int = 0
     in_path: bool = False
+    led_to: tuple[str, ...] = ()
     arrived: Mapping[str, int | None] = field(default_factory=dict)
     going_until_s: dict[str, float] = field(default_factory=dict)
 
@@ -109,26 +109,29 @@ class WaitingRooms:
     Args:
         fleet: how services scale, and their ready pods.
         settings: where the rooms are, and their ports.
-        changed: called when a service is to be looked at.
+        changed: called when a service is to be looked at, after a delay (s).
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, fleet: Fleet, settings: OperatorProcess, changed: Callable[[Key], object], clock: Callable[[], float]
+        self,
+        fleet: Fleet,
+        settings: OperatorProcess,
+        changed: Callable[[Key, float], object],
+        clock: Callable[[], float],
     ) -> None:
         self._fleet = fleet
+        self._replicas = Replicas(fleet, lambda key: changed(key, 0.0))
         self._settings = settings
-        self._ports = range(settings.waiting_first_port, settings.waiting_first_port + settings.waiting_ports)
+        self._ports = Ports(offered(settings.waiting_first_port, settings.waiting_ports))
         self._changed = changed
         self._clock = clock
         self._book = Book(uuid.uuid4().hex[:8])
         self._turned = asyncio.Event()
         self._guests: dict[Key, _Guest] = {}
-        self._reserved: dict[Key, int] = {}
-        """Ports of services that have not been looked at yet."""
         self._listed = False
         self._told_by_s = math.inf
-        self._rooms: dict[str, _Room] = {}
+        self._rooms: dict[str, Room] = {}
         self._stepping: set[Key] = set()
         self._cluster: _Cluster | None = None
 
@@ -138,33 +141,67 @@ class WaitingRooms:
         """Return a service's place in the waiting room; None where it has none.
 
         Raises:
-            SpecError: it may sleep, and there is no waiting room, or no port of it is free.
+            RoomlessError: it may sleep, and there is no waiting room, or no port of it is free.
         """
         sleeps = may_sleep(spec)
         if sleeps and not self._settings.waiting_selector:
-            raise SpecError(NO_ROOM)
+            raise RoomlessError(NO_ROOM)
         # One that may sleep no more keeps its place until its pods have taken over, if it is to have some.
         lingers = key in self._guests and observation.ours(ENDPOINT_SLICE) and (spec.replicas or not is_free(spec))
         if not (sleeps or lingers):
             self.forget(key)
             return None
-        taken = {**self._reserved, **{each: guest.port for each, guest in self._guests.items()}}
-        port = allot(key, stored_port(observation.resource), taken, self._ports)
-        guest = self._guests.setdefault(key, _Guest(spec, port))
+        guest = self._guests.setdefault(key, _Guest(spec, self._allot(key, observation)))
         guest.spec = spec
-        self._reserved.pop(key, None)
         self._write(key, guest)  # before the rooms are among the endpoints, and before any pod goes
         answered = bool(observation.endpoints and self._staying(key, guest))
         waking = guest.memory is not None and guest.memory.is_waking and not answered
-        rooms = tuple(sorted(room.address for room in self._rooms.values() if room.ready))
-        return Hosting(guest.port, rooms, open=guest.holding or not answered, waking=waking)
+        rooms = [room for room in self._rooms.values() if room.serves(key)]
+        theirs = ENDPOINT_SLICE in observation.children and not observation.ours(ENDPOINT_SLICE)
+        held = not theirs and not all(room.silent for room in rooms)
+        running = dig(observation.ours(DEPLOYMENT), "spec", "replicas", default=0)
+        return Hosting(
+            guest.port,
+            tuple(sorted(room.address for room in rooms)),
+            open=guest.holding or not answered,
+            waking=waking,
+            held=held,
+            shortcoming=self._shortcoming(key, guest, theirs=theirs),
+            kept=running if sleeps and not spec.replicas and not held else 0,
+        )
+
+    def _allot(self, key: Key, observation: Observation) -> int:
+        now_s = self._clock()
+        try:
+            return self._ports.allot(key, stored_port(observation.resource), now_s)
+        except RoomlessError:
+            self._await_ports(self._ports.awaited(now_s))
+            raise
+
+    def _await_ports(self, awaited: Mapping[Key, float]) -> None:
+        """Have those looked at again who were refused a port, when there is one."""
+        for key, free_s in awaited.items():
+            self._changed(key, max(0.0, free_s - self._clock()))
+
+    def _shortcoming(self, key: Key, guest: _Guest, *, theirs: bool) -> str:
+        if not guest.sleeps:
+            return ""
+        if theirs:
+            return f"EndpointSlice {key.name} is somebody else's, so none can lead to the waiting room: delete it"
+        listing = (
+            f"kubectl get deployments,pods --namespace {self._settings.namespace}"
+            f" --selector {self._settings.waiting_selector}"
+        )
+        return shortcoming(key, guest.port, self._rooms.values(), listing=listing)
 
     def saw(self, key: Key, observation: Observation) -> None:
         """Take what a look has found, and left behind."""
         guest = self._guests.get(key)
         if guest is None:
             return
-        guest.in_path = bool(observation.ours(ENDPOINT_SLICE))
+        slice_ = observation.ours(ENDPOINT_SLICE)
+        guest.in_path = bool(slice_)
+        guest.led_to = tuple(each for endpoint in slice_.get("endpoints") or () for each in endpoint["addresses"])
         if not guest.sleeps and not guest.in_path:
             self.forget(key)
             return
@@ -176,7 +213,7 @@ class WaitingRooms:
     def forget(self, key: Key) -> None:
         """Forget a service that is gone, or sleeps no more."""
         self._guests.pop(key, None)
-        self._reserved.pop(key, None)
+        self._await_ports(self._ports.free(key, self._clock()))
         if self._book.drop(key):
             self._turn()
 
@@ -186,7 +223,9 @@ class WaitingRooms:
         """Take what was read of a service's pods; return whether their number is the waiting room's business now."""
         guest = self._guests.get(key)
         if guest is None:
-            return False
+            # One that may sleep, and has no place in a room, is left as it is, as its status says.
+            scaled = self._fleet.scaled(key)
+            return scaled is not None and scaled.zero is not None
         said = {replica.uid: reading.load for replica, reading in zip(replicas, readings, strict=True)}
         arrived = {uid: load.arrived_rows if load else None for uid, load in said.items()}
         silent = all(load and not load.queued_rows + load.running_rows for load in said.values())
@@ -204,34 +243,30 @@ class WaitingRooms:
             ready=len(self._fleet.replicas(key)),
             called=called,
             waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.values()),
-            held=guest.in_path and self._hold(guest.told),
+            held=self._hold(key, guest),
         )
         before = guest.phase
         verdict, guest.memory = step(scaled.zero, seen, guest.memory, self._clock())
         if verdict.phase is not before:
             logger.info("event=zero service=%s phase=%s was=%s waiting=%d", key, verdict.phase, before, seen.waiting)
             self._write(key, guest)
-            self._changed(key)
-        await self._scale(self._cluster, key, scaled, verdict.replicas)
+            self._changed(key, 0.0)
+        await self._scale(self._cluster, key, scaled, verdict.replicas, reason_of(scaled.zero, seen))
         return verdict.replicas is not None
 
-    async def _scale(self, cluster: _Cluster, key: Key, scaled: Scaled, wanted: int | None) -> None:
+    async def _scale(self, cluster: _Cluster, key: Key, scaled: Scaled, wanted: int | None, why: str) -> None:
         if wanted is None or wanted == scaled.replicas or key in self._stepping:
             return
         self._stepping.add(key)
         try:
-            await cluster.scale(key, wanted)
-            logger.info("event=scaled service=%s replicas=%d was=%d", key, wanted, scaled.replicas)
-            self._fleet.wrote_replicas(key, scaled, wanted)
-        except (ApiError, NotLeadingError) as error:
-            logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, wanted, error)
+            await self._replicas.write(cluster, key, scaled, wanted, why)
         finally:
             self._stepping.discard(key)
 
-    def _hold(self, version: int) -> bool:
-        """Return whether every room that is ready goes by this version of the book, or a later one."""
-        ready = [room for room in self._rooms.values() if room.ready]
-        return bool(ready) and all(room.version >= version for room in ready)
+    def _hold(self, key: Key, guest: _Guest) -> bool:
+        """Return whether every room that requests are led to goes by what was told of a service last, or later."""
+        holding = {room.address for room in self._rooms.values() if room.serves(key) and room.version >= guest.told}
+        return bool(guest.led_to) and holding.issuperset(guest.led_to)
 
     # What rooms ask.
 
@@ -250,7 +285,7 @@ class WaitingRooms:
         return encode(self._book.table()) if self._tells() else None
 
     def _tells(self) -> bool:
-        return self._listed and (not self._reserved or self._clock() >= self._told_by_s)
+        return self._listed and (not self._ports.unseen or self._clock() >= self._told_by_s)
 
     def _write(self, key: Key, guest: _Guest) -> None:
         """Write down what rooms are told of a service."""
@@ -285,8 +320,9 @@ class WaitingRooms:
         self._cluster = cluster
         # Whoever led meanwhile may have changed everything that was known when this operator led last.
         self._book = Book(uuid.uuid4().hex[:8])
-        for known in (self._guests, self._reserved, self._rooms):
-            known.clear()
+        self._guests.clear()
+        self._rooms.clear()
+        self._ports.forget()
         while True:
             try:
                 await self._list(cluster)
@@ -320,9 +356,8 @@ class WaitingRooms:
         services = await cluster.list_services(self._settings.watch_namespaces)
         for resource in services:
             key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
-            port = stored_port(resource)
-            if port is not None and port not in self._reserved.values() and _may_sleep(resource):
-                self._reserved[key] = port
+            if _may_sleep(resource):
+                self._ports.reserve(key, stored_port(resource))
         self._told_by_s = self._clock() + _FIRST_LOOKS_S
         self._listed = True
 
@@ -337,10 +372,13 @@ class WaitingRooms:
             if uid in self._rooms:
                 self._rooms[uid].ready = ready
             else:
-                self._rooms[uid] = _Room(pod["status"]["podIP"], ready)
+                self._rooms[uid] = Room(pod["status"]["podIP"], ready, self._clock())
         if before != {(room.address, room.ready) for room in self._rooms.values()}:
-            for key in self._guests:
-                self._changed(key)
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for key in self._guests:
+            self._changed(key, 0.0)
 
     async def _ask(self, uid: str, http: aiohttp.ClientSession, tasks: asyncio.TaskGroup) -> None:
         """Ask one room for whom requests wait, as long as its pod is there."""
@@ -351,9 +389,18 @@ class WaitingRooms:
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 logger.debug("event=room_silent address=%s error=%r", room.address, error)
                 seen, room.version, room.waiting = "", -1, {}
+                if not room.silent and self._clock() - room.heard_s >= _SILENT_S:
+                    logger.warning("event=room_silent address=%s error=%r", room.address, error)
+                    room.silent = True
+                    self._look_at_all()
                 await asyncio.sleep(_RETRY_S)
                 continue
-            seen, room.version, room.waiting = news.news, self._book.read_version(news.version), news.waiting
+            seen, version = news.news, self._book.read_version(news.version)
+            known = (room.silent, room.refused)
+            room.version, room.waiting, room.refused = version, news.waiting, news.refused
+            room.heard_s, room.silent = self._clock(), False
+            if known != (room.silent, room.refused):
+                self._look_at_all()
             for key, guest in self._guests.items():
                 if news.waiting.get(str(key)):
                     tasks.create_task(self._wake(key, guest))

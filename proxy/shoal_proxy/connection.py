@@ -55,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lookout = Lookout(asyncio.get_running_loop().call_later, time.monotonic, self._look)
         self.idle_since_s = 0.0
         self.announced = False
-        """The runtime said with its last answer that it closes the connection: no sign of trouble."""
+        """The runtime said with its last answer that it closes the connection, or we close it: no sign of trouble."""
 
     @property
     def usable(self) -> bool:
@@ -124,6 +124,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Feed the parser, or note that more of the body is here (asyncio)."""
+        if self._answer is None or self._answer.done():
+            self._close_unasked()
+            return
         if self._body is None or not self._reads_body:
             self._parse(self._scratch[:nbytes])
             return
@@ -131,6 +134,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._body.complete:
             self._parser = httptools.HttpResponseParser(self)
             self.on_message_complete()
+
+    def _close_unasked(self) -> None:
+        """Close, as what nobody asked for would be taken for the answer to what is asked next."""
+        self.announced = True  # by us: the runtime is there
+        self.close()
 
     def _parse(self, data: memoryview) -> None:
         try:
@@ -142,7 +150,14 @@ class Connection(asyncio.BufferedProtocol):
         self._reads_body = self._body is not None
 
     def on_message_begin(self) -> None:
-        """Start a new answer (httptools)."""
+        """Start a new answer (httptools).
+
+        Raises:
+            httptools.HttpParserError: the one that was asked for is here already.
+        """
+        if self._answer is None or self._answer.done():
+            self._close_unasked()
+            raise httptools.HttpParserError("an answer that nobody asked for")
         self._headers, self._chunks, self._body = {}, [], None
 
     def on_header(self, name: bytes, value: bytes) -> None:

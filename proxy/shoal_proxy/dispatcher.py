@@ -15,7 +15,7 @@ from shoal_proxy.batching.batcher import Running
 from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.scheduler import Scheduler, Step
-from shoal_proxy.errors import Draining, ProxyError, RuntimeAway
+from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeAway
 from shoal_proxy.exchange import Sent, exchange, result_of
 from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
@@ -293,6 +293,8 @@ class Dispatcher:
 
     def _answer(self, running: Running, sent: Sent, signature: ModelSignature) -> None:
         result = result_of(sent, signature)
+        if self._second_chance is not None:
+            self._second_chance.served_here(failed=False)
         runtime_s = sent.answered_s - sent.sent_s
         batch_s = time.monotonic() - running.sent_s - runtime_s
         timing = batch_timing(running.batch, sent.merged, runtime_s=runtime_s, batch_s=batch_s)
@@ -300,6 +302,8 @@ class Dispatcher:
         self.scheduler.delivered(running, time.monotonic(), time.thread_time())
 
     def _fail(self, running: Running, error: ProxyError) -> None:
+        if self._second_chance is not None and isinstance(error, ModelFailed):
+            self._second_chance.served_here(failed=True)
         failure = self.scheduler.failed(running, error, time.monotonic())
         if failure.max_rows is not None:
             logger.warning("event=out_of_memory rows=%d next_at_most=%d", running.rows, failure.max_rows)

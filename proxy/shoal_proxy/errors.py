@@ -144,6 +144,13 @@ class Draining(ProxyError):
     retry_after_s = 1
 
 
+class ServiceGone(ProxyError):
+    """The service that a waiting room held requests for is no more; trying again is of no use soon."""
+
+    status = 503
+    reason = Rejection.DRAINING
+
+
 class RuntimeAway(ProxyError):
     """The model runtime is not connected or not ready."""
 

@@ -22,7 +22,7 @@ from shoal_proxy.errors import (
     VersionNotSupported,
 )
 from shoal_proxy.guard import NOBODY_WAITS, Guard, Refused, codec_for
-from shoal_schema.wire.framing import FramingError, check_head, check_upgrade, without_upgrade
+from shoal_schema.wire.framing import FramingError, check_head, check_hosts, check_upgrade, without_upgrade
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +128,8 @@ class GuardedProtocol(ConnectedProtocol):
         version = self.parser.get_http_version()
         self.speaks_1_0 = version == "1.0"
         check_head(version, headers)
+        if len(headers) < len(self.headers):
+            check_hosts(self.headers)
         self.incoming = BODY
         self.meter.begin_body()
         expects = headers.get(b"expect", b"").lower() == b"100-continue"

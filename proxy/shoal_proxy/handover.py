@@ -21,7 +21,7 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure, decode_rows_failed, encode_batch
 from shoal_proxy.connection import Response
-from shoal_proxy.errors import Overloaded, ProxyError
+from shoal_proxy.errors import ModelFailed, Overloaded, ProxyError
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
@@ -55,6 +55,8 @@ _INSTANCE, _LOAD = INSTANCE.encode(), LOAD.encode()
 _TIMEOUT_MS, _PRIORITY = TIMEOUT_MS.encode(), PRIORITY.encode()
 _NOT_TAKEN: Final = frozenset({400, 404, 408, 413, 415, 429, 431, 501, 503, 504})
 """What a sibling answers that would not, or could not in time, run the request; of another revision perhaps."""
+_OWN_WEIGHT: Final = 0.1
+"""Of the newest batch in the share of those that fail here."""
 
 
 Body = tuple[bytes, list[bytes | memoryview]]
@@ -91,6 +93,10 @@ class SecondChance:
         self._peer_of: dict[Sibling, Peer] = {}
         self._tasks: dict[Pending, asyncio.Task[Given]] = {}
         self._unknown: set[TcpAddress] = set()
+        self._given = 0
+        """Requests that were given away: their ids."""
+        self._own_failures = 0.0
+        """Share of the last batches here of which the model failed."""
         self._pressed_until_s = 0.0
         self._pressed = asyncio.Event()
         self.on_ended: Callable[[], None] = lambda: None
@@ -100,6 +106,10 @@ class SecondChance:
     def under_way(self) -> bool:
         """Return whether any request is with a sibling."""
         return bool(self._tasks)
+
+    def served_here(self, *, failed: bool) -> None:
+        """Note what came of a batch here: a model that fails here too is not the siblings' fault."""
+        self._own_failures += _OWN_WEIGHT * (failed - self._own_failures)
 
     def take(self, pending: Pending, refusal: ProxyError | None, signature: ModelSignature | None) -> bool:
         """Give ``pending`` away, and return whether there was anybody to give it to.
@@ -126,11 +136,13 @@ class SecondChance:
             return False
         peer = self._peer_of[sibling]
         sibling.given(pending.rows)
-        body = _encoded(pending, signature)
+        self._given += 1
+        mark = b'"id":"%d"' % self._given
+        body = _encoded(pending, signature, mark)
         pending.queued_s = now_s - pending.arrived_s
         if refusal is not None:
             pending.resolve(refusal)  # the queue, and its deadlines, know it no more
-        task = asyncio.get_running_loop().create_task(self._give(peer, pending, body, signature, due_s))
+        task = asyncio.get_running_loop().create_task(self._give(peer, pending, body, mark, signature, due_s))
         self._tasks[pending] = task
         task.add_done_callback(partial(self._ended, peer, pending, refusal, now_s))
         return True
@@ -164,13 +176,16 @@ class SecondChance:
     # Giving away.
 
     async def _give(
-        self, peer: Peer, pending: Pending, body: Body, signature: ModelSignature, due_s: float
+        self, peer: Peer, pending: Pending, body: Body, mark: bytes, signature: ModelSignature, due_s: float
     ) -> tuple[Ended, Outcome | None]:
         try:
             left_s = due_s - time.monotonic() - peer.sibling.travel_s
             response = await peer.upstream.infer(*body, self._headers(pending, max(LEAST_LEFT_S, left_s)), due_s)
             self._hear(peer, response)
-            return _understood(response, pending, signature)
+            given = _understood(response, pending, mark, signature)
+            if given[0] is Ended.BROKEN:
+                peer.upstream.drop_idle()  # what comes on them next may be the answer to this
+            return given
         except TimeoutError:
             pending.may_have_run = True
             return Ended.LATE, None
@@ -188,7 +203,7 @@ class SecondChance:
         del self._tasks[pending]
         now_s = time.monotonic()
         end, outcome = (Ended.CANCELLED, None) if task.cancelled() else task.result()
-        peer.sibling.ended(pending.rows, end, now_s)
+        peer.sibling.ended(pending.rows, end, now_s, self._own_failures)
         self._metrics.handed_over[end] += 1
         pending.timing = b"sibling;dur=%.2f" % (1000 * (now_s - given_s))
         if refusal is None and pending.resolved:
@@ -293,32 +308,50 @@ def _rectangular(pending: Pending, signature: ModelSignature) -> bool:
     return True
 
 
-def _encoded(pending: Pending, signature: ModelSignature) -> Body:
+def _encoded(pending: Pending, signature: ModelSignature, mark: bytes) -> Body:
     alone = pending.stand_in()
     alone.trace = None  # told in headers: this is a call, not a batch
     batch = make_batch([Slice(alone, 0, alone.rows, alone.inputs)])
-    return encode_batch(batch, alone.inputs, signature, binary=True)
+    header, tensors = encode_batch(batch, alone.inputs, signature, binary=True)
+    return b"{%b,%b" % (mark, header[1:]), tensors
 
 
 def _too_late() -> Overloaded:
     return Overloaded("the answer would come too late", reason=Rejection.LATE, retry_after_s=1)
 
 
-def _understood(response: Response, pending: Pending, signature: ModelSignature) -> Given:
-    """Return what a sibling's answer means for the caller."""
+def _understood(response: Response, pending: Pending, mark: bytes, signature: ModelSignature) -> Given:
+    """Return what a sibling's answer means for the caller; ``mark`` is in the answer to this request, and no other."""
     executed = response.headers.get(_EXECUTED)
     if response.status != 200:
-        if response.status in _NOT_TAKEN and executed == b"no":
-            return Ended.REFUSED, None
-        if response.status in (503, 504):
-            pending.may_have_run = True
-            return Ended.LATE, None
-        rows_failed = decode_rows_failed(response.body)
-        return Ended.ERROR, rows_failed or decode_failure(response.status, response.body, executed)
+        return _error_understood(response, executed, pending)
     try:
-        result = decode_answer(response.body, response.headers.get(_HEADER_LENGTH), signature)
+        length = response.headers.get(_HEADER_LENGTH)
+        if mark not in bytes(response.body[: len(response.body) if length is None else int(length)]):
+            raise ModelFailed("the answer is to another request")
+        result = decode_answer(response.body, length, signature)
         check_rows(make_batch([Slice(pending, 0, pending.rows, {})]), result, signature)
-    except ProxyError as error:
-        error.may_have_run = True
-        return Ended.ERROR, error
+    except (ProxyError, ValueError):
+        return _broken(executed, pending)
     return Ended.ANSWERED, Answer(result.outputs, pending.lengths)
+
+
+def _error_understood(response: Response, executed: bytes | None, pending: Pending) -> Given:
+    status = response.status
+    if status in _NOT_TAKEN and executed == b"no":
+        return Ended.REFUSED, None
+    if status in (503, 504):
+        pending.may_have_run = True
+        return Ended.LATE, None
+    if rows_failed := decode_rows_failed(response.body):
+        return Ended.ERROR, rows_failed
+    if executed is None or not 400 <= status < 600 or status in _NOT_TAKEN:
+        return _broken(executed, pending)
+    error = decode_failure(status, response.body, executed)
+    return (Ended.FAILED if status >= 500 else Ended.ERROR), error
+
+
+def _broken(executed: bytes | None, pending: Pending) -> Given:
+    """Take what is no answer of a replica for none: the caller gets what it would have got here."""
+    pending.may_have_run = executed != b"no"
+    return Ended.BROKEN, None

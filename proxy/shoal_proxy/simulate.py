@@ -17,7 +17,7 @@ from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_docum
 from shoal_proxy.simulator.report import lines, per_s
 from shoal_proxy.simulator.study import Service, Study, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
-from shoal_schema.arguments import CommandParser, choice, integer, numbers, share
+from shoal_schema.arguments import CommandParser, at_least, choice, integer, numbers, positive, share
 from shoal_schema.resource.traffic import BatchingPolicy
 
 EXAMPLES = """\
@@ -66,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
     except (*WRONG_ARGUMENTS, *FAILED) as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, WRONG_ARGUMENTS) else 1
+    for note in _notes(entries, service):
+        print(f"shoal: {note}", file=sys.stderr)  # noqa: T201
     with _progress() as tell:
         result = study(entries, service, tell)
     guesses = "; ".join([guess for guess in (guesses, _host_guess(result)) if guess])
@@ -105,6 +107,17 @@ def _guesses(entries: Sequence[Entry], service: Service) -> str:
     return "; ".join(unmeasured)
 
 
+def _notes(entries: Sequence[Entry], service: Service) -> list[str]:
+    """Say which of what was asked for happens only when the last request has come."""
+    lasts_s = entries[-1].arrived_s - entries[0].arrived_s
+    if service.death_s == NEVER_S or service.death_s + service.start_s <= lasts_s:
+        return []
+    late = (
+        "no pod dies while requests come" if service.death_s > lasts_s else "the dead pod's successor starts too late"
+    )
+    return [f"{late}: the trace lasts {lasts_s:.3g} s"]
+
+
 def _host_guess(result: Study) -> str:
     """Say what is guessed where the rate is beyond what was served: the host's work at it."""
     if result.served_per_s is None or not result.beyond_served(result.outcome.offered_per_s):
@@ -122,39 +135,40 @@ def parser() -> argparse.ArgumentParser:
     )
     arrivals = made.add_mutually_exclusive_group(required=True)
     arrivals.add_argument("trace", nargs="?", metavar="TRACE.csv", help="recorded arrivals; - reads standard input")
-    arrivals.add_argument("--poisson", type=numbers(1), metavar="RATE", help="random arrivals, per second")
+    arrivals.add_argument("--poisson", type=positive(), metavar="RATE", help="random arrivals, per second")
     arrivals.add_argument("--gamma", type=numbers(2), metavar="RATE,CV", help="clumped ones: 1 is Poisson, 4 bursty")
     arrivals.add_argument("--on-off", type=numbers(3), metavar="LOW,HIGH,SECONDS", help="two rates by turns")
-    made.add_argument(
+    _add_trace(made)
+    _add_service(made)
+    _add_replicas(made)
+    _add_troubles(made)
+    made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    return made
+
+
+def _add_trace(made: CommandParser) -> None:
+    requests = made.add_argument(
         "--requests", type=integer(1), default=20_000, help="of a random trace (%(default)s); fewer are quicker"
     )
     made.add_argument("--seed", type=integer(), default=1, help="of everything random (%(default)s)")
-    made.add_argument("--speed", type=numbers(1), default=(1.0,), help="replay so many times as fast")
-    made.add_argument("--ignore-deadlines", action="store_true", help="the trace's own; the objective counts")
+    made.add_argument("--speed", type=positive(), default=1.0, help="replay so many times as fast (%(default)g)")
+    ignore = made.add_argument(
+        "--ignore-deadlines", action="store_true", help="the trace's own, where sooner than the objective"
+    )
+    made.only(requests, lambda given: given.trace is None, "a recorded trace has as many as it has")
+    made.only(ignore, lambda given: given.trace is not None, "random arrivals have no deadlines")
+
+
+def _add_service(made: CommandParser) -> None:
     device = made.add_mutually_exclusive_group(required=True)
     device.add_argument("--latency", metavar="TABLE", help="4ms+0.15ms (a batch, each row), or a JSON file")
     device.add_argument("--from", dest="source", metavar="URL", help="admin port of a running proxy")
-    made.add_argument("--extrapolate", action="store_true", help="with --from: guess times that were not measured")
-    made.add_argument("--objective-ms", type=numbers(1), help="default: the running proxy's, else none")
+    guess = made.add_argument(
+        "--extrapolate", action="store_true", help="with --from: guess times that were not measured"
+    )
+    made.add_argument("--objective-ms", type=positive(), help="default: the running proxy's, else none")
     made.add_argument("--max-batch-size", type=integer(1), help="default: the running proxy's, else 32")
     made.add_argument("--max-queue-rows", type=integer(1), help="default: 1024, or four batches")
-    made.add_argument("--replicas", type=integer(1), default=1, help="(%(default)s)")
-    made.add_argument(
-        "--balance",
-        type=choice(Balance),
-        choices=list(Balance),
-        default=Balance.RANDOM,
-        help="how requests come to replicas (%(default)s)",
-    )
-    made.add_argument("--connections", type=integer(1), default=4, help="kept, a replica, where they are (%(default)s)")
-    made.add_argument("--stale-ms", type=numbers(1, least=0.0), default=(0.0,), help="how old known waits may be")
-    made.add_argument("--slow", type=numbers(1), default=(1.0,), metavar="X", help="one replica takes X times as long")
-    made.add_argument(
-        "--pod-death", type=numbers(1), default=(NEVER_S,), metavar="SECONDS", help="after which one dies"
-    )
-    made.add_argument(
-        "--start-seconds", type=numbers(1), default=(30.0,), help="that its successor needs (%(default)s)"
-    )
     made.add_argument(
         "--policy",
         type=choice(BatchingPolicy),
@@ -162,12 +176,47 @@ def parser() -> argparse.ArgumentParser:
         default=BatchingPolicy.ADAPTIVE,
         help="(%(default)s)",
     )
-    made.add_argument("--max-delay-ms", type=numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
-    made.add_argument("--timeout-ms", type=numbers(1), default=(NEVER_S,), help="after which callers get an error")
-    made.add_argument("--failing", type=share(), default=0.0, metavar="SHARE", help="of requests that fail their batch")
-    made.add_argument("--identical", type=share(), default=0.0, metavar="SHARE", help="of requests that share one row")
-    made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
-    return made
+    delay = made.add_argument("--max-delay-ms", type=at_least(0), default=0.0, help="of policy Fixed (%(default)g)")
+    made.only(guess, lambda given: given.source is not None, "it needs --from")
+    made.only(delay, lambda given: given.policy is BatchingPolicy.FIXED, "it needs --policy Fixed")
+
+
+def _add_replicas(made: CommandParser) -> None:
+    made.add_argument("--replicas", type=integer(1), default=1, help="(%(default)s)")
+    balance = made.add_argument(
+        "--balance",
+        type=choice(Balance),
+        choices=list(Balance),
+        default=Balance.RANDOM,
+        help="how requests come to replicas (%(default)s)",
+    )
+    connections = made.add_argument(
+        "--connections", type=integer(1), default=4, help="kept, a replica, with Pinned, SecondChance (%(default)s)"
+    )
+    stale = made.add_argument(
+        "--stale-ms", type=at_least(0), default=0.0, help="how old waits known to SecondChance may be (%(default)g)"
+    )
+    made.only(balance, lambda given: given.replicas > 1, "it needs --replicas 2 or more")
+    made.only(connections, lambda given: given.balance.keeps_connections, "it needs --balance Pinned or SecondChance")
+    made.only(stale, lambda given: given.balance is Balance.SECOND_CHANCE, "it needs --balance SecondChance")
+
+
+def _add_troubles(made: CommandParser) -> None:
+    made.add_argument(
+        "--slow", type=positive(), default=1.0, metavar="X", help="one replica takes X times as long (%(default)g)"
+    )
+    death = made.add_argument("--pod-death", type=positive(), metavar="SECONDS", help="after which one dies")
+    start = made.add_argument(
+        "--start-seconds", type=positive(), default=30.0, help="that its successor needs (%(default)g)"
+    )
+    made.add_argument("--timeout-ms", type=positive(), help="after which callers get an error; else they wait")
+    made.add_argument(
+        "--failing", type=share(), default=0.0, metavar="SHARE", help="of requests that fail their batch (%(default)g)"
+    )
+    made.add_argument(
+        "--identical", type=share(), default=0.0, metavar="SHARE", help="of requests that share one row (%(default)g)"
+    )
+    made.only(start, lambda given: given.pod_death is not None, f"it needs {death.option_strings[0]}")
 
 
 def _latencies(options: argparse.Namespace) -> Latencies:
@@ -202,11 +251,10 @@ def _read(path: Path) -> str:
 
 
 def _entries(options: argparse.Namespace) -> list[Entry]:
-    speed = options.speed[0]
     entries = _recorded(options.trace) if options.trace else [Entry(time) for time in _random(options).tolist()]
     return [
         Entry(
-            entry.arrived_s / speed,
+            entry.arrived_s / options.speed,
             entry.rows,
             entry.shape,
             None if options.ignore_deadlines else entry.deadline_ms,
@@ -226,7 +274,7 @@ def _recorded(trace: str) -> list[Entry]:
 
 def _random(options: argparse.Namespace) -> Times:
     if options.poisson:
-        return poisson(options.poisson[0], options.requests, seed=options.seed)
+        return poisson(options.poisson, options.requests, seed=options.seed)
     if options.gamma:
         rate, cv = options.gamma
         return gamma(rate, options.requests, cv=cv, seed=options.seed)
@@ -236,8 +284,8 @@ def _random(options: argparse.Namespace) -> Times:
 
 def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
     most = options.max_batch_size or latencies.max_batch_size or 32
-    objective_s = options.objective_ms[0] / 1000 if options.objective_ms else latencies.objective_s
-    limits = BatchLimits(most, options.max_delay_ms[0] / 1000, policy=options.policy)
+    objective_s = options.objective_ms / 1000 if options.objective_ms else latencies.objective_s
+    limits = BatchLimits(most, options.max_delay_ms / 1000, policy=options.policy)
     queue_rows = options.max_queue_rows or max(1024, 4 * most)
     return Service(
         latencies,
@@ -246,13 +294,13 @@ def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
         options.replicas,
         queue_rows,
         options.seed,
-        timeout_s=options.timeout_ms[0] / 1000,
+        timeout_s=(options.timeout_ms or NEVER_S) / 1000,
         failing=options.failing,
         identical=options.identical,
         balance=options.balance,
         connections=options.connections,
-        slow=options.slow[0],
-        death_s=options.pod_death[0],
-        start_s=options.start_seconds[0],
-        stale_s=options.stale_ms[0] / 1000,
+        slow=options.slow,
+        death_s=options.pod_death or NEVER_S,
+        start_s=options.start_seconds,
+        stale_s=options.stale_ms / 1000,
     )

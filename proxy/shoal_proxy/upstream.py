@@ -106,6 +106,10 @@ class Upstream:
     def close_idle(self) -> None:
         """Close each connection as soon as nothing is under way on it, and make no more."""
         self._closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close the connections on which nothing is under way."""
         while self._idle:
             self._idle.pop().close()
 

@@ -23,6 +23,8 @@ class ConditionType(StrEnum):
     """Replicas follow the load."""
     SCALING_LIMITED = "ScalingLimited"
     """The load asks for more replicas than there may be; told only while it does."""
+    WAITING_ROOM_READY = "WaitingRoomReady"
+    """Requests for a service that may sleep would be held and heard; told only while they would not."""
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     """A request alone would meet the latency objective."""
     SOLE_OPERATOR = "SoleOperator"
@@ -74,9 +76,12 @@ class Reason(StrEnum):
     NO_LATENCY_DATA = "NoLatencyData"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
     SETTING_REMOVED = "SettingRemoved"
+    SCALED_UP = "ScaledUp"
+    SCALED_DOWN = "ScaledDown"
     # Somebody must act.
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"
+    NO_WAITING_ROOM = "NoWaitingRoom"
     APPLY_FAILED = "ApplyFailed"
     INSUFFICIENT_GPU = "InsufficientGPU"
     UNSCHEDULABLE = "Unschedulable"
@@ -107,6 +112,7 @@ FAILURES = frozenset(
     {
         Reason.INVALID_SPEC,
         Reason.NAME_TAKEN,
+        Reason.NO_WAITING_ROOM,
         Reason.APPLY_FAILED,
         Reason.INSUFFICIENT_GPU,
         Reason.UNSCHEDULABLE,

@@ -105,7 +105,7 @@ RETRIES = _counter("retries", "Batches sent again after a failure.")
 HANDED_OVER = _counter(
     "handed_over",
     "Requests given to a sibling since they would have been late here, by what came of it.",
-    outcome="answered, refused, error, late, lost, cancelled",
+    outcome="answered, refused, error, failed, broken, late, lost, cancelled",
 )
 REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
 RESPONSE_BYTES = _counter("response_bytes", "Bytes of response bodies.")

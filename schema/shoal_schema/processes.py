@@ -19,12 +19,14 @@ from shoal_schema.declaring import (
     TIB,
     WAITING,
     Env,
+    FieldFault,
     Section,
 )
 from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
 SIBLING = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z"
+_LAST_PORT = 65535
 _TEXTS = "comma-separated names"
 _HEAD = "Longest request line and headers, each header counted with 32 bytes more."
 _HEAD_TIME = "How long a head may take to arrive, from the connection's start or from its own first byte."
@@ -398,6 +400,13 @@ class OperatorProcess(Section, frozen=True):
         Env("SHOAL_OPERATOR_WAITING_PORTS", OPERATOR),
     ] = 1000
 
+    def __post_init__(self) -> None:
+        """Refuse ports that there are not."""
+        if (last := self.waiting_first_port + self.waiting_ports - 1) > _LAST_PORT:
+            first = self.waiting_first_port
+            what = f"from {first} on end at {last}, and ports at {_LAST_PORT}: give fewer, or begin lower"
+            raise FieldFault("waitingPorts", what)
+
 
 class WaitingProcess(Section, frozen=True):
     """The waiting room as a process: where it listens, whom it asks, and how much it holds."""
@@ -440,6 +449,11 @@ class WaitingProcess(Section, frozen=True):
         Meta(ge=KIB, le=TIB, description="Bytes of their bodies, of one service."),
         Env("SHOAL_WAITING_SERVICE_MAX_BYTES", WAITING),
     ] = 128 * MIB
+    max_services: Annotated[
+        int,
+        Meta(ge=1, le=60_000, description="Services that are given a port; the chart sets as many as there are ports."),
+        Env("SHOAL_WAITING_MAX_SERVICES", WAITING),
+    ] = 1000
     drain_delay_s: Annotated[
         float,
         Meta(ge=0, le=600, description="On SIGTERM, how long requests are still taken, until load balancers know."),

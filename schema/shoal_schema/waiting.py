@@ -20,6 +20,12 @@ LONGEST_WAIT_S: Final = 10.0
 MAX_NEWS_BYTES: Final = 2**22
 """A longer answer of a room is none; ten thousand services that all wait make less than a megabyte."""
 
+MAX_TABLE_BYTES: Final = 2**24
+"""A longer answer of the operator is none; as many services as there are ports make about as much."""
+
+MAX_REASON_LENGTH: Final = 200
+"""Of why a port could not be opened."""
+
 _Mark = Annotated[str, Meta(max_length=64)]
 _Service = Annotated[str, Meta(max_length=320, pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+\Z")]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -65,11 +71,13 @@ class RoomNews(Struct, frozen=True):
         news: a mark for the next question.
         version: of the table that it goes by; empty before the first.
         waiting: requests that wait, by service, of those where there are any.
+        refused: why a port could not be opened, by service; requests for it must be led elsewhere.
     """
 
     news: _Mark
     version: _Mark
     waiting: dict[_Service, _Count]
+    refused: dict[_Service, Annotated[str, Meta(max_length=MAX_REASON_LENGTH)]] = {}
 
 
 def encode(document: RoomTable | RoomNews) -> bytes:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
@@ -20,10 +21,10 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def adder() -> Iterator[tuple[str, str]]:
-    """Serve the example with batches of 20 ms, of one row each: the knee is where it has to be, at 50/s."""
-    slow = ("--set", "model.parameters.baseMicroseconds=20000", "--set", "batching.maxBatchSize=1")
+@contextmanager
+def serving(*settings: str) -> Iterator[tuple[str, str]]:
+    """Serve the example with batches of 20 ms; give its address and its admin port's."""
+    slow = [word for each in ("model.parameters.baseMicroseconds=20000", *settings) for word in ("--set", each)]
     command = [sys.executable, "-m", "shoal", "serve", "examples/adder", "--port", "0", "--admin-port", "0", *slow]
     environment = {
         **os.environ,
@@ -46,6 +47,13 @@ def adder() -> Iterator[tuple[str, str]]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def adder() -> Iterator[tuple[str, str]]:
+    """Serve batches of one row each: the knee is where it has to be, at 50/s."""
+    with serving("batching.maxBatchSize=1") as addresses:
+        yield addresses
 
 
 @pytest.mark.integration
@@ -75,6 +83,19 @@ def test_where_a_served_example_bends_is_found_and_explained(
     assert told["bound"] is not None
     assert (told["bound"] == "Host") == any("The model is not the bound" in sentence for sentence in told["explain"])
     assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.integration
+def test_in_time_is_what_the_service_means_to_be_unless_the_user_says_otherwise(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with serving("batching.latencyObjectiveMilliseconds=3000") as (url, admin):
+        limits = []
+        for given in ([], ["--objective-ms", "500"]):
+            assert main(["bench", url, "--admin", admin, "--seconds", "2", "--json", *given]) == 0
+            limits.append(orjson.loads(capsys.readouterr().out)["limit_ms"])
+
+    assert limits == [3000, 500]
 
 
 @pytest.mark.integration

@@ -1,13 +1,14 @@
 """The asyncio client and several addresses of one model."""
 
 import asyncio
+import time
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 import shoal
-from tests.client.fake_server import Answer, Call, FakeServer, Handler, running, v2
+from tests.client.fake_server import Answer, Call, FakeServer, Handler, json_answer, running, v2
 
 
 def telling(wait_s: float, asked: list[Call]) -> Handler:
@@ -54,6 +55,92 @@ def test_one_address_that_nobody_listens_at_costs_a_try_and_no_more() -> None:
             nobody = gone.url
         answers = predict([nobody, server.url], 10, retries=1)
     assert answers == [[number + 1, 1, 1] for number in range(10)]
+
+
+def outcomes(urls: list[str], times: int, at_once: int = 1, **options: Any) -> tuple[int, list[shoal.ShoalError]]:
+    """Ask so many times, several at once; return how many were answered, and the errors of the others."""
+    failed: list[shoal.ShoalError] = []
+
+    async def run() -> None:
+        async with shoal.AsyncClient(urls, "adder", **options) as client:
+            left = iter(range(times))
+
+            async def caller() -> None:
+                for number in left:
+                    try:
+                        assert (await client.predict([number, 0, 0])).tolist() == [number + 1, 1, 1]
+                    except shoal.ShoalError as error:
+                        failed.append(error)
+
+            await asyncio.gather(*[caller() for _ in range(at_once)])
+
+    asyncio.run(run())
+    return times - len(failed), failed
+
+
+def answering(status: int, asked: list[Call], **headers: str) -> Handler:
+    """Return the handler of a server that knows the model, and answers inference with this status."""
+    knowing = v2()
+
+    def handle(call: Call) -> Answer | None:
+        if not call.path.endswith("/infer"):
+            return knowing(call)
+        asked.append(call)
+        return json_answer({"error": "not now"}, status, **{name.replace("_", "-"): of for name, of in headers.items()})
+
+    return handle
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+@pytest.mark.parametrize("told", [{}, {"endpoint_load_metrics": "TEXT named_metrics.expected_wait_seconds=0.0"}])
+def test_an_address_that_refuses_at_once_costs_no_call_though_nothing_is_sent_again(
+    at_once: int, told: dict[str, str]
+) -> None:
+    well, refusing = list[Call](), list[Call]()
+    no = {"x_shoal_executed": "no", "retry_after": "7", **told}
+    with running(answering(503, refusing, **no)) as full, running(telling(0.05, well)) as server:
+        begun_s = time.monotonic()
+        ok, failed = outcomes([full.url, server.url], 60, at_once)
+    assert (ok, failed) == (60, [])
+    assert time.monotonic() - begun_s < 7
+    assert 1 <= len(refusing) < 30
+
+
+@pytest.mark.parametrize("status", [500, 503, 307, 204])
+@pytest.mark.parametrize("told", [{}, {"endpoint_load_metrics": "TEXT named_metrics.expected_wait_seconds=0.0"}])
+def test_an_address_that_fails_is_asked_seldom(status: int, told: dict[str, str]) -> None:
+    well, failing = list[Call](), list[Call]()
+    with running(answering(status, failing, **told)) as bad, running(telling(0.05, well)) as server:
+        ok, failed = outcomes([bad.url, server.url], 60)
+    assert ok >= 55
+    assert len(failed) == len(failing) <= 5
+
+
+def test_an_address_whose_promises_make_no_sense_is_asked_seldom() -> None:
+    for nonsense in (float("nan"), -1e9):
+        well, odd = list[Call](), list[Call]()
+        with running(telling(nonsense, odd)) as first, running(telling(0.05, well)) as second:
+            assert outcomes([first.url, second.url], 60)[0] == 60
+        assert len(odd) <= 6
+
+
+def test_where_every_address_refuses_the_call_is_refused_and_few_are_asked() -> None:
+    asked: list[Call] = []
+    with ExitStack() as stack:
+        refusing = answering(503, asked, x_shoal_executed="no", retry_after="1")
+        urls = [stack.enter_context(running(refusing)).url for _ in range(6)]
+        ok, failed = outcomes(urls, 50)
+    assert ok == 0
+    assert all(isinstance(error, shoal.Overloaded) and not error.may_have_run for error in failed)
+    assert len(asked) <= 50 + 6 * 8
+
+
+def test_one_that_cannot_be_reached_costs_no_call() -> None:
+    asked: list[Call] = []
+    with running(telling(0.01, asked)) as server:
+        with running(v2()) as gone:
+            nobody = gone.url
+        assert outcomes([nobody, server.url], 20)[0] == 20
 
 
 def test_addresses_of_which_one_is_none_are_refused_at_once() -> None:

@@ -56,3 +56,18 @@ def test_every_command_of_the_cluster_stands_in_its_section_with_all_its_options
     rows = [line for line in SECTIONS["local"].splitlines() if line.startswith("| `--")]
     of_this = " ".join(line.partition(" | ")[0] for line in rows if f"`{command}`" in line.split(" | ")[1])
     assert set(options(commands(LOCAL)[command])) == set(re.findall(r"--[a-z][a-z-]*", of_this))
+
+
+EVERY_PARSER = {**PARSERS, **{f"local {name}": made for name, made in commands(LOCAL).items()}}
+
+
+@pytest.mark.parametrize("command", EVERY_PARSER)
+def test_help_tells_the_default_of_every_option_that_has_one(command: str) -> None:
+    made = EVERY_PARSER[command]
+    for action in made._actions:
+        if not action.option_strings or action.default in (None, False, [], argparse.SUPPRESS):
+            continue
+        told = made._get_formatter()._expand_help(action)
+        default = str(action.default).removesuffix(".0")
+        assert re.search(rf"(?<![\w.]){re.escape(default)}(?:\.0)?(?![\w.(])", told), (action.option_strings, told)
+        assert "((" not in told

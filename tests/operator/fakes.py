@@ -101,9 +101,13 @@ class FakeCluster:
         self._write("event", event["reason"])
         self.events.append(event)
 
-    async def scale(self, key: Key, replicas: int) -> None:
+    async def scale(self, key: Key, replicas: int, *, was: int | None = None) -> Json | None:
+        stored = self.services.get(key)
+        if stored is not None and was not in (None, stored["spec"].get("replicas", 1)):
+            return None
         self._write("scale", str(key))
         self.scales.append((key, replicas))
+        return copy.deepcopy(stored) or {"metadata": {"namespace": key.namespace, "name": key.name, "uid": "uid"}}
 
     async def read_lease(self, key: Key) -> Json | None:
         self._write("read", str(key))

@@ -4,9 +4,9 @@ import math
 
 from msgspec.structs import replace
 
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Decision, State, Surroundings, decide
 from shoal_operator.autoscaler.signals import Memory
-from shoal_operator.autoscaler.want import Aim
 from shoal_schema.load import Capacity, Load, Refused
 
 NOTHING = Load(
@@ -117,7 +117,7 @@ class Service:
             queued = rows / 2 if refused else 0.0
             load = pod.passes(self.TICK_S, rows=rows, offered=each, refused=refused, queued=queued, busy=busy)
             said[f"{id(pod)}"] = None if at < silent else load
-        signals = self.memory.hear(said, self.now_s)
+        signals = self.memory.hear(said, self.now_s, self.aim)
         decision, self.state = decide(self.aim, signals, self.replicas, self.state, self.now_s, around)
         self.decisions.append(decision)
         self.follow(decision.replicas)

@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
 from shoal_operator.cluster import Cluster, object_path
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_objects
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, desired_objects
+from shoal_operator.manifests.target import Hosting
+from shoal_operator.planning.changes import plan_changes
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
-from tests.operator.samples import service, target
+from tests.operator.samples import MINIMAL, service, target, with_fields
 from tests.operator.servers import Answer, Asked, api_server, serving
 
 CAT = Key("default", "cat")
@@ -31,7 +34,22 @@ def calls(
 
 
 def ok(asked: Asked) -> tuple[int, Json]:
-    return 200, {"items": []}
+    return 200, listed("v1", "PodList")
+
+
+def listed(api_version: str, kind: str, *items: Json) -> Json:
+    """Return a list as an API server does: what kind its items are of, the list alone says."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"resourceVersion": "7"}, "items": list(items)}
+
+
+def named(name: str) -> Json:
+    return {"metadata": {"name": name}}
+
+
+def stored(replicas: int, version: str) -> tuple[int, Json]:
+    """Return the answer with the service at a version."""
+    metadata = {"namespace": "default", "name": "cat", "resourceVersion": version}
+    return 200, {"metadata": metadata, "spec": {"replicas": replicas}}
 
 
 def test_a_new_object_is_applied_without_force_and_an_old_one_by_its_uid() -> None:
@@ -70,24 +88,65 @@ def test_a_look_reads_every_kind_and_the_pods_and_endpoints_that_are_ours() -> N
     def answer(asked: Asked) -> tuple[int, Json]:
         if asked.path.endswith("/pods"):
             foreign = {"metadata": {"name": "theirs", "labels": {"serving.shoal.dev/inferenceservice": "cat"}}}
-            return 200, {"items": [made_by("cat-5d9c7b4f"), made_by("cat-next-5d9c7b4f"), foreign]}
+            items = [made_by("cat-5d9c7b4f"), made_by("cat-next-5d9c7b4f"), foreign]
+            return 200, listed("v1", "PodList", *items)
         if asked.path.endswith("/endpointslices"):
-            return 200, {"items": [{"metadata": {"name": "cat-1"}}]}
+            return 200, listed("discovery.k8s.io/v1", "EndpointSliceList", named("cat-1"), named("cat"))
         if asked.path.endswith("/services/cat"):
             return 200, {"kind": "Service"}
         return 404, {"message": "not found"}
 
     observation, asked = calls(lambda cluster: cluster.observe(CAT, service()), answer)
 
-    assert observation.children == {SERVICE: {"kind": "Service"}}  # type: ignore[attr-defined]
-    assert observation.pods == (made_by("cat-5d9c7b4f"),)  # type: ignore[attr-defined]
-    assert observation.slices == ({"metadata": {"name": "cat-1"}},)  # type: ignore[attr-defined]
+    head = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice"}
+    found = tuple({**head, **named(name)} for name in ("cat-1", "cat"))
+    assert observation.children == {SERVICE: {"kind": "Service"}, ENDPOINT_SLICE: found[1]}  # type: ignore[attr-defined]
+    pod = {"apiVersion": "v1", "kind": "Pod", **made_by("cat-5d9c7b4f")}
+    assert observation.pods == (pod,)  # type: ignore[attr-defined]
+    assert observation.slices == found  # type: ignore[attr-defined]
     assert len(asked) == 12
     assert "/api/v1/namespaces/default/services/cat-siblings" in [each.path for each in asked]
     pods = next(a for a in asked if a.path == "/api/v1/namespaces/default/pods")
     assert pods.query == {"labelSelector": "serving.shoal.dev/inferenceservice=cat"}
     slices = next(a for a in asked if a.path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices")
     assert slices.query == {"labelSelector": "kubernetes.io/service-name=cat"}
+
+
+def test_what_a_list_shows_is_what_was_written_and_is_not_written_again() -> None:
+    """Items of built-in kinds have neither apiVersion nor kind; those of custom kinds have both."""
+    hosting = Hosting(20000, ("10.0.0.1",), open=True)
+    stored = desired_objects(replace(target(), hosting=hosting))[ENDPOINT_SLICE]
+    stored["metadata"] |= {"uid": "uid-1"}
+    bare = {name: value for name, value in stored.items() if name not in ("apiVersion", "kind")}
+
+    def answer(asked: Asked) -> tuple[int, Json]:
+        if asked.path.endswith("/endpointslices"):
+            return 200, listed("discovery.k8s.io/v1", "EndpointSliceList", bare)
+        return (200, listed("v1", "PodList")) if asked.path.endswith("/pods") else (404, {"message": "not found"})
+
+    observation, _ = calls(lambda cluster: cluster.observe(CAT, service()), answer)
+
+    changes = plan_changes(replace(target(), hosting=hosting), observation.children)  # type: ignore[attr-defined]
+    assert ENDPOINT_SLICE not in [action.kind for action in changes.actions]
+
+
+def test_a_slice_of_the_services_name_without_its_label_is_seen_where_the_service_may_sleep() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        if asked.query.get("fieldSelector") == "metadata.name=cat":
+            return 200, listed("discovery.k8s.io/v1", "EndpointSliceList", named("cat"))
+        return (200, listed("v1", "List")) if asked.path.endswith("s") else (404, {"message": "not found"})
+
+    seen = []
+    for minimum in (0, 1):
+        spec = with_fields(MINIMAL, scaling={"minReplicas": minimum, "maxReplicas": 2})
+        observation, _ = calls(lambda cluster: cluster.observe(CAT, service(spec)), answer)  # noqa: B023
+        seen.append(ENDPOINT_SLICE in observation.children)  # type: ignore[attr-defined]
+    assert seen == [True, False]
+
+
+def test_a_list_without_items_has_none() -> None:
+    empty = {"kind": "InferenceServiceList", "items": None}
+    assert calls(lambda cluster: cluster.list_services(()), lambda _: (200, empty))[0] == []
 
 
 def test_a_deletion_names_the_object_it_means_and_forgives_one_that_is_gone() -> None:
@@ -120,11 +179,61 @@ def test_a_spec_that_changed_while_the_status_was_written_is_news(generation: in
     assert len(written) == echoes
 
 
-def test_the_scale_is_a_merge_patch_of_the_replicas() -> None:
-    _, (asked,) = calls(lambda cluster: cluster.scale(CAT, 3), ok)
+def test_the_scale_is_a_merge_patch_of_the_replicas_of_the_very_version_that_was_read() -> None:
+    result, (read, asked) = calls(lambda cluster: cluster.scale(CAT, 3, was=1), lambda _: stored(1, "7"))
 
+    assert result
+    assert (read.method, read.path) == ("GET", asked.path.removesuffix("/scale"))
     assert asked.path.endswith("/inferenceservices/cat/scale")
-    assert (asked.kind, asked.body) == ("application/merge-patch+json", {"spec": {"replicas": 3}})
+    body = {"metadata": {"resourceVersion": "7"}, "spec": {"replicas": 3}}
+    assert (asked.kind, asked.body) == ("application/merge-patch+json", body)
+
+
+def test_replicas_that_another_has_set_meanwhile_are_not_written_over() -> None:
+    result, (read,) = calls(lambda cluster: cluster.scale(CAT, 3, was=9), lambda _: stored(1, "7"))
+
+    assert result is None
+    assert read.method == "GET"
+
+
+def test_replicas_that_another_sets_between_the_read_and_the_write_are_not_written_over() -> None:
+    answers = iter([stored(9, "7"), stored(1, "8")])
+
+    def answer(asked: Asked) -> tuple[int, Json]:
+        return next(answers) if asked.method == "GET" else (409, {"message": "the object has been modified"})
+
+    result, asked = calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
+
+    assert result is None
+    assert [each.method for each in asked] == ["GET", "PATCH", "GET"]
+
+
+def test_a_status_that_is_written_meanwhile_keeps_no_scale_from_being_written() -> None:
+    versions = iter(["7", "8"])
+    answers = iter([(409, {"message": "the object has been modified"}), stored(3, "9")])
+
+    def answer(asked: Asked) -> tuple[int, Json]:
+        return stored(9, next(versions)) if asked.method == "GET" else next(answers)
+
+    result, asked = calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
+
+    assert result
+    assert asked[-1].body["metadata"] == {"resourceVersion": "8"}
+
+
+def test_a_scale_that_always_meets_another_version_ends_as_the_conflict_that_it_is() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        return stored(9, "7") if asked.method == "GET" else (409, {"message": "modified"})
+
+    with pytest.raises(ApiError, match="409"):
+        calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
+
+
+def test_a_service_that_is_gone_is_not_scaled() -> None:
+    result, asked = calls(lambda cluster: cluster.scale(CAT, 3, was=1), lambda _: (404, {"message": "not found"}))
+
+    assert result is None
+    assert [each.method for each in asked] == ["GET"]
 
 
 def test_what_is_lost_with_a_pod_is_an_annotation_of_that_very_pod() -> None:
@@ -143,10 +252,10 @@ def test_the_lease_is_created_and_later_replaced() -> None:
         await cluster.write_lease(lease, {"metadata": {}})
         await cluster.write_lease(lease, {"metadata": {"resourceVersion": "3"}})
 
-    _, (create, replace) = calls(use, ok, may_write=False)
+    _, (create, replaced) = calls(use, ok, may_write=False)
 
     assert (create.method, create.path) == ("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases")
-    assert (replace.method, replace.path) == ("PUT", create.path + "/shoal-operator")
+    assert (replaced.method, replaced.path) == ("PUT", create.path + "/shoal-operator")
 
 
 def test_what_is_missing_is_none() -> None:
@@ -203,7 +312,7 @@ def waits(answer: Answer, may_write: Callable[[], bool] = lambda: True) -> tuple
     async def main() -> list[Asked]:
         async with serving(answer) as (port, asked), api_server(port, sleep=sleep) as server:
             with contextlib.suppress(ApiError, NotLeadingError):
-                await Cluster(server, may_write).scale(CAT, 1)
+                await Cluster(server, may_write).set_deletion_cost(CAT, "uid-1", -1)
             return asked
 
     return slept, asyncio.run(main())
@@ -240,7 +349,7 @@ def test_an_operator_that_lost_the_lead_while_it_waited_writes_no_more() -> None
 )
 def test_an_answer_that_is_no_success_says_what_the_server_said(status: int, body: object, words: str) -> None:
     with pytest.raises(ApiError, match=words):
-        calls(lambda cluster: cluster.scale(CAT, 1), lambda _: (status, body))
+        calls(lambda cluster: cluster.set_deletion_cost(CAT, "uid-1", -1), lambda _: (status, body))
 
 
 def test_a_server_that_is_away_is_an_error_without_a_status() -> None:

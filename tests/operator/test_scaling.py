@@ -61,6 +61,64 @@ def test_load_raises_the_replicas_once() -> None:
     run(main())
 
 
+def test_a_number_set_while_it_was_decided_upon_the_one_before_is_not_written_over() -> None:
+    async def main() -> None:
+        world = World()
+        world.fleet.see(CAT, service(with_fields(SPEC, replicas=9), generation=2), [pod()])
+        world.cluster.services[CAT] = service(with_fields(SPEC, replicas=1), generation=3)  # set after that look
+        await world.tick(0)
+        assert world.cluster.scales == []
+        assert world.cluster.events == []
+        assert CAT in world.changed, "it is looked at again"
+        world.fleet.see(CAT, world.cluster.services[CAT], [pod()])
+        await world.tick(0)
+        assert world.cluster.scales == []
+
+    run(main())
+
+
+def test_each_change_is_told_once_with_its_reason() -> None:
+    async def main() -> None:
+        world = World()
+        world.cluster.services[CAT] = service(SPEC)
+        await world.tick(35)
+        (event,) = world.cluster.events
+        assert (event["type"], event["reason"]) == ("Normal", "ScaledUp")
+        assert event["message"] == "1 to 4 replicas: 35 rows in flight, 10 a replica, stable window"
+        assert event["involvedObject"]["uid"] == service(SPEC)["metadata"]["uid"]
+        await world.tick(35)
+        assert len(world.cluster.events) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("replicas", "bounds", "message"),
+    [
+        (9, {"maxReplicas": 4}, "9 to 4 replicas: 9 were set, and scaling.maxReplicas is 4"),
+        (0, {"minReplicas": 1, "maxReplicas": 4}, "0 to 1 replica: 0 were set, and scaling.minReplicas is 1"),
+    ],
+)
+def test_a_number_out_of_bounds_is_told_to_whoever_set_it(replicas: int, bounds: Json, message: str) -> None:
+    async def main() -> None:
+        world = World(spec=with_fields(MINIMAL, replicas=replicas, scaling=bounds))
+        world.cluster.services[CAT] = service(with_fields(MINIMAL, replicas=replicas, scaling=bounds))
+        await world.tick(0)
+        assert [event["message"] for event in world.cluster.events] == [message]
+
+    run(main())
+
+
+def test_replicas_are_written_though_nothing_can_be_told_of_it() -> None:
+    async def main() -> None:
+        world = World(FakeCluster(refuse=lambda verb, what: ApiError(403, "no") if verb == "event" else None))
+        await world.tick(35)
+        await world.tick(35)
+        assert world.cluster.scales == [(CAT, 4)]
+
+    run(main())
+
+
 def test_replicas_come_down_after_five_quiet_minutes() -> None:
     async def main() -> None:
         world = World()
@@ -338,6 +396,27 @@ def test_a_person_who_scales_now_and_then_is_no_rival() -> None:
             set_by(world, replicas, "kubectl")
             await pass_s(world, 200, 5)
             assert world.said().rival is None
+
+    run(main())
+
+
+def test_a_limit_and_the_figures_of_a_load_go_when_the_service_sleeps() -> None:
+    async def main() -> None:
+        world, asleep = World(), Asleep()
+        asleep.asleep = False
+        world.autoscaler = Autoscaler(
+            world.fleet, world.proxies, world.changed.append, clock, window_s=300, waiting=asleep
+        )
+        await world.tick(500)
+        assert world.said().limit is Limit.MAXIMUM
+        assert list(world.autoscaler.standings())
+        asleep.asleep = True
+        world.changed.clear()
+        for _ in range(3):
+            await world.tick(None)
+        assert world.autoscaler.scaling(CAT) is None
+        assert list(world.autoscaler.standings()) == []
+        assert world.changed.count(CAT) == 2, "once the news, and once whether the pod that says nothing is there"
 
     run(main())
 

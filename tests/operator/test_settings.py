@@ -133,3 +133,16 @@ def test_the_operator_loads_no_tensor_library_and_none_of_the_clients_thousand_m
 
     assert tensors == "[]"
     assert int(models) < 50, "kopf asks for two of them, and each for a few more"
+
+
+def test_ports_of_the_waiting_room_beyond_the_last_one_are_refused() -> None:
+    def last(first: int, count: int) -> int:
+        given = {"SHOAL_OPERATOR_WAITING_FIRST_PORT": str(first), "SHOAL_OPERATOR_WAITING_PORTS": str(count)}
+        process = Settings.from_env(given).process
+        return process.waiting_first_port + process.waiting_ports - 1
+
+    assert last(65000, 536) == 65535
+    with pytest.raises(
+        SettingsError, match="SHOAL_OPERATOR_WAITING_PORTS from 65000 on end at 65999, and ports at 65535"
+    ):
+        last(65000, 1000)

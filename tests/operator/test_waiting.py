@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec import structs
 
 from shoal_operator.autoscaler.zero import SETTLE_S
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
 from shoal_operator.planning.observation import Key
+from shoal_operator.planning.ports import REST_S
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.waiting import WaitingRooms
 from shoal_schema.declaring import Json
@@ -36,6 +38,7 @@ class Room:
     def __init__(self) -> None:
         self.address = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"
         self.waiting: dict[str, int] = {}
+        self.refused: dict[str, str] = {}
         self.version = ""
         self._count = 0
         self._changed = asyncio.Event()
@@ -59,7 +62,7 @@ class Room:
     async def _tell(self, request: web.Request) -> web.Response:
         if request.query["seen"] == str(self._count):
             await self._changed.wait()
-        return web.Response(body=encode(RoomNews(str(self._count), self.version, self.waiting)))
+        return web.Response(body=encode(RoomNews(str(self._count), self.version, self.waiting, self.refused)))
 
 
 class Cluster(FakeCluster):
@@ -76,29 +79,36 @@ class Cluster(FakeCluster):
         assert (namespace, selector) == (SETTINGS.namespace, SETTINGS.waiting_selector)
         return tuple(self.rooms)
 
-    async def scale(self, key: Key, replicas: int) -> None:
-        await super().scale(key, replicas)
-        self.services[key]["spec"]["replicas"] = replicas
-        self.services[key]["metadata"]["generation"] += 1
+    async def scale(self, key: Key, replicas: int, *, was: int | None = None) -> Json | None:
+        before = await super().scale(key, replicas, was=was)
+        if before is not None:
+            self.services[key]["spec"]["replicas"] = replicas
+            self.services[key]["metadata"]["generation"] += 1
+        return before
 
 
 class World:
     """One service that may sleep, and one room."""
 
     def __init__(self, room: Room, **metadata: Any) -> None:
-        self.now_s, self.room = 0.0, room
-        self.fleet, self.changed = Fleet(), list[Key]()
+        self.now_s, self.room, self.settings = 0.0, room, SETTINGS
+        self.fleet, self.changed, self.delays_s = Fleet(), list[Key](), dict[Key, float]()
         self.cluster = Cluster(room.address)
         self.cluster.services[CAT] = {**service(SPEC), **metadata}
         self.restart()
 
-    def restart(self) -> None:
+    def _mark(self, key: Key, delay_s: float) -> None:
+        self.changed.append(key)
+        self.delays_s[key] = delay_s
+
+    def restart(self, **settings: Any) -> None:
         """Begin as an operator does that has just started."""
+        self.settings = structs.replace(self.settings, **settings)
         clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
-        self.waiting = WaitingRooms(self.fleet, SETTINGS, self.changed.append, clock)
+        self.waiting = WaitingRooms(self.fleet, self.settings, self._mark, clock)
         self.reconciler = Reconciler(
             self.cluster,
-            SETTINGS,
+            self.settings,
             Told(),
             lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
             fleet=self.fleet,
@@ -120,8 +130,12 @@ class World:
             }
             self.cluster.pods[CAT] = [pod(SPEC, ready=ready)] if wanted else []
             self.cluster.slices[CAT] = [self._slice(count)]
+        return self.condition("Ready")
+
+    def condition(self, kind: str) -> Json:
+        """Return a condition of the status; empty where there is none."""
         conditions = self.cluster.services[CAT]["status"]["conditions"]
-        return next(dict(each) for each in conditions if each["type"] == "Ready")
+        return next((dict(each) for each in conditions if each["type"] == kind), {})
 
     def _slice(self, count: int) -> Json:
         uid = self.cluster.children[CAT, SERVICE]["metadata"]["uid"]
@@ -179,7 +193,7 @@ async def fall_asleep(world: World) -> None:
     await world.look()
     world.room.say((await world.table()).version)
     world.now_s += SETTLE_S
-    await until(lambda: world.waiting._hold(world.waiting._guests[CAT].told))
+    await until(lambda: world.waiting._hold(CAT, world.waiting._guests[CAT]))
     await world.tick()
     assert world.replicas == 0
     await world.look()
@@ -284,7 +298,7 @@ def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
 
 def test_without_a_waiting_room_the_spec_is_refused_with_what_to_do() -> None:
     async def story(world: World) -> None:
-        world.reconciler._waiting = WaitingRooms(world.fleet, OperatorProcess(), world.changed.append, lambda: 0.0)
+        world.reconciler._waiting = WaitingRooms(world.fleet, OperatorProcess(), world._mark, lambda: 0.0)
         await world.reconciler.reconcile(CAT)
         ready = world.cluster.services[CAT]["status"]["conditions"][0]
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
@@ -317,3 +331,205 @@ def test_a_table_that_was_seen_is_told_again_when_it_has_changed() -> None:
         assert (await asked).services == ()
 
     play(story)
+
+
+def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        for port in (9090, 1, 20000):
+            world.cluster.services[CAT]["status"]["waitingRoom"] = {"port": port}
+            world.restart(waiting_first_port=21000)
+            await world.waiting.start(world.cluster)
+            await world.look()
+            assert world.slice is not None
+            assert world.slice["ports"][0]["port"] == 21000
+            assert world.cluster.services[CAT]["status"]["waitingRoom"] == {"port": 21000}
+            assert (await world.table()).services[0].port == 21000
+
+    play(story)
+
+
+def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awake_and_says_why() -> None:
+    async def story(world: World) -> None:
+        await world.look()
+        world.room.refused = {"default/cat": "Address already in use"}
+        world.room.say((await world.table()).version)
+        await until(lambda: world.changed == [CAT])
+        ready = await world.look()
+        assert (ready["status"], ready["reason"]) == ("True", "Ready")
+        told = world.condition("WaitingRoomReady")
+        assert (told["status"], told["reason"]) == ("False", "NoWaitingRoom")
+        assert "cannot open this service's port 20000 (Address already in use)" in told["message"]
+        await world.tick()
+        for _ in range(3):
+            world.now_s += 60
+            await world.tick()
+            await world.look()
+        assert world.replicas == 1
+        assert world.slice is not None
+        assert world.slice["endpoints"] == []
+
+    play(story)
+
+
+def test_a_port_that_a_room_cannot_open_holds_back_nobody_else() -> None:
+    async def story(world: World) -> None:
+        world.room.refused = {"default/dog": "Address already in use"}
+        await fall_asleep(world)
+        assert world.replicas == 0
+        assert world.condition("WaitingRoomReady") == {}
+
+    play(story)
+
+
+def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_and_what_to_do() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        rooms, world.cluster.rooms = world.cluster.rooms, []
+        await world.waiting._find(world.cluster)
+        assert world.changed[-1] == CAT
+        for condition in (await world.look(), world.condition("Available"), world.condition("WaitingRoomReady")):
+            assert (condition["status"], condition["reason"]) == ("False", "NoWaitingRoom")
+            assert "kubectl get deployments,pods --namespace system --selector a=b tells why" in condition["message"]
+            assert "--replicas=1 starts a pod" in condition["message"]
+        world.cluster.rooms = rooms
+        await world.waiting._find(world.cluster)
+        ready = await world.look()
+        assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
+        assert world.condition("WaitingRoomReady") == {}
+
+    play(story)
+
+
+def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there_is_one() -> None:
+    async def story(world: World) -> None:
+        await world.look()
+        rooms, world.cluster.rooms = world.cluster.rooms, []
+        await world.waiting._find(world.cluster)
+        await world.cluster.scale(CAT, 0)
+        ready = await world.look()
+        assert (ready["status"], ready["reason"]) == ("True", "Ready")
+        assert "no pod is taken away" in world.condition("WaitingRoomReady")["message"]
+        assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
+        world.cluster.rooms = rooms
+        await world.waiting._find(world.cluster)
+        await world.look()
+        assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
+
+    play(story)
+
+
+def test_a_room_that_the_operator_cannot_reach_is_told_after_a_while() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        await world.room.stop()
+        world.now_s += 60
+        await until(lambda: any(room.silent for room in world.waiting._rooms.values()))
+        ready = await world.look()
+        assert (ready["status"], ready["reason"]) == ("False", "NoWaitingRoom")
+        assert f"the waiting room at {world.room.address} does not answer the operator" in ready["message"]
+
+    play(story)
+
+
+def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_claims_that_a_pod_comes() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        world.restart(waiting_selector="")
+        await world.waiting.start(world.cluster)
+        ready = await world.look()
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+        assert world.slice is None
+        for kind in ("Available", "ModelLoaded"):
+            condition = world.condition(kind)
+            assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
+            assert condition["message"].startswith("no pod runs, and none is started: spec.scaling.minReplicas")
+        assert await world.waiting.follow(CAT, (), ()), "replicas are not raised, as no pod would come"
+
+    play(story)
+
+
+def test_a_slice_of_somebody_else_is_left_alone_and_told_before_the_service_is_to_sleep() -> None:
+    async def story(world: World) -> None:
+        theirs = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "cat"}}
+        world.cluster.children[CAT, ENDPOINT_SLICE] = theirs
+        ready = await world.look()
+        assert (ready["status"], ready["reason"]) == ("False", "NameTaken")
+        assert "EndpointSlice cat exists and does not belong" in ready["message"]
+        await world.cluster.scale(CAT, 0)
+        await world.look()
+        assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
+        assert world.slice == theirs
+        del world.cluster.children[CAT, ENDPOINT_SLICE]
+        await world.look()
+        assert world.slice is not None
+
+    play(story)
+
+
+def test_who_was_refused_a_port_is_looked_at_when_one_is_free() -> None:
+    async def story(world: World) -> None:
+        dog = Key("default", "dog")
+        world.restart(waiting_ports=1)
+        await world.look()
+        world.cluster.services[dog] = {**service(SPEC), "metadata": {**service(SPEC)["metadata"], "name": "dog"}}
+        await world.reconciler.reconcile(dog)
+        assert world.cluster.services[dog]["status"]["conditions"][0]["reason"] == "InvalidSpec"
+        assert dog not in world.delays_s
+        del world.cluster.services[CAT]
+        await world.reconciler.reconcile(CAT)
+        assert world.delays_s[dog] == REST_S
+        world.now_s += REST_S
+        await world.reconciler.reconcile(dog)
+        assert world.cluster.services[dog]["status"]["waitingRoom"] == {"port": 20000}
+
+    play(story)
+
+
+def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_is_claimed() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        await world.look()
+        assert "the next request starts one" in world.condition("ModelLoaded")["message"]
+        assert world.condition("Progressing")["message"] == "no pod runs; the next one is of the newest spec"
+
+    play(story)
+
+
+def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_sees_it() -> None:
+    async def story(world: World) -> None:
+        await world.look()
+        await world.tick()
+        world.now_s += 60
+        await world.tick()
+        await world.look()
+        world.room.say((await world.table()).version)
+        world.now_s += SETTLE_S
+        await until(lambda: world.waiting._hold(CAT, world.waiting._guests[CAT]))
+        await world.cluster.scale(CAT, 2)  # after the look, before the tick
+        world.changed.clear()
+        await world.tick()
+        assert world.replicas == 2
+        assert CAT in world.changed
+        await world.look()
+        await world.tick()
+        assert world.replicas == 2
+        assert "ScaledDown" not in events(world)
+
+    play(story)
+
+
+def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        assert events(world)["ScaledDown"] == "1 to 0 replicas: nobody called for 60 s"
+        world.room.say((await world.table()).version, cat=3)
+        await until(lambda: "ScaledUp" in events(world))
+        assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests wait in the waiting room"
+
+    play(story)
+
+
+def events(world: World) -> dict[str, str]:
+    """Return what was told last for each reason."""
+    return {event["reason"]: event["message"] for event in world.cluster.events}

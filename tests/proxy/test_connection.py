@@ -74,3 +74,44 @@ def test_one_without_a_time_waits_beyond_that_of_the_one_before(tmp_path: Path) 
                 await connection.exchange(ASK)
 
     with_runtime(tmp_path, 1, ask)
+
+
+@pytest.mark.parametrize(
+    "unasked",
+    [
+        ANSWER,
+        ANSWER[:20],
+        b"x",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 10000000000000\r\n\r\n",
+    ],
+    ids=["answer", "half", "garbage", "continue", "endless"],
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_what_nobody_asked_for_closes_the_connection_and_is_never_an_answer(
+    tmp_path: Path, unasked: bytes, together: bool
+) -> None:
+    async def run() -> None:
+        loop, lost, go = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(ANSWER + unasked if together else ANSWER)
+            await go.wait()
+            if not together:
+                writer.write(unasked)
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_unix_server(serve, str(tmp_path / "s"))
+        _, connection = await loop.create_unix_connection(lambda: Connection(lambda _: lost.set()), str(tmp_path / "s"))
+        async with asyncio.timeout(20):
+            assert (await connection.exchange(ASK)).body == b"ok"
+            go.set()
+            await lost.wait()
+        assert not connection.usable
+        assert connection.announced  # by us: the runtime is not away
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(run())

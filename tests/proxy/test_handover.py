@@ -351,15 +351,62 @@ def test_a_sibling_that_dies_in_the_middle_leaves_it_open_whether_it_ran_and_nob
         assert [seen.inputs["x"][0, 0] for seen in busy.runtime.seen] == [0.0]
 
 
-def test_a_sibling_that_answers_nonsense_is_an_error_of_this_request_alone() -> None:
+FOREIGN = b'{"id":"0","outputs":[{"name":"y","datatype":"FP32","shape":[1,4],"data":[2.0,4.0,6.0,8.0]}]}'
+BROKEN_ANSWERS = {
+    "nonsense": b'HTTP/1.1 200 OK\r\n%bcontent-length: 13\r\n\r\n{"outputs":5}',
+    "another's": b"HTTP/1.1 200 OK\r\n%%bcontent-length: %d\r\n\r\n%b" % (len(FOREIGN), FOREIGN),
+    "nothing": b"HTTP/1.1 204 No Content\r\n%b\r\n",
+    "created": b"HTTP/1.1 201 Created\r\n%bcontent-length: 2\r\n\r\n{}",
+    "elsewhere": b"HTTP/1.1 307 Elsewhere\r\n%blocation: /\r\ncontent-length: 0\r\n\r\n",
+    "another type": b"HTTP/1.1 415 Type\r\n%bcontent-length: 0\r\n\r\n",
+    "no route": b"HTTP/1.1 404 None\r\n%bx-shoal-executed: maybe\r\ncontent-length: 0\r\n\r\n",
+    "a gateway's": b"HTTP/1.1 500 Sorry\r\n%bcontent-length: 0\r\n\r\n",
+    "no status": b"HTTP/1.1 999 What\r\n%bx-shoal-executed: maybe\r\ncontent-length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_ANSWERS)
+def test_an_answer_that_breaks_the_contract_is_none_and_its_sibling_is_left_alone(kind: str) -> None:
     async def babble(writer: asyncio.StreamWriter) -> None:
-        writer.write(b'HTTP/1.1 200 OK\r\n%bcontent-length: 13\r\n\r\n{"outputs":5}' % sibling.lines)
+        writer.write(BROKEN_ANSWERS[kind] % sibling.lines)
 
     with with_sibling(babble) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
-        response = hurried(group, 1).result()
-        assert response.status_code == 500
-        assert response.headers["x-shoal-executed"] == "maybe"
-        assert handed_over(busy) == {"error": 1}
+        late(hurried(group, 1), executed="maybe")
+        for answer in [hurried(group, value) for value in range(20)]:
+            late(answer, executed="no")
+        assert (sibling.asked, handed_over(busy)) == (1, {"broken": 1})
+
+
+def test_a_sibling_whose_model_fails_everything_costs_two_callers_their_refusal_and_is_left_alone() -> None:
+    async def fail(writer: asyncio.StreamWriter) -> None:
+        body = b'{"error":"it raised","code":"FORWARD_FAILED"}'
+        head = b"HTTP/1.1 500 Failed\r\nx-shoal-executed: maybe\r\n%bcontent-length: %d\r\n\r\n"
+        writer.write(head % (sibling.lines, len(body)) + body)
+
+    with with_sibling(fail) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        for value in (1, 2):
+            response = hurried(group, value).result()
+            assert (response.status_code, response.headers["x-shoal-executed"]) == (500, "maybe")
+            assert "it raised" in response.text
+        for answer in [hurried(group, value) for value in range(20)]:
+            late(answer, executed="no")
+        assert (sibling.asked, handed_over(busy)) == (2, {"failed": 2})
+
+
+def test_a_model_that_fails_here_too_is_not_held_against_the_sibling() -> None:
+    def raising(inputs: Any) -> Any:
+        raise ValueError("it always does")
+
+    def runtime() -> FakeRuntime:
+        return FakeRuntime(model=raising)
+
+    with replica(make_runtime=runtime) as idle, replica(at(idle), make_runtime=runtime) as busy:
+        for _ in range(40):
+            assert plain.post(busy.url + V2_PATH, json=v2_body([row(1)])).status_code == 500
+        with callers(busy.url) as group, made_busy(busy, group):
+            for value in range(6):
+                assert hurried(group, value).result().status_code == 500
+            assert handed_over(busy) == {"failed": 6}
 
 
 def test_a_caller_who_leaves_takes_its_request_back_from_the_sibling() -> None:

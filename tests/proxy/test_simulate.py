@@ -78,6 +78,69 @@ def test_an_unknown_balance_is_refused_with_those_that_there_are(capsys: pytest.
     assert "Pinned, Random, LeastRows, PowerOfTwo, SoonestFinish, SecondChance" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "needs"),
+    [
+        ("--balance SecondChance", "--balance: does nothing here: it needs --replicas 2 or more"),
+        ("--connections 8 --replicas 2", "--connections: does nothing here: it needs --balance Pinned or SecondChance"),
+        (
+            "--stale-ms 9 --replicas 2 --balance Pinned",
+            "--stale-ms: does nothing here: it needs --balance SecondChance",
+        ),
+        ("--start-seconds 3", "--start-seconds: does nothing here: it needs --pod-death"),
+        ("--max-delay-ms 3", "--max-delay-ms: does nothing here: it needs --policy Fixed"),
+        ("--extrapolate", "--extrapolate: does nothing here: it needs --from"),
+        ("--ignore-deadlines", "--ignore-deadlines: does nothing here: random arrivals have no deadlines"),
+    ],
+)
+def test_an_option_without_what_it_belongs_to_is_refused(
+    given: str, needs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", *given.split()])
+
+    assert capsys.readouterr().err.splitlines()[-1] == f"shoal simulate: error: argument {needs}"
+
+
+def test_a_recorded_trace_has_as_many_requests_as_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main("simulate", ["trace.csv", "--latency", "1ms+1ms", "--requests", "5"])
+
+    assert "argument --requests: does nothing here: a recorded trace has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ("--pod-death 500", "no pod dies while requests come: the trace lasts 0."),
+        ("--pod-death 0.1", "the dead pod's successor starts too late: the trace lasts 0."),
+        ("--pod-death 0.1 --start-seconds 0.1", ""),
+    ],
+)
+def test_a_death_or_a_start_after_the_last_request_is_told(
+    given: str, note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = f"--poisson 100 --requests 50 --latency 1ms+1ms --replicas 2 {given}"
+
+    assert main("simulate", given.split()) == 0
+    assert capsys.readouterr().err.startswith(f"shoal: {note}" if note else "")
+
+
+def test_a_rule_is_taken_in_any_case_of_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--poisson 100 --requests 50 --latency 1ms+1ms --replicas 2 --balance secondchance --policy adaptive"
+
+    assert main("simulate", given.split()) == 0
+    assert "SecondChance, 4 connections a replica" in capsys.readouterr().out
+
+
+def test_a_misspelt_option_is_told_with_the_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--gamma 600,4 --latency 1ms+1ms --replicas 2 --balanced Pinned"
+    with pytest.raises(SystemExit, match="2"):
+        main("simulate", given.split())
+
+    assert "unrecognized arguments: --balanced; did you mean --balance?" in capsys.readouterr().err
+
+
 def test_a_terminal_sees_what_is_simulated_and_in_the_end_only_the_figures() -> None:
     given = ["simulate", "--poisson", "300", "--requests", "100", "--latency", "4ms+1ms", "--objective-ms", "50"]
     master, terminal = pty.openpty()

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from shoal_schema.arguments import CommandParser, choice, integer, number, numbers, share
+from shoal_schema.arguments import CommandParser, at_least, choice, integer, number, numbers, positive, share
 from shoal_schema.resource.traffic import BatchingPolicy
 
 
@@ -20,11 +20,14 @@ from shoal_schema.resource.traffic import BatchingPolicy
         (share(), "0", 0.0),
         (share(), "1", 1.0),
         (numbers(2), "1,0.5", (1.0, 0.5)),
-        (numbers(1, least=0.0), "0", (0.0,)),
-        (numbers(1, least=2.0), "2", (2.0,)),
+        (positive(), "0.5", 0.5),
+        (at_least(0), "0", 0.0),
+        (at_least(2), "2", 2.0),
         (integer(1), "1" + "0" * 30, 10**30),
         (integer(0, 65535), "0", 0),
         (choice(BatchingPolicy), "Fixed", BatchingPolicy.FIXED),
+        (choice(BatchingPolicy), "fixed", BatchingPolicy.FIXED),
+        (choice(BatchingPolicy), "NONE", BatchingPolicy.NONE),
     ],
 )
 def test_what_fits_is_taken(kind: Callable[[str], object], text: str, value: object) -> None:
@@ -41,15 +44,18 @@ def test_what_fits_is_taken(kind: Callable[[str], object], text: str, value: obj
         (number(0, 60), "60.1", "above 0 and at most 60"),
         (share(), "nan", "a share of 0 to 1"),
         (share(), "1.01", "a share of 0 to 1"),
-        (numbers(1), "0", "a positive number"),
-        (numbers(1, least=0.0), "-1", "a number of at least 0"),
-        (numbers(1), "inf", "a positive number"),
+        (positive(), "0", "a positive number"),
+        (positive(), "inf", "a positive number"),
+        (positive(), "1,2", "a positive number"),
+        (at_least(0), "-1", "a number of at least 0"),
+        (at_least(0), "nan", "a number of at least 0"),
+        (at_least(2), "inf", "a number of at least 2"),
         (numbers(2), "1", "2 positive numbers, comma-separated"),
         (numbers(2), "1,-1", "2 positive numbers, comma-separated"),
         (numbers(2), "nan,1", "2 positive numbers, comma-separated"),
         (numbers(2), "1,2,3", "2 positive numbers, comma-separated"),
-        (numbers(1, least=2.0), "1.9", "a positive number"),
-        (choice(BatchingPolicy), "fixed", "one of Adaptive, Fixed, None"),
+        (at_least(2), "1.9", "a number of at least 2"),
+        (choice(BatchingPolicy), "fix", "one of Adaptive, Fixed, None"),
     ],
 )
 def test_what_does_not_is_told_what_would(kind: Callable[[str], object], text: str, allowed: str) -> None:
@@ -66,7 +72,8 @@ def parser() -> CommandParser:
     item.add_argument("file", nargs="?")
     item.add_argument("--text")
     made.add_argument("--json", action="store_true")
-    made.add_argument("--timeout", type=float, default=30.0)
+    limit = made.add_argument("--timeout", type=float, default=30.0)
+    made.only(limit, lambda given: given.file != "-", "standard input has no end")
     return made
 
 
@@ -95,6 +102,9 @@ def test_what_stands_in_for_an_argument_is_taken_and_both_are_refused(capsys: py
         (["URL", "--bogus"], "unrecognized arguments: --bogus"),
         (["URL", "--bogus", "FILE"], "unrecognized arguments: --bogus"),
         (["URL", "FILE", "more"], "unrecognized arguments: more"),
+        (["URL", "FILE", "--jsno"], "unrecognized arguments: --jsno; did you mean --json?"),
+        (["URL", "--text", "a", "--timeuot", "5"], "unrecognized arguments: --timeuot; did you mean --timeout?"),
+        (["URL", "--timeouts=5"], "unrecognized arguments: --timeouts=5; did you mean --timeout?"),
         (["URL", "--json"], "one of the arguments file --text is required"),
         ([], "the following arguments are required: url"),
     ],
@@ -106,3 +116,39 @@ def test_what_is_unknown_is_told_before_what_is_missing(
         parser().parse_args(given)
 
     assert capsys.readouterr().err.splitlines()[-1] == f"ask: error: {wrong}"
+
+
+def test_the_value_of_an_unknown_option_is_not_taken_for_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+    # Not "argument file: not allowed with argument --text".
+    with pytest.raises(SystemExit, match="2"):
+        parser().parse_args(["URL", "--text", "a", "--txt", "b"])
+    assert "unrecognized arguments: --txt; did you mean --text?" in capsys.readouterr().err
+
+
+def test_beginnings_of_names_and_values_that_look_like_names_are_taken() -> None:
+    assert parser().parse_args(["URL", "--te", "--more than --this", "--time", "5"]).text == "--more than --this"
+    assert parser().parse_args(["URL", "--", "--no-option"]).file == "--no-option"
+
+
+def test_an_unknown_option_of_a_command_is_told_by_that_command(capsys: pytest.CaptureFixture[str]) -> None:
+    program = CommandParser("tell")
+    program.add_argument("--version", action="store_true")
+    commands = program.add_subparsers(dest="command", required=True)
+    commands.add_parser("ask").add_argument("--json", action="store_true")
+    assert program.parse_args(["--version", "ask", "--json"]).json
+    for given, wrong in (
+        (["ask", "--jsn"], "tell ask: error: unrecognized arguments: --jsn; did you mean --json?"),
+        (["--verison", "ask"], "tell: error: unrecognized arguments: --verison; did you mean --version?"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            program.parse_args(given)
+        assert capsys.readouterr().err.splitlines()[-1] == wrong
+
+
+def test_an_option_that_does_nothing_beside_the_others_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parser().parse_args(["URL", "FILE", "--timeout", "5"]).timeout == 5
+    assert parser().parse_args(["URL", "-"]).timeout == 30
+    with pytest.raises(SystemExit, match="2"):
+        parser().parse_args(["URL", "-", "--timeout", "5"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "ask: error: argument --timeout: does nothing here: standard input has no end"

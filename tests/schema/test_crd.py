@@ -38,7 +38,11 @@ def defaulted(schema: Json, value: Any) -> Any:
 def broken_rules(schema: Json, value: Any) -> list[str]:
     """Return the messages of the CEL rules that a value breaks."""
     rules = schema.get("x-kubernetes-validations", [])
-    broken = [rule["message"] for rule in rules if not cel.evaluate(rule["rule"], {"self": value})]
+    broken = [
+        cel.evaluate(rule["messageExpression"], {"self": value}) if "messageExpression" in rule else rule["message"]
+        for rule in rules
+        if not cel.evaluate(rule["rule"], {"self": value})
+    ]
     if isinstance(value, dict):
         for name, part in schema.get("properties", {}).items():
             broken += broken_rules(part, value[name]) if name in value else []
@@ -83,20 +87,29 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         ),
         (
             with_fields(MINIMAL, scaling={"maxReplicas": 2, "targetQueueDepth": 1000}, queue={"maxRows": 64}),
-            "targetQueueDepth must be what a pod can hold",
+            "at most queue.maxRows + (batching.inFlight + 1) * batching.maxBatchSize, here 64 + 64 = 128, not 1000.",
         ),
         (
             with_fields(MINIMAL, scaling={"maxReplicas": 2, "targetQueueDepth": 1024 + 65}),
-            "targetQueueDepth must be what a pod can hold",
+            "here 1024 + 64 = 1088, not 1089. Lower it, or raise queue.maxRows",
         ),
         (
             with_fields(
                 MINIMAL, batching={"maxBatchSize": 300}, scaling={"maxReplicas": 2, "targetQueueDepth": 6 * 300 + 1}
             ),
-            "targetQueueDepth must be what a pod can hold",
+            "here 1200 + 600 = 1800, not 1801",
         ),
         (with_fields(BY_HPA, scaling__mode="Internal"), "external works with mode External only"),
-        (with_fields(BY_KEDA, scaling__minReplicas=0), "minReplicas must be at least 1 with external"),
+        (with_fields(BY_KEDA, scaling__minReplicas=0), "minReplicas must be at least 1 with mode External"),
+        (
+            with_fields(MINIMAL, scaling={"mode": "External", "minReplicas": 0, "maxReplicas": 2}),
+            "minReplicas must be at least 1 with mode External",
+        ),
+        (with_fields(BY_KEDA, scaling__targetQueueDepth=9), "targetQueueDepth works with mode Internal only"),
+        (
+            with_fields(MINIMAL, scaling={"maxReplicas": 2, "scaleToZeroDelaySeconds": 60}),
+            "scaleToZeroDelaySeconds works with minReplicas 0 only",
+        ),
         (with_fields(BY_HPA, scaling__external={}), "give horizontalPodAutoscaler or scaledObject"),
         (
             with_fields(BY_KEDA, scaling__external__horizontalPodAutoscaler={}),

@@ -20,6 +20,14 @@ app.kubernetes.io/component: operator
 {{ include "shoal.name" . }}-waiting-room
 {{- end }}
 
+{{- define "shoal.waitingRoomChecks" -}}
+{{- range .env }}
+{{- if and (hasPrefix "SHOAL_" .name) (not (regexMatch "^SHOAL_(WAITING|LOG)_" .name)) }}
+{{- fail (printf "waitingRoom.env: %s is no setting of the waiting room, whose names begin with SHOAL_WAITING_ or SHOAL_LOG_" .name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "shoal.waitingRoomSelectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import orjson
@@ -111,7 +112,8 @@ class ApiServer:
         if call.verb == "watch":
             # What is wrong with the options must be told before the answer starts.
             check_watch(self.world, call)
-            lines = watch_lines(self.world, self.bell, call, self.bookmark_interval_s, as_table=as_table)
+            now = partial(datetime.now, UTC)
+            lines = watch_lines(self.world, self.bell, call, self.bookmark_interval_s, as_table=as_table, now=now)
             return StreamingResponse(lines, media_type="application/json")
         reply = answer(self.world, call)
         body = reply.body

@@ -6,8 +6,9 @@ that is too slow is told 410.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -65,6 +66,8 @@ class Watch:
     as_table: bool
     wanted: Predicate
     revision: int
+    now: Callable[[], datetime]
+    """What ages are counted to: in a table each event tells the age that its object has by then."""
     columns_told: bool = False
 
     def initial(self) -> list[Object]:
@@ -102,7 +105,7 @@ class Watch:
     def _event(self, verb: Verb, obj: Object) -> Object:
         shown = presented(self.resource, obj)
         if self.as_table:
-            shown = in_table(self.resource, shown, now=self.call.now, query=self.call.query)
+            shown = in_table(self.resource, shown, now=self.now(), query=self.call.query)
             if self.columns_told:
                 shown["columnDefinitions"] = None
             self.columns_told = True
@@ -118,14 +121,14 @@ def check_watch(world: World, call: Call) -> None:
         raise invalid("ListOptions", "meta.k8s.io", "", [NO_MATCH])
 
 
-def open_watch(world: World, call: Call, *, as_table: bool) -> tuple[Watch, list[Object]]:
+def open_watch(world: World, call: Call, *, as_table: bool, now: Callable[[], datetime]) -> tuple[Watch, list[Object]]:
     """Return a watch and what it tells first.
 
     Without a resourceVersion, or with 0, it tells the present state first; with
     ``sendInitialEvents`` it also says where that state ends.
     """
     resource = world.resource(call.target)
-    watch = Watch(world, call, resource, as_table, selection(call, resource), revision_in(call))
+    watch = Watch(world, call, resource, as_table, selection(call, resource), revision_in(call), now)
     if call.flag("sendInitialEvents"):
         return watch, [*watch.initial(), watch.bookmark(INITIAL_EVENTS_END)]
     if watch.revision == 0 and "sendInitialEvents" not in call.query:
@@ -138,14 +141,20 @@ def open_watch(world: World, call: Call, *, as_table: bool) -> tuple[Watch, list
 
 
 async def watch_lines(
-    world: World, bell: Bell, call: Call, bookmark_interval_s: float, *, as_table: bool
+    world: World,
+    bell: Bell,
+    call: Call,
+    bookmark_interval_s: float,
+    *,
+    as_table: bool,
+    now: Callable[[], datetime],
 ) -> AsyncIterator[bytes]:
     """Yield events as JSON lines until ``timeoutSeconds`` are over or the server stops."""
     clock = asyncio.get_running_loop().time
     end = clock() + (call.number("timeoutSeconds") or 3600)
     next_bookmark = clock() + bookmark_interval_s
     try:
-        watch, events = open_watch(world, call, as_table=as_table)
+        watch, events = open_watch(world, call, as_table=as_table, now=now)
         yield _lines(events)
         while clock() < end and not bell.closed:
             if events := watch.news():

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.down import whole
-from shoal_operator.autoscaler.want import Aim, Want
+from shoal_operator.autoscaler.want import Want
 
 _NEWS = 0.5
 """Numbers that have moved by less than this share are what was said before."""

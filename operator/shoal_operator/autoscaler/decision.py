@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shoal_operator.autoscaler.account import Account, Window
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.down import TOLERANCE, UP_PERIOD_S, Counts, least_down, most_up, remember, whole
 from shoal_operator.autoscaler.panic import HOLD_S, STRAINED_TICKS, panic_until_s, strained
 from shoal_operator.autoscaler.signals import Signals
-from shoal_operator.autoscaler.want import Aim, Want, want
+from shoal_operator.autoscaler.want import Want, want
 from shoal_schema.conditions import Reason, ScalingReason
 
 WINDOW_S = 300.0

@@ -5,8 +5,8 @@ without that, and while it lasts nothing is taken away. Strain: rows are refused
 three ticks in a row; then one replica more than are ready.
 """
 
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.signals import Signals
-from shoal_operator.autoscaler.want import Aim
 
 THRESHOLD = 2.0
 HOLD_S = 60.0

@@ -3,15 +3,21 @@
 A proxy tells counters and integrals, so the difference between two readings is exact however far apart they are. A pod
 that falls silent keeps its last rates for one window; then it counts for nothing. A pod whose counters went back has
 begun again: its next reading is the first.
+
+A pod may say anything. No more rows count than one pod can hold; and of three or more, none counts for more than four
+replicas, unless the middle one says a quarter of as much: one hot pod among idle ones counts, one that lies costs a few
+replicas. Of one or two nobody can tell which of them is right.
 """
 
+import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist, median_low
 from typing import NamedTuple
 
+from shoal_operator.autoscaler.aim import Aim, target_rows
 from shoal_schema.load import Capacity, Load
 
 SHORT_S = 6.0
@@ -20,6 +26,10 @@ LONG_S = 60.0
 """What the count of replicas goes by, and how long a silent pod is remembered."""
 HICCUP = 0.01
 """One row in a hundred."""
+WORTH = 4.0
+"""Replicas that a single pod may ask for, and times what the middle one asks for."""
+_OUTVOTED = 3
+"""So many pods there must be for one to be outvoted."""
 _LEAST_S = 1e-3
 """Time that a first tick stands for."""
 _EDGES = 4
@@ -96,12 +106,13 @@ class Memory:
         self._pods: dict[str, _Pod] = {}
         self._ticks: deque[_Tick] = deque()
 
-    def hear(self, said: Mapping[str, Load | None], now_s: float) -> Signals | None:
+    def hear(self, said: Mapping[str, Load | None], now_s: float, aim: Aim) -> Signals | None:
         """Take what pods say now, by uid, and return what is known; None where no pod says anything.
 
         Args:
             said: of each ready pod; None of one that cannot be read.
             now_s: monotonic time (s); must not go back.
+            aim: of the spec: what one replica is for, and can hold.
         """
         heard = {uid: load for uid, load in said.items() if load is not None}
         self._pods = {
@@ -115,7 +126,8 @@ class Memory:
         for uid, load in heard.items():
             self._pods[uid] = _heard(self._pods.get(uid), load, now_s)
         passed_s = now_s - self._ticks[-1].time_s if self._ticks else 0.0
-        last = _sum([pod.rates for pod in self._pods.values()])
+        capacity = _middle([load.capacity for load in heard.values() if load.capacity is not None])
+        last = _sum(believed([pod.rates for pod in self._pods.values()], aim, capacity))
         self._ticks.append(_Tick(now_s, max(passed_s, _LEAST_S), last, known))
         while self._ticks[0].time_s <= now_s - LONG_S:
             self._ticks.popleft()
@@ -123,8 +135,8 @@ class Memory:
             short=self._mean(SHORT_S),
             long=self._mean(LONG_S),
             last=last,
-            queued_rows=sum(load.queued_rows for load in heard.values()),
-            capacity=_middle([load.capacity for load in heard.values() if load.capacity is not None]),
+            queued_rows=int(sum(_rows([load.queued_rows for load in heard.values()], aim, capacity))),
+            capacity=capacity,
             ready=len(said),
             complete=len(heard) == len(said),
             dispersion=_dispersion(self._ticks),
@@ -187,6 +199,27 @@ def _begun_again(before: Load, after: Load) -> bool:
 
 def _sum(rates: list[Rates]) -> Rates:
     return Rates(*(sum(column) for column in zip(*rates, strict=True))) if rates else Rates()
+
+
+def believed(pods: Sequence[Rates], aim: Aim, capacity: Capacity | None) -> list[Rates]:
+    """Return what each pod counts for."""
+    rows_per_s = math.inf if capacity is None else WORTH * capacity.rows_per_s
+    rows, queued, offered, answered, refused, busy = zip(*pods, strict=True)
+    columns = [_rows(rows, aim, capacity), _rows(queued, aim, capacity)]
+    columns += [_outvoted(each, rows_per_s) for each in (offered, answered, refused)]
+    return [Rates(*pod) for pod in zip(*columns, busy, strict=True)]
+
+
+def _rows(said: Sequence[float], aim: Aim, capacity: Capacity | None) -> list[float]:
+    return [min(each, aim.most_rows) for each in _outvoted(said, WORTH * target_rows(aim, capacity))]
+
+
+def _outvoted(said: Sequence[float], worth: float) -> list[float]:
+    """Return the same, but none above both ``worth`` and so many times the middle one."""
+    if len(said) < _OUTVOTED:
+        return list(said)
+    most = max(worth, WORTH * median_low(said))
+    return [min(each, most) for each in said]
 
 
 def _middle(said: list[Capacity]) -> Capacity | None:

@@ -14,42 +14,14 @@ they hold are as many as the pods: with a learned target only the rate counts th
 import math
 from dataclasses import dataclass
 
+from shoal_operator.autoscaler.aim import HEADROOM, LEAST, Aim, target_rows
 from shoal_operator.autoscaler.signals import HICCUP, Rates, Signals
 from shoal_schema.load import Capacity
 
-HEADROOM = 0.8
-"""Share of a replica's capacity to plan with: the rest is for what arrives unevenly."""
 LATE = HICCUP / 2
 """Share of time in which clumps of arrivals may be too much: below what strain acts on."""
 FIRST_START_S = 10.0
 """How long a replica takes to start, until one has been seen to."""
-_LEAST = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What the spec asks for.
-
-    Args:
-        target_queue_depth: rows waiting and running that one pod should have, >= 1; None where it is to be learned.
-        full_batch_rows: the largest batch.
-        objective_s: within what time answers should leave; None where the spec has none.
-    """
-
-    minimum: int
-    maximum: int
-    target_queue_depth: int | None
-    full_batch_rows: int = 32
-    objective_s: float | None = None
-
-    def __post_init__(self) -> None:
-        target = self.target_queue_depth
-        if not (0 <= self.minimum <= self.maximum and self.maximum >= 1 and (target is None or target >= 1)):
-            raise ValueError(f"need 0 <= minReplicas <= maxReplicas and a target >= 1, not {self}")
-
-    def within(self, replicas: int) -> int:
-        """Return the count, kept within the bounds; what runs never falls to none."""
-        return max(self.minimum, 1, min(replicas, self.maximum))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +40,6 @@ class Want:
     unit: str
 
 
-def target_rows(aim: Aim, capacity: Capacity | None) -> float:
-    """Return how many rows, waiting and running, a replica should have."""
-    if aim.target_queue_depth is not None:
-        return aim.target_queue_depth
-    if aim.objective_s is not None and capacity is not None:
-        return max(HEADROOM * capacity.rows, _LEAST)
-    return 2 * aim.full_batch_rows
-
-
 def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Want:
     """Return the replicas that the rates of one window ask for.
 
@@ -91,7 +54,7 @@ def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Wan
     capacity = signals.capacity
     if capacity is None or (aim.objective_s is None and not rates.refuses):
         return by_rows
-    each = max(_planned_rows_per_s(aim, signals, rates, capacity), _LEAST)
+    each = max(_planned_rows_per_s(aim, signals, rates, capacity), LEAST)
     amount = rates.offered_rows_per_s + _backlog_rows_per_s(aim, signals, rates, capacity, start_s)
     by_rate = Want(amount / each, amount, each, "rows/s asked for")
     if aim.target_queue_depth is None and rates.refuses:

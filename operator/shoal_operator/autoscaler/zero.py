@@ -134,3 +134,14 @@ def _verdict(rule: Rule, seen: Seen, memory: Memory, quiet_s: float, now_s: floa
         return Verdict(Phase.SETTLING)
     settled = seen.held and now_s - memory.since_s >= SETTLE_S
     return Verdict(Phase.ASLEEP, 0) if settled else Verdict(Phase.SETTLING)
+
+
+def reason_of(rule: Rule, seen: Seen) -> str:
+    """Return why a service has the replicas that a verdict gives it, in words."""
+    if not seen.waiting:
+        return f"nobody called for {rule.delay_s:g} s"
+    return (
+        "1 request waits in the waiting room"
+        if seen.waiting == 1
+        else f"{seen.waiting} requests wait in the waiting room"
+    )

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Surroundings
-from shoal_operator.autoscaler.want import Aim
 from shoal_operator.autoscaler.zero import Rule
 from shoal_operator.load.starting import Starts
 from shoal_operator.manifests.labels import FIELD_MANAGER
@@ -19,7 +19,7 @@ from shoal_operator.planning.pods import is_leaving, is_ready, scheduling_proble
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.resource.service import InferenceServiceSpec
-from shoal_schema.resource.traffic import BatchingSpec, ScalingMode, ScalingSpec
+from shoal_schema.resource.traffic import BatchingSpec, ScalingMode, ScalingSpec, queue_rows, scale_to_zero_delay_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,7 @@ def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
         scaling.target_queue_depth,
         full_batch_rows=batching.max_batch_size,
         objective_s=None if objective_ms is None else objective_ms / 1000,
+        most_rows=queue_rows(spec.queue, batching) + (batching.in_flight + 1) * batching.max_batch_size,
     )
     rule, writer = _rule(scaling, batching), writer_of({"metadata": metadata}, FIELD_MANAGER, "f:spec", "f:replicas")
     return Scaled(aim, spec.replicas, metadata["generation"], metadata["uid"], rule, writer)
@@ -181,4 +182,4 @@ def _rule(scaling: ScalingSpec, batching: BatchingSpec) -> Rule | None:
     if scaling.min_replicas:
         return None
     per_replica = scaling.target_queue_depth or 2 * batching.max_batch_size
-    return Rule(scaling.scale_to_zero_delay_seconds, scaling.max_replicas, per_replica)
+    return Rule(scale_to_zero_delay_s(scaling), scaling.max_replicas, per_replica)

@@ -22,12 +22,18 @@ class Hosting:
         rooms: addresses of the rooms that are ready.
         open: the rooms are to be among the Service's endpoints now.
         waking: it slept, and no pod is ready yet.
+        held: somebody holds what comes while no pod runs, and tells the operator.
+        shortcoming: why not every request would be held and heard, and what to do.
+        kept: pods that stay though ``spec.replicas`` is 0, as nobody would hold what comes.
     """
 
     port: int
     rooms: tuple[str, ...]
     open: bool
     waking: bool = False
+    held: bool = True
+    shortcoming: str = ""
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,8 @@ class Target:
         scaling = self.spec.scaling
         if scaling is None or scaling.mode is ScalingMode.EXTERNAL:
             return self.spec.replicas
+        if self.hosting is not None and self.hosting.kept:
+            return min(self.hosting.kept, scaling.max_replicas)
         return max(scaling.min_replicas, min(self.spec.replicas, scaling.max_replicas))
 
     @property

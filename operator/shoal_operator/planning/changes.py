@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, SIBLINGS, WRITTEN_KINDS, Kind, desired_objects
+from shoal_operator.manifests.desired import (
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    SERVICE,
+    SIBLINGS,
+    WRITTEN_KINDS,
+    Kind,
+    desired_objects,
+)
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
@@ -91,10 +99,22 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
                 Apply(kind, desired[kind], None),
             ]
         elif live is not None and not is_owned(live, target.uid):
-            conflicts += [_conflict(kind, live, target.uid)] if kind in desired else []
+            # That one cannot sleep is told before it is to.
+            needed = kind in desired or (kind == ENDPOINT_SLICE and target.hosting is not None)
+            conflicts += [_conflict(kind, live, target.uid)] if needed else []
         elif action := _action(kind, desired.get(kind), live):
             actions.append(action)
     return Changes(tuple(actions), tuple(conflicts))
+
+
+def leave_room(ours: Json) -> Changes:
+    """Return what takes a service out of a waiting room where it has no place: whoever has the address is not for it.
+
+    Args:
+        ours: the service's own EndpointSlice; empty where there is none.
+    """
+    leaving = _action(ENDPOINT_SLICE, None, ours or None)
+    return Changes((leaving,) if leaving else (), ())
 
 
 def _siblings_taken(target: Target, live: Json | None) -> tuple[Conflict, ...]:

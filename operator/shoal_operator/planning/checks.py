@@ -93,8 +93,10 @@ def scaling_up(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def complete(_: Evidence) -> Verdict:
-    """All pods are of the newest spec and ready."""
+def complete(evidence: Evidence) -> Verdict:
+    """All pods are of the newest spec and ready, or there are to be none."""
+    if not evidence.wanted:
+        return Status.TRUE, Reason.COMPLETE, "no pod runs; the next one is of the newest spec"
     return Status.TRUE, Reason.COMPLETE, "all pods are of the newest spec"
 
 
@@ -102,26 +104,41 @@ def asleep(evidence: Evidence) -> Verdict | None:
     """Nobody calls, so no pod runs; whoever calls is heard all the same."""
     if evidence.target is None or evidence.target.hosting is None or not evidence.deployment or evidence.wanted:
         return None
+    if not evidence.target.hosting.held:
+        text = (
+            f"no pod runs, and {evidence.target.hosting.shortcoming}. Until then whoever calls is refused, and wakes"
+            f" nobody; kubectl scale infsvc {evidence.name} --namespace {evidence.namespace} --replicas=1 starts a pod"
+        )
+        return Status.FALSE, Reason.NO_WAITING_ROOM, text
     text = "no pod runs while nobody calls: the waiting room holds the next request, and a pod is started for it"
     return Status.TRUE, Reason.SCALED_TO_ZERO, text
 
 
 def waking(evidence: Evidence) -> Verdict | None:
     """A pod is started for a service that slept; whoever calls is held until it is ready."""
-    if evidence.target is None or evidence.target.hosting is None:
+    if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.held:
         return None
     conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
     # What was said before is all that an operator knows which has just started.
     said = (find(conditions, ConditionType.READY) or {}).get("reason") in (Reason.SCALED_TO_ZERO, Reason.WAKING)
     if not (evidence.target.hosting.waking or (said and not evidence.count("availableReplicas"))):
         return None
-    return Status.TRUE, Reason.WAKING, "a pod is being started; the waiting room holds requests until it is ready"
+    pods = "a pod is" if evidence.wanted < 2 else f"{evidence.wanted} pods are"
+    text = f"{pods} being started; the waiting room holds requests until one is ready"
+    return Status.TRUE, Reason.WAKING, text
 
 
 def scaled_to_zero(evidence: Evidence) -> Verdict | None:
     """Nothing should run."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
         return Status.FALSE, Reason.SCALED_TO_ZERO, "replicas is 0; kubectl scale --replicas=1 starts the service"
+    return None
+
+
+def none_started(evidence: Evidence) -> Verdict | None:
+    """No pod runs, and the spec is one that none can be started for."""
+    if evidence.target is None and evidence.deployment and evidence.wanted == 0:
+        return Status.FALSE, Reason.INVALID_SPEC, f"no pod runs, and none is started: {evidence.spec_error}"
     return None
 
 
@@ -184,6 +201,17 @@ def model_loaded(evidence: Evidence) -> Verdict | None:
     if any(is_ready(pod) for pod in evidence.new_pods):
         return Status.TRUE, Reason.MODEL_LOADED, "the model is loaded and warm"
     return None
+
+
+def model_away(evidence: Evidence) -> Verdict | None:
+    """The service sleeps, and its model with it."""
+    if (verdict := asleep(evidence)) is None or verdict[0] is not Status.TRUE:
+        return verdict
+    return (
+        Status.FALSE,
+        verdict[1],
+        "no pod runs while nobody calls: the next request starts one, which loads the model",
+    )
 
 
 def model_downloading(evidence: Evidence) -> Verdict | None:

@@ -131,8 +131,16 @@ class Evidence:
 
     @property
     def rolled_out(self) -> bool:
-        """Whether every pod that exists is of the newest template."""
-        return self.seen and self.count("updatedReplicas") == self.count("replicas")
+        """Whether every pod that exists is of the newest template.
+
+        What a Deployment has not seen yet may be another number of replicas alone; then its pods are the newest.
+        """
+        return (self.seen or self._only_new_pods) and self.count("updatedReplicas") == self.count("replicas")
+
+    @property
+    def _only_new_pods(self) -> bool:
+        staying = [pod for pod in self.observation.pods if not is_leaving(pod)]
+        return bool(staying) and len(self.new_pods) == len(staying)
 
     @property
     def served(self) -> bool:

@@ -1,14 +1,19 @@
-"""What the waiting rooms are told: who may sleep, at which port, and which pods are ready."""
+"""What the waiting rooms are told, who may sleep, at which port, and which pods are ready; and what they tell."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shoal_operator.planning.observation import Key, dig
-from shoal_schema.declaring import Json
+from shoal_operator.manifests.environment import ADMIN_PORT
+from shoal_operator.planning.observation import Key
 from shoal_schema.decoding import SpecError
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
 from shoal_schema.waiting import RoomService, RoomTable
+
+
+class RoomlessError(SpecError):
+    """A service may sleep, and there is no place for it in a waiting room."""
+
 
 NO_ROOM = (
     "spec.scaling.minReplicas must be at least 1, not 0: there is no waiting room, which would hold requests while no"
@@ -26,35 +31,60 @@ def may_sleep(spec: InferenceServiceSpec) -> bool:
     return spec.scaling is not None and not is_free(spec) and spec.scaling.min_replicas == 0
 
 
-def stored_port(resource: Json) -> int | None:
-    """Return the port that a service's status says is its own."""
-    port = dig(resource, "status", "waitingRoom", "port")
-    return port if isinstance(port, int) and not isinstance(port, bool) else None
-
-
-def allot(key: Key, wanted: int | None, taken: Mapping[Key, int], ports: range) -> int:
-    """Return a service's port: the one that it has, the one that it had, or the first that is free.
-
-    Raises:
-        SpecError: all are taken.
-    """
-    if key in taken:
-        return taken[key]
-    others = set(taken.values())
-    if wanted is not None and wanted in ports and wanted not in others:
-        return wanted
-    port = next((port for port in ports if port not in others), None)
-    if port is None:
-        raise SpecError(
-            f"spec.scaling.minReplicas must be at least 1, not 0: all {len(ports)} ports of the waiting room are taken;"
-            " set more in the chart (waitingRoom.ports)"
-        )
-    return port
-
-
 def forwards_of(spec: InferenceServiceSpec) -> int:
     """Return how many requests a pod is given at a time: two full batches keep it busy, and overflow no queue."""
     return 2 * spec.batching.max_batch_size * spec.batching.in_flight
+
+
+@dataclass(slots=True)
+class Room:
+    """One process of the waiting room.
+
+    Args:
+        heard_s: when it answered last, or was found; monotonic seconds.
+        version: of our book that it goes by; -1: of none.
+        waiting: requests that it holds, by service.
+        refused: why it could not open a port, by service.
+        silent: it has not answered for long.
+    """
+
+    address: str
+    ready: bool
+    heard_s: float
+    version: int = -1
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    silent: bool = False
+
+    def serves(self, key: Key) -> bool:
+        """Return whether requests for a service may come here."""
+        return self.ready and str(key) not in self.refused
+
+
+def shortcoming(key: Key, port: int, rooms: Iterable[Room], *, listing: str) -> str:
+    """Return why not every request for a service would be held and heard, and what to do; empty where each would be.
+
+    Args:
+        key: of the service.
+        port: its own.
+        rooms: all that there are.
+        listing: the command that shows their pods.
+    """
+    ready = [room for room in rooms if room.ready]
+    if not ready:
+        return f"no waiting room is ready: {listing} tells why"
+    for room in ready:
+        if why := room.refused.get(str(key)):
+            return (
+                f"the waiting room at {room.address} cannot open this service's port {port} ({why}): see what else has"
+                " it there, or choose other ports in the chart (waitingRoom.ports)"
+            )
+        if room.silent:
+            return (
+                f"the waiting room at {room.address} does not answer the operator at its port {ADMIN_PORT}: see whether"
+                f" a NetworkPolicy or a mesh keeps them apart, and {listing}"
+            )
+    return ""
 
 
 @dataclass(slots=True)

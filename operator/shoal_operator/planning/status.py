@@ -5,7 +5,6 @@ decisions can be read here (after cert-manager's policies).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.autoscaler.rival import HPA
@@ -15,6 +14,7 @@ from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
+from shoal_operator.planning.announcements import Announcement
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
 from shoal_operator.planning.evidence import Evidence, Scaling, Unread
@@ -58,6 +58,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.answers_unowned,
         blocked.model_unresolved,
         blocked.missing(DEPLOYMENT),
+        checks.none_started,
         checks.asleep,
         checks.scaled_to_zero,
         checks.pods_refused,
@@ -79,6 +80,8 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         blocked.model_unresolved,
         checks.model_loaded,
         blocked.missing(DEPLOYMENT),
+        checks.none_started,
+        checks.model_away,
         checks.scaled_to_zero,
         checks.pods_refused,
         checks.pods_in_trouble,
@@ -128,6 +131,7 @@ def judge(evidence: Evidence) -> list[Condition]:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
     exceptional = (
         _limited_condition(evidence),
+        _room_condition(evidence),
         _resolved_condition(evidence),
         _sole_condition(evidence),
         _read_condition(evidence),
@@ -227,15 +231,6 @@ def unread_status(resource: Json, error: ApiError, now: str) -> Json:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """What an Event says."""
-
-    warning: bool
-    reason: str
-    message: str
-
-
 def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcement]:
     """Return what to announce: Ready's changes, and every failure that is new."""
     said: dict[tuple[str, str], Announcement] = {}
@@ -332,7 +327,19 @@ _LIMITED: dict[Limit, tuple[Reason, str]] = {
 def _limited_condition(evidence: Evidence) -> Condition | None:
     if evidence.scaling is None or evidence.scaling.limit is None or evidence.target is None:
         return None
+    asked = evidence.target.spec.scaling
+    if asked is None or asked.mode is ScalingMode.EXTERNAL:
+        return None  # of the spec before
     return Condition(ConditionType.SCALING_LIMITED, Status.TRUE, *_LIMITED[evidence.scaling.limit])
+
+
+def _room_condition(evidence: Evidence) -> Condition | None:
+    if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.shortcoming:
+        return None
+    text = f"{evidence.target.hosting.shortcoming}. Until then no pod is taken away"
+    if (slept := checks.asleep(evidence)) and slept[0] is Status.FALSE:
+        text = slept[2]
+    return Condition(ConditionType.WAITING_ROOM_READY, Status.FALSE, Reason.NO_WAITING_ROOM, text)
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:

@@ -3,7 +3,9 @@
 A replica promises how long a request that arrives now would take. The promise is old when it is read, several may act
 on it at once, and it may be a lie. So it is believed for a short time, rows given since it was made are added to it,
 what is given away at once is bounded, and a sibling that does not keep its word is left alone for a while, each time
-twice as long. Where all are full all promises are late, and nobody is asked.
+twice as long. Who fails is quick, and promises to be: errors count as well, unless requests fail here alike; and one
+that failed gets one request at a time until it has answered one. Where all are full all promises are late, and nobody
+is asked.
 """
 
 from collections.abc import Sequence
@@ -21,8 +23,12 @@ FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 2.0
 FIRST_LATE_PAUSE_S: Final = 0.05
 FIRST_FAILED_PAUSE_S: Final = 0.5
-"""After silence when it was asked for its load, or a broken connection."""
+"""After silence when it was asked for its load, a broken connection or answer, or failures in a row."""
 LONGEST_FAILED_PAUSE_S: Final = 5.0
+LEAST_FAILURES: Final = 0.1
+"""Share of requests that fail anywhere, for all one knows: a model raises now and then."""
+CHANCE: Final = 0.05
+"""So many failures in a row as are less likely than this, at the share of those that fail here, are the sibling's."""
 _TRAVEL_WEIGHT: Final = 0.2
 
 
@@ -33,7 +39,11 @@ class Ended(StrEnum):
     REFUSED = "refused"
     """The sibling would have been late too; the model did not run."""
     ERROR = "error"
-    """The sibling's model, or its check, said what is wrong with the request."""
+    """The sibling's model, or its check, said what is wrong with the request, or with some of its rows."""
+    FAILED = "failed"
+    """The sibling's model failed as a whole: for this request, or for every one."""
+    BROKEN = "broken"
+    """The answer is none that a replica gives to this request."""
     LATE = "late"
     """No answer by when it was due."""
     LOST = "lost"
@@ -45,8 +55,8 @@ class Ended(StrEnum):
 class Sibling:
     """One other replica: what it promised, what it was given since, and whether it kept its word."""
 
-    __slots__ = ("asked_s", "failures", "given_rows", "is_self", "shunned_until_s", "since_told_rows", "told_s",
-                 "travel_s", "wait_s")  # fmt: skip
+    __slots__ = ("asked_s", "errors", "failures", "given_rows", "is_self", "on_trial", "shunned_until_s",
+                 "since_told_rows", "told_s", "travel_s", "wait_s")  # fmt: skip
 
     def __init__(self) -> None:
         self.wait_s = NEVER_S
@@ -61,6 +71,10 @@ class Sibling:
         self.since_told_rows = 0
         self.failures = 0
         """Broken promises in a row."""
+        self.errors = 0
+        """Requests in a row that failed as a whole."""
+        self.on_trial = False
+        """It failed when it was asked last."""
         self.shunned_until_s = -NEVER_S
         self.is_self = False
         """It is this replica, under the address that others know it by."""
@@ -86,17 +100,26 @@ class Sibling:
         self.given_rows += rows
         self.since_told_rows += rows
 
-    def ended(self, rows: int, end: Ended, now_s: float) -> None:
-        """Note what came of them."""
+    def ended(self, rows: int, end: Ended, now_s: float, own_failures: float = 0.0) -> None:
+        """Note what came of them; ``own_failures`` is the share of requests that fail at this replica, 0 to 1."""
         self.given_rows -= rows
         if end is Ended.REFUSED:
             self._shun(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
         elif end is Ended.LATE:
             self._shun(FIRST_LATE_PAUSE_S, LONGEST_PAUSE_S, now_s)
-        elif end is Ended.LOST:
-            self._shun(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
+        elif end is Ended.LOST or end is Ended.BROKEN:
+            self._failed(now_s)
+        elif end is Ended.FAILED:
+            self.errors += 1
+            if max(LEAST_FAILURES, own_failures) ** self.errors < CHANCE:
+                self._failed(now_s)
         elif end is Ended.ANSWERED:
-            self.failures = 0
+            self.failures = self.errors = 0
+            self.on_trial = False
+
+    def _failed(self, now_s: float) -> None:
+        self.on_trial = True
+        self._shun(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
 
     def finish_s(self, now_s: float, row_s: float) -> float:
         """Return when a request given now should be answered here; `NEVER_S` where that is not known."""
@@ -122,12 +145,13 @@ def choose(
         due_s: when its answer should be here.
         now_s: the time.
         row_s: what each row given since a promise adds to it.
-        most_rows: that one sibling may have of us at a time, unless one request alone is larger.
+        most_rows: that one sibling may have of us at a time, unless one request alone is larger. One that failed
+            has one request at a time.
     """
     best: Sibling | None = None
     best_s = due_s
     for sibling in siblings:
-        if sibling.given_rows and sibling.given_rows + rows > most_rows:
+        if sibling.given_rows and (sibling.on_trial or sibling.given_rows + rows > most_rows):
             continue
         finish_s = sibling.finish_s(now_s, row_s) + (rows - 1) * row_s
         if finish_s < best_s:

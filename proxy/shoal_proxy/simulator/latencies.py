@@ -59,6 +59,11 @@ class Sizes:
         slope_s = max(0.0, (self.mean_s[index] - self.mean_s[index - 1]) / (size - below))
         return self.mean_s[index] + (rows - size) * slope_s, self.spread[index]
 
+    def row_s(self, most: int) -> float:
+        """Return what a row takes in those batches of up to ``most`` rows that serve the most rows a second."""
+        # Between two sizes time is a straight line, so the best is one of them.
+        return min([self.at(size)[0] / size for size in (*[size for size in self.rows if size < most], most)])
+
 
 @dataclass(frozen=True, slots=True)
 class Latencies:

@@ -1,7 +1,8 @@
 """A study as a table for people."""
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.study import DOUBLINGS, IN_TIME, Outcome, Service, Study
+from shoal_proxy.simulator.capacity import DOUBLINGS
+from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
 
 
 def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
@@ -67,10 +68,28 @@ def _capacity(study: Study) -> str:
     if study.served_per_s and study.beyond_served(study.capacity_per_s):
         return (
             f"at most {study.capacity_per_s:,.0f}/s, by the model's own time; with the host's no more than"
-            f" {per_s(study.served_per_s)} were measured"
+            f" {per_s(study.served_per_s)} were measured{_too_short(study, study.capacity_per_s)}"
         )
+    if study.enough_requests is not None:
+        rate = per_s(study.capacity_per_s)
+        bound = (
+            f"at most {rate}, all that devices can do"
+            if study.capacity_per_s == study.device_per_s
+            else f"about {rate}"
+        )
+        return bound + _too_short(study, study.capacity_per_s)
     best = study.best_capacity_per_s
     return f"{study.capacity_per_s:,.0f}/s" + ("" if best is None else f"; nobody could exceed {best:,.0f}/s")
+
+
+def _too_short(study: Study, capacity_per_s: float) -> str:
+    if study.enough_requests is None:
+        return ""
+    count = study.outcome.offered
+    return (
+        f"; {count:,} requests last {count / capacity_per_s:.2g} s at that rate, too short to know:"
+        f" {study.enough_requests:,} would do (--requests, or a longer trace)"
+    )
 
 
 def _ms(time_s: float | None) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.errors import ModelFailed, ProxyError
 from shoal_proxy.simulator.balance import Balance
+from shoal_proxy.simulator.capacity import enough_requests, largest
 from shoal_proxy.simulator.engine import Agenda, Engine, Request
 from shoal_proxy.simulator.fleet import Fleet
 from shoal_proxy.simulator.latencies import Latencies
@@ -21,8 +23,6 @@ from shoal_proxy.simulator.trace import Entry
 
 IN_TIME = 0.99
 _MAX_FOR_OPTIMUM = 50_000
-DOUBLINGS = 12
-"""How often a trace is made twice as fast, or half as fast, in search of where it bends."""
 _SAME = 1.15
 
 
@@ -63,6 +63,17 @@ class Service:
         """Return the most requests like these that were served a second, by so many replicas, if it is known."""
         rows_per_s = self.latencies.served_rows_per_s
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
+
+    def device_per_s(self, entries: Sequence[Entry]) -> float:
+        """Return how many requests like these the devices run a second when every batch is of the best size."""
+        rows: Counter[str] = Counter()
+        for entry in entries:
+            rows[entry.shape] += entry.rows
+        row_s = {shape: self.latencies.sizes(shape).row_s(self.limits.max_rows) for shape in rows}
+        # Rows that others hold too need not run again.
+        took_s = (1 - self.identical) * sum([count * row_s[shape] for shape, count in rows.items()])
+        devices = self.replicas - 1 + 1 / self.slow
+        return devices * len(entries) / took_s if took_s > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,12 @@ class Study:
     met_at_any_rate: bool | None = None
     """Without a capacity: whether even the fastest replay that was tried was in time, or not even the slowest."""
 
+    device_per_s: float | None = None
+    """The most that the devices can do of requests like these; no capacity is above it. None if there is no end."""
+
+    enough_requests: int | None = None
+    """How many would last long enough, at the capacity, to know it; None where those that there are do."""
+
     def beyond_served(self, rate_per_s: float | None) -> bool:
         """Return whether so many requests a second are more than were ever served, by more than chance."""
         return bool(self.served_per_s and rate_per_s and rate_per_s > _SAME * self.served_per_s)
@@ -128,16 +145,21 @@ def study(entries: Sequence[Entry], service: Service, tell: Callable[[str], None
         best = _best_in_time(_faster(entries, factor, service), service, enough)
         return best is not None and best >= enough
 
+    device_per_s = service.device_per_s(entries)
+    most = device_per_s / outcome.offered_per_s if outcome.offered_per_s else math.inf
     tell("the best possible")
     best = _best_in_time(requests, service)
-    factor = _largest(bears)
+    factor = largest(bears, most)
+    capacity_per_s = _rate(factor, outcome)
     return Study(
         outcome,
-        _rate(factor, outcome),
+        capacity_per_s,
         best,
-        None if best is None else _rate(_largest(could_bear), outcome),
+        None if best is None else _rate(largest(could_bear, most), outcome),
         service.served_per_s(entries),
         None if 0 < factor < math.inf else factor > 0,
+        device_per_s if device_per_s < math.inf else None,
+        None if capacity_per_s is None else enough_requests(requests, capacity_per_s),
     )
 
 
@@ -252,29 +274,6 @@ def _faster(entries: Sequence[Entry], factor: float, service: Service) -> list[R
 def _rate(factor: float, outcome: Outcome) -> float | None:
     """Return the rate of the same trace at so many times its speed; None if there is none or no end to it."""
     return factor * outcome.offered_per_s if 0 < factor < math.inf else None
-
-
-def _largest(bears: Callable[[float], bool]) -> float:
-    """Return the largest factor that is borne, to 0.5 %; 0 if none is found, infinity if there is no end to it."""
-    low = high = 1.0
-    if bears(1.0):
-        for _ in range(DOUBLINGS):
-            low, high = high, 2 * high
-            if not bears(high):
-                break
-        else:
-            return math.inf
-    else:
-        for _ in range(DOUBLINGS):
-            low, high = low / 2, low
-            if bears(low):
-                break
-        else:
-            return 0.0
-    while high / low > 1.005:
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if bears(middle) else (low, middle)
-    return low
 
 
 def _best_in_time(requests: Sequence[Request], service: Service, enough: int = 0) -> int | None:

@@ -5,6 +5,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 
+from msgspec import structs
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -30,14 +31,16 @@ class Admin:
         self._reason = reason
         self._epoch = uuid.uuid4().hex[:8]
         self._count = 0
-        self._said: tuple[str, Mapping[str, int]] = ("", {})
+        self._said = RoomNews("", "", {})
         self._changed = asyncio.Event()
         self.version = ""
-        """Of the table that the room goes by; empty before the first, and while a port of it cannot be opened."""
+        """Of the table that the room goes by; empty before the first."""
+        self.refused: Mapping[str, str] = {}
+        """By service, why its port cannot be opened."""
 
     def news(self) -> None:
         """Answer who asks what is new, if anything is."""
-        said = (self.version, self._waiting())
+        said = RoomNews("", self.version, dict(self._waiting()), dict(self.refused))
         if said != self._said:
             self._said = said
             self._count += 1
@@ -74,9 +77,7 @@ class Admin:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_WAIT_S):
                     await self._changed.wait()
-        version, waiting = self._said
-        document = RoomNews(self._mark, version, dict(waiting))
-        return Response(encode(document), media_type="application/json")
+        return Response(encode(structs.replace(self._said, news=self._mark)), media_type="application/json")
 
     @property
     def _mark(self) -> str:

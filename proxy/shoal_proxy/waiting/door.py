@@ -9,17 +9,26 @@ from typing import Any
 
 from shoal_proxy.codecs.base import EXECUTED
 from shoal_proxy.connected import LINGER_S
-from shoal_proxy.errors import Draining, PerhapsExecuted, ProxyError
+from shoal_proxy.errors import ModelFailed, PerhapsExecuted, ProxyError, ServiceGone
 from shoal_proxy.guard import codec_for
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.waiting.forwarding import Forwarder
+from shoal_proxy.waiting.forwarding import Forwarded, Forwarder, PodSilent
 from shoal_proxy.waiting.hall import Hall
-from shoal_proxy.waiting.line import Held
-from shoal_proxy.waiting.passing import alive_document, is_liveness, request_headers, timeout_s
+from shoal_proxy.waiting.line import Held, Line
+from shoal_proxy.waiting.passing import (
+    LONGEST_TIMEOUT_S,
+    alive_document,
+    announced_bytes,
+    asked_s,
+    is_liveness,
+    request_headers,
+)
 from shoal_proxy.waiting.protocol import REFUSED
 
 logger = logging.getLogger(__name__)
 
+WAY_S = 0.5
+"""What a pod's own answer at the deadline may take on its way: it knows more than the room does."""
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -51,7 +60,7 @@ class Desk:
             held.forward(pod)
         if (look := self._looks.pop(name, None)) is not None:
             look.cancel()
-        if (at_s := line.next_look_s()) is not None:
+        if (at_s := line.next_look_s(time.monotonic())) is not None:
             self._looks[name] = asyncio.get_running_loop().call_later(
                 max(0.0, at_s - time.monotonic()), self.call, name
             )
@@ -66,6 +75,8 @@ class Door:
         self._desk = desk
         self._whole = False
         """Whether the request's body has come."""
+        self._begun = False
+        """Whether a pod's answer has begun to go to the caller."""
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
@@ -78,31 +89,34 @@ class Door:
             self._desk.metrics.rejections["cancelled"] += 1
         except ProxyError as error:
             self._desk.metrics.rejected(error.reason)
-            await _refuse(send, scope["path"], error, None if self._whole else receive)
+            if not self._begun:  # else the connection ends amid the answer, as the pod's has
+                await _refuse(send, scope["path"], error, None if self._whole else receive)
+        except Exception:  # a surprise is told in the caller's protocol, as all else is
+            logger.exception("event=request_failed service=%s", self._name)
+            if not self._begun:
+                await _refuse(send, scope["path"], ModelFailed("the waiting room failed with this request"), None)
 
     async def _hold(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         hall, now_s = self._desk.hall, time.monotonic()
         if self._name not in hall.lines:
-            raise Draining("this service is no more")
-        waits_s = timeout_s(scope["headers"], hall.lines[self._name].service.timeout_s)
+            raise _no_more()
+        hall.check_size(self._name, announced_bytes(scope["headers"]))
         turns: asyncio.Queue[str] = asyncio.Queue()
-        held = Held(now_s, now_s + waits_s, turns.put_nowait, lambda: turns.put_nowait(""))
+        held = Held(now_s, turns.put_nowait, lambda: turns.put_nowait(""))
         hall.enter(self._name, held, now_s)
         self._desk.news()
         try:
-            async with asyncio.timeout(waits_s) as patience:
-                body = await self._body(scope, receive, held)
-                hall.lines[self._name].stand(held)
-                async with _while_here(receive):
-                    self._desk.call(self._name)
-                    await self._forward(scope, body, held, turns, send, patience)
-        except TimeoutError:
-            raise hall.expired(self._name, time.monotonic()) if self._name in hall.lines else _no_more() from None
+            body = await self._body(scope, receive, held)
+            hall.lines[self._name].stand(held)
+            async with _while_here(receive):
+                self._desk.call(self._name)
+                await self._forward(scope, body, held, turns, send)
         finally:
             hall.leave(self._name, held)
             self._desk.call(self._name)
 
     async def _body(self, scope: dict[str, Any], receive: Receive, held: Held) -> bytes:
+        """Return the body; its pace is the connection's business, and only then its time begins, as at a proxy."""
         pieces = []
         while True:
             message = await receive()
@@ -119,31 +133,67 @@ class Door:
                 return b"".join(pieces)
 
     async def _forward(
-        self,
-        scope: dict[str, Any],
-        body: bytes,
-        held: Held,
-        turns: "asyncio.Queue[str]",
-        send: Send,
-        patience: asyncio.Timeout,
+        self, scope: dict[str, Any], body: bytes, held: Held, turns: "asyncio.Queue[str]", send: Send
     ) -> None:
         """Try pods, each in this request's turn, until one has run it."""
-        query = scope["query_string"]
-        target = scope["raw_path"] + (b"?" + query if query else b"")
+        begun_s = time.monotonic()
+        own_s = asked_s(scope["headers"])
+        default_s = self._line().service.timeout_s
+        deadline_s = begun_s + min(own_s or default_s, LONGEST_TIMEOUT_S)
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         while True:
-            pod = await turns.get()
-            if not pod:
-                raise _no_more()
-            patience.reschedule(None)  # from here on its deadline is the pod's business
-            headers = request_headers(scope["headers"], len(body), time.monotonic() - held.arrived_s)
-            if await self._desk.forwarder.forward(pod, scope["method"], target, headers, body, send):
-                return
+            pod = await self._turn(held, turns, deadline_s)
             now_s = time.monotonic()
-            if self._name not in self._desk.hall.lines:
-                raise _no_more()
-            patience.reschedule(asyncio.get_running_loop().time() + held.deadline_s - now_s)
-            self._desk.hall.lines[self._name].back(held, now_s)
+            headers = request_headers(scope["headers"], len(body), now_s - begun_s)
+            request = Forwarded(scope["method"], target, headers, body)
+            # A caller that names no time has at a pod what the pod gives it, from there on.
+            within_s = (deadline_s - now_s if own_s else default_s) + WAY_S
+            if await self._pod_runs(pod, request, within_s, send):
+                return
+            self._line().back(held, time.monotonic())
             self._desk.call(self._name)
+
+    async def _turn(self, held: Held, turns: "asyncio.Queue[str]", deadline_s: float) -> str:
+        """Return the pod that is to have the request now.
+
+        Raises:
+            ProxyError: there was none until its deadline, or the service is no more.
+        """
+        try:
+            async with asyncio.timeout(deadline_s - time.monotonic()):
+                pod = await turns.get()
+        except TimeoutError:
+            self._line()
+            raise self._desk.hall.expired(self._name, held, time.monotonic()) from None
+        if not pod:
+            raise _no_more()
+        return pod
+
+    async def _pod_runs(self, pod: str, request: Forwarded, within_s: float, send: Send) -> bool:
+        async def pass_on(message: dict[str, object]) -> None:
+            self._begun = True
+            await send(message)
+
+        lines = self._desk.hall.lines
+        try:
+            ran = await self._desk.forwarder.forward(pod, request, within_s, pass_on)
+        except PodSilent:
+            if self._name in lines:
+                lines[self._name].was_silent(pod, time.monotonic())
+            raise
+        if ran and self._name in lines:
+            lines[self._name].has_answered(pod)
+        return ran
+
+    def _line(self) -> Line:
+        """Return the service's line.
+
+        Raises:
+            ServiceGone: it is no more.
+        """
+        if self._name not in self._desk.hall.lines:
+            raise _no_more()
+        return self._desk.hall.lines[self._name]
 
 
 @contextlib.asynccontextmanager
@@ -176,7 +226,7 @@ async def _while_here(receive: Receive) -> Any:
 
 
 def _no_more() -> ProxyError:
-    return Draining("this service does not sleep any more: send the request again")
+    return ServiceGone("this service was deleted or is stopped: the waiting room holds nothing for it, and nothing ran")
 
 
 async def _refuse(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:

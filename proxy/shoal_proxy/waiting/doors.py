@@ -10,6 +10,7 @@ import uvicorn
 from shoal_proxy.server import Listener, bind
 from shoal_proxy.waiting.door import Desk, Door, Receive, Send
 from shoal_schema.addresses import Address
+from shoal_schema.waiting import MAX_REASON_LENGTH
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,10 @@ class Doors:
     def __init__(self, host: str, desk: Desk, protocol: Any) -> None:
         self._host = host
         self._desk = desk
-        self._names: Mapping[int, str] = {}
+        self.names: Mapping[int, str] = {}
+        """Whose each port is."""
         self._servers: dict[int, asyncio.Server] = {}
+        self._refused: dict[str, str] = {}
         # One for all: each has a clock of its own, which ticks.
         self.listener = make_listener(self._answer, protocol)
 
@@ -51,20 +54,24 @@ class Doors:
         """Answer until the listener is told to leave, and what came before is answered."""
         await self.listener.serve([])
 
-    async def open(self, names: Mapping[int, str]) -> bool:
-        """Listen at these ports, each a service's, and no longer at others; return whether all are open."""
-        self._names = names
+    async def open(self, names: Mapping[int, str]) -> dict[str, str]:
+        """Listen at these ports, each a service's, and no longer at others; return by service why one is not open."""
+        self.names = names
         for port in self._servers.keys() - names.keys():
             server = self._servers.pop(port)
             self.listener.servers.remove(server)
             server.close()
-        opened = [port in self._servers or await self._open(port) for port in names]
-        return all(opened)
+        missing = [port for port in names if port not in self._servers]
+        found = {names[port]: await self._open(port) for port in missing}
+        self._refused = {name: why for name, why in found.items() if why}
+        return self._refused
 
-    async def _open(self, port: int) -> bool:
+    async def _open(self, port: int) -> str:
+        """Listen at a port; return why that is not possible, or nothing where it is."""
+        await asyncio.sleep(0)  # a long table must not keep those waiting who are here
         listener = self.listener
         if listener.should_exit:
-            return False
+            return "this room is about to stop"
 
         def connected() -> asyncio.Protocol:
             made: asyncio.Protocol = listener.config.http_protocol_class(
@@ -75,13 +82,15 @@ class Doors:
         try:
             sock = bind(Address(self._host, port))
         except OSError as error:
-            logger.warning("event=port_refused service=%s error=%s", self._names[port], error)
-            return False
+            why = str(error.strerror or error)[:MAX_REASON_LENGTH]
+            if self._refused.get(self.names[port]) != why:
+                logger.warning("event=port_refused service=%s error=%s", self.names[port], error)
+            return why
         server = await asyncio.get_running_loop().create_server(connected, sock=sock)
         self._servers[port] = server
         listener.servers.append(server)
-        logger.info("event=opened service=%s port=%d", self._names[port], port)
-        return True
+        logger.info("event=opened service=%s port=%d", self.names[port], port)
+        return ""
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        await Door(self._names.get(scope["server"][1], ""), self._desk)(scope, receive, send)
+        await Door(self.names.get(scope["server"][1], ""), self._desk)(scope, receive, send)

@@ -37,6 +37,16 @@ class Hall:
         """Return how many requests wait, by service, of those where there are any."""
         return {name: line.waiting for name, line in self.lines.items() if line.waiting}
 
+    def check_size(self, name: str, size_bytes: int) -> None:
+        """Refuse a body that is longer than the service's pods take.
+
+        Raises:
+            BodyTooLarge: it is.
+        """
+        most_bytes = self.lines[name].service.max_body_bytes
+        if size_bytes > most_bytes:
+            raise BodyTooLarge(f"the body is over the limit of {most_bytes} bytes")
+
     def enter(self, name: str, held: Held, now_s: float) -> None:
         """Hold one more request.
 
@@ -56,8 +66,7 @@ class Hall:
             ProxyError: the body is too large, or too much is held.
         """
         line, most = self.lines[name], self._settings
-        if held.size_bytes + size_bytes > line.service.max_body_bytes:
-            raise BodyTooLarge(f"the body is over the limit of {line.service.max_body_bytes} bytes")
+        self.check_size(name, held.size_bytes + size_bytes)
         if line.size_bytes + size_bytes > most.service_max_bytes or self.size_bytes + size_bytes > most.max_bytes:
             raise self._full(line, f"{line.size_bytes} bytes wait for this service", Rejection.QUEUE_BYTES, now_s)
         held.size_bytes += size_bytes
@@ -72,10 +81,16 @@ class Hall:
         self.requests -= 1
         self.size_bytes -= held.size_bytes
 
-    def expired(self, name: str, now_s: float) -> ProxyError:
-        """Return what a request is told whose time is over."""
-        text = "no pod of this service was ready in time: it sleeps while nobody calls, and is being started"
-        return Overloaded(text, reason=Rejection.DEADLINE, retry_after_s=self.lines[name].retry_after_s(now_s))
+    def expired(self, name: str, held: Held, now_s: float) -> ProxyError:
+        """Return what a request is told whose time is over, and which no pod has."""
+        line = self.lines[name]
+        if not line.service.addresses:
+            text = "no pod of this service was ready in time: it sleeps while nobody calls, and is being started"
+        elif held.refusals:
+            text = f"no pod of this service took the request in time: it was refused {held.refusals} times"
+        else:
+            text = "the pods of this service were busy with other requests until the time was over"
+        return Overloaded(text, reason=Rejection.DEADLINE, retry_after_s=line.retry_after_s(now_s))
 
     def _full(self, line: Line, held: str, reason: Rejection, now_s: float) -> ProxyError:
         text = f"the waiting room is full: {held}, {self.requests} requests of {self.size_bytes} bytes in all"

@@ -18,6 +18,7 @@ from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind, open_files
+from shoal_proxy.waiting.accepting import accept
 from shoal_proxy.waiting.admin import Admin
 from shoal_proxy.waiting.door import Desk
 from shoal_proxy.waiting.doors import Doors, make_listener
@@ -122,15 +123,16 @@ class WaitingRoom:
             self._told.clear()
             assert self._table is not None
             table = self._table
-            for held in self._hall.follow(table.services):
+            services, refused = accept(table.services, self._doors.names, self._settings.max_services)
+            for held in self._hall.follow(services):
                 held.end()
-            whole = await self._doors.open({service.port: service.name for service in table.services})
-            # A version counts as taken when every port of it is open: the operator relies on that.
-            self._admin.version = table.version if whole else ""
-            for service in table.services:
+            closed = await self._doors.open({service.port: service.name for service in services})
+            # A version counts as taken when every port of it is open, or told to be refused: the operator relies on it.
+            self._admin.version, self._admin.refused = table.version, {**closed, **refused}
+            for service in services:
                 self._desk.call(service.name)
             self._admin.news()
-            if not whole:
+            if closed:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._told.set)
 
 
@@ -141,7 +143,10 @@ def _guards(settings: WaitingProcess, metrics: Metrics) -> tuple[Guard, Guard]:
         usual.head_timeout_s, usual.body_timeout_s, usual.write_timeout_s, usual.idle_timeout_s, usual.min_bytes_per_s
     )
     heads = {"max_head_bytes": usual.max_head_bytes}
-    connections = connection_limit(0, open_files())
+    descriptors = open_files()
+    # One for each service's port, and one for each request's way to a pod.
+    others = min(settings.max_services + settings.max_requests, descriptors // 2)
+    connections = connection_limit(0, descriptors - others)
     doors = Guard(patience, metrics, max_body_bytes=settings.service_max_bytes, max_connections=connections, **heads)
     admin = Guard(patience, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads)
     return doors, admin

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import httpx
 
-from shoal_schema.waiting import LONGEST_WAIT_S, ROOMS_PATH, SEEN, RoomTable, decode_table
+from shoal_schema.waiting import LONGEST_WAIT_S, MAX_TABLE_BYTES, ROOMS_PATH, SEEN, RoomTable, decode_table
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,7 @@ async def follow_tables(operator: str, take: Callable[[RoomTable], None]) -> Non
     async with httpx.AsyncClient(base_url=operator, timeout=_TIMEOUT, limits=limits, trust_env=False) as client:
         while True:
             try:
-                answer = await client.get(ROOMS_PATH, params={SEEN: version})
-                answer.raise_for_status()
-                table = decode_table(answer.content)
+                table = decode_table(await _read(client, version))
             except (httpx.HTTPError, ValueError) as error:
                 if not silent:
                     logger.warning("event=operator_silent operator=%s version=%s error=%r", operator, version, error)
@@ -43,3 +41,14 @@ async def follow_tables(operator: str, take: Callable[[RoomTable], None]) -> Non
             if table.version != version:
                 version = table.version
                 take(table)
+
+
+async def _read(client: httpx.AsyncClient, seen: str) -> bytes:
+    body = bytearray()
+    async with client.stream("GET", ROOMS_PATH, params={SEEN: seen}) as answer:
+        answer.raise_for_status()
+        async for piece in answer.aiter_bytes():
+            body += piece
+            if len(body) > MAX_TABLE_BYTES:
+                raise ValueError(f"the table is over the limit of {MAX_TABLE_BYTES} bytes")
+    return bytes(body)

@@ -110,7 +110,13 @@ def _status_schema() -> Json:
                 "type": "object",
                 "description": "Of a service that may sleep: where its requests are held.",
                 "properties": {
-                    "port": {"type": "integer", "format": "int32", "description": "Its own port of the waiting room."}
+                    "port": {
+                        "type": "integer",
+                        "format": "int32",
+                        "minimum": 1024,
+                        "maximum": 65535,
+                        "description": "Its own port of the waiting room.",
+                    }
                 },
             },
             "conditions": _conditions_schema(),

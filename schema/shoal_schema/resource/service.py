@@ -21,6 +21,12 @@ RENAMED_SINCE = "0.1.0"
 """The release that reads the new names only."""
 ONCE_DEFAULTED = frozenset({"queue.maxItems"})
 """Those of them that an API server wrote into every object by itself, as it had a default."""
+_QUEUED = (
+    "(has(self.queue.maxRows) ? self.queue.maxRows : self.batching.maxBatchSize > 256"
+    " ? 4 * self.batching.maxBatchSize : 1024)"
+)
+"""In CEL, what `queue_rows` says."""
+_BATCHED = "(self.batching.inFlight + 1) * self.batching.maxBatchSize"
 
 
 class InferenceServiceSpec(Section, frozen=True):
@@ -49,12 +55,15 @@ class InferenceServiceSpec(Section, frozen=True):
             ".scaling.minReplicas",
         ),
         Rule(
-            "!has(self.scaling) || !has(self.scaling.targetQueueDepth) || self.scaling.targetQueueDepth"
-            " <= (has(self.queue.maxRows) ? self.queue.maxRows : self.batching.maxBatchSize > 256"
-            " ? 4 * self.batching.maxBatchSize : 1024) + (self.batching.inFlight + 1) * self.batching.maxBatchSize",
-            "scaling.targetQueueDepth must be what a pod can hold: at most queue.maxRows and batching.inFlight + 1"
-            " batches of batching.maxBatchSize",
+            "!has(self.scaling) || !has(self.scaling.targetQueueDepth)"
+            f" || self.scaling.targetQueueDepth <= {_QUEUED} + {_BATCHED}",
+            "scaling.targetQueueDepth must be what a pod can hold: at most queue.maxRows + (batching.inFlight + 1) *"
+            " batching.maxBatchSize. Lower it, or raise queue.maxRows",
             ".scaling.targetQueueDepth",
+            "'scaling.targetQueueDepth must be what a pod can hold: at most queue.maxRows + (batching.inFlight + 1) *"
+            f" batching.maxBatchSize, here ' + string({_QUEUED}) + ' + ' + string({_BATCHED}) + ' = '"
+            f" + string({_QUEUED} + {_BATCHED}) + ', not ' + string(self.scaling.targetQueueDepth)"
+            " + '. Lower it, or raise queue.maxRows'",
         ),
         *(
             Rule(f"!has(self.runtime.port) || {test}", f"{name} {OWN_RUNTIME_ONLY}", f".{name}")

@@ -218,10 +218,20 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             ".external",
         ),
         Rule(
-            "!has(self.external) || self.minReplicas > 0",
-            "minReplicas must be at least 1 with external: without pods there is nothing to measure, and the waiting"
-            " room wakes only services that the operator itself scales",
+            "self.mode == 'Internal' || self.minReplicas > 0",
+            "minReplicas must be at least 1 with mode External: without pods there is nothing to measure, and the"
+            " waiting room holds requests of services that the operator itself scales",
             ".minReplicas",
+        ),
+        Rule(
+            "self.mode == 'Internal' || !has(self.targetQueueDepth)",
+            "targetQueueDepth works with mode Internal only: whatever drives /scale has a target of its own",
+            ".targetQueueDepth",
+        ),
+        Rule(
+            "self.minReplicas == 0 || !has(self.scaleToZeroDelaySeconds)",
+            "scaleToZeroDelaySeconds works with minReplicas 0 only: with more the last pod never goes",
+            ".scaleToZeroDelaySeconds",
         ),
     )
 
@@ -248,19 +258,23 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             ge=0,
             le=10_000,
             description="Never fewer pods than this. With 0 a service that nobody calls sleeps without pods: the"
-            " waiting room holds the next requests while a pod starts. That needs the chart's `waitingRoom.enabled`.",
+            " waiting room holds the next requests while a pod starts. That needs the chart's `waitingRoom.enabled`."
+            " With `mode: External` it holds nothing: at 0 replicas, whoever set them, callers are refused.",
         ),
     ] = 1
     max_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never more pods than this.")]
-    scale_to_zero_delay_seconds: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=2_592_000,
-            description="With `minReplicas` 0: how long nobody must have called before the last pod goes. Longer than"
-            " starting one takes, or callers pay for it again and again.",
-        ),
-    ] = 1800
+    scale_to_zero_delay_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=2_592_000,
+                description="With `minReplicas` 0: how long nobody must have called before the last pod goes. Longer"
+                " than starting one takes, or callers pay for it again and again. Default: 1800.",
+            ),
+        ]
+        | None
+    ) = None
     target_queue_depth: (
         Annotated[
             int,
@@ -324,3 +338,8 @@ class RolloutSpec(Section, frozen=True):
 def queue_rows(queue: QueueSpec, batching: BatchingSpec) -> int:
     """Return how many rows may wait: the bound follows a larger batch, so that setting one number is enough."""
     return max(1024, 4 * batching.max_batch_size) if queue.max_rows is None else queue.max_rows
+
+
+def scale_to_zero_delay_s(scaling: ScalingSpec) -> float:
+    """Return how long nobody must have called before the last pod goes."""
+    return 1800.0 if scaling.scale_to_zero_delay_seconds is None else scaling.scale_to_zero_delay_seconds

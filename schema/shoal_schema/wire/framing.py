@@ -89,6 +89,19 @@ def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
         raise FramingError(501, f"a body with Transfer-Encoding {text!r} is not taken: send it chunked only")
 
 
+def check_hosts(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse a head that names two hosts: who looks at the first and who looks at the last would not agree.
+
+    Args:
+        headers: names in lower case.
+
+    Raises:
+        FramingError: it does.
+    """
+    if sum(name == b"host" for name, _ in headers) > 1:
+        raise FramingError(400, "the request has more than one Host header")
+
+
 def check_upgrade(method: bytes) -> None:
     """Refuse the one request whose upgrade cannot be declined.
 

@@ -51,6 +51,7 @@ def test_an_objective_is_the_limit_in_place_of_the_time_alone() -> None:
     assert limit_ms(3.0) == 15
     assert limit_ms(1.0) == 11
     assert limit_ms(3.0, objective_ms=40) == 40
+    assert limit_ms(3.0, objective_ms=2) == 15, "an objective that a request alone misses is not enforced"
 
 
 def test_the_runs_of_a_rate_count_together() -> None:

@@ -6,16 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.wire.places import BELIEVED_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, Place, choose, expected_wait_s
+from shoal.wire.places import (
+    BELIEVED_S,
+    FIRST_PAUSE_S,
+    FIRST_REFUSED_PAUSE_S,
+    LONGEST_PAUSE_S,
+    LONGEST_REFUSED_PAUSE_S,
+    MOST_TRIES,
+    Place,
+    choose,
+    choose_other,
+    expected_wait_s,
+    not_run,
+)
 
 
 def first(count: int, drawn: int) -> Sequence[int]:
     return range(count)[:drawn]
 
 
+def telling(wait_s: float) -> dict[str, str]:
+    return {"endpoint-load-metrics": f"TEXT rps_fractional=1, named_metrics.expected_wait_seconds={wait_s}"}
+
+
 def told(wait_s: float, now_s: float = 0.0) -> Place:
-    place, text = Place(), f"TEXT rps_fractional=1, named_metrics.expected_wait_seconds={wait_s}"
-    place.answered({"endpoint-load-metrics": text}, now_s)
+    place = Place()
+    place.answered(200, telling(wait_s), now_s)
     return place
 
 
@@ -35,15 +51,94 @@ def test_an_old_wait_says_nothing_and_requests_sent_since_count() -> None:
 def test_one_that_cannot_be_reached_is_left_alone_for_longer_each_time_unless_there_is_no_other() -> None:
     gone, other = Place(), told(9.0)
     pauses = []
+    now_s = 0.0
     for _ in range(12):
-        gone.failed(100.0)
-        pauses.append(gone.shunned_until_s - 100.0)
+        gone.failed(now_s)
+        gone.failed(now_s)  # those that were under way together are one failure
+        pauses.append(gone.shunned_until_s - now_s)
+        assert choose([gone, other], now_s, first) == 1
+        assert choose([gone], now_s, first) == 0
+        now_s = gone.shunned_until_s
     assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
     assert pauses[-1] == LONGEST_PAUSE_S
-    assert choose([gone, other], 100.0, first) == 1
-    assert choose([gone], 100.0, first) == 0
-    gone.answered({}, 101.0)
+    gone.answered(200, {}, now_s)
     assert gone.failures == 0
+
+
+@pytest.mark.parametrize("status", [429, 502, 503])
+def test_one_that_refuses_is_left_alone_briefly_whatever_it_promises_and_longer_each_time(status: int) -> None:
+    full, other, now_s, pauses = Place(), told(9.0), 0.0, []
+    for _ in range(9):
+        for _ in range(2):
+            full.answered(status, {"x-shoal-executed": "no", **telling(0.0)}, now_s)
+        pauses.append(full.shunned_until_s - now_s)
+        assert choose([full, other], now_s, first) == 1
+        now_s = full.shunned_until_s
+    assert pauses[:3] == pytest.approx([FIRST_REFUSED_PAUSE_S, 2 * FIRST_REFUSED_PAUSE_S, 4 * FIRST_REFUSED_PAUSE_S])
+    assert pauses[-1] == pytest.approx(LONGEST_REFUSED_PAUSE_S)
+
+
+def test_one_that_loses_a_call_is_left_alone_for_longer_than_one_that_refuses_it() -> None:
+    lost = Place()
+    lost.answered(503, {"x-shoal-executed": "maybe", **telling(0.0)}, 0.0)
+    assert lost.shunned_until_s == FIRST_PAUSE_S
+
+
+@pytest.mark.parametrize("status", [500, 504, 599, 204, 206, 307, 404, 415])
+def test_one_that_fails_is_never_preferred_and_left_alone_when_it_fails_again(status: int) -> None:
+    failing, other = Place(), told(9.0)
+    failing.answered(status, telling(0.0), 0.0)
+    assert choose([failing, other], 0.0, first) == 1
+    assert failing.shunned_until_s <= 0.0
+    failing.answered(status, telling(0.0), 0.0)
+    assert failing.shunned_until_s == FIRST_PAUSE_S
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_what_is_wrong_with_the_request_is_not_held_against_the_server(status: int) -> None:
+    place = Place()
+    for _ in range(5):
+        place.answered(status, telling(0.1), 0.0)
+    assert choose([place, told(0.2)], 0.0, first) == 0
+
+
+def test_an_answer_without_a_promise_comes_after_one_with() -> None:
+    silent = Place()
+    silent.answered(200, {"endpoint-load-metrics": "TEXT named_metrics.expected_wait_seconds=nan"}, 0.0)
+    assert choose([silent, told(9.0)], 0.0, first) == 1
+    others = [Place(), Place()]
+    for each in others:
+        each.answered(200, {}, 0.0)
+    others[0].sent = 1
+    assert choose(others, 0.0, first) == 1
+
+
+def test_of_many_who_would_try_one_that_nobody_knows_one_does() -> None:
+    unknown, known = Place(), told(0.5)
+    assert choose([unknown, known], 0.0, first) == 0
+    unknown.sent = unknown.under_way = 1
+    assert choose([unknown, known], 0.0, first) == 1
+
+
+def test_what_did_not_run_goes_to_another_that_is_not_left_alone_and_to_a_few_at_most() -> None:
+    places = [told(0.1 * number) for number in range(1, 6)]
+    places[1].failed(0.0)
+    assert choose_other(places, [0], 0.0, first) == 2
+    assert choose_other(places[:2], [0], 0.0, first) is None
+    assert choose_other(places, list(range(MOST_TRIES)), 0.0, first) is None
+
+
+def test_only_what_certainly_did_not_run_goes_to_another() -> None:
+    assert not_run("POST", 503, {"x-shoal-executed": "no"})
+    assert not_run("GET", 503, {})
+    for method, status, headers in (
+        ("POST", 503, {}),
+        ("POST", 503, {"x-shoal-executed": "maybe"}),
+        ("POST", 400, {"x-shoal-executed": "no"}),
+        ("GET", 404, {}),
+        ("POST", 200, {}),
+    ):
+        assert not not_run(method, status, headers)
 
 
 @pytest.mark.parametrize(

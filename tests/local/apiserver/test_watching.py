@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -29,14 +30,16 @@ class Watcher:
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
-def watching(cluster: Cluster, story: Callable[[Watcher], Any], path: str = CONFIG_MAPS, **query: str) -> Any:
+def watching(
+    cluster: Cluster, story: Callable[[Watcher], Any], path: str = CONFIG_MAPS, *, as_table: bool = False, **query: str
+) -> Any:
     """Open a watch and let a story play with it."""
 
     async def play() -> Any:
         bell = Bell()
         cluster.world.store.listener = lambda change: bell.ring()
         call = cluster.call("GET", path, None, "", {"watch": "true", **query})
-        lines = watch_lines(cluster.world, bell, call, 0.01, as_table=False)
+        lines = watch_lines(cluster.world, bell, call, 0.01, as_table=as_table, now=lambda: cluster.now)
         async with asyncio.timeout(5):
             return await story(Watcher(lines))
 
@@ -102,7 +105,7 @@ def test_initial_events_end_with_a_marked_bookmark(cluster: Cluster) -> None:
     async def story(watcher: Watcher) -> list[Object]:
         return [await watcher.next() for _ in range(2)]
 
-    query = {
+    query: dict[str, Any] = {
         "sendInitialEvents": "true",
         "allowWatchBookmarks": "true",
         "resourceVersionMatch": "NotOlderThan",
@@ -143,6 +146,22 @@ def test_a_version_that_is_not_known_is_gone(cluster: Cluster, version: str) -> 
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
 
+def test_in_a_table_each_event_tells_the_age_that_its_object_has_by_then(cluster: Cluster) -> None:
+    async def story(watcher: Watcher) -> list[str]:
+        await watcher.next()
+        await watcher.next()
+        ages = []
+        for passed_s in (65, 3600):
+            cluster.now += timedelta(seconds=passed_s)
+            cluster.patch(f"{CONFIG_MAPS}/a", {"data": {"x": str(passed_s)}})
+            event = await watcher.next()
+            ages.append(event["object"]["rows"][0]["cells"][-1])
+        return ages
+
+    cluster.post(CONFIG_MAPS, config_map("a"))
+    assert watching(cluster, story, as_table=True) == ["65s", "61m"]
+
+
 def test_a_watch_ends_after_its_time(cluster: Cluster) -> None:
     async def story(watcher: Watcher) -> None:
         await watcher.told(1)
@@ -156,7 +175,7 @@ def test_a_watch_ends_when_the_server_stops(cluster: Cluster) -> None:
     async def play() -> int:
         bell = Bell()
         call = cluster.call("GET", CONFIG_MAPS, None, "", {"watch": "true"})
-        lines = watch_lines(cluster.world, bell, call, 60, as_table=False)
+        lines = watch_lines(cluster.world, bell, call, 60, as_table=False, now=lambda: cluster.now)
         await anext(lines)
         asyncio.get_running_loop().call_soon(bell.close)
         async with asyncio.timeout(5):

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Limit, State, Surroundings, decide
 from shoal_operator.autoscaler.down import whole
 from shoal_operator.autoscaler.signals import Memory, Rates, Signals
-from shoal_operator.autoscaler.want import Aim, want
+from shoal_operator.autoscaler.want import want
 from shoal_schema.conditions import Reason
 from shoal_schema.load import Capacity
 from tests.operator.loads import Pod, Service
@@ -302,8 +303,29 @@ def test_rows_refused_without_need_of_replicas_add_none() -> None:
             else pod.passes(2.0, rows=0.1, offered=5, busy=0.1)
             for at, pod in enumerate(pods)
         }
-        decision, state = decide(OBJECTIVE, memory.hear(said, tick * 2.0), 4, state, tick * 2.0)
+        decision, state = decide(OBJECTIVE, memory.hear(said, tick * 2.0, OBJECTIVE), 4, state, tick * 2.0)
         assert decision.replicas == 4
+
+
+@pytest.mark.parametrize("cycle", [False, True])
+def test_one_of_three_pods_that_lies_does_not_take_its_service_to_the_maximum(cycle: bool) -> None:
+    aim, memory, state, pods = (
+        Aim(1, 50, None, objective_s=0.2),
+        Memory(),
+        State(),
+        [Pod(Capacity(100.0, 14.0)) for _ in range(3)],
+    )
+    replicas = 3
+    for tick in range(60):
+        liar = pods[0].passes(2.0, rows=1e5, queued=1e5, offered=1e9, refused=1e9, busy=1)
+        if cycle and tick % 3 == 2:
+            pods[0] = Pod(Capacity(100.0, 14.0))
+        said = {"liar": liar} | {
+            f"{at}": pod.passes(2.0, rows=5, offered=50, busy=0.5) for at, pod in enumerate(pods[1:])
+        }
+        decision, state = decide(aim, memory.hear(said, tick * 2.0, aim), replicas, state, tick * 2.0)
+        replicas = decision.replicas
+    assert replicas <= 3 + 4 / 0.8
 
 
 def test_strain_adds_one_replica_where_capacity_says_there_is_enough() -> None:
@@ -312,7 +334,7 @@ def test_strain_adds_one_replica_where_capacity_says_there_is_enough() -> None:
     aim = Aim(1, 20, 1000, objective_s=0.2)
     for tick in range(8):
         load = pod.passes(2.0, rows=18, offered=800, refused=700, queued=10, busy=1.0)
-        decision, state = decide(aim, memory.hear({"a": load}, tick * 2.0), 1, state, tick * 2.0)
+        decision, state = decide(aim, memory.hear({"a": load}, tick * 2.0, aim), 1, state, tick * 2.0)
         counts.append(decision.replicas)
 
     assert counts[:3] == [1, 1, 1]

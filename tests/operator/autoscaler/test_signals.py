@@ -1,6 +1,7 @@
 """Rates of readings: exact over any interval, one minute of memory for who falls silent."""
 
 from collections.abc import Iterable
+from dataclasses import replace as replaced
 from statistics import mean
 
 import numpy as np
@@ -9,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shoal_operator.autoscaler.signals import LONG_S, Memory, Signals
+from shoal_operator.autoscaler.aim import Aim
+from shoal_operator.autoscaler.signals import LONG_S, WORTH, Memory, Signals
 from shoal_schema.load import Capacity
 from tests.operator.loads import NOTHING, Pod, holding
 
+AIM = Aim(minimum=1, maximum=50, target_queue_depth=None, objective_s=0.2)
+
 
 def heard(memory: Memory, said: dict[str, Pod], now_s: float) -> Signals:
-    signals = memory.hear({uid: pod.load for uid, pod in said.items()}, now_s)
+    signals = memory.hear({uid: pod.load for uid, pod in said.items()}, now_s, AIM)
     assert signals is not None
     return signals
 
@@ -90,7 +94,7 @@ def test_a_silent_pod_keeps_its_rates_for_a_minute_and_is_no_complete_data() -> 
     heard(memory, {"a": talks, "b": silent}, 2.0)
     for tick in range(2, 40):
         talks.passes(2.0, rows=1)
-        signals = memory.hear({"a": talks.load, "b": None}, tick * 2.0)
+        signals = memory.hear({"a": talks.load, "b": None}, tick * 2.0, AIM)
         assert signals is not None
         assert not signals.complete
         assert signals.last.rows == pytest.approx(31 if tick * 2.0 < 2.0 + LONG_S else 1)
@@ -112,10 +116,10 @@ def test_a_pod_that_is_gone_counts_no_more_at_once() -> None:
 
 def test_where_nobody_says_anything_nothing_is_known() -> None:
     memory = Memory()
-    assert memory.hear({}, 0.0) is None
-    assert memory.hear({"a": None}, 2.0) is None
-    assert memory.hear({"a": holding(5)}, 4.0) is not None
-    assert memory.hear({"a": None}, 6.0) is None
+    assert memory.hear({}, 0.0, AIM) is None
+    assert memory.hear({"a": None}, 2.0, AIM) is None
+    assert memory.hear({"a": holding(5)}, 4.0, AIM) is not None
+    assert memory.hear({"a": None}, 6.0, AIM) is None
 
 
 def test_a_pod_that_lies_of_its_capacity_is_outvoted() -> None:
@@ -127,7 +131,7 @@ def test_a_pod_that_lies_of_its_capacity_is_outvoted() -> None:
         "new": NOTHING,
     }
 
-    signals = memory.hear(said, 0.0)
+    signals = memory.hear(said, 0.0, AIM)
 
     assert signals is not None
     assert signals.capacity == Capacity(100.0, 10.0)
@@ -194,3 +198,58 @@ def test_dispersion_is_unknown_before_there_are_ticks_enough_and_where_nothing_c
     assert dispersion_of([0, 900] * 6) > 100
     assert dispersion_of([0] * 31) == 0
     assert dispersion_of([500] * 31) == pytest.approx(0, abs=0.01)
+
+
+CAPACITY = Capacity(100.0, 14.0)
+LIES = {
+    "asks for 10^9 rows/s": {"offered": 1e9, "refused": 1e9 - 90, "rows": 18.0},
+    "holds 10^5 rows": {"offered": 90.0, "rows": 1e5, "queued": 1e5},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("others", [2, 3, 20])
+def test_one_pod_that_lies_of_its_load_is_worth_a_few_replicas_at_most(lie: str, others: int) -> None:
+    memory, liar, honest = Memory(), Pod(CAPACITY), [Pod(CAPACITY) for _ in range(others)]
+    for tick in range(40):
+        liar.passes(2.0, busy=1, **LIES[lie])
+        for pod in honest:
+            pod.passes(2.0, offered=50, rows=5, busy=0.5)
+        signals = heard(memory, {"liar": liar} | {f"{at}": pod for at, pod in enumerate(honest)}, tick * 2.0)
+    assert signals.long.offered_rows_per_s <= 50 * others + WORTH * CAPACITY.rows_per_s + 1e-6
+    assert signals.long.rows <= 5 * others + WORTH * 0.8 * CAPACITY.rows + 1e-6
+    assert signals.queued_rows <= WORTH * 0.8 * CAPACITY.rows
+
+
+def test_one_hot_pod_among_idle_ones_counts_for_all_that_it_is_asked() -> None:
+    memory, pods = Memory(), {name: Pod(CAPACITY) for name in "abcd"}
+    heard(memory, pods, 0.0)
+    pods["a"].passes(10.0, offered=390, refused=290, rows=18)
+    for name in "bcd":
+        pods[name].passes(10.0)
+    signals = heard(memory, pods, 10.0)
+    assert signals.last.offered_rows_per_s == pytest.approx(390)
+    assert signals.last.refused_rows_per_s == pytest.approx(290)
+    assert signals.last.rows == pytest.approx(18)
+
+
+def test_a_burst_that_all_pods_see_counts_whole_however_large_it_is() -> None:
+    memory, pods = Memory(), {name: Pod(CAPACITY) for name in "abc"}
+    heard(memory, pods, 0.0)
+    for pod in pods.values():
+        pod.passes(10.0, offered=5000, refused=4900, rows=900)
+    signals = heard(memory, pods, 10.0)
+    assert signals.last.offered_rows_per_s == pytest.approx(15000)
+    assert signals.last.rows == pytest.approx(2700)
+
+
+def test_no_pod_counts_for_more_rows_than_it_can_hold() -> None:
+    aim, pod = replaced(AIM, most_rows=1100), Pod()
+    memory = Memory()
+    memory.hear({"a": pod.load}, 0.0, aim)
+    signals = memory.hear({"a": pod.passes(2.0, rows=1e6, queued=1e6)}, 2.0, aim)
+    assert signals is not None
+    assert (signals.last.rows, signals.last.queued_rows, signals.queued_rows) == (1100, 1100, 1100)
+    first = Memory().hear({"a": pod.load}, 0.0, aim)
+    assert first is not None
+    assert first.last.rows == 1100

@@ -197,8 +197,40 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
         ({"watchNamespaces": ["Team A"]}, "watchNamespaces"),
         ({"crds": {"installed": False}}, "installed"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),
+        ({"waitingRoom": {"ports": {"first": 65000, "count": 537}}}, "beyond port 65535"),
+        (
+            {"waitingRoom": {"env": [{"name": "SHOAL_PROXY_DOCS", "value": "true"}]}},
+            "SHOAL_PROXY_DOCS is no setting of",
+        ),
+        ({"waitingRoom": {"env": [{"name": "SHOAL_WAITNG_X", "value": "1"}]}}, "whose names begin with SHOAL_WAITING_"),
     ],
 )
 def test_wrong_values_are_refused_and_named(chart: Chart, values: Json, words: str) -> None:
     with pytest.raises(HelmError, match=words):
         rendered(chart, **values)
+
+
+@pytest.mark.parametrize(
+    "ports", [{"first": 65000, "count": 536}, {"first": 9091, "count": 9}, {"first": 1024, "count": 8066}]
+)
+def test_all_ports_up_to_the_last_one_can_be_the_waiting_rooms(chart: Chart, ports: Json) -> None:
+    given = [{"name": "SHOAL_WAITING_MAX_REQUESTS", "value": "5"}, {"name": "SHOAL_LOG_LEVEL", "value": "info"}]
+    objects = rendered(chart, waitingRoom={"ports": ports, "env": [*given, {"name": "TZ", "value": "UTC"}]})
+
+    assert environment(objects, "waiting-room").items() >= {(each["name"], each["value"]) for each in given}
+    [policy] = [each for each in by_kind(objects, "NetworkPolicy") if "waiting" in each["metadata"]["name"]]
+    assert policy["spec"]["ingress"][0]["ports"][0]["endPort"] == ports["first"] + ports["count"] - 1
+    known = {name: text.replace("$(POD_IP)", "10.0.0.1") for name, text in environment(objects).items()}
+    assert Settings.from_env(known).process.waiting_ports == ports["count"]
+
+
+def test_who_turns_the_waiting_room_off_is_told_what_becomes_of_who_sleeps(chart: Chart) -> None:
+    for enabled in (True, False):
+        files = chart.render(values={"waitingRoom": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
+        (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
+        assert ("Set minReplicas to 1 for each of them" in notes) is not enabled
+
+
+def test_ports_of_the_waiting_room_are_ports(chart: Chart) -> None:
+    with pytest.raises(HelmError, match="beyond port 65535"):
+        rendered(chart, waitingRoom={"ports": {"first": 65000, "count": 1000}})

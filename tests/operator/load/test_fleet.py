@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Surroundings
-from shoal_operator.autoscaler.want import Aim
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched, scaled_from
 from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.planning.observation import Key
@@ -29,6 +29,10 @@ def scaling(fleet: Fleet) -> Scaled:
     return scaled
 
 
+HELD = 64 + 3 * 16
+"""Rows that a pod of `EVERYTHING` can hold: its queue, two batches at the runtime, one ahead."""
+
+
 def replicas(fleet: Fleet) -> list[int]:
     return [service.scaled.replicas for service in fleet.watched() if service.scaled]
 
@@ -41,7 +45,7 @@ def test_scaling_comes_from_the_spec() -> None:
     found = scaled(EVERYTHING)
 
     assert found is not None
-    assert found.aim == Aim(2, 8, 24, full_batch_rows=16)
+    assert found.aim == Aim(2, 8, 24, full_batch_rows=16, most_rows=HELD)
     assert found.replicas == 3
 
 
@@ -50,7 +54,7 @@ def test_what_the_target_is_learned_from_comes_from_the_spec() -> None:
     found = scaled(with_fields(MINIMAL, scaling={"maxReplicas": 2}, batching=batching))
 
     assert found is not None
-    assert found.aim == Aim(1, 2, None, full_batch_rows=8, objective_s=0.05)
+    assert found.aim == Aim(1, 2, None, full_batch_rows=8, objective_s=0.05, most_rows=1024 + 2 * 8)
 
 
 def test_a_service_without_scaling_or_with_anothers_or_with_bounds_that_contradict_does_not_scale() -> None:
@@ -66,7 +70,7 @@ def test_a_spec_that_cannot_be_read_leaves_what_was_asked_for_before() -> None:
     for spec in (with_fields(MINIMAL, scaling=each) for each in broken):
         fleet.see(CAT, service(spec, generation=5), [pod("a")])
 
-        assert scaling(fleet).aim == Aim(2, 8, 24, full_batch_rows=16)
+        assert scaling(fleet).aim == Aim(2, 8, 24, full_batch_rows=16, most_rows=HELD)
         assert [len(each.replicas) for each in fleet.watched()] == [1]
 
 

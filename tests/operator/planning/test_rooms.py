@@ -1,37 +1,13 @@
-"""What waiting rooms are told: stable ports, and a version for each change."""
+"""What waiting rooms are told, with a version for each change; and what is said of rooms that hold nothing."""
 
 import pytest
 
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.rooms import Book, allot, stored_port
-from shoal_schema.decoding import SpecError
+from shoal_operator.planning.rooms import Book, Room, shortcoming
 from shoal_schema.waiting import RoomService, decode_table, encode
-from tests.operator.samples import service
 
-CAT, DOG, EMU = (Key("default", name) for name in ("cat", "dog", "emu"))
-PORTS = range(20000, 20002)
-
-
-def test_a_service_keeps_its_port_and_gets_the_one_that_it_had() -> None:
-    assert allot(CAT, None, {}, PORTS) == 20000
-    assert allot(CAT, 20001, {}, PORTS) == 20001
-    assert allot(CAT, None, {CAT: 20001}, PORTS) == 20001
-
-
-@pytest.mark.parametrize("wanted", [20000, 19999, 30000, None])
-def test_a_port_of_another_or_of_another_range_is_not_given(wanted: int | None) -> None:
-    assert allot(CAT, wanted, {DOG: 20000}, PORTS) == 20001
-
-
-def test_where_all_ports_are_taken_the_service_is_told() -> None:
-    with pytest.raises(SpecError, match="all 2 ports of the waiting room are taken"):
-        allot(CAT, None, {DOG: 20000, EMU: 20001}, PORTS)
-
-
-@pytest.mark.parametrize("status", [{}, {"waitingRoom": {}}, {"waitingRoom": {"port": "x"}}, {"waitingRoom": 7}])
-def test_a_status_without_a_port_has_none(status: dict[str, object]) -> None:
-    assert stored_port({**service(), "status": status}) is None
-    assert stored_port({**service(), "status": {"waitingRoom": {"port": 20001}}}) == 20001
+CAT, DOG = (Key("default", name) for name in ("cat", "dog"))
+LISTING = "kubectl get pods"
 
 
 def test_each_change_is_a_new_version_and_no_change_is_none() -> None:
@@ -54,3 +30,25 @@ def test_rooms_read_what_is_written_and_a_version_of_another_book_is_none() -> N
     assert decode_table(encode(book.table())) == book.table()
     assert [each.name for each in book.table().services] == ["default/cat", "default/dog"]
     assert [book.read_version(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
+
+
+def told(*rooms: Room) -> str:
+    return shortcoming(CAT, 20000, rooms, listing=LISTING)
+
+
+def test_rooms_that_hold_what_comes_lack_nothing() -> None:
+    assert told(Room("10.0.0.1", True, 0.0), Room("10.0.0.2", False, 0.0)) == ""
+    assert told(Room("10.0.0.1", True, 0.0, refused={str(DOG): "Address already in use"})) == ""
+
+
+@pytest.mark.parametrize(
+    ("rooms", "words"),
+    [
+        ([], LISTING),
+        ([Room("10.0.0.1", False, 0.0)], "no waiting room is ready"),
+        ([Room("10.0.0.1", True, 0.0, refused={str(CAT): "in use"})], "10.0.0.1 cannot open this service's port 20000"),
+        ([Room("10.0.0.1", True, 0.0), Room("10.0.0.2", True, 0.0, silent=True)], "10.0.0.2 does not answer"),
+    ],
+)
+def test_what_keeps_a_service_from_being_held_for_is_told(rooms: list[Room], words: str) -> None:
+    assert words in told(*rooms)

@@ -23,6 +23,7 @@ CRASHED = pod(
     ready=False,
     containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message="bad file")],
 )
+OLD = pod(with_fields(MINIMAL, model={"uri": "file:///models/old"}))
 
 
 def conditions(seen: Evidence) -> dict[ConditionType, tuple[Status, Reason]]:
@@ -88,10 +89,42 @@ def test_a_rollout_that_crashes_leaves_the_old_pods_available() -> None:
     assert seen[ConditionType.READY] == (Status.FALSE, Reason.RUNTIME_CRASHED)
 
 
-def test_a_new_spec_that_the_deployment_has_not_seen_is_rolling_out() -> None:
-    seen = evidence(None, pod(), deployment={**healthy(), "observedGeneration": 0})
+@pytest.mark.parametrize("pods", [[OLD], [OLD, pod()], []], ids=["old", "both", "none"])
+def test_a_new_spec_that_the_deployment_has_not_seen_is_rolling_out(pods: list[Json]) -> None:
+    seen = evidence(None, *pods, deployment={**healthy(), "observedGeneration": 0})
 
     assert conditions(seen)[ConditionType.READY] == (Status.FALSE, Reason.ROLLING_OUT)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "deployment", "progressing"),
+    [
+        (3, {**healthy(1), "observedGeneration": 0}, Reason.SCALING_UP),
+        (3, {**healthy(3), "readyReplicas": 1, "availableReplicas": 1}, Reason.SCALING_UP),
+        (1, {**healthy(3), "observedGeneration": 0}, Reason.COMPLETE),
+        (1, healthy(3), Reason.COMPLETE),
+    ],
+    ids=["more", "more-seen", "fewer", "fewer-seen"],
+)
+def test_other_replicas_of_the_same_spec_leave_a_service_ready_and_announce_nothing(
+    wanted: int, deployment: Json, progressing: Reason
+) -> None:
+    before = make_status(evidence(None, pod(), deployment=healthy()), "2026-01-01T00:00:00Z")["conditions"]
+    seen = evidence(with_fields(MINIMAL, replicas=wanted), pod(), deployment=deployment)
+
+    assert conditions(seen)[ConditionType.READY] == (Status.TRUE, Reason.READY)
+    assert conditions(seen)[ConditionType.PROGRESSING] == (Status.TRUE, progressing)
+    assert transitions(before, make_status(seen, "2026-01-01T00:00:01Z")["conditions"]) == []
+
+
+def test_the_last_pod_of_a_service_that_goes_while_more_are_started_is_told() -> None:
+    seen = evidence(
+        with_fields(MINIMAL, replicas=3),
+        pod(ready=False),
+        deployment={**healthy(1), "readyReplicas": 0, "availableReplicas": 0, "observedGeneration": 0},
+    )
+
+    assert conditions(seen)[ConditionType.READY] == (Status.FALSE, Reason.PODS_NOT_READY)
 
 
 def test_more_pods_than_the_cluster_holds_slow_scaling_and_leave_the_service_ready() -> None:
@@ -472,3 +505,23 @@ def test_a_service_that_tells_no_generation_has_seen_none() -> None:
 
     assert unread_status(resource, ApiError(403, "no"), NOW)["observedGeneration"] == 0
     assert plain_status(resource, "no", NOW)["observedGeneration"] == 0
+
+
+@pytest.mark.parametrize("scaling", [None, {"mode": "External", "maxReplicas": 4}])
+def test_a_limit_of_the_spec_before_is_not_told_of_one_that_the_operator_does_not_scale(scaling: Json | None) -> None:
+    limited = Scaling(Reason.FOLLOWING_LOAD, limit=Limit.MAXIMUM)
+    seen = evidence(with_fields(MINIMAL, scaling=scaling), pod(), deployment=healthy(), scaling=limited)
+
+    assert ConditionType.SCALING_LIMITED not in conditions(seen)
+
+
+@pytest.mark.parametrize(("replicas", "words"), [(1, "a pod is being started"), (3, "3 pods are being started")])
+def test_who_wakes_says_how_many_pods_are_started(replicas: int, words: str) -> None:
+    spec = with_fields(MINIMAL, replicas=replicas, scaling={"minReplicas": 0, "maxReplicas": 4})
+    seen = evidence(spec, deployment={"replicas": replicas, "updatedReplicas": replicas})
+    waking = Hosting(20000, (), open=True, waking=True)
+    seen = dataclasses.replace(seen, target=dataclasses.replace(target(spec), hosting=waking))
+    ready = next(item for item in judge(seen) if item.type is ConditionType.READY)
+
+    assert (ready.status, ready.reason) == (Status.TRUE, Reason.WAKING)
+    assert ready.message.startswith(words)

@@ -84,7 +84,14 @@ def test_ourselves_are_never_chosen() -> None:
     assert stalest([sibling], 4, 0.0) == []
 
 
-@pytest.mark.parametrize(("end", "first_s"), [(Ended.REFUSED, FIRST_PAUSE_S), (Ended.LOST, FIRST_FAILED_PAUSE_S)])
+@pytest.mark.parametrize(
+    ("end", "first_s"),
+    [
+        (Ended.REFUSED, FIRST_PAUSE_S),
+        (Ended.LOST, FIRST_FAILED_PAUSE_S),
+        (Ended.BROKEN, FIRST_FAILED_PAUSE_S),
+    ],
+)
 def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(end: Ended, first_s: float) -> None:
     sibling, now_s, pauses = Sibling(), 0.0, []
     for _ in range(4):
@@ -103,6 +110,53 @@ def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(
     sibling.given(1)
     sibling.ended(1, end, now_s)
     assert sibling.shunned_until_s - now_s == pytest.approx(first_s)
+
+
+def test_a_model_that_fails_one_request_is_asked_again_and_one_that_fails_two_in_a_row_is_left_alone() -> None:
+    sibling = promising(0.0)
+    sibling.ended(0, Ended.FAILED, 0.0)
+    assert chosen([sibling], due_s=inf) == 0
+    sibling.ended(0, Ended.ANSWERED, 0.0)
+    sibling.ended(0, Ended.FAILED, 0.0)
+    assert chosen([sibling], due_s=inf) == 0
+    sibling.ended(0, Ended.FAILED, 0.0)
+    assert chosen([sibling], due_s=inf) is None
+    assert sibling.shunned_until_s == FIRST_FAILED_PAUSE_S
+
+
+def test_where_requests_fail_here_as_well_it_takes_more_failures_to_be_the_siblings_fault() -> None:
+    for own, in_a_row in ((0.0, 2), (0.3, 3), (0.5, 5), (0.9, 29)):
+        sibling = promising(0.0)
+        for number in range(1, in_a_row + 1):
+            assert chosen([sibling], due_s=inf) == 0, (own, number)
+            sibling.ended(0, Ended.FAILED, 0.0, own_failures=own)
+        assert chosen([sibling], due_s=inf) is None, own
+    fails_alike = promising(0.0)
+    for _ in range(1000):
+        fails_alike.ended(0, Ended.FAILED, 0.0, own_failures=1.0)
+    assert chosen([fails_alike], due_s=inf) == 0
+
+
+def test_rows_that_the_model_refuses_are_not_held_against_the_sibling() -> None:
+    sibling = promising(0.0)
+    for _ in range(100):
+        sibling.ended(0, Ended.ERROR, 0.0)
+    assert chosen([sibling], due_s=inf) == 0
+
+
+@pytest.mark.parametrize("end", [Ended.LOST, Ended.BROKEN, Ended.FAILED])
+def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it_answers_one(end: Ended) -> None:
+    sibling = promising(0.0)
+    for _ in range(2):
+        sibling.ended(0, end, 0.0)
+    now_s = sibling.shunned_until_s
+    sibling.told(0.0, now_s)
+    assert chosen([sibling], due_s=inf, now_s=now_s) == 0
+    sibling.given(1)
+    assert chosen([sibling], due_s=inf, now_s=now_s) is None
+    sibling.ended(1, Ended.ANSWERED, now_s)
+    sibling.given(1)
+    assert chosen([sibling], due_s=inf, now_s=now_s) == 0
 
 
 def test_many_refusals_at_once_are_one_broken_promise() -> None:

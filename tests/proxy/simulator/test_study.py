@@ -1,10 +1,14 @@
+import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import poisson
-from shoal_proxy.simulator.latencies import parse_terms
+from shoal_proxy.simulator.balance import Balance
+from shoal_proxy.simulator.latencies import parse_document, parse_terms
 from shoal_proxy.simulator.report import lines
 from shoal_proxy.simulator.study import Service, study
 from shoal_proxy.simulator.trace import Entry
@@ -72,9 +76,14 @@ def test_an_objective_that_everything_meets_is_told_from_one_that_nothing_does()
     patient = replace(SERVICE, objective_s=3600.0)
     result = study(trace(300, count=20), patient)
 
-    assert (result.capacity_per_s, result.met_at_any_rate) == (None, True)
-    assert "more than 1," in "\n".join(lines(result, patient))
-    assert "met at every rate" in "\n".join(lines(result, patient))
+    # 16 rows in 20 ms are all that the device can do, whatever 20 requests may wait for.
+    assert result.capacity_per_s == result.device_per_s == pytest.approx(800)
+    assert "at most 800/s, all that devices can do; 20 requests last" in "\n".join(lines(result, patient))
+    shared = replace(patient, identical=1.0)
+    result = study(trace(300, count=20), shared)
+    assert (result.capacity_per_s, result.met_at_any_rate, result.device_per_s) == (None, True, None)
+    assert "more than 1," in "\n".join(lines(result, shared))
+    assert "met at every rate" in "\n".join(lines(result, shared))
     at_once = study([Entry(0.0), Entry(0.0)], SERVICE)
     assert "requests that all come at once have no rate" in "\n".join(lines(at_once, SERVICE))
 
@@ -132,3 +141,49 @@ def test_whoever_gives_up_gets_an_error_and_is_in_the_table() -> None:
     assert result.outcome.failed > 100
     assert result.outcome.in_time + result.outcome.failed == 600
     assert "failed" in "\n".join(lines(result, SERVICE))
+
+
+@settings(max_examples=30)
+@given(
+    rate=st.floats(5, 20_000),
+    count=st.integers(2, 60),
+    balance=st.sampled_from(Balance),
+    replicas=st.integers(1, 6),
+    slow=st.sampled_from([0.5, 1.0, 3.0]),
+    objective_s=st.sampled_from([0.01, 0.1, 10.0]),
+)
+def test_no_capacity_is_beyond_what_the_devices_can_do(
+    rate: float, count: int, balance: Balance, replicas: int, slow: float, objective_s: float
+) -> None:
+    service = replace(SERVICE, balance=balance, replicas=replicas, slow=slow, objective_s=objective_s)
+    result = study(trace(rate, count), service)
+
+    most_per_s = 800 * (replicas - 1 + 1 / slow)
+    assert result.device_per_s == pytest.approx(most_per_s)
+    assert (result.capacity_per_s or 0) <= most_per_s * 1.000001
+    assert (result.best_capacity_per_s or 0) <= most_per_s * 1.000001
+
+
+def test_what_devices_can_do_is_that_of_their_best_batches() -> None:
+    table = parse_document({"1": 0.004, "2": 0.005, "4": 0.02})
+
+    def most(entries: list[Entry], **changes: float) -> float:
+        return replace(SERVICE, latencies=table, limits=BatchLimits(4), **changes).device_per_s(entries)  # type: ignore[arg-type]
+
+    assert most([Entry(0.0)]) == pytest.approx(400), "two rows in 5 ms, not four in 20"
+    assert most([Entry(0.0, rows=3), Entry(1.0)]) == pytest.approx(200)
+    assert most([Entry(0.0)], identical=0.5) == pytest.approx(800)
+    assert most([Entry(0.0)], identical=1.0) == math.inf
+
+
+def test_a_trace_too_short_to_know_the_capacity_says_so_and_how_long_it_should_be() -> None:
+    short = study(trace(300, 100), SERVICE)
+    assert short.capacity_per_s is not None
+    assert short.enough_requests is not None
+    assert short.enough_requests == pytest.approx(20 * SERVICE.objective_s * short.capacity_per_s, abs=1)
+    told = lines(short, SERVICE)[-1]
+    assert f"too short to know: {short.enough_requests:,} would do (--requests, or a longer trace)" in told
+
+    long = study(trace(300, short.enough_requests), SERVICE)
+    assert long.enough_requests is None
+    assert "too short" not in lines(long, SERVICE)[-1]

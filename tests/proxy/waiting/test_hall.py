@@ -22,7 +22,7 @@ def service(name: str = "default/adder", *pods: str, forwards: int = 2, start_s:
 
 
 def held(now_s: float = 0.0) -> Held:
-    return Held(now_s, now_s + 60, lambda pod: None, lambda: None)
+    return Held(now_s, lambda pod: None, lambda: None)
 
 
 def standing(hall: Hall, name: str, size_bytes: int = 1, now_s: float = 0.0) -> Held:
@@ -79,10 +79,51 @@ def test_who_was_not_run_keeps_its_place_and_that_pod_is_left_alone_for_a_moment
 
     line.back(first, 5.0)
     assert line.turns(5.0) == []
-    assert line.next_look_s() == 5.0 + PAUSE_S
+    assert line.next_look_s(5.0) == 5.0 + PAUSE_S
     assert line.turns(5.0 + PAUSE_S) == [(first, PODS[0])]
     hall.follow([service("default/adder", *PODS, forwards=1)])
     assert line.turns(5.0 + PAUSE_S) == [(second, PODS[1])]
+
+
+def test_nobody_looks_for_a_pod_that_was_tried_again_and_is_busy() -> None:
+    hall = Hall(BOUNDS)
+    hall.follow([service("default/adder", PODS[0], forwards=1)])
+    line = hall.lines["default/adder"]
+    first, _ = standing(hall, "default/adder"), standing(hall, "default/adder")
+    line.turns(0)
+    line.back(first, 0)
+
+    assert line.turns(PAUSE_S) == [(first, PODS[0])]
+    assert line.next_look_s(PAUSE_S) is None
+
+
+def test_a_pod_that_was_silent_comes_last_and_gets_one_until_it_answers() -> None:
+    hall = Hall(BOUNDS)
+    hall.follow([service("default/adder", *PODS)])
+    line = hall.lines["default/adder"]
+    for _ in range(4):
+        standing(hall, "default/adder")
+    line.was_silent(PODS[0], 0)
+
+    assert [pod for _, pod in line.turns(PAUSE_S)] == [PODS[1], PODS[1], PODS[0]]
+    line.has_answered(PODS[0])
+    assert [pod for _, pod in line.turns(PAUSE_S)] == [PODS[0]]
+
+
+def test_what_is_told_past_the_deadline_is_why() -> None:
+    hall = Hall(BOUNDS)
+    hall.follow([service("default/adder", start_s=9.0)])
+    one = standing(hall, "default/adder")
+    asleep = hall.expired("default/adder", one, 1)
+    hall.follow([service("default/adder", PODS[0], start_s=9.0)])
+    busy = hall.expired("default/adder", one, 1)
+    one.refusals = 3
+    refused = hall.expired("default/adder", one, 1)
+
+    assert [error.retry_after_s for error in (asleep, busy, refused)] == [8, 1, 1]
+    assert "sleeps" in asleep.message
+    assert "busy" in busy.message
+    assert "refused 3 times" in refused.message
 
 
 def test_too_many_too_much_and_too_large_are_refused_and_the_others_stay() -> None:

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from shoal_proxy.waiting.passing import (
     alive_document,
     answer_headers,
+    asked_s,
     did_not_run,
+    is_answer,
     is_liveness,
     request_headers,
-    timeout_s,
 )
 
 
@@ -40,18 +41,49 @@ def test_the_deadline_is_reduced_by_the_time_that_has_passed(value: bytes, waite
 
 
 @pytest.mark.parametrize(
-    ("value", "waits_s"),
-    [(b"500", 0.5), (b"0", 60), (b"-1", 60), (b"soon", 60), (b"nan", 60), (b"1e300", 3600), (b"inf", 3600)],
+    ("value", "asks_s"),
+    [(b"500", 0.5), (b"1e300", 1e297), *[(value, None) for value in (b"0", b"-1", b"soon", b"nan", b"inf")]],
 )
-def test_who_names_no_time_that_makes_sense_waits_as_long_as_the_service_says(value: bytes, waits_s: float) -> None:
-    assert timeout_s([(b"x-request-timeout-ms", value)], 60) == waits_s
-    assert timeout_s([], 60) == 60
+def test_a_time_that_makes_no_sense_is_none_and_left_to_a_pod_to_refuse(value: bytes, asks_s: float | None) -> None:
+    given = [(b"x-request-timeout-ms", value)]
+
+    assert asked_s(given) == (asks_s and pytest.approx(asks_s))
+    assert asked_s([]) is None
+    assert asks_s or request_headers(given, 0, 1.0) == given
+
+
+def test_of_two_times_the_last_counts_as_at_a_proxy() -> None:
+    assert asked_s([(b"x-request-timeout-ms", b"5000"), (b"x-request-timeout-ms", b"1")]) == 0.001
+
+
+def test_what_the_connection_names_as_its_own_is_not_passed_on_but_for_the_host() -> None:
+    named = (b"connection", b"x-a, HOST ,content-length")
+
+    assert request_headers([(b"host", b"a"), named, (b"x-a", b"1"), (b"content-length", b"0")], 0, 0.0) == [
+        (b"host", b"a"), (b"content-length", b"0"),
+    ]  # fmt: skip
+    assert answer_headers(200, [(b"Connection", b"X-A"), (b"x-a", b"1")]) == [(b"connection", b"close")]
+
+
+@pytest.mark.parametrize(
+    ("status", "value", "is_one"),
+    [
+        (200, b"a\t\xff", True),
+        (599, b"", True),
+        (101, b"", False),
+        (600, b"", False),
+        (999, b"", False),
+        (200, b"\x01", False),
+    ],
+)
+def test_an_answer_has_a_status_of_http_and_no_controls(status: int, value: bytes, is_one: bool) -> None:
+    assert is_answer(status, [(b"x-a", value)]) is is_one
 
 
 def test_an_answer_ends_the_connection_so_that_the_next_request_goes_to_the_pods() -> None:
     answer = [(b"Content-Type", b"text/plain"), (b"Connection", b"keep-alive"), (b"Date", b"now"), (b"x-a", b"1")]
 
-    assert answer_headers(answer) == [(b"content-type", b"text/plain"), (b"x-a", b"1"), (b"connection", b"close")]
+    assert answer_headers(200, answer) == [(b"content-type", b"text/plain"), (b"x-a", b"1"), (b"connection", b"close")]
 
 
 def test_only_a_refusal_that_says_so_did_not_run() -> None:

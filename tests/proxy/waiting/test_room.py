@@ -250,18 +250,24 @@ def test_a_service_that_is_no_more_has_no_port_and_who_waited_is_told(room: Room
     version = room.operator.tell()
     room.until(lambda news: news.version == version)
 
-    assert (call.result().status_code, call.result().headers["x-shoal-executed"]) == (503, "no")
+    answer = call.result()
+    assert (answer.status_code, answer.headers["x-shoal-executed"]) == (503, "no")
+    assert "was deleted or is stopped" in answer.json()["error"]
+    assert "retry-after" not in answer.headers
     with pytest.raises(httpx.ConnectError):
         infer(room)
 
 
-def test_a_port_that_is_taken_does_not_count_as_open_until_it_is_free(room: Room) -> None:
+def test_a_port_that_is_taken_is_told_and_keeps_nobody_elses_from_being_open(room: Room) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         other = RoomService("default/other", taken.getsockname()[1])
         version = room.operator.tell(RoomService(NAME, room.port), other)
-        room.until(lambda news: news.version == "")
+        room.until(lambda news: news.version == version)
+        assert list(room.news().refused) == ["default/other"]
+        assert "Address already in use" in room.news().refused["default/other"]
         assert plain.get(f"{room.admin_url}/readyz", timeout=PATIENCE_S).status_code == 200
-    room.until(lambda news: news.version == version)
+        assert plain.get(f"{room.url}/ping", timeout=PATIENCE_S).status_code == 200
+    room.until(lambda news: not news.refused)
 
 
 def test_metrics_count_what_was_refused_and_why(room: Room) -> None:

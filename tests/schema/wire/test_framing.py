@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_schema.wire.framing import FIELD_BYTES, FramingError, Meter, check_head, check_upgrade, without_upgrade
+from shoal_schema.wire.framing import (
+    FIELD_BYTES,
+    FramingError,
+    Meter,
+    check_head,
+    check_hosts,
+    check_upgrade,
+    without_upgrade,
+)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +107,13 @@ def test_many_small_headers_are_a_large_head() -> None:
         meter.field(b"a", b"")
     with pytest.raises(FramingError):
         meter.field(b"abcdefgh", b"123456789")
+
+
+def test_two_hosts_are_refused_and_one_or_none_are_not() -> None:
+    host, other = (b"host", b"a"), (b"x-a", b"1")
+    check_hosts([other, other])
+    check_hosts([host, other])
+    with pytest.raises(FramingError) as refused:
+        check_hosts([host, other, host])
+
+    assert refused.value.status == 400

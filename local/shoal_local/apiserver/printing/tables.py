@@ -66,15 +66,16 @@ def as_table(resource: Resource, objects: Sequence[Object], meta: Object, *, now
         "metadata": meta,
         "columnDefinitions": [dict(zip(_HEADER, column, strict=True)) for column in (NAME, *printer.columns)],
         "rows": [
-            {"cells": [obj["metadata"]["name"], *printer.cells(obj, now)], "object": _included(obj, include)}
+            {"cells": [obj["metadata"]["name"], *printer.cells(obj, now)], "object": _included(resource, obj, include)}
             for obj in objects
         ],
     }
 
 
-def _included(obj: Object, include: str) -> Object | None:
+def _included(resource: Resource, obj: Object, include: str) -> Object | None:
     if include in ("Object", "None"):
-        return obj if include == "Object" else None
+        head = {"kind": resource.kind, "apiVersion": resource.api_version}
+        return {**head, **obj} if include == "Object" else None
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 

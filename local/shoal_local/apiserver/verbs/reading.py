@@ -6,7 +6,7 @@ from shoal_local.apiserver.errors import bad_request
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.storage.selectors import field_selector, label_selector
 from shoal_local.apiserver.verbs.call import Call, Reply
-from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.apiserver.verbs.world import World, listed, presented
 from shoal_local.objects import Object
 
 Predicate = Callable[[Object], bool]
@@ -43,7 +43,7 @@ def list_objects(world: World, call: Call) -> Reply:
         "kind": resource.list_kind,
         "apiVersion": resource.api_version,
         "metadata": {"resourceVersion": str(world.store.revision)},
-        "items": [presented(resource, obj) for obj in objects if wanted(obj)],
+        "items": [listed(resource, obj) for obj in objects if wanted(obj)],
     }
     return Reply(body)
 

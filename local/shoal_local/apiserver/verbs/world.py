@@ -100,3 +100,11 @@ def presented(resource: Resource, obj: Object) -> Object:
     """Return the object as this version of its kind shows it."""
     head = {"kind": resource.kind, "apiVersion": resource.api_version}
     return {**head, **obj, **head}
+
+
+def listed(resource: Resource, obj: Object) -> Object:
+    """Return the object as a list shows it: of a built-in kind without its head, which the list has."""
+    shown = presented(resource, obj)
+    return {
+        name: value for name, value in shown.items() if not (resource.definition and name in ("kind", "apiVersion"))
+    }

@@ -1,7 +1,7 @@
 import pytest
 
 from shoal_local.apiserver.errors import ApiError
-from tests.local.apiserver.cluster import CONFIG_MAPS, Cluster
+from tests.local.apiserver.cluster import CONFIG_MAPS, CRDS, WIDGETS, Cluster, widget, widget_definition
 
 
 @pytest.mark.parametrize("query", [{"resourceVersion": "x"}])
@@ -31,3 +31,14 @@ def test_an_object_that_is_not_there_is_named(cluster: Cluster) -> None:
     with pytest.raises(ApiError, match='configmaps "x" not found') as told:
         cluster.get(f"{CONFIG_MAPS}/x")
     assert told.value.details == {"name": "x", "kind": "configmaps"}
+
+
+def test_items_of_a_list_say_their_kind_where_it_is_a_custom_one_and_else_the_list_does(cluster: Cluster) -> None:
+    listed = cluster.get("/api/v1/namespaces")
+    assert (listed["kind"], listed["apiVersion"]) == ("NamespaceList", "v1")
+    assert not {"kind", "apiVersion"} & set(listed["items"][0])
+
+    cluster.post(CRDS, widget_definition())
+    cluster.post(WIDGETS, widget("w", size=1))
+    (item,) = cluster.get(WIDGETS)["items"]
+    assert (item["kind"], item["apiVersion"]) == ("Widget", "example.com/v1")

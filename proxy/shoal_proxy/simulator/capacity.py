@@ -1,0 +1,44 @@
+"""The search for the rate that is just borne, and how long a trace must last for it to be known."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.simulator.engine import Request
+
+DOUBLINGS = 12
+"""How often a trace is made twice as fast, or half as fast, in search of where it bends."""
+_LASTS = 20
+"""How many objectives a trace must last: what waits at its end is served after it, for one objective at the most."""
+
+
+def largest(bears: Callable[[float], bool], most: float = math.inf) -> float:
+    """Return the largest factor up to ``most`` that is borne, to 0.5 %; 0 if none is found, infinity if all are."""
+    low = high = min(1.0, most)
+    if bears(high):
+        for _ in range(DOUBLINGS):
+            if high >= most:
+                break
+            low, high = high, min(2 * high, most)
+            if not bears(high):
+                return _between(bears, low, high)
+        return most if high >= most else math.inf
+    for _ in range(DOUBLINGS):
+        low, high = low / 2, low
+        if bears(low):
+            return _between(bears, low, high)
+    return 0.0
+
+
+def enough_requests(requests: Sequence[Request], rate_per_s: float) -> int | None:
+    """Return how many would last long enough at a rate for it to be known that it is borne; None if these do."""
+    longest_s = max([each.due_s - each.arrived_s for each in requests if each.due_s < NEVER_S])
+    enough = math.ceil(_LASTS * longest_s * rate_per_s)
+    return enough if len(requests) < enough else None
+
+
+def _between(bears: Callable[[float], bool], low: float, high: float) -> float:
+    while high / low > 1.005:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if bears(middle) else (low, middle)
+    return low
