@@ -56,7 +56,8 @@ class Watched:
 
     def note(self, deployment: dict[str, Any]) -> None:
         """Note the batch size that a Deployment asks for."""
-        proxy = deployment["spec"]["template"]["spec"]["containers"][0]
+        containers = deployment["spec"]["template"]["spec"]["containers"]
+        proxy = next(each for each in containers if each["name"] == "proxy")
         size = next(e["value"] for e in proxy["env"] if e["name"] == "SHOAL_BATCHING_MAX_BATCH_SIZE")
         self.seen.setdefault((deployment["metadata"]["name"], size), time.monotonic())
         self.changed.set()

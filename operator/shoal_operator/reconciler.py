@@ -399,7 +399,7 @@ class Reconciler:
     async def _announce(self, key: Key, resource: Json, news: Announcement, now: datetime.datetime) -> None:
         logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
         try:
-            await self._cluster.announce(make_event(resource, news, now))
+            await self._cluster.announce(make_event(resource, news, _seconds(now)))
         except ApiError as error:
             # The status says the same; an Event is a courtesy.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)

@@ -63,7 +63,7 @@ class Replicas:
         self._fleet.wrote_replicas(key, known, replicas)
         news = scaled(known.aim, known.replicas, replicas, why)
         try:
-            await cluster.announce(make_event(resource, news, self._utc_now()))
+            await cluster.announce(make_event(resource, news, self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")))
         except (ApiError, NotLeadingError) as error:
             # The condition says the same; an Event is a courtesy.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)

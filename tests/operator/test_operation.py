@@ -341,7 +341,8 @@ def test_a_service_that_is_somebody_elses_is_left_alone(api: Api, tmp_path: Path
 def siblings_of(api: Api, name: str) -> str:
     """Return under which name the pods of a service look for one another, if they do."""
     containers = (api.get(child("deployments", name)) or {})["spec"]["template"]["spec"]["containers"]
-    return next((each["value"] for each in containers[0]["env"] if each["name"] == "SHOAL_PROXY_SIBLINGS"), "")
+    [proxy] = [each for each in containers if each["name"] == "proxy"]
+    return next((each["value"] for each in proxy["env"] if each["name"] == "SHOAL_PROXY_SIBLINGS"), "")
 
 
 @pytest.mark.parametrize(("first", "second"), [("emu", "emu-siblings"), ("auk-siblings", "auk")])

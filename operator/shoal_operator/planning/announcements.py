@@ -1,6 +1,5 @@
 """Events: what is said once, when it happens."""
 
-import datetime
 from dataclasses import dataclass
 
 from shoal_operator.autoscaler.aim import Aim
@@ -37,10 +36,9 @@ def scaled(aim: Aim, was: int, replicas: int, why: str) -> Announcement:
     )
 
 
-def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Json:
-    """Return the Event that tells of a service's news."""
+def make_event(resource: Json, news: Announcement, at: str) -> Json:
+    """Return the Event that tells of a service's news; ``at`` as the API writes times."""
     metadata = resource["metadata"]
-    seconds = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -57,7 +55,7 @@ def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Js
         "reason": news.reason,
         "message": news.message[:1024],
         "source": {"component": "shoal-operator"},
-        "firstTimestamp": seconds,
-        "lastTimestamp": seconds,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
         "count": 1,
     }

@@ -64,7 +64,7 @@ class Recorder:
         self.rights.add((group, resource, verb or ("get" if name else "list")))
         if options.get("kind") == "application/apply-patch+yaml" and "/" not in resource:
             self.rights.add((group, resource, "create"))  # where the object is not there yet
-        return {"metadata": {"generation": 1}, "items": []}
+        return {"metadata": {"generation": 1, "resourceVersion": "7"}, "spec": {"replicas": 1}, "items": []}
 
 
 def _resource(path: str) -> tuple[str, str, str]:
@@ -133,7 +133,7 @@ def calls(settings: Settings) -> dict[str, Callable[[Cluster], Awaitable[Any]]]:
         "annotate": lambda cluster: cluster.annotate(SERVICE, CAT, "uid", {}),
         "delete": lambda cluster: each(cluster.delete(kind, CAT, "uid") for kind in deleted),
         "apply_status": lambda cluster: cluster.apply_status(resource, {}),
-        "scale": lambda cluster: cluster.scale(CAT, 2),
+        "scale": lambda cluster: cluster.scale(CAT, 2, was=1),
         "set_deletion_cost": lambda cluster: cluster.set_deletion_cost(CAT, "uid", -1),
         "announce": lambda cluster: cluster.announce({"metadata": {"namespace": "team-a"}}),
         "list_services": lambda cluster: cluster.list_services(settings.process.watch_namespaces),
