@@ -61,13 +61,11 @@ class Rule:
         expression: CEL over ``self``, the object that carries the rule.
         message: what to do, in the words of the spec.
         path: the field at fault, relative to ``self`` (``.maxReplicas``).
-        told: CEL that makes the sentence, where it has numbers of the object itself; ``message`` is the same without.
     """
 
     expression: str
     message: str
     path: str
-    told: str = ""
 
 
 class FieldFault(ValueError):

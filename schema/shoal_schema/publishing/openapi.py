@@ -129,5 +129,4 @@ def _numbers(schema: Json) -> Json:
 
 def _rule(rule: Rule) -> Json:
     schema = {"rule": rule.expression, "message": rule.message}
-    schema |= {"messageExpression": rule.told} if rule.told else {}
     return {**schema, "fieldPath": rule.path} if rule.path else schema

@@ -60,10 +60,6 @@ class InferenceServiceSpec(Section, frozen=True):
             "scaling.targetQueueDepth must be what a pod can hold: at most queue.maxRows + (batching.inFlight + 1) *"
             " batching.maxBatchSize. Lower it, or raise queue.maxRows",
             ".scaling.targetQueueDepth",
-            "'scaling.targetQueueDepth must be what a pod can hold: at most queue.maxRows + (batching.inFlight + 1) *"
-            f" batching.maxBatchSize, here ' + string({_QUEUED}) + ' + ' + string({_BATCHED}) + ' = '"
-            f" + string({_QUEUED} + {_BATCHED}) + ', not ' + string(self.scaling.targetQueueDepth)"
-            " + '. Lower it, or raise queue.maxRows'",
         ),
         *(
             Rule(f"!has(self.runtime.port) || {test}", f"{name} {OWN_RUNTIME_ONLY}", f".{name}")

@@ -74,12 +74,11 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
 
 def _rule_causes(schema: Object, path: str) -> Iterator[Cause]:
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or []):
-        for part in ("rule", "messageExpression"):
-            try:
-                parse(rule.get(part) or "true")
-            except ValueError as error:
-                at = f"{path}.x-kubernetes-validations[{index}].{part}"
-                yield Cause(at, f"Invalid value: {shown(rule[part])}: {error}")
+        try:
+            parse(rule.get("rule") or "true")
+        except ValueError as error:
+            at = f"{path}.x-kubernetes-validations[{index}].rule"
+            yield Cause(at, f"Invalid value: {shown(rule['rule'])}: {error}")
 
 
 def established(crd: Object) -> Object:

@@ -29,8 +29,6 @@ class Rule:
     text: str
     program: Any
     message: str
-    told: Any
-    """Compiled: what makes the message of the value itself; None where the rule has none."""
     reason: str
     field_path: str
 
@@ -68,7 +66,6 @@ def _compile(rule: Mapping[str, Any]) -> Rule:
         text=text,
         program=parse(text),
         message=rule.get("message", "").strip() or f"failed rule: {text.strip()}",
-        told=parse(rule["messageExpression"]) if rule.get("messageExpression") else None,
         reason=rule.get("reason", "FieldValueInvalid"),
         field_path=rule.get("fieldPath", ""),
     )
@@ -115,29 +112,18 @@ def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> I
         message = f"{error} evaluating rule: {rule.message}"
         yield Cause(path, f'Invalid value: "{node.type}": {message}', "FieldValueInvalid")
         return
-    yield Cause(path, _complaint(rule, _message(rule, variables), value), rule.reason)
+    yield Cause(path, _complaint(rule, value), rule.reason)
 
 
-def _message(rule: Rule, variables: dict[str, Any]) -> str:
-    """Return what is said of a broken rule; its message where the expression makes no text of one line."""
-    if rule.told is None:
-        return rule.message
-    try:
-        text = rule.told.execute(cel.Context(variables))
-    except (KeyError, RuntimeError, TypeError, ValueError):
-        return rule.message
-    return text.strip() if isinstance(text, str) and text.strip() and "\n" not in text else rule.message
-
-
-def _complaint(rule: Rule, text: str, value: Any) -> str:
+def _complaint(rule: Rule, value: Any) -> str:
     # Objects and lists are too long to be shown.
     message = "" if isinstance(value, dict | list) else f"{shown(value)}: "
     forms = {
-        "FieldValueForbidden": f"Forbidden: {text}",
-        "FieldValueRequired": f"Required value: {text}",
+        "FieldValueForbidden": f"Forbidden: {rule.message}",
+        "FieldValueRequired": f"Required value: {rule.message}",
         "FieldValueDuplicate": f"Duplicate value: {message}".removesuffix(": "),
     }
-    return forms.get(rule.reason, f"Invalid value: {message}{text}")
+    return forms.get(rule.reason, f"Invalid value: {message}{rule.message}")
 
 
 def as_cel(value: Any, node: Node | None) -> Any:
