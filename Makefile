@@ -50,7 +50,8 @@ mutants: $(VENV)/.installed ## Change one token of the pure cores a hundred time
 e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
 	$(BIN)/python -m pytest e2e --timeout=300 --numprocesses=$(E2E_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
-check: lint types contracts guard ## Format, lint, strict types, import contracts
+check: $(VENV)/.installed ## Format, lint, strict types, import contracts
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts guard
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check $(SOURCES)
