@@ -13,7 +13,6 @@ import httpx
 import trustme
 import yaml
 
-from e2e.callers import ROW
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -34,6 +33,7 @@ class Certificate:
 
     chain: Path
     key: Path
+    authority: bytes
     trusting: ssl.SSLContext
 
     @classmethod
@@ -46,7 +46,7 @@ class Certificate:
         issued.private_key_pem.write_to_path(key)
         for each in issued.cert_chain_pems:
             each.write_to_path(chain, append=True)
-        return cls(chain, key, trusting)
+        return cls(chain, key, authority.cert_pem.bytes(), trusting)
 
     def put_into(self, cluster: Cluster) -> None:
         """Make the Secret that routes name."""
@@ -99,15 +99,15 @@ class Gateway:
 
         def answered() -> bool:
             try:
-                return self._asked(secure=False) == self._asked(secure=True) == 200
+                return all(self._ready(secure=secure) for secure in (False, True))
             except httpx.TransportError:
                 return False
 
         eventually(answered, self.log.read_text)
 
-    def _asked(self, *, secure: bool) -> int:
+    def _ready(self, *, secure: bool) -> bool:
         with self.client(secure=secure) as client:
-            return client.post("v1/models/adder:predict", json={"instances": [ROW]}).status_code
+            return client.get("v2/health/ready").status_code == 200
 
 
 @contextmanager

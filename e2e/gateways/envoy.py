@@ -17,38 +17,44 @@ from e2e.clusters.kubectl import KUBECTL
 from e2e.gateways.asking import HOST, Gateway, running
 
 TYPES = "type.googleapis.com/envoy"
-Address = tuple[str, int]
+PORTS = ("http", "grpc")
+Addresses = dict[str, list[tuple[str, int]]]
+"""By the name of the port."""
 
 
-def of_slice(found: dict[str, Any]) -> list[Address]:
+def of_slice(found: dict[str, Any]) -> Addresses:
     """Return the ready addresses of an EndpointSlice."""
-    [port] = [each["port"] for each in found.get("ports") or [] if each["name"] == "http"] or [0]
     ready = [each for each in found.get("endpoints") or [] if each["conditions"].get("ready")]
-    return [(address, port) for each in ready for address in each["addresses"]]
+    hosts = [address for each in ready for address in each["addresses"]]
+    return {port["name"]: [(host, port["port"]) for host in hosts] for port in found.get("ports") or []}
 
 
-def of_service(found: dict[str, Any]) -> list[Address]:
+def of_service(found: dict[str, Any]) -> Addresses:
     """Return a Service's own address."""
-    return [(found["spec"]["clusterIP"], found["spec"]["ports"][0]["port"])]
+    return {port["name"]: [(found["spec"]["clusterIP"], port["port"])] for port in found["spec"]["ports"]}
 
 
 @contextmanager
 def envoy(program: Path, cluster: Cluster, gateway: Gateway, folder: Path, *, by_service: bool) -> Iterator[None]:
-    """Run Envoy in front of the service's pods, or of the Service."""
-    endpoints, configuration = folder / "endpoints.json", folder / "envoy.json"
-    write_endpoints(endpoints, [])
-    configuration.write_text(json.dumps(configured(gateway, endpoints)))
-    command = [str(program), "--config-path", str(configuration), "--concurrency", "1", "--disable-hot-restart"]
-    with (
-        following(cluster, endpoints, by_service=by_service),
-        running([*command, "--log-level", "warning"], gateway.log),
-    ):
+    """Run Envoy in front of the service's pods as they come and go, or of the Service."""
+    with following(cluster, folder, by_service=by_service), unwatched_envoy(program, gateway, folder):
         yield
 
 
 @contextmanager
-def following(cluster: Cluster, endpoints: Path, *, by_service: bool) -> Iterator[None]:
-    """Keep the file of endpoints as the cluster has them, until the block ends."""
+def unwatched_envoy(program: Path, gateway: Gateway, folder: Path) -> Iterator[None]:
+    """Run Envoy in front of what the files of endpoints in a folder name."""
+    configuration = folder / "envoy.json"
+    configuration.write_text(json.dumps(configured(gateway, folder)))
+    command = [str(program), "--config-path", str(configuration), "--concurrency", "1", "--disable-hot-restart"]
+    with running([*command, "--log-level", "warning"], gateway.log):
+        yield
+
+
+@contextmanager
+def following(cluster: Cluster, folder: Path, *, by_service: bool) -> Iterator[None]:
+    """Keep the files of endpoints as the cluster has them, until the block ends."""
+    write_endpoints(folder, [])
     kind, read = ("services", of_service) if by_service else ("endpointslices", of_slice)
     chosen = ["--field-selector=metadata.name=adder"] if by_service else ["--selector=kubernetes.io/service-name=adder"]
     output = ["--watch", "--output-watch-events", "--output=jsonpath={}{'\\n'}"]
@@ -56,7 +62,7 @@ def following(cluster: Cluster, endpoints: Path, *, by_service: bool) -> Iterato
     command += ["--namespace", cluster.namespace, "get", kind, *chosen, *output]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout is not None
-        thread = threading.Thread(target=_follow, args=(watch.stdout, endpoints, read))
+        thread = threading.Thread(target=_follow, args=(watch.stdout, folder, read))
         thread.start()
         try:
             yield
@@ -65,22 +71,24 @@ def following(cluster: Cluster, endpoints: Path, *, by_service: bool) -> Iterato
             thread.join()
 
 
-def _follow(events: Iterator[str], endpoints: Path, read: Callable[[dict[str, Any]], list[Address]]) -> None:
-    known: dict[str, list[Address]] = {}
+def _follow(events: Iterator[str], folder: Path, read: Callable[[dict[str, Any]], Addresses]) -> None:
+    known: dict[str, Addresses] = {}
     for line in events:
         event = json.loads(line)
         name = event["object"]["metadata"]["name"]
-        known[name] = [] if event["type"] == "DELETED" else read(event["object"])
-        write_endpoints(endpoints, sorted({address for each in known.values() for address in each}))
+        known[name] = {} if event["type"] == "DELETED" else read(event["object"])
+        write_endpoints(folder, list(known.values()))
 
 
-def write_endpoints(path: Path, addresses: list[Address]) -> None:
-    """Say what stands behind Envoy; it looks when a file takes the place of this one."""
-    listed = [{"endpoint": {"address": socket_address(*each)}} for each in addresses]
-    assignment = {"cluster_name": "adder", "endpoints": [{"lb_endpoints": listed}]}
-    resource = {"@type": f"{TYPES}.config.endpoint.v3.ClusterLoadAssignment", **assignment}
-    path.with_suffix(".new").write_text(json.dumps({"resources": [resource]}))
-    path.with_suffix(".new").rename(path)
+def write_endpoints(folder: Path, known: list[Addresses]) -> None:
+    """Say what stands behind Envoy; it looks when a file takes the place of the one before."""
+    for port in PORTS:
+        addresses = sorted({address for each in known for address in each.get(port, [])})
+        listed = [{"endpoint": {"address": socket_address(*each)}} for each in addresses]
+        assignment = {"cluster_name": port, "endpoints": [{"lb_endpoints": listed}]}
+        resource = {"@type": f"{TYPES}.config.endpoint.v3.ClusterLoadAssignment", **assignment}
+        (folder / "new.json").write_text(json.dumps({"resources": [resource]}))
+        (folder / "new.json").rename(folder / f"{port}.json")
 
 
 def socket_address(address: str, port: int) -> dict[str, Any]:
@@ -88,8 +96,8 @@ def socket_address(address: str, port: int) -> dict[str, Any]:
     return {"socket_address": {"address": address, "port_value": port}}
 
 
-def configured(gateway: Gateway, endpoints: Path) -> dict[str, Any]:
-    """Return Envoy's configuration: a plain and a secure listener, one route, one cluster (docs/ingress.md)."""
+def configured(gateway: Gateway, folder: Path) -> dict[str, Any]:
+    """Return Envoy's configuration: a plain and a secure listener, two routes, two clusters (docs/ingress.md)."""
     pem = {"certificate_chain": {"filename": str(gateway.certificate.chain)}}
     pem["private_key"] = {"filename": str(gateway.certificate.key)}
     tls = {
@@ -103,16 +111,35 @@ def configured(gateway: Gateway, endpoints: Path) -> dict[str, Any]:
         "node": {"id": "e2e", "cluster": "e2e"},
         "static_resources": {
             "listeners": [listener(gateway.port), listener(gateway.secure_port, transport_socket=tls)],
-            "clusters": [cluster_of(endpoints)],
+            "clusters": [cluster_of(port, folder) for port in PORTS],
         },
     }
 
 
+RETRIES = {
+    # What certainly has not run: no connection was made, or the pod says so.
+    "retry_on": "connect-failure,refused-stream,retriable-headers",
+    "retriable_headers": [{"name": "x-shoal-executed", "string_match": {"exact": "no"}}],
+    "num_retries": 3,
+    "retry_host_predicate": [
+        {
+            "name": "envoy.retry_host_predicates.previous_hosts",
+            "typed_config": {"@type": f"{TYPES}.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
+        }
+    ],
+    # Who refuses connections has the fewest requests under way, and would be chosen again and again.
+    "host_selection_retry_max_attempts": 20,
+}
+
+
 def listener(port: int, **chain: Any) -> dict[str, Any]:
     """Return a listener whose one virtual host leads to the service."""
-    route = {"cluster": "adder", "timeout": "65s"}
+    routes = [
+        {"match": {"prefix": prefix}, "route": {"cluster": cluster, "timeout": "65s", "retry_policy": RETRIES}}
+        for prefix, cluster in (("/inference.GRPCInferenceService/", "grpc"), ("/", "http"))
+    ]
     router = {"name": "router", "typed_config": {"@type": f"{TYPES}.extensions.filters.http.router.v3.Router"}}
-    host = {"name": "adder", "domains": [HOST, f"{HOST}:*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}
+    host = {"name": "adder", "domains": [HOST, f"{HOST}:*"], "routes": routes}
     manager = {
         "@type": f"{TYPES}.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "front",
@@ -127,23 +154,23 @@ def listener(port: int, **chain: Any) -> dict[str, Any]:
     }
 
 
-def cluster_of(endpoints: Path) -> dict[str, Any]:
-    """Return the service's cluster, whose endpoints stand in a file."""
+def cluster_of(port: str, folder: Path) -> dict[str, Any]:
+    """Return the cluster of a port of the service, whose endpoints stand in a file."""
+    kind = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+    protocol = "http2_protocol_options" if port == "grpc" else "http_protocol_options"
     options = {
-        "@type": f"{TYPES}.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "@type": f"type.googleapis.com/{kind}",
         # Less than the proxy's own 620 s, so that it is never the proxy that ends a connection as a request comes.
         "common_http_protocol_options": {"idle_timeout": "300s"},
-        "explicit_http_config": {"http_protocol_options": {}},
+        "explicit_http_config": {protocol: {}},
     }
+    source = {"path_config_source": {"path": str(folder / f"{port}.json")}, "resource_api_version": "V3"}
     return {
-        "name": "adder",
+        "name": port,
         "type": "EDS",
         "connect_timeout": "1s",
         "lb_policy": "LEAST_REQUEST",
-        "eds_cluster_config": {
-            "eds_config": {"path_config_source": {"path": str(endpoints)}, "resource_api_version": "V3"}
-        },
-        "typed_extension_protocol_options": {
-            f"{TYPES.rpartition('/')[2]}.extensions.upstreams.http.v3.HttpProtocolOptions": options
-        },
+        "circuit_breakers": {"thresholds": [{"max_retries": 1024}]},  # at a time; 3 otherwise
+        "eds_cluster_config": {"eds_config": source},
+        "typed_extension_protocol_options": {kind: options},
     }
