@@ -41,8 +41,9 @@ def _hash(tag: str) -> str:
 
 HEADERS: Final = {
     "content-security-policy": (
-        f"default-src 'none'; script-src {_hash('script')}; style-src {_hash('style')}; connect-src 'self';"
-        " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+        f"default-src 'none'; img-src data:; script-src {_hash('script')}; style-src {_hash('style')};"
+        " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+        " require-trusted-types-for 'script'"
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",

@@ -1,6 +1,6 @@
-"""Asks proxies, or a cluster's operator, what they do now: by HTTP, and by kubectl, which knows how to reach a cluster.
+"""Asks proxies, or a cluster's operator, what they do now: by HTTP, and by kubectl, which reaches clusters.
 
-One machine's proxies are asked at their admin ports. In a cluster the operator has read them all: one port-forward to it
+One machine's proxies are asked at their admin ports. In a cluster the operator has read them all: one port-forward
 does for any number of pods, and what each service's status says is read beside it.
 """
 

@@ -16,9 +16,11 @@ from rich.text import Text
 
 from shoal.looking import Look, Source, cluster, looks, machine
 from shoal.watching.seen import History, Watched
-from shoal.watching.words import COLUMNS, cells, document
+from shoal.watching.words import COLUMNS, LESS, cells, document
 
 USUAL = "http://127.0.0.1:9090"
+_WIDE = 140
+"""Characters that all columns need; also of what is no terminal."""
 _LEFT = ("service", "state", "rows in the system")
 
 
@@ -48,7 +50,8 @@ async def _print_once(seen: AsyncIterator[Look], options: argparse.Namespace) ->
             if options.json:
                 print(json.dumps(document(watched)), flush=True)
             else:
-                Console().print(picture(watched, said=True))
+                console = Console(width=None if sys.stdout.isatty() else _WIDE)
+                console.print(picture(watched, width=console.width, said=True))
             if options.once:
                 return
 
@@ -61,23 +64,26 @@ async def _follow(seen: AsyncIterator[Look]) -> None:
                 if not look.trouble:
                     watched.see(look.seen)
                 room = console.height > 6 + 2 * len(watched.services)
-                live.update(picture(watched, said=room, last=_last_line(look.trouble)), refresh=True)
+                shown = picture(watched, width=console.width, said=room, last=_last_line(look.trouble))
+                live.update(shown, refresh=True)
 
 
-def picture(watched: Watched, *, said: bool, last: Text | None = None) -> Group:
-    """Return the table, with ``said`` what is said of each service, and a last line."""
+def picture(watched: Watched, *, width: int, said: bool, last: Text | None = None) -> Group:
+    """Return the table, with ``said`` what is said of each service, and a last line; ``width`` in characters."""
     services = watched.sorted if said else ()
     words = [Text(f"{name}: {each.last.says}", style="dim") for name, each in services if each.last.says]
-    return Group(table(watched), *words, *([last] if last else []))
+    return Group(table(watched, narrow=width < _WIDE), *words, *([last] if last else []))
 
 
-def table(watched: Watched) -> Table:
+def table(watched: Watched, *, narrow: bool) -> Table:
     """Return the table."""
+    columns = [name for name in COLUMNS if not (narrow and name in LESS)]
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in COLUMNS:
-        made.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=name != "state")
+    for name in columns:
+        made.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
     for name, history in watched.sorted:
-        made.add_row(*_coloured(name, history))
+        words = _coloured(name, history)
+        made.add_row(*(words[column] for column in columns))
     return made
 
 
@@ -85,12 +91,11 @@ def _last_line(trouble: str) -> Text:
     return Text(f"nothing is seen: {trouble}", style="red") if trouble else Text("Ctrl-C ends", style="dim")
 
 
-def _coloured(name: str, history: History) -> list[Text]:
-    texts = [Text(cell) for cell in cells(name, history)]
-    by_column = dict(zip(COLUMNS, texts, strict=True))
+def _coloured(name: str, history: History) -> dict[str, Text]:
+    by_column = dict(zip(COLUMNS, map(Text, cells(name, history)), strict=True))
     by_column["service"].stylize("bold")
     by_column["state"].stylize("green" if history.last.well else "red")
     by_column["rows in the system"].stylize("cyan")
     if history.now.refused_per_s:
         by_column["refused/s"].stylize("bold red")
-    return texts
+    return by_column

@@ -11,10 +11,12 @@ COLUMNS = (
     "service", "pods", "state", "waiting", "running", "asked/s", "answered/s", "refused/s", "batch", "time", "p95 now",
     "busy", "rows in the system",
 )  # fmt: skip
-CURVE = 24
+LESS = ("running", "batch", "p95 now", "busy", "rows in the system")
+"""Columns that a narrow terminal does without."""
+CURVE = 20
 """Looks that a curve shows."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_NOTHING = "–"
+_NOTHING = "-"
 
 
 def cells(name: str, history: History) -> tuple[str, ...]:
