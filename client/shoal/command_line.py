@@ -302,7 +302,7 @@ def _fill_looks(parser: CommandParser) -> None:
     namespace = parser.add_argument("--namespace", "-n", help="of a cluster, one namespace's services; else all")
     parser.only(namespace, lambda given: given.cluster or given.context, "it needs --cluster or --context")
     parser.add_argument(
-        "--interval", type=number(0.2, 3600, " seconds"), default=2.0, help="seconds between two looks (%(default)s)"
+        "--interval", type=number(0, 3600, " seconds"), default=2.0, help="seconds between two looks (%(default)s)"
     )
 
 

@@ -5,7 +5,6 @@ The page asks nobody but its own server, which answers to addresses of this mach
 
 import argparse
 import asyncio
-import contextlib
 import hashlib
 import re
 from base64 import b64encode
@@ -105,10 +104,11 @@ async def _serve(port: int, options: argparse.Namespace) -> None:
     config = uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     following = asyncio.create_task(board.follow(seen))
+    following.add_done_callback(lambda _: setattr(server, "should_exit", True))
     print(f"http://{LOOPBACK}:{port}  (Ctrl-C ends)", flush=True)
     try:
         await server.serve()
     finally:
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
+        if not following.cancel():
+            following.result()
+        await asyncio.wait([following])
