@@ -78,7 +78,7 @@ def picture(watched: Watched, *, width: int, said: bool, last: Text | None = Non
 def table(watched: Watched, *, narrow: bool) -> Table:
     """Return the table."""
     columns = [name for name in COLUMNS if not (narrow and name in LESS)]
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in columns:
         made.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
     for name, history in watched.sorted:
