@@ -22,6 +22,7 @@ class Tracer:
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
+        self._below = sampling.below
         self._ring: deque[Span] = deque(maxlen=RING)
         self.dropped = 0
 
@@ -31,9 +32,15 @@ class Tracer:
         if value is not None and self._sampling.by_parent and value.startswith(b"00-") and value.endswith(b"-00"):
             return None  # most are, where a share of the callers is traced: not worth reading
         parent = parse_traceparent(value)
-        trace_id = random.getrandbits(128) or 1 if parent is None else parent.trace_id
-        if not self._sampling.takes(parent, trace_id):
-            return None
+        if parent is None:
+            low = random.getrandbits(64)
+            if low >= self._below:
+                return None
+            trace_id = random.getrandbits(64) << 64 | low or 1
+        else:
+            trace_id = parent.trace_id
+            if not self._sampling.takes(parent, trace_id):
+                return None
         span = Span(f"infer {protocol}", Context(trace_id, _span_id(), sampled=True), now_s, parent)
         if (request_id := headers.get(_REQUEST_ID)) is not None:
             span.attributes["shoal.request_id"] = request_id.decode("latin-1")[:128]

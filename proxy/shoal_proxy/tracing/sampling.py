@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from shoal_schema.environment import SettingsError
@@ -24,17 +25,23 @@ class Context(NamedTuple):
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
 
-class Sampling(NamedTuple):
+@dataclass(frozen=True)
+class Sampling:
     """Who is sampled: with ``by_parent`` as the caller's span is, where there is one; else this share."""
 
     by_parent: bool = True
     share: float = 1.0
 
+    @property
+    def below(self) -> int:
+        """The share, as what the low half of an id is to be less than."""
+        return round(self.share * (_RATIO_MASK + 1))
+
     def takes(self, parent: Context | None, trace_id: int) -> bool:
         """Return whether a request is traced."""
         if self.by_parent and parent is not None:
             return parent.sampled
-        return bool(trace_id & _RATIO_MASK < round(self.share * (_RATIO_MASK + 1)))
+        return trace_id & _RATIO_MASK < self.below
 
 
 _COLLECTOR: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
