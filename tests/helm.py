@@ -10,11 +10,10 @@ import sys
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
-from helm_python import Config, HelmError, lint, parse_set_string, values_from_yaml
+from helm_python import Config, HelmError, parse_set_string, values_from_yaml
 
-Json = dict[str, Any]
+from shoal_schema.declaring import Json
 
 
 def command() -> list[str]:
@@ -27,9 +26,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; return its exit status."""
     options = _parser().parse_args(arguments)
     try:
-        print(_COMMANDS[options.command](options))
+        sys.stdout.write(f"{_COMMANDS[options.command](options)}\n")
     except HelmError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        sys.stderr.write(f"Error: {error}\n")
         return 1
     return 0
 
@@ -39,16 +38,15 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name in _COMMANDS:
         one = commands.add_parser(name)
-        if name != "lint":
-            one.add_argument("name")
-        if name in ("install", "upgrade", "lint"):
+        one.add_argument("name")
+        one.add_argument("-n", "--namespace", default="default")
+        one.add_argument("--timeout", type=_seconds, default=300)
+        one.add_argument("--wait", action="store_true")
+        if name in ("install", "upgrade"):
             one.add_argument("chart")
             one.add_argument("--set", action="append", default=[])
             one.add_argument("-f", "--values", action="append", default=[])
-        one.add_argument("-n", "--namespace", default="default")
-        one.add_argument("--timeout", type=_seconds, default=300)
-        for flag in ("--wait", "--create-namespace", "--install", "--logs", "--reuse-values"):
-            one.add_argument(flag, action="store_true")
+            one.add_argument("--create-namespace" if name == "install" else "--reuse-values", action="store_true")
     return parser
 
 
@@ -74,6 +72,10 @@ def _config(options: argparse.Namespace) -> Config:
     return Config(kubeconfig_path=os.environ.get("KUBECONFIG"), namespace=options.namespace)
 
 
+def _waiting(options: argparse.Namespace) -> str:
+    return "watcher" if options.wait else "hookOnly"
+
+
 def _install(options: argparse.Namespace) -> str:
     with _config(options) as config:
         done = config.install(
@@ -83,7 +85,7 @@ def _install(options: argparse.Namespace) -> str:
             namespace=options.namespace,
             create_namespace=options.create_namespace,
             timeout=options.timeout,
-            wait="watcher" if options.wait else "hookOnly",
+            wait=_waiting(options),
         )
     return _told(done)
 
@@ -97,32 +99,29 @@ def _upgrade(options: argparse.Namespace) -> str:
             namespace=options.namespace,
             reuse_values=options.reuse_values,
             timeout=options.timeout,
-            wait="watcher" if options.wait else "hookOnly",
+            wait=_waiting(options),
         )
     return _told(done)
 
 
 def _told(release: Json) -> str:
-    return f"NAME: {release['name']}\nSTATUS: {release.get('status')}\nKEYS: {list(release)} NOTES:\n{release.get('notes', '')}"
+    lines = {key.upper(): release[key] for key in ("name", "namespace", "status", "revision")}
+    return "".join(f"{key}: {value}\n" for key, value in lines.items()) + f"NOTES:\n{release['notes']}"
 
 
 def _uninstall(options: argparse.Namespace) -> str:
     with _config(options) as config:
-        done = config.uninstall(options.name, timeout=options.timeout, wait="watcher" if options.wait else "hookOnly")
-    return f'{done.get("info", "")}release "{options.name}" uninstalled'
+        done = config.uninstall(options.name, timeout=options.timeout, wait=_waiting(options))
+    return f'{done["info"]}release "{options.name}" uninstalled'
 
 
 def _test(options: argparse.Namespace) -> str:
     with _config(options) as config:
-        done = config.test(options.name, timeout=options.timeout, logs=options.logs)
-    return _told(done["release"]) + str(done.get("logs", ""))
+        done = config.test(options.name, timeout=options.timeout)
+    return _told(done["release"])
 
 
-def _lint(options: argparse.Namespace) -> str:
-    return str(lint(options.chart, _values(options))["messages"])
-
-
-_COMMANDS = {"install": _install, "upgrade": _upgrade, "uninstall": _uninstall, "test": _test, "lint": _lint}
+_COMMANDS = {"install": _install, "upgrade": _upgrade, "uninstall": _uninstall, "test": _test}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -131,7 +131,7 @@ async def _ready_url(server: ApiServer, path: str) -> str:
             return str(status["url"])
         if ready and ready["message"] != said:
             said = ready["message"]
-            print(f"{ready['reason']}: {said}", flush=True)
+            _say(f"{ready['reason']}: {said}")
         await asyncio.sleep(_POLL_S)
 
 
@@ -176,10 +176,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         asyncio.run(_within(options.timeout, options.namespace, options.host, options.pull_secret))
     except (OperatorError, SettingsError) as error:
-        print(f"failed: {error}", flush=True)
+        _say(f"failed: {error}")
         return 1
-    print(f"an InferenceService was made in {options.namespace}, answered, and was removed", flush=True)
+    _say(f"an InferenceService was made in {options.namespace}, answered, and was removed")
     return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

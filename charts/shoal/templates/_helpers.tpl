@@ -55,6 +55,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}{{ else }}{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{- /* The Lease whose renewals the watches hear: one of its own where they do not see the operator's namespace. */ -}}
+{{- define "shoal.heartbeat" -}}
+shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Values.watchNamespaces)) }}-heartbeat{{ end }}
+{{- end }}
+
 {{- /* What the operator does in a namespace that it serves, and nothing else. */ -}}
 {{- define "shoal.rules" -}}
 - apiGroups: [serving.shoal.dev]
@@ -112,7 +117,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 # A Lease's renewals are the heartbeat of the watches.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [shoal-operator, shoal-operator-heartbeat]
+  resourceNames: [{{ include "shoal.heartbeat" . }}]
   verbs: [list, watch]
 {{- end }}
 
@@ -137,7 +142,8 @@ Without keep the release takes it away when it goes, so it must be its own. Call
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (fromYaml .labels)) }}
 {{- $apart := list (dict "weight" 100 "podAffinityTerm" $term) }}
 {{- $apart = dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $apart) }}
-affinity: {{- merge (deepCopy .root.Values.affinity) $apart | toYaml | nindent 2 }}
+{{- $given := .root.Values.affinity }}
+affinity: {{- ternary $given (merge $apart $given) (hasKey $given "podAntiAffinity") | toYaml | nindent 2 }}
 {{- with .root.Values.images.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
