@@ -78,7 +78,8 @@ class ControlPlane:
                 "--secure-port=6443",
                 f"--service-cluster-ip-range={SERVICE_CIDR}",
                 "--authorization-mode=Node,RBAC",
-                "--enable-admission-plugins=NodeRestriction",
+                # The second as OpenShift has it: it asks for the right to set finalizers of an owner.
+                "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
                 f"--token-auth-file={made.tokens}",
                 f"--tls-cert-file={made.certificate}",
                 f"--tls-private-key-file={made.key}",

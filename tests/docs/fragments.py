@@ -6,11 +6,13 @@ from typing import Any
 
 import kubernetes_validate
 import yaml
+from helm_python import Chart, HelmError
 
 from shoal_local.apiserver.kinds.registry import resources_of
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import root_of
 from shoal_local.apiserver.server import load_definitions
+from shoal_local.installing import chart_folder
 from shoal_local.kubelet.images import BadTableError, parse_table
 from shoal_schema.decoding import parse_spec
 from shoal_schema.publishing.crd import custom_resource_definition
@@ -85,4 +87,18 @@ def _envoy(found: Any) -> None:
             raise ValueError("load_assignment is of another cluster")
 
 
-FRAGMENTS: dict[str, Callable[[Any], None]] = {"container": _container, "envoy": _envoy, "images": _images}
+def _values(found: Any) -> None:
+    """Check values of the chart as Helm does."""
+    with Chart.load(chart_folder()) as chart:
+        try:
+            chart.render(values=found)
+        except HelmError as error:
+            raise ValueError(str(error)) from error
+
+
+FRAGMENTS: dict[str, Callable[[Any], None]] = {
+    "container": _container,
+    "envoy": _envoy,
+    "images": _images,
+    "values": _values,
+}
