@@ -209,16 +209,16 @@ def test_view_reads_services_and_edit_writes_them(releases: Releases, namespace:
         pytest.skip("the embedded cluster has no roles `view`, `edit` and `admin`")
     releases("install", "shoal", CHART)
     for role in ("view", "edit", "admin"):
-        namespace.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}er")
+        namespace.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user=has-{role}")
 
     def may(user: str, verb: str, subresource: str = "") -> bool:
         options = (f"--as={user}", *([f"--subresource={subresource}"] if subresource else []))
         return namespace.kubectl("auth", "can-i", verb, "infsvc", *options, check=False).stdout.strip() == "yes"
 
-    eventually(lambda: may("viewer", "watch"))
-    eventually(lambda: may("adminer", "deletecollection"))
-    eventually(lambda: may("editer", "patch", "scale"))
-    assert not may("viewer", "patch")
-    assert not may("viewer", "patch", "scale")
-    assert not may("editer", "patch", "status")
-    assert not may("adminer", "patch", "status")
+    eventually(lambda: may("has-view", "watch"))
+    eventually(lambda: may("has-admin", "deletecollection"))
+    eventually(lambda: may("has-edit", "patch", "scale"))
+    assert not may("has-view", "patch")
+    assert not may("has-view", "patch", "scale")
+    assert not may("has-edit", "patch", "status")
+    assert not may("has-admin", "patch", "status")

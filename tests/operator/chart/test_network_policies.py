@@ -62,12 +62,13 @@ def _lets(objects: list[Json], direction: str, guarded: Peer, other: Peer, at: t
 
 
 def _names_port(objects: list[Json], ports: list[Json], protocol: str, port: int) -> bool:
-    named = {each["name"]: each["containerPort"] for each in container_of(objects)["ports"]}
-    return any(
-        named.get(each["port"], each["port"]) <= port <= each.get("endPort", named.get(each["port"], each["port"]))
+    numbers = {each["name"]: each["containerPort"] for each in container_of(objects)["ports"]}
+    first_and_last = [
+        (numbers.get(each["port"]) or each["port"], each.get("endPort"))
         for each in ports
         if each["protocol"] == protocol
-    )
+    ]
+    return any(first <= port <= (last or first) for first, last in first_and_last)
 
 
 def _names_peer(peer: Json, own_namespace: str, other: Peer) -> bool:
