@@ -139,7 +139,7 @@ def chart_objects(**values: Any) -> list[Json]:
 
 
 def collection(body: Json) -> str:
-    plural = body["kind"].lower() + "s"
+    plural = f"{body['kind'].lower()}s".replace("ys", "ies")
     root = f"/apis/{body['apiVersion']}" if "/" in body["apiVersion"] else f"/api/{body['apiVersion']}"
     namespace = body["metadata"].get("namespace")
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
