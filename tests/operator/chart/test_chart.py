@@ -181,6 +181,16 @@ def test_an_operator_of_some_namespaces_has_no_right_in_the_others(chart: Chart)
     assert environment(objects)["SHOAL_OPERATOR_WATCH_NAMESPACES"] == "team-a,team-b"
 
 
+def test_installs_of_some_namespaces_share_nothing_but_the_definition(chart: Chart) -> None:
+    def names(namespace: str) -> set[tuple[str, str, str]]:
+        files = chart.render(values={"watchNamespaces": [f"{namespace}-models"]}, name="shoal", namespace=namespace)
+        texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
+        found = [body for text in texts for body in yaml.safe_load_all(text) if body]
+        return {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in found}
+
+    assert {kind for kind, _, _ in names("one") & names("two")} == {"CustomResourceDefinition"}
+
+
 def lease_verbs(objects: list[Json], namespace: str, name: str) -> set[str]:
     """Return what may be done to a Lease."""
     rules = [r for o in by_kind(objects, "Role") if o["metadata"]["namespace"] == namespace for r in o["rules"]]

@@ -306,7 +306,8 @@ def test_every_role_is_somebodys(chart: Chart) -> None:
         }
         assert bound == {("shoal-operator", "shoal-system"), ("shoal-test", "shoal-system")}
         roles = {body["metadata"]["name"] for body in by_kind(objects, "ClusterRole")}
-        assert roles - {"shoal-operator"} == {"shoal-view", "shoal-edit"}
+        ours = "shoal-shoal-system" if "watchNamespaces" in values else "shoal"
+        assert roles - {"shoal-operator"} == {f"{ours}-view", f"{ours}-edit"}
 
 
 @pytest.mark.parametrize(
