@@ -197,6 +197,18 @@ def test_a_release_that_keeps_its_definition_keeps_it_as_well_when_it_is_told_to
     assert definition(releases.cluster)
 
 
+def test_a_definition_that_somebody_replaced_is_not_taken_for_one_that_has_to_go(releases: Releases) -> None:
+    releases("install", "shoal", CHART)
+    releases.cluster.kubectl("replace", "--filename", str(ROOT / "crds"))
+    releases.cluster.kubectl("annotate", "crd", DEFINITION, "helm.sh/resource-policy-")
+    before = definition(releases.cluster)["metadata"]["uid"]
+
+    assert "is not the one of this version" in releases("upgrade", "shoal", CHART, check=False)
+    releases.cluster.kubectl("replace", "--filename", str(ROOT / "crds"))
+    releases("upgrade", "shoal", CHART)
+    assert definition(releases.cluster)["metadata"]["uid"] == before
+
+
 def test_an_operator_of_some_namespaces_is_tried_in_one_of_them(releases: Releases, namespace: Cluster) -> None:
     releases("install", "shoal", CHART, watchNamespaces=f"{{{namespace.namespace}}}")
 

@@ -122,7 +122,8 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
 {{- end }}
 
 {{- /* "same" where the definition is there already, is this chart's, and belongs to nobody or to another release: Helm would refuse to
-install over it, and there is nothing to change. Empty where it is not there, or this release's own. Where it is another definition, fails.
+install over it, and there is nothing to change. Empty where it is not there, or this release's own. Where it is another definition, fails:
+also where it is not marked to be kept, as Helm deletes what a release had before and has no more, and every service would go with it.
 Without keep the release takes it away when it goes, so it must be its own. Call with (dict "crd" CRD "root" .) */ -}}
 {{- define "shoal.othersDefinition" -}}
 {{- $name := .crd.metadata.name }}
@@ -131,8 +132,8 @@ Without keep the release takes it away when it goes, so it must be its own. Call
 {{- $release := get $annotations "meta.helm.sh/release-name" }}
 {{- $namespace := get $annotations "meta.helm.sh/release-namespace" }}
 {{- if and $found .root.Values.crds.keep (or (ne $release .root.Release.Name) (ne $namespace .root.Release.Namespace)) }}
-{{- if ne (get $annotations "serving.shoal.dev/definition") (get .crd.metadata.annotations "serving.shoal.dev/definition") }}
-{{- fail (printf "the definition %s in this cluster is of another version of Shoal, and %s. Bring it up to date with the file of this version, then install again: kubectl apply --server-side --force-conflicts --filename crds/" $name (ternary (printf "belongs to the Helm release %s in namespace %s" $release $namespace) "belongs to no Helm release" (ne $release ""))) }}
+{{- if ne (pick $annotations "serving.shoal.dev/definition" "helm.sh/resource-policy" | toJson) (toJson .crd.metadata.annotations) }}
+{{- fail (printf "the definition %s in this cluster is not the one of this version of Shoal, and %s. Bring it up to date with the file of this version, then install again: kubectl apply --server-side --force-conflicts --filename crds/" $name (ternary (printf "belongs to the Helm release %s in namespace %s" $release $namespace) "belongs to no Helm release" (ne $release ""))) }}
 {{- end }}same
 {{- end }}
 {{- end }}

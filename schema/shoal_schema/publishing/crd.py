@@ -12,6 +12,8 @@ NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_MAX_LENGTH = 63
 DIGEST = f"{GROUP}/definition"
 """The annotation by which the chart sees whether a definition that it did not install is its own."""
+KEPT = {"helm.sh/resource-policy": "keep"}
+"""In the plain file too: Helm then does not delete what somebody replaced by it, and every service with it."""
 
 
 def custom_resource_definition() -> Json:
@@ -21,7 +23,7 @@ def custom_resource_definition() -> Json:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}", "annotations": {DIGEST: digest}},
+        "metadata": {"name": f"{PLURAL}.{GROUP}", "annotations": {DIGEST: digest, **KEPT}},
         "spec": spec,
     }
 
