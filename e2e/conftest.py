@@ -16,7 +16,7 @@ from e2e.clusters.existing import existing
 from e2e.waiting import eventually
 from tests.interop.environments import python_with
 
-LONGEST = ("test_crash_sweep", "test_two_installs")
+LONGEST = ("test_crash_sweep", "test_two_installs", "test_helm")
 """Minutes each: where several processes share the files, they begin with these."""
 
 

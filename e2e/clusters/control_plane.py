@@ -7,7 +7,7 @@ from pathlib import Path
 
 from e2e.clusters.cluster import Cluster
 from e2e.clusters.credentials import ADMIN, CONTROLLERS, SCHEDULER, Credentials
-from e2e.clusters.joined import Joined
+from e2e.clusters.joined import Joined, install_operator
 from e2e.clusters.kubectl import kubectl
 from e2e.clusters.network import HOST, POD_CIDR, SERVICE_CIDR, own_network
 from e2e.waiting import eventually
@@ -78,7 +78,8 @@ class ControlPlane:
                 "--secure-port=6443",
                 f"--service-cluster-ip-range={SERVICE_CIDR}",
                 "--authorization-mode=Node,RBAC",
-                "--enable-admission-plugins=NodeRestriction",
+                # The second as OpenShift has it: it asks for the right to set finalizers of an owner.
+                "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
                 f"--token-auth-file={made.tokens}",
                 f"--tls-cert-file={made.certificate}",
                 f"--tls-private-key-file={made.key}",
@@ -120,7 +121,7 @@ def control_plane(programs: Path, folder: Path) -> Iterator[Cluster]:
     with own_network():
         try:
             parts.start()
-            node.install_operator()
+            install_operator(node.kubeconfig)
             yield Cluster(folder, parts)
         finally:
             parts.stop()

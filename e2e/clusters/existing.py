@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from e2e.clusters.cluster import OURS, Cluster
-from e2e.clusters.joined import NODE, Joined
+from e2e.clusters.joined import NODE, Joined, install_operator
 from e2e.clusters.kubectl import kubectl
 from e2e.clusters.network import POD_CIDR
 from shoal_local.installing import chart_folder, render
@@ -27,7 +27,7 @@ def existing(kubeconfig: Path, folder: Path) -> Iterator[Cluster]:
     node = Joined(folder, _own_address(text), POD_CIDR, _service_cidr(kubeconfig))
     try:
         node.start()
-        node.install_operator()
+        install_operator(node.kubeconfig)
         yield Cluster(folder, node)
     finally:
         _clean(node)

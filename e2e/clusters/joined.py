@@ -87,15 +87,16 @@ class Joined:
     def _last_words(self) -> str:
         return "\n".join(f"{name}: {Process(name, self.folder).last_words()}" for name in self.names)
 
-    def install_operator(self) -> None:
-        """Apply the chart and nothing else; return when the operator runs."""
-
-        async def main() -> None:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-e2e") as client:
-                await install(client, chart_folder())
-
-        asyncio.run(main())
-
     def stop(self) -> None:
         """Stop both, and every pod."""
         local("down", "--keep", "--dir", str(self.folder))
+
+
+def install_operator(kubeconfig: Path) -> None:
+    """Apply the chart and nothing else; return when the operator runs."""
+
+    async def main() -> None:
+        async with ApiClient(read_kubeconfig(kubeconfig), "shoal-e2e") as client:
+            await install(client, chart_folder())
+
+    asyncio.run(main())

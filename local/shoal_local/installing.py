@@ -74,7 +74,9 @@ def render(chart: Path) -> list[Object]:
     with Chart.load(str(chart)) as loaded:
         files = loaded.render(values=values(), name=RELEASE, namespace=NAMESPACE)
     texts = [text for path, text in files.items() if path.endswith((".yaml", ".yml"))]
-    objects = [body for text in texts for body in yaml.safe_load_all(text) if body]
+    # Hooks are `helm test`'s, and nobody is Helm here.
+    bodies = [body for text in texts for body in yaml.safe_load_all(text) if body]
+    objects = [body for body in bodies if not dig(body, "metadata", "annotations", "helm.sh/hook")]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     order = list(_KINDS)
     return [namespace, *sorted(objects, key=lambda body: order.index(body["kind"]))]

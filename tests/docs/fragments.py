@@ -6,12 +6,14 @@ from typing import Any
 
 import kubernetes_validate
 import yaml
+from helm_python import Chart, HelmError
 
 from e2e.gateways.envoy import RETRIES
 from shoal_local.apiserver.kinds.registry import resources_of
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import root_of
 from shoal_local.apiserver.server import load_definitions
+from shoal_local.installing import chart_folder
 from shoal_local.kubelet.images import BadTableError, parse_table
 from shoal_schema.decoding import parse_spec
 from shoal_schema.publishing.crd import custom_resource_definition
@@ -92,9 +94,19 @@ def _route(found: Any) -> None:
         raise ValueError("e2e/gateways/envoy.py has tried another")
 
 
+def _values(found: Any) -> None:
+    """Check values of the chart as Helm does."""
+    with Chart.load(chart_folder()) as chart:
+        try:
+            chart.render(values=found)
+        except HelmError as error:
+            raise ValueError(str(error)) from error
+
+
 FRAGMENTS: dict[str, Callable[[Any], None]] = {
     "container": _container,
     "envoy": _envoy,
     "images": _images,
     "route": _route,
+    "values": _values,
 }

@@ -6,6 +6,7 @@ it leaves running ends with it.
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +160,8 @@ class Shell:
         path = [one for one in os.environ.get("PATH", os.defpath).split(":") if one != ours]
         if self._activated:
             path.insert(0, str(self.clone / ".venv" / "bin"))
+        if not shutil.which("helm"):
+            path.append(str(self.clone / "tests" / "docs" / "bin"))
         kept = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
         return kept | {
             "HOME": str(self.clone.parent),

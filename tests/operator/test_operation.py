@@ -132,13 +132,14 @@ def chart_objects(**values: Any) -> list[Json]:
     with Chart.load(ROOT / "charts/shoal") as chart:
         files = chart.render(values=values, name="shoal", namespace=SYSTEM)
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
-    rendered = [body for text in texts for body in yaml.safe_load_all(text) if body]
+    bodies = [body for text in texts for body in yaml.safe_load_all(text) if body]
+    rendered = [body for body in bodies if "helm.sh/hook" not in body["metadata"].get("annotations", {})]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     return [namespace, *(body for body in rendered if body["kind"] != "Deployment")]
 
 
 def collection(body: Json) -> str:
-    plural = body["kind"].lower() + "s"
+    plural = f"{body['kind'].lower()}s".replace("ys", "ies")
     root = f"/apis/{body['apiVersion']}" if "/" in body["apiVersion"] else f"/api/{body['apiVersion']}"
     namespace = body["metadata"].get("namespace")
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"

@@ -55,6 +55,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}{{ else }}{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{- /* The Lease whose renewals the watches hear: one of its own where they do not see the operator's namespace. */ -}}
+{{- define "shoal.heartbeat" -}}
+shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Values.watchNamespaces)) }}-heartbeat{{ end }}
+{{- end }}
+
 {{- /* What the operator does in a namespace that it serves, and nothing else. */ -}}
 {{- define "shoal.rules" -}}
 - apiGroups: [serving.shoal.dev]
@@ -112,6 +117,89 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 # A Lease's renewals are the heartbeat of the watches.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [shoal-operator, shoal-operator-heartbeat]
+  resourceNames: [{{ include "shoal.heartbeat" . }}]
   verbs: [list, watch]
+{{- end }}
+
+{{- /* "same" where the definition is there already, is this chart's, and belongs to nobody or to another release: Helm would refuse to
+install over it, and there is nothing to change. Empty where it is not there, or this release's own. Where it is another definition, fails:
+also where it is not marked to be kept, as Helm deletes what a release had before and has no more, and every service would go with it.
+Without keep the release takes it away when it goes, so it must be its own. Call with (dict "crd" CRD "root" .) */ -}}
+{{- define "shoal.othersDefinition" -}}
+{{- $name := .crd.metadata.name }}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name }}
+{{- $annotations := dig "metadata" "annotations" dict $found }}
+{{- $release := get $annotations "meta.helm.sh/release-name" }}
+{{- $namespace := get $annotations "meta.helm.sh/release-namespace" }}
+{{- if and $found .root.Values.crds.keep (or (ne $release .root.Release.Name) (ne $namespace .root.Release.Namespace)) }}
+{{- if ne (pick $annotations "serving.shoal.dev/definition" "helm.sh/resource-policy" | toJson) (toJson .crd.metadata.annotations) }}
+{{- fail (printf "the definition %s in this cluster is not the one of this version of Shoal, and %s. Bring it up to date with the file of this version, then install again: kubectl apply --server-side --force-conflicts --filename crds/" $name (ternary (printf "belongs to the Helm release %s in namespace %s" $release $namespace) "belongs to no Helm release" (ne $release ""))) }}
+{{- end }}same
+{{- end }}
+{{- end }}
+
+{{- /* Where pods of the chart may run, apart from each other where that can be. Call with (dict "root" . "labels" the pods' selector) */ -}}
+{{- define "shoal.scheduling" -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (fromYaml .labels)) }}
+{{- $apart := list (dict "weight" 100 "podAffinityTerm" $term) }}
+{{- $apart = dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $apart) }}
+{{- $given := .root.Values.affinity }}
+affinity: {{- ternary $given (merge $apart $given) (hasKey $given "podAntiAffinity") | toYaml | nindent 2 }}
+{{- with .root.Values.images.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* The operator's namespace, and those that may read metrics: who else may ask the admin ports. */ -}}
+{{- define "shoal.metricsReaders" -}}
+- namespaceSelector:
+    matchExpressions:
+      - key: kubernetes.io/metadata.name
+        operator: In
+        values: {{- prepend .Values.metricsNamespaces .Release.Namespace | uniq | toYaml | nindent 10 }}
+{{- end }}
+
+{{- /* The pods of services. */ -}}
+{{- define "shoal.servicesPods" -}}
+- namespaceSelector:
+    {{- if .Values.watchNamespaces }}
+    matchExpressions:
+      - key: kubernetes.io/metadata.name
+        operator: In
+        values: {{- .Values.watchNamespaces | toYaml | nindent 10 }}
+    {{- else }} {}
+    {{- end }}
+  podSelector:
+    matchLabels: {app.kubernetes.io/managed-by: shoal-operator}
+{{- end }}
+
+{{- /* Names of the cluster; OpenShift's DNS listens at 5353. */ -}}
+{{- define "shoal.dns" -}}
+- ports:
+    - {protocol: UDP, port: 53}
+    - {protocol: TCP, port: 53}
+    - {protocol: UDP, port: 5353}
+    - {protocol: TCP, port: 5353}
+{{- end }}
+
+{{- define "shoal.testLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: test
+{{- end }}
+
+{{- /* What the test's pod needs before it, and nobody after it. */ -}}
+{{- define "shoal.testHook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end }}

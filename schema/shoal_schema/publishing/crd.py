@@ -1,5 +1,8 @@
 """The CustomResourceDefinition, whole."""
 
+import hashlib
+import json
+
 from shoal_schema.declaring import Json
 from shoal_schema.publishing.openapi import object_schema
 from shoal_schema.resource import GROUP, KIND, PLURAL, VERSION
@@ -7,26 +10,36 @@ from shoal_schema.resource.service import InferenceServiceSpec
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_MAX_LENGTH = 63
+DIGEST = f"{GROUP}/definition"
+"""The annotation by which the chart sees whether a definition that it did not install is its own."""
+KEPT = {"helm.sh/resource-policy": "keep"}
+"""In the plain file too: Helm then does not delete what somebody replaced by it, and every service with it."""
 
 
 def custom_resource_definition() -> Json:
     """Return the CRD as JSON."""
+    spec = _spec()
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["infsvc"],
-            },
-            "versions": [_version()],
+        "metadata": {"name": f"{PLURAL}.{GROUP}", "annotations": {DIGEST: digest, **KEPT}},
+        "spec": spec,
+    }
+
+
+def _spec() -> Json:
+    return {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {
+            "kind": KIND,
+            "listKind": f"{KIND}List",
+            "plural": PLURAL,
+            "singular": KIND.lower(),
+            "shortNames": ["infsvc"],
         },
+        "versions": [_version()],
     }
 
 

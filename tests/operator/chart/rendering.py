@@ -27,6 +27,16 @@ def rendered(chart: Chart, **values: Any) -> list[Json]:
     return [body for text in texts for body in yaml.load_all(text, Strict) if body]
 
 
+def is_hook(body: Json) -> bool:
+    """Return whether it is there for `helm test` only."""
+    return "helm.sh/hook" in body["metadata"].get("annotations", {})
+
+
+def installed(chart: Chart, **values: Any) -> list[Json]:
+    """Return what is there after `helm install`."""
+    return [body for body in rendered(chart, **values) if not is_hook(body)]
+
+
 def by_kind(objects: list[Json], kind: str) -> list[Json]:
     return [body for body in objects if body["kind"] == kind]
 

@@ -1,21 +1,24 @@
 """The chart, through the real Helm SDK: linted, rendered, and refused where the values are wrong."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import kubernetes_validate
 import pytest
+import yaml
 from helm_python import Chart, HelmError, lint
 from msgspec import Struct
 
 from shoal_operator.manifests.desired import CHILD_KINDS
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import WAITING, Json
+from shoal_schema.decoding import parse_spec
 from shoal_schema.environment import read, variables
 from shoal_schema.processes import WaitingProcess
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.version import VERSION
-from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, rendered
+from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, installed, rendered
 
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
 FULL = {
@@ -42,10 +45,49 @@ def chart() -> Iterator[Chart]:
         yield loaded
 
 
-@pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
+OFF: Mapping[str, Json] = {
+    "crds": {"install": False},
+    "waitingRoom": {"enabled": False},
+    "podDisruptionBudget": {"enabled": False},
+    "networkPolicies": {"enabled": False},
+    "userRoles": {"create": False},
+    "tests": {"enabled": False},
+    "serviceAccount": {"create": False, "name": "own"},
+}
+"""Each part of the chart that can be left out."""
+MATRIX: Mapping[str, Json] = {
+    "default": {},
+    "full": FULL,
+    "namespaced": NAMESPACED,
+    "namespaced-full": FULL | NAMESPACED,
+    "nothing": dict(OFF),
+    **{f"without-{name}": {name: off} for name, off in OFF.items()},
+    **{f"namespaced-without-{name}": NAMESPACED | {name: off} for name, off in OFF.items()},
+    "peers": {
+        "networkPolicies": {
+            "operator": {"ports": [443], "egress": [{"ports": [{"protocol": "TCP", "port": 5000}]}]},
+            "waitingRoom": {"from": [{"namespaceSelector": {}}], "egress": [{"to": [{"podSelector": {}}]}]},
+        }
+    },
+    "apart": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}},
+    "going": {"crds": {"keep": False}, "replicas": 0, "siblings": False},
+}
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
 def test_what_is_rendered_passes_the_strict_schemas_of_kubernetes(chart: Chart, values: Json) -> None:
-    for body in rendered(chart, **values):
+    objects = rendered(chart, **values)
+    for body in objects:
         kubernetes_validate.validate(body, "1.37", strict=True)
+    assert len({(b["kind"], b["metadata"].get("namespace"), b["metadata"]["name"]) for b in objects}) == len(objects)
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
+def test_helms_linter_finds_nothing_in_it(values: Json) -> None:
+    information = 1
+    messages = lint(PATH, values, strict=True)["messages"]
+
+    assert [message for message in messages if message["severity"] > information] == []
 
 
 @pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
@@ -59,18 +101,37 @@ def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
 
 
-def test_the_chart_passes_helms_own_linter() -> None:
-    information = 1
-    messages = lint(PATH)["messages"]
+def properties(schema: Json, chosen: Json) -> Iterator[tuple[str, Json, object]]:
+    """Yield each value that a part of the schema knows, with its place, and what values.yaml says of it."""
+    definitions = json.loads((PATH / "values.schema.json").read_text())["definitions"]
+    for part in (*schema.get("allOf", ()), schema):
+        named = definitions[part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+        for name, given in named.get("properties", {}).items():
+            inner = {**definitions[given["$ref"].rpartition("/")[2]], **given} if "$ref" in given else given
+            own = chosen.get(name)
+            yield name, inner, own
+            for path, below, value in properties(inner, own if isinstance(own, dict) else {}):
+                yield f"{name}.{path}", below, value
 
-    assert [message for message in messages if message["severity"] > information] == []
+
+def test_every_value_is_described_and_none_is_taken_that_is_not(chart: Chart) -> None:
+    schema = json.loads((PATH / "values.schema.json").read_text())
+    known = {path: inner for path, inner, _ in properties(schema, chart.values)}
+
+    assert [path for path, inner in known.items() if not inner.get("description", "").endswith(".")] == []
+    assert set(chart.values) <= set(known)
+    for path, inner, value in properties(schema, chart.values):
+        if "properties" in inner:
+            assert inner["additionalProperties"] is False, path
+            assert set(value or {}) <= set(inner["properties"]), path  # type: ignore[call-overload]
 
 
 def test_the_definition_is_the_generated_one_and_is_kept(chart: Chart) -> None:
     (crd,) = by_kind(rendered(chart), "CustomResourceDefinition")
 
     assert crd["spec"] == custom_resource_definition()["spec"]
-    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert crd["metadata"]["annotations"] == custom_resource_definition()["metadata"]["annotations"]
+    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
 @pytest.mark.parametrize(("keep", "install", "count"), [(False, True, 1), (True, False, 0)])
@@ -80,7 +141,12 @@ def test_definitions_can_be_left_out_or_go_with_the_release(
     crds = by_kind(rendered(chart, crds={"keep": keep, "install": install}), "CustomResourceDefinition")
 
     assert len(crds) == count
-    assert all(not crd["metadata"].get("annotations") for crd in crds)
+    assert all("helm.sh/resource-policy" not in crd["metadata"]["annotations"] for crd in crds)
+
+
+def aggregated(role: Json) -> bool:
+    """Return whether it adds to what people may do."""
+    return any("aggregate-to" in label for label in role["metadata"]["labels"])
 
 
 def allowed(rules: list[Json], group: str, resource: str) -> set[str]:
@@ -90,8 +156,7 @@ def allowed(rules: list[Json], group: str, resource: str) -> set[str]:
 
 
 def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
-    (role,) = by_kind(rendered(chart), "ClusterRole")
-    rules = role["rules"]
+    (rules,) = (role["rules"] for role in by_kind(rendered(chart), "ClusterRole") if not aggregated(role))
 
     for kind in CHILD_KINDS:
         group = kind.api_version.rpartition("/")[0]
@@ -107,13 +172,23 @@ def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
 
 
 def test_an_operator_of_some_namespaces_has_no_right_in_the_others(chart: Chart) -> None:
-    objects = rendered(chart, **NAMESPACED)
+    objects = installed(chart, **NAMESPACED)
 
-    assert by_kind(objects, "ClusterRole") == []
+    assert [role for role in by_kind(objects, "ClusterRole") if not aggregated(role)] == []
     assert by_kind(objects, "ClusterRoleBinding") == []
     namespaces = {role["metadata"]["namespace"] for role in by_kind(objects, "Role")}
     assert namespaces == {"shoal-system", "team-a", "team-b"}
     assert environment(objects)["SHOAL_OPERATOR_WATCH_NAMESPACES"] == "team-a,team-b"
+
+
+def test_installs_of_some_namespaces_share_nothing_but_the_definition(chart: Chart) -> None:
+    def names(namespace: str) -> set[tuple[str, str, str]]:
+        files = chart.render(values={"watchNamespaces": [f"{namespace}-models"]}, name="shoal", namespace=namespace)
+        texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
+        found = [body for text in texts for body in yaml.safe_load_all(text) if body]
+        return {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in found}
+
+    assert {kind for kind, _, _ in names("one") & names("two")} == {"CustomResourceDefinition"}
 
 
 def lease_verbs(objects: list[Json], namespace: str, name: str) -> set[str]:
@@ -152,7 +227,7 @@ def test_the_waiting_room_understands_its_environment_and_the_operator_finds_it(
     operator = environment(objects)
     selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_WAITING_SELECTOR"].split(","))
     rooms = next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-waiting-room")
-    (policy,) = by_kind(objects, "NetworkPolicy")
+    policy = next(body for body in by_kind(objects, "NetworkPolicy") if "waiting" in body["metadata"]["name"])
     (service,) = by_kind(objects, "Service")
 
     room = environment_of_waiting(given)
@@ -196,6 +271,14 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
         ({"images": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
         ({"watchNamespaces": ["Team A"]}, "watchNamespaces"),
         ({"crds": {"installed": False}}, "installed"),
+        ({"networkPolicies": {"operator": {"ports": []}}}, "/networkPolicies/operator/ports"),
+        ({"networkPolicies": {"operator": {"ports": ["https"]}}}, "/networkPolicies/operator/ports/0"),
+        ({"networkPolicies": {"waitingRoom": {"ingress": []}}}, "ingress"),
+        ({"podDisruptionBudget": {"maxUnavailable": 2}}, "maxUnavailable"),
+        ({"userRoles": {"create": "yes"}}, "/userRoles/create"),
+        ({"tests": {"timeoutSeconds": 1}}, "/tests/timeoutSeconds"),
+        ({"images": {"pullSecrets": ["registry"]}}, "/images/pullSecrets/0"),
+        ({"resources": {"limits": {"memory": {}}}}, "/resources/limits/memory"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),
         ({"waitingRoom": {"ports": {"first": 65000, "count": 537}}}, "beyond port 65535"),
         (
@@ -234,3 +317,58 @@ def test_who_turns_the_waiting_room_off_is_told_what_becomes_of_who_sleeps(chart
 def test_ports_of_the_waiting_room_are_ports(chart: Chart) -> None:
     with pytest.raises(HelmError, match="beyond port 65535"):
         rendered(chart, waitingRoom={"ports": {"first": 65000, "count": 1000}})
+
+
+def deployment(objects: list[Json], name: str) -> Json:
+    return next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == f"shoal-{name}")
+
+
+@pytest.mark.parametrize("name", ["operator", "waiting-room"])
+def test_pods_of_one_kind_prefer_different_nodes_unless_the_values_say_otherwise(chart: Chart, name: str) -> None:
+    made = deployment(rendered(chart, affinity={"nodeAffinity": {"a": []}}), name)["spec"]
+    own: Json = {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    told = deployment(rendered(chart, affinity={"podAntiAffinity": own}), name)["spec"]["template"]["spec"]
+
+    affinity = made["template"]["spec"]["affinity"]
+    [term] = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert term["podAffinityTerm"]["labelSelector"] == made["selector"]
+    assert affinity["nodeAffinity"] == {"a": []}
+    assert told["affinity"]["podAntiAffinity"] == own
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({}, {"shoal-waiting-room"}),
+        ({"replicas": 2}, {"shoal-operator", "shoal-waiting-room"}),
+        ({"replicas": 2, "waitingRoom": {"enabled": False}}, {"shoal-operator"}),
+        ({"replicas": 2, "podDisruptionBudget": {"enabled": False}}, set()),
+    ],
+)
+def test_a_budget_is_for_those_of_which_there_are_several(chart: Chart, values: Json, names: set[str]) -> None:
+    objects = rendered(chart, **values)
+    budgets = {body["metadata"]["name"]: body["spec"] for body in by_kind(objects, "PodDisruptionBudget")}
+
+    assert budgets.keys() == names
+    for name, spec in budgets.items():
+        assert spec["selector"] == deployment(objects, name.removeprefix("shoal-"))["spec"]["selector"]
+
+
+def test_the_waiting_room_is_nobody_to_the_api_server(chart: Chart) -> None:
+    pod = deployment(rendered(chart), "waiting-room")["spec"]["template"]["spec"]
+
+    assert pod["serviceAccountName"] == "shoal-waiting-room"
+    assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_notes_name_the_next_command(chart: Chart, enabled: bool) -> None:
+    values = {"watchNamespaces": ["team-a"], "tests": {"enabled": enabled}}
+    files = chart.render(values=values, name="ours", namespace="there")
+    (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
+
+    assert ("helm test ours --namespace there" in notes) is enabled
+    assert "kubectl --namespace team-a apply --filename -" in notes
+    [example] = yaml.safe_load_all(notes.partition("<<EOF\n")[2].partition("EOF\n")[0])
+    assert parse_spec(example).model.uri

@@ -3,14 +3,15 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import kopf
 import pytest
 from helm_python import Chart
 
+from shoal_operator import trial
 from shoal_operator.cluster import Cluster
-from shoal_operator.handlers import Inbox, make_registry
+from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
@@ -24,67 +25,122 @@ from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.observation import Key, Observation
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
-from tests.operator.chart.rendering import PATH, by_kind, environment, rendered
+from tests.operator.chart.rendering import PATH, by_kind, environment, is_hook, rendered
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, target
 
 CAT = Key("team-a", "cat")
 LEASE = Key("shoal-system", "shoal-operator")
-Right = tuple[str, str, str]
-"""A group, a resource with its subresource, a verb."""
-NOT_ASKED_FOR: frozenset[Right] = frozenset(
-    {
-        # Admission asks for these: of an owner reference that blocks; on OpenShift, of addresses in a slice.
-        ("serving.shoal.dev", "inferenceservices/finalizers", "update"),
-        ("discovery.k8s.io", "endpointslices/restricted", "create"),
-        # kopf's own: it looks for the Gateway API where it may look at the whole cluster.
-        ("apiextensions.k8s.io", "customresourcedefinitions", "list"),
-        ("apiextensions.k8s.io", "customresourcedefinitions", "watch"),
+
+
+class Asked(NamedTuple):
+    """A request, as RBAC sees it; of the whole cluster where no namespace is named."""
+
+    namespace: str
+    group: str
+    resource: str
+    name: str
+    verb: str
+
+
+class Right(NamedTuple):
+    """The smallest part of a rule that can be taken away: one verb on one resource, by one name or by any."""
+
+    role: str
+    namespace: str
+    group: str
+    resource: str
+    name: str
+    verb: str
+
+    def allows(self, asked: Asked) -> bool:
+        here = self.namespace in ("", asked.namespace)
+        named = self.name in ("", asked.name)
+        return here and named and (self.group, self.resource, self.verb) == (asked.group, asked.resource, asked.verb)
+
+
+def admission(namespace: str) -> set[Asked]:
+    """Return what admission asks: of an owner reference that blocks; on OpenShift, of addresses in a slice."""
+    return {
+        Asked(namespace, "serving.shoal.dev", "inferenceservices/finalizers", "cat", "update"),
+        Asked(namespace, "discovery.k8s.io", "endpointslices/restricted", "", "create"),
     }
-)
+
+
+OF_KOPF = {
+    # It looks for the Gateway API where it may look at the whole cluster.
+    Asked("", "apiextensions.k8s.io", "customresourcedefinitions", "", verb)
+    for verb in ("list", "watch")
+}
 VALUES: Mapping[str, Json] = {
     "default": {},
     "no-siblings": {"siblings": False},
     "no-waiting-room": {"waitingRoom": {"enabled": False}},
     "neither": {"siblings": False, "waitingRoom": {"enabled": False}},
-    "namespaced": {"watchNamespaces": ["team-a"]},
+    "namespaced": {"watchNamespaces": ["team-a", "team-b"]},
+    "namespaced-beside": {"watchNamespaces": ["team-a", "shoal-system"]},
 }
 
 
 class Recorder:
-    """An API server that holds nothing, and notes which rights each request needs."""
+    """An API server that holds nothing, and notes each request."""
 
-    def __init__(self) -> None:
-        self.rights: set[Right] = set()
+    def __init__(self, answer: Json | None = None) -> None:
+        self.asked: set[Asked] = set()
+        self._answer = answer or {
+            "metadata": {"generation": 1, "resourceVersion": "7"},
+            "spec": {"replicas": 1},
+            "items": [],
+        }
 
     async def request(self, method: str, path: str, body: Any = None, **options: Any) -> Json:
-        group, resource, name = _resource(path)
+        namespace, group, resource, name = _target(path)
         if not resource:
             return {}  # discovery: everybody may
         verb = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}.get(method)
-        self.rights.add((group, resource, verb or ("get" if name else "list")))
+        self.asked.add(Asked(namespace, group, resource, name, verb or ("get" if name else "list")))
         if options.get("kind") == "application/apply-patch+yaml" and "/" not in resource:
-            self.rights.add((group, resource, "create"))  # where the object is not there yet
-        return {"metadata": {"generation": 1, "resourceVersion": "7"}, "spec": {"replicas": 1}, "items": []}
+            self.asked.add(Asked(namespace, group, resource, name, "create"))  # where the object is not there yet
+        return self._answer
 
 
-def _resource(path: str) -> tuple[str, str, str]:
-    """Return the group, resource/subresource, and the name of an object; empty where the path names none."""
+def _target(path: str) -> tuple[str, str, str, str]:
+    """Return the namespace, group, resource/subresource, and the name of an object; empty where the path has none."""
     parts = path.strip("/").split("/")
     group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
+    namespace = ""
     if rest[:1] == ["namespaces"]:
-        rest = rest[2:]
+        namespace, rest = rest[1], rest[2:]
     resource, name, sub = (*rest, "", "", "")[:3]
-    return group, f"{resource}/{sub}" if sub else resource, name
+    return namespace, group, f"{resource}/{sub}" if sub else resource, name
 
 
-def granted(chart: Chart, values: Json) -> set[Right]:
-    objects = rendered(chart, **values)
+def granted(objects: list[Json], account: str) -> set[Right]:
+    """Return every right of an account, of each role that it is bound to."""
+    bound = [
+        (body["roleRef"]["kind"], body["roleRef"]["name"], body["metadata"].get("namespace", ""))
+        for body in (*by_kind(objects, "RoleBinding"), *by_kind(objects, "ClusterRoleBinding"))
+        if any(subject["name"] == account for subject in body["subjects"])
+    ]
     return {
-        right
-        for role in (*by_kind(objects, "Role"), *by_kind(objects, "ClusterRole"))
+        Right(role["metadata"]["name"], namespace, *parts)
+        for kind, name, namespace in bound
+        for role in by_kind(objects, kind)
+        if role["metadata"]["name"] == name and role["metadata"].get("namespace", "") == namespace
         for rule in role["rules"]
-        for right in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"])
+        for parts in itertools.product(
+            rule["apiGroups"], rule["resources"], rule.get("resourceNames", [""]), rule["verbs"]
+        )
     }
+
+
+def refused(asked: set[Asked], rights: set[Right]) -> set[Asked]:
+    return {each for each in asked if not any(right.allows(each) for right in rights)}
+
+
+def spared(asked: set[Asked], rights: set[Right]) -> set[Right]:
+    """Return the rights that can be taken away, one at a time, without a request being refused."""
+    needed_by = [[right for right in rights if right.allows(each)] for each in asked]
+    return rights - {rights_for[0] for rights_for in needed_by if len(rights_for) == 1}
 
 
 def settings_of(chart: Chart, values: Json) -> Settings:
@@ -114,28 +170,28 @@ def changes(settings: Settings) -> tuple[set[Kind], set[Kind]]:
     return applied, set(WRITTEN_KINDS) - always | {SIBLINGS}
 
 
-def calls(settings: Settings) -> dict[str, Callable[[Cluster], Awaitable[Any]]]:
+def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], Awaitable[Any]]]:
     """Return a use of each method of `Cluster`, by its name: all that the operator asks an API server for."""
     applied, deleted = changes(settings)
-    bodies = {kind: {"metadata": {"namespace": "team-a", "name": f"cat{kind.suffix}"}} for kind in WRITTEN_KINDS}
-    stored = {"metadata": {"namespace": "team-a", "name": "cat", "resourceVersion": "7"}}
-    resource = service()
+    bodies = {kind: {"metadata": {"namespace": key.namespace, "name": f"cat{kind.suffix}"}} for kind in WRITTEN_KINDS}
+    stored = {"metadata": {"namespace": key.namespace, "name": "cat", "resourceVersion": "7"}}
+    resource = service() | {"metadata": service()["metadata"] | {"namespace": key.namespace}}
 
     async def each(uses: Iterator[Awaitable[Any]]) -> None:
         for use in uses:
             await use
 
     return {
-        "read_service": lambda cluster: cluster.read_service(CAT),
-        "observe": lambda cluster: cluster.observe(CAT, resource),
+        "read_service": lambda cluster: cluster.read_service(key),
+        "observe": lambda cluster: cluster.observe(key, resource),
         "apply": lambda cluster: each(cluster.apply(kind, bodies[kind], None) for kind in applied),
         "merge": lambda cluster: each(cluster.merge(kind, stored, {}) for kind in applied),
-        "annotate": lambda cluster: cluster.annotate(SERVICE, CAT, "uid", {}),
-        "delete": lambda cluster: each(cluster.delete(kind, CAT, "uid") for kind in deleted),
+        "annotate": lambda cluster: cluster.annotate(SERVICE, key, "uid", {}),
+        "delete": lambda cluster: each(cluster.delete(kind, key, "uid") for kind in deleted),
         "apply_status": lambda cluster: cluster.apply_status(resource, {}),
-        "scale": lambda cluster: cluster.scale(CAT, 2, was=1),
-        "set_deletion_cost": lambda cluster: cluster.set_deletion_cost(CAT, "uid", -1),
-        "announce": lambda cluster: cluster.announce({"metadata": {"namespace": "team-a"}}),
+        "scale": lambda cluster: cluster.scale(key, 2, was=1),
+        "set_deletion_cost": lambda cluster: cluster.set_deletion_cost(key, "uid", -1),
+        "announce": lambda cluster: cluster.announce({"metadata": {"namespace": key.namespace}}),
         "list_services": lambda cluster: cluster.list_services(settings.process.watch_namespaces),
         "list_pods": lambda cluster: cluster.list_pods("shoal-system", "a=b"),
         "read_kinds": lambda cluster: cluster.read_kinds("gateway.networking.k8s.io/v1"),
@@ -147,28 +203,53 @@ def calls(settings: Settings) -> dict[str, Callable[[Cluster], Awaitable[Any]]]:
     }
 
 
-def watched() -> set[Right]:
+def watched(settings: Settings) -> set[Asked]:
     async def login() -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(server="http://127.0.0.1")
 
     registry = make_registry(Inbox(lambda key, delay_s: None, lambda: None), login, lambda: None)
     selectors = [handler.selector for handler in registry._watching.get_all_handlers()]
-    return {(str(each.group), str(each.any_name), verb) for each in selectors if each for verb in ("list", "watch")}
+    fields = make_settings(settings.heartbeat.name, namespaced=True).watching.field_selectors
+    return {
+        Asked(
+            namespace,
+            str(each.group),
+            str(each.any_name),
+            _named(fields.get((str(each.group), str(each.any_name)))),
+            verb,
+        )
+        for each in selectors
+        if each
+        for namespace in settings.process.watch_namespaces or ("",)
+        for verb in ("list", "watch")
+    }
 
 
-def asked(settings: Settings) -> set[Right]:
+def _named(field_selector: object) -> str:
+    """Return the one object that a watch is about, which RBAC then takes for the request's name."""
+    return str(field_selector or "").removeprefix("metadata.name=")
+
+
+def asked(settings: Settings) -> set[Asked]:
     recorder = Recorder()
     cluster = Cluster(recorder, lambda: True)  # type: ignore[arg-type]
-    uses = calls(settings)
-    if settings.heartbeat == settings.lease:
-        del uses["beat"]
+    namespaces = settings.process.watch_namespaces or (CAT.namespace,)
 
     async def use_all() -> None:
-        for use in uses.values():
-            await use(cluster)
+        for namespace in namespaces:
+            uses = calls(settings, Key(namespace, CAT.name))
+            if settings.heartbeat == settings.lease:
+                del uses["beat"]
+            if not settings.process.waiting_selector:
+                del uses["list_pods"]
+            for use in uses.values():
+                await use(cluster)
 
     asyncio.run(use_all())
-    return recorder.rights | watched()
+    found = recorder.asked | watched(settings) | {each for name in namespaces for each in admission(name)}
+    if not settings.process.waiting_selector:
+        found = {each for each in found if each.resource != "endpointslices/restricted"}
+    return found if settings.process.watch_namespaces else found | OF_KOPF
 
 
 @pytest.fixture(scope="module")
@@ -184,31 +265,91 @@ def test_each_way_in_which_the_operator_asks_an_api_server_is_among_those_tried_
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_every_verb_that_the_operator_may_use_is_granted(chart: Chart, values: Json) -> None:
-    assert asked(settings_of(chart, values)) - granted(chart, values) == set()
+def test_whatever_the_operator_asks_it_may(chart: Chart, values: Json) -> None:
+    assert refused(asked(settings_of(chart, values)), granted(rendered(chart, **values), "shoal-operator")) == set()
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_no_verb_is_granted_that_the_operator_does_not_use(chart: Chart, values: Json) -> None:
-    assert granted(chart, values) - asked(settings_of(chart, values)) - NOT_ASKED_FOR == set()
+def test_no_part_of_any_rule_can_be_taken_away(chart: Chart, values: Json) -> None:
+    assert spared(asked(settings_of(chart, values)), granted(rendered(chart, **values), "shoal-operator")) == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "namespace"),
+    [({}, "shoal-system"), (VALUES["namespaced"], "team-a"), (VALUES["namespaced-beside"], "shoal-system")],
+)
+def test_the_test_of_an_install_may_do_what_it_does_and_no_more(chart: Chart, values: Json, namespace: str) -> None:
+    objects = rendered(chart, **values)
+    [pod] = by_kind(objects, "Pod")
+    recorder = Recorder(
+        {"status": {"url": "http://127.0.0.1:9", "conditions": [{"type": "Ready", "status": "True", "message": ""}]}}
+    )
+
+    with pytest.raises(TimeoutError):  # nobody answers there
+        asyncio.run(asyncio.wait_for(trial.run(recorder, namespace, "127.0.0.1"), 0.5))  # type: ignore[arg-type]
+
+    assert f"--namespace={namespace}" in pod["spec"]["containers"][0]["args"]
+    rights = granted(objects, pod["spec"]["serviceAccountName"])
+    assert refused(recorder.asked, rights) == set()
+    assert spared(recorder.asked, rights) == set()
+    assert all(is_hook(body) for body in objects if body["metadata"]["name"] == "shoal-test")
+
+
+def test_every_role_is_somebodys(chart: Chart) -> None:
+    """The tests above are about two accounts; the roles of people are bound to nobody here, and the room has none."""
+    for values in VALUES.values():
+        objects = rendered(chart, **values)
+        bound = {
+            (subject["name"], subject["namespace"])
+            for body in (*by_kind(objects, "RoleBinding"), *by_kind(objects, "ClusterRoleBinding"))
+            for subject in body["subjects"]
+        }
+        assert bound == {("shoal-operator", "shoal-system"), ("shoal-test", "shoal-system")}
+        roles = {body["metadata"]["name"] for body in by_kind(objects, "ClusterRole")}
+        ours = "shoal-shoal-system" if "watchNamespaces" in values else "shoal"
+        assert roles - {"shoal-operator"} == {f"{ours}-view", f"{ours}-edit"}
+
+
+@pytest.mark.parametrize(
+    ("verb_of", "verbs"),
+    [
+        ("shoal-view", {"get", "list", "watch"}),
+        ("shoal-edit", {"create", "update", "patch", "delete", "deletecollection"}),
+    ],
+)
+def test_people_get_services_and_nothing_else_of_their_namespace(chart: Chart, verb_of: str, verbs: set[str]) -> None:
+    [role] = [body for body in by_kind(rendered(chart), "ClusterRole") if body["metadata"]["name"] == verb_of]
+
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == verbs
+    assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"serving.shoal.dev"}
+    assert {part for rule in role["rules"] for part in rule["resources"]} <= {
+        "inferenceservices",
+        "inferenceservices/status",
+        "inferenceservices/scale",
+    }
+    assert ("inferenceservices/status" in str(role["rules"])) is (verb_of == "shoal-view")
+    aggregated = {label.rpartition("-")[2] for label in role["metadata"]["labels"] if "aggregate-to" in label}
+    assert aggregated == {"view", "edit", "admin"} - ({"view"} if verb_of == "shoal-edit" else set())
 
 
 def test_what_a_switch_of_the_chart_turns_off_may_be_taken_away(chart: Chart) -> None:
     for values in VALUES.values():
-        assert {("", "services", "delete"), ("discovery.k8s.io", "endpointslices", "delete")} <= granted(chart, values)
+        rights = granted(rendered(chart, **values), "shoal-operator")
+        held = {(right.resource, right.verb) for right in rights}
+        assert {("services", "delete"), ("endpointslices", "delete")} <= held
 
 
 def test_without_a_waiting_room_no_address_may_be_written_into_a_slice(chart: Chart) -> None:
-    rights = granted(chart, VALUES["no-waiting-room"])
+    rights = granted(rendered(chart, **VALUES["no-waiting-room"]), "shoal-operator")
 
-    verbs = {verb for _, resource, verb in rights if resource.startswith("endpointslices")}
+    verbs = {right.verb for right in rights if right.resource.startswith("endpointslices")}
     assert verbs == {"list", "watch", "delete"}
 
 
-def test_a_look_reads_no_more_than_what_it_has_rights_for(chart: Chart) -> None:
+def test_a_look_reads_no_more_than_what_it_has_rights_for() -> None:
     recorder = Recorder()
     found = asyncio.run(Cluster(recorder, lambda: True).observe(CAT, service()))  # type: ignore[arg-type]
 
     assert isinstance(found, Observation)
-    assert ("apps", DEPLOYMENT.plural, "get") in recorder.rights
-    assert ("discovery.k8s.io", ENDPOINT_SLICE.plural, "list") in recorder.rights
+    assert Asked("team-a", "apps", DEPLOYMENT.plural, "cat", "get") in recorder.asked
+    assert Asked("team-a", "discovery.k8s.io", ENDPOINT_SLICE.plural, "", "list") in recorder.asked

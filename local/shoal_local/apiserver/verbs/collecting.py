@@ -142,11 +142,12 @@ class Pass:
 
     def _empty_definition(self, crd: Object) -> None:
         key = f"{crd['spec']['group']}/{crd['spec']['names']['plural']}"
-        resource = self.world.registry.stored.get(key)
-        if resource:
-            for obj in self.world.store.objects_of(key):
+        resource, objects = self.world.registry.stored.get(key), self.world.store.objects_of(key)
+        if resource and objects:
+            # The next pass still knows their kind, and takes their dependents after them.
+            for obj in objects:
                 self._delete(Item(resource, obj), {})
-        if not self.world.store.objects_of(key):
+        else:
             self._drop_finalizer(Item(self._resource(CRDS), crd), CLEANUP)
 
     def _empty_namespace(self, namespace: Object) -> None:

@@ -143,6 +143,20 @@ def test_custom_objects_go_with_their_definition(cluster: Cluster, crd: Object) 
         cluster.get(WIDGETS)
 
 
+def test_what_custom_objects_own_goes_with_their_definition(cluster: Cluster, crd: Object) -> None:
+    cluster.post(CRDS, crd)
+    owner = cluster.post(WIDGETS, widget())
+    reference = {key: owner[key] for key in ("apiVersion", "kind")} | {
+        key: owner["metadata"][key] for key in ("name", "uid")
+    }
+    maps = "/api/v1/namespaces/default/configmaps"
+    cluster.post(maps, {"metadata": {"name": "owned", "ownerReferences": [reference]}})
+    cluster.delete(f"{CRDS}/widgets.example.com")
+    settle(cluster)
+
+    assert [each["metadata"]["name"] for each in cluster.get(maps)["items"]] == ["kube-root-ca.crt"]
+
+
 def test_events_are_forgotten_after_an_hour(cluster: Cluster) -> None:
     events = "/api/v1/namespaces/default/events"
     cluster.post(events, {"metadata": {"name": "e"}, "involvedObject": {"name": "p"}})

@@ -1,0 +1,191 @@
+"""What ``helm test`` runs: make a tiny service, have it answer, and take it away again.
+
+The model comes from this process itself, so nothing is needed that an install does not have: no store, no volume.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import io
+import json
+import signal
+import sys
+import tarfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+
+import aiohttp
+from aiohttp import web
+
+from shoal_operator.api_server import ApiServer
+from shoal_operator.cluster import object_path
+from shoal_operator.connection import connect
+from shoal_operator.errors import ApiError, OperatorError
+from shoal_schema.declaring import Json
+from shoal_schema.environment import SettingsError
+from shoal_schema.resource import API_VERSION, KIND, PLURAL
+
+NAME = "shoal-trial"
+PORT = 8080
+_POLL_S = 1.0
+_TIMEOUT = aiohttp.ClientTimeout(total=10)
+_FILES = {
+    "model.toml": 'handler = "handler.py:Doubler"\n',
+    "handler.py": (
+        "from shoal_runtime import TensorSpec\n\n\n"
+        "class Doubler:\n"
+        '    inputs = (TensorSpec("x", "FP32", [-1, 2]),)\n'
+        '    outputs = (TensorSpec("y", "FP32", [-1, 2]),)\n\n'
+        "    def forward(self, batch):\n"
+        '        return batch["x"] * 2\n'
+    ),
+}
+_ASKED, _EXPECTED = {"instances": [[1.0, 2.0]]}, {"predictions": [[2.0, 4.0]]}
+
+
+class TrialError(OperatorError):
+    """The service does not answer in time, or something else."""
+
+
+def archive() -> bytes:
+    """Return the model: twice its input."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        for name, text in _FILES.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+def service(namespace: str, model: bytes, host: str, pull_secrets: Sequence[str]) -> Json:
+    """Return the InferenceService, whose model this host serves."""
+    resources = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}}
+    address = f"[{host}]" if ":" in host else host
+    spec: Json = {
+        "model": {
+            "uri": f"http://{address}:{PORT}/model.tar.gz",
+            "checksum": f"sha256:{hashlib.sha256(model).hexdigest()}",
+        },
+        "runtime": {"resources": resources},
+        "rollout": {"drainDelaySeconds": 0},
+        "pod": {"imagePullSecrets": [{"name": name} for name in pull_secrets]},
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": NAME, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+async def run(server: ApiServer, namespace: str, host: str, pull_secrets: Sequence[str] = ()) -> None:
+    """Make the service, call it until it answers rightly, and remove it, whatever became of it.
+
+    Raises:
+        ApiError: a right is missing, or the definition.
+        TrialError: it answers something else.
+    """
+    model = archive()
+    path = object_path(API_VERSION, PLURAL, namespace)
+    async with _served(model, host):
+        await _remove(server, f"{path}/{NAME}")  # one that was killed left it
+        try:
+            await server.request("POST", path, service(namespace, model, host, pull_secrets))
+            await _call(await _ready_url(server, f"{path}/{NAME}"))
+        finally:
+            await _remove(server, f"{path}/{NAME}")
+
+
+async def _remove(server: ApiServer, path: str) -> None:
+    try:
+        await server.request("DELETE", path)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+
+
+@asynccontextmanager
+async def _served(model: bytes, host: str) -> AsyncIterator[None]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=model, content_type="application/gzip")
+
+    app = web.Application()
+    app.router.add_get("/model.tar.gz", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, host, PORT).start()
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def _ready_url(server: ApiServer, path: str) -> str:
+    said = ""
+    while True:
+        status = (await server.request("GET", path)).get("status", {})
+        ready = next((each for each in status.get("conditions", []) if each["type"] == "Ready"), None)
+        if ready and ready["status"] == "True":
+            return str(status["url"])
+        if ready and ready["message"] != said:
+            said = ready["message"]
+            _say(f"{ready['reason']}: {said}")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _call(url: str) -> None:
+    """Ask until there is an answer: a cluster's names and addresses follow readiness by a moment."""
+    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+        while True:
+            with suppress(aiohttp.ClientConnectionError, TimeoutError):
+                async with session.post(f"{url}/v1/models/{NAME}:predict", json=_ASKED) as answer:
+                    if answer.status < 500:
+                        return _check(answer.status, await answer.text())
+            await asyncio.sleep(_POLL_S)
+
+
+def _check(status: int, text: str) -> None:
+    if status != HTTPStatus.OK or json.loads(text) != _EXPECTED:
+        raise TrialError(f"{_EXPECTED} was expected, not {status} {text}")
+
+
+async def _within(limit_s: float, namespace: str, host: str, pull_secrets: Sequence[str]) -> None:
+    trial = asyncio.current_task()
+    assert trial is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, trial.cancel)
+    server = ApiServer(connect)
+    try:
+        async with asyncio.timeout(limit_s):
+            await run(server, namespace, host, pull_secrets)
+    except TimeoutError:
+        raise TrialError(f"the service {NAME} in {namespace} did not answer within {limit_s:g} s") from None
+    finally:
+        await server.close()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the trial; return its exit status."""
+    parser = argparse.ArgumentParser(prog="shoal_operator.trial", description=__doc__)
+    parser.add_argument("--namespace", required=True, help="where the service is made")
+    parser.add_argument("--host", required=True, help="this pod's address, from which the service fetches its model")
+    parser.add_argument("--timeout", type=float, default=240.0, help="seconds")
+    parser.add_argument("--pull-secret", action="append", default=[], help="of the service's images")
+    options = parser.parse_args(arguments)
+    try:
+        asyncio.run(_within(options.timeout, options.namespace, options.host, options.pull_secret))
+    except (OperatorError, SettingsError) as error:
+        _say(f"failed: {error}")
+        return 1
+    _say(f"an InferenceService was made in {options.namespace}, answered, and was removed")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
