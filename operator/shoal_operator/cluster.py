@@ -85,7 +85,8 @@ class Cluster:
         """Write a JSON merge patch to an object, if it is still what was stored, and return it as stored now."""
         metadata = stored["metadata"]
         key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
-        body = {**patch, "metadata": {"resourceVersion": metadata["resourceVersion"]}}
+        version = {"resourceVersion": metadata["resourceVersion"]}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
         stored = await self._write(
             "PATCH", child_path(kind, key), body, query={"fieldValidation": "Strict"}, kind=MERGE
         )

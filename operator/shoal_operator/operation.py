@@ -29,6 +29,7 @@ from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.settings import Settings
+from shoal_operator.upgrading import Upgrading
 from shoal_operator.waiting import WaitingRooms
 from shoal_operator.workers import Workers
 
@@ -64,6 +65,7 @@ class Operation:
             interval_s=settings.process.follow_interval_s,
             environment=os.environ,
         )
+        self._upgrading = Upgrading(self._cluster, settings.process, self._workers.mark, _utc_now)
         self._reconciler = Reconciler(
             self._cluster,
             settings.process,
@@ -73,6 +75,7 @@ class Operation:
             clock=time.monotonic,
             names=self._resolver,
             waiting=self._waiting,
+            upgrading=self._upgrading,
         )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
@@ -112,6 +115,7 @@ class Operation:
 
     async def _work(self) -> None:
         await self._waiting.start(self._cluster)
+        await self._upgrading.start()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._workers.run(self._settings.process.workers))
             tasks.create_task(self._discovery.run(self._cluster))

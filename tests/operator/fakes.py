@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import datetime
 import itertools
 import selectors
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -15,7 +16,9 @@ from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
 from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Key, Observation
+from shoal_operator.upgrading import Upgrading
 from shoal_schema.declaring import Json
+from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource.locations import moves
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -109,6 +112,9 @@ class FakeCluster:
         self.scales.append((key, replicas))
         return copy.deepcopy(stored) or {"metadata": {"namespace": key.namespace, "name": key.name, "uid": "uid"}}
 
+    async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
+        return copy.deepcopy(list(self.services.values()))
+
     async def read_lease(self, key: Key) -> Json | None:
         self._write("read", str(key))
         return copy.deepcopy(self.lease)
@@ -191,6 +197,18 @@ class NoRooms:
 
     async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
         return False
+
+
+def upgrading(
+    cluster: "FakeCluster",
+    settings: OperatorProcess = OperatorProcess(),  # noqa: B008 (it cannot be changed)
+    mark: Callable[[Key, float], object] = lambda key, delay_s: None,
+    utc_now: Callable[[], datetime.datetime] = lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+) -> Upgrading:
+    """Return the real thing, which knows of no other service."""
+    made = Upgrading(cluster, settings, mark, utc_now)
+    made.upgrades.start({})
+    return made
 
 
 class _NoWaiting(selectors.SelectSelector):

@@ -21,7 +21,7 @@ from shoal_operator.waiting import WaitingRooms
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.waiting import RoomNews, RoomTable, decode_table, encode
-from tests.operator.fakes import FakeCluster, NoNames, Told
+from tests.operator.fakes import FakeCluster, NoNames, Told, upgrading
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import healthy, pod
@@ -115,6 +115,7 @@ class World:
             clock=clock,
             names=NoNames(),
             waiting=self.waiting,
+            upgrading=upgrading(self.cluster),
         )
 
     async def look(self, *, ready: bool = True) -> Json:

@@ -234,3 +234,13 @@ def test_who_turns_the_waiting_room_off_is_told_what_becomes_of_who_sleeps(chart
 def test_ports_of_the_waiting_room_are_ports(chart: Chart) -> None:
     with pytest.raises(HelmError, match="beyond port 65535"):
         rendered(chart, waitingRoom={"ports": {"first": 65000, "count": 1000}})
+
+
+def test_how_services_are_upgraded_is_told_to_the_operator(chart: Chart) -> None:
+    told = environment(rendered(chart, upgrade={"maxUnavailableServices": 0, "window": "Sat,Sun 02:00-05:00 UTC"}))
+
+    assert told["SHOAL_OPERATOR_UPGRADE_UNAVAILABLE_SERVICES"] == "0"
+    assert told["SHOAL_OPERATOR_UPGRADE_WINDOW"] == "Sat,Sun 02:00-05:00 UTC"
+    for window in ("Sat", "Sat 25:00-05:00", "02:00-05:00 CET"):
+        with pytest.raises(HelmError, match="window"):
+            rendered(chart, upgrade={"window": window})
