@@ -16,7 +16,7 @@ NAMES = ("first", "second")
 def system(cluster: Cluster) -> Iterator[Cluster]:
     """Give the namespace of the installed operator, whose settings are put back."""
     found = cluster.within("shoal-system")
-    before = {each["name"]: each.get("value") for each in _variables(found)}
+    before = {each["name"]: each.get("value", "") for each in _variables(found)}
     yield found
     set_operator(found, **{name: before[name] for name in before if name.startswith("SHOAL_OPERATOR_UPGRADE_")},
                  SHOAL_OPERATOR_RUNTIME_IMAGE=before["SHOAL_OPERATOR_RUNTIME_IMAGE"])  # fmt: skip

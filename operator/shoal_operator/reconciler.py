@@ -94,7 +94,8 @@ class _Upgrading(Protocol):
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan: ...
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan: ...
-    def looked(self, key: Key, resource: Json | None) -> None: ...
+    def saw(self, key: Key, resource: Json | None) -> None: ...
+    def looked(self, key: Key) -> None: ...
 
 
 class Reconciler:
@@ -143,33 +144,38 @@ class Reconciler:
         Raises:
             ApiError: the cluster could not be read or written now, or the status not be written.
         """
+        try:
+            return await self._reconcile(key)
+        finally:
+            self._upgrading.looked(key)
+
+    async def _reconcile(self, key: Key) -> Outcome:
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
             self._speechless.discard(key)
             self._fleet.drop(key)
             self._waiting.forget(key)
-            self._upgrading.looked(key, None)
+            self._upgrading.saw(key, None)
             self._names.forget(key)
             self._tenures.forget(key)
             self._contests.forget(key)
             return Outcome.GONE
         observation = await self._observe(key, resource)
         if observation is None:
-            self._upgrading.looked(key, resource)
             return Outcome.FAILED
         step = await self._settle(key, observation)
         if step in (Step.CLAIM, Step.LEAVE):
             self._fleet.drop(key)
             self._waiting.forget(key)
-            self._upgrading.looked(key, None)
+            self._upgrading.saw(key, None)
             return Outcome.FAILED
         self._fleet.see(key, resource, observation.pods, self._clock())
         evidence = await self._act(key, observation)
         now = self._utc_now()
         status = make_status(evidence, _seconds(now))
         told = await self._tell(key, resource, status, now)
-        self._upgrading.looked(key, {**resource, "status": status} if told else resource)
+        self._upgrading.saw(key, {**resource, "status": status} if told else resource)
         complete = told and not (evidence.failures or evidence.conflicts or evidence.alone)
         outcome = Outcome.DONE if complete else Outcome.FAILED
         if outcome is Outcome.DONE:

@@ -81,6 +81,8 @@ class Upgrading:
                 logger.warning("event=services_unread error=%s", error)
                 await asyncio.sleep(_RETRY_S)
         self.upgrades.start({_key_of(each): each for each in services})
+        for key in self.upgrades.standings:
+            self._mark(key, 0.0)  # one that goes before the watches begin is waited for no longer than its look takes
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
         """Return what is to be written."""
@@ -106,13 +108,16 @@ class Upgrading:
         upgrade = await self._begun(key, resource)
         return replace(plan, upgrade=upgrade) if upgrade else replace(plan, changes=plan.kept, pending=True)
 
-    def looked(self, key: Key, resource: Json | None) -> None:
-        """Take what a look has left behind, None where the service is no business of ours; call whose turn it is."""
+    def saw(self, key: Key, resource: Json | None) -> None:
+        """Take what a look has left behind; None where the service is no business of ours."""
         if resource is None:
             self.upgrades.forget(key)
         else:
             self.upgrades.see(key, resource)
-            self.upgrades.looked(key)
+
+    def looked(self, key: Key) -> None:
+        """Note the end of a look, however it ended; call whose turn it is."""
+        self.upgrades.looked(key)
         now_s = self._utc_now().timestamp()
         for each in self.upgrades.called(now_s):
             self._mark(each, 0.0)

@@ -340,8 +340,8 @@ class OperatorProcess(Section, frozen=True):
         Annotated[
             TcpAddress,
             Meta(
-                description="Of `/metrics`: `shoal_operator_scrapes_total` by outcome (`read`, `unreachable`,"
-                " `refused`), and `shoal_operator_scaling_*` by service."
+                description="Of `/metrics`, of `/readyz`, which says no while no watch brings anything or services"
+                " have not been looked at, and of `/v1/rooms`, which waiting rooms ask."
             ),
             Env("SHOAL_OPERATOR_METRICS_LISTEN", OPERATOR, allowed="HOST:PORT"),
         ]

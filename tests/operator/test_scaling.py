@@ -498,3 +498,20 @@ def test_an_objective_that_is_taken_back_is_forgotten() -> None:
         assert world.autoscaler.attainable(CAT) is None
 
     run(main())
+
+
+def test_how_long_ago_a_service_was_read_is_told_of_the_one_that_waits_longest() -> None:
+    async def main() -> None:
+        world = World()
+        assert world.autoscaler.unread_s() == 0
+        await world.tick(0)
+        await asyncio.sleep(5)
+        assert world.autoscaler.unread_s() == 5
+        await world.tick(0)
+        assert world.autoscaler.unread_s() == 0
+        world.fleet.drop(CAT)
+        await asyncio.sleep(5)
+        await world.tick(0)
+        assert world.autoscaler.unread_s() == 0
+
+    run(main())

@@ -165,6 +165,11 @@ class Upgrades:
         """Take a service as it was read, or with the status that was written."""
         self.standings[key] = Standing.of(resource)
 
+    @property
+    def settled(self) -> bool:
+        """Whether every service has been looked at."""
+        return self._unseen is not None and not self._unseen
+
     def looked(self, key: Key) -> None:
         """Note the end of a look."""
         if self._unseen:
@@ -173,7 +178,6 @@ class Upgrades:
     def forget(self, key: Key) -> None:
         """Forget a service that is gone, or another install's."""
         self.standings.pop(key, None)
-        self.looked(key)
 
     def begins(self, key: Key, epoch_s: float) -> bool:
         """Return whether the upgrade of a service that waits for its turn begins now; then it is under way."""
@@ -191,9 +195,13 @@ class Upgrades:
 
     def due(self, epoch_s: float) -> list[Key]:
         """Return the services whose upgrade begins now."""
-        if self._unseen is None or self._unseen or self.window.opens_in_s(epoch_s):
+        if not self.settled or self.window.opens_in_s(epoch_s):
             return []
         return next_services(self.standings, self.most)
+
+    def readiness(self) -> list[tuple[str, str]]:
+        """Return of each service what `Ready` says, and its reason; nothing of one of which it says nothing yet."""
+        return [(each.ready, each.reason) for each in self.standings.values() if each.ready]
 
     def counts(self) -> dict[str, int]:
         """Return how many services wait, are on their way, and have failed to get there."""

@@ -56,7 +56,7 @@ def test_every_setting_that_is_rendered_is_known_to_the_operator(chart: Chart, v
 def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:
     container = container_of(rendered(chart))
 
-    assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
 
 
 def test_the_chart_passes_helms_own_linter() -> None:
