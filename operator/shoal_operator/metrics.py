@@ -26,7 +26,7 @@ from shoal_schema.environment import SettingsError
 from shoal_schema.metrics import LookError, Metric
 from shoal_schema.waiting import ROOMS_PATH, SEEN
 
-disable_created_metrics()  # else a gauge stands beside each counter
+disable_created_metrics()  # type: ignore[no-untyped-call]  # else a gauge stands beside each counter
 
 Read = Callable[[], Mapping[tuple[str, ...], float]]
 """Returns the values of a gauge now, by the values of its labels."""
