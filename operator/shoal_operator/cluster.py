@@ -112,8 +112,8 @@ class Cluster:
             if error.status not in (404, 409):
                 raise
 
-    async def apply_status(self, resource: Json, status: Json) -> None:
-        """Write a service's status."""
+    async def apply_status(self, resource: Json, status: Json) -> Json:
+        """Write a service's status; return the service as it is stored then."""
         metadata = resource["metadata"]
         body = {
             "apiVersion": API_VERSION,
@@ -126,6 +126,7 @@ class Cluster:
         # A spec that was changed meanwhile is news, though our status came after it.
         if dig(stored, "metadata", "generation") == metadata.get("generation"):
             self._wrote(stored)
+        return stored
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
         """Write a service's ``spec.replicas`` through its scale subresource, if they are what was decided upon.

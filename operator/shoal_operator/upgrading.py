@@ -24,7 +24,7 @@ _RETRY_S = 0.5
 
 class _Cluster(Protocol):
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]: ...
-    async def apply_status(self, resource: Json, status: Json) -> None: ...
+    async def apply_status(self, resource: Json, status: Json) -> Json: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +133,15 @@ class Upgrading:
         upgrade = Upgrade(now.strftime("%Y-%m-%dT%H:%M:%SZ"), standing.ready == Status.TRUE)
         status = {**dig(resource, "status", default={}), "upgrade": upgrade.as_status()}
         try:
-            await self._cluster.apply_status(resource, status)
+            stored = await self._cluster.apply_status(resource, status)
         except ApiError as error:
             self.upgrades.see(key, resource)
             if not (error.forbidden or error.refuses_object):
                 raise
+            return None
+        if Upgrade.stored(stored) is None:
+            logger.error("event=upgrade_unwritten service=%s definition=old: install that of this release", key)
+            self.upgrades.see(key, resource)
             return None
         logger.info("event=upgrade service=%s ready=%s", key, upgrade.was_ready)
         resource["status"] = status  # what the look's own status is compared with

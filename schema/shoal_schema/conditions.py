@@ -62,6 +62,9 @@ class Reason(StrEnum):
     EXTERNAL = "External"
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     SCALED_TO_ZERO = "ScaledToZero"
+    """It sleeps, and whoever calls is held until it is awake."""
+    PARKED = "Parked"
+    """Somebody set `replicas` to 0, and whoever calls is refused."""
     # On the way.
     ROLLING_OUT = "RollingOut"
     MODEL_RESOLVING = "ModelResolving"

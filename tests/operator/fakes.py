@@ -47,6 +47,8 @@ class FakeCluster:
         self.scales: list[tuple[Key, int]] = []
         self.costs: dict[str, int] = {}
         self.lease: Json | None = None
+        self.pruned: frozenset[str] = frozenset()
+        """What the definition does not know of a status."""
         self._refuse = refuse or (lambda verb, what: None)
         self._mutate = mutate or (lambda kind, child: None)
         self._counter = itertools.count(1)
@@ -95,10 +97,11 @@ class FakeCluster:
         if self.children[key, kind]["metadata"]["uid"] == uid:
             del self.children[key, kind]
 
-    async def apply_status(self, resource: Json, status: Json) -> None:
+    async def apply_status(self, resource: Json, status: Json) -> Json:
         self._write("status", resource["metadata"]["name"])
         key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
-        self.services[key]["status"] = copy.deepcopy(status)
+        self.services[key]["status"] = copy.deepcopy({each: status[each] for each in status if each not in self.pruned})
+        return copy.deepcopy(self.services[key])
 
     async def announce(self, event: Json) -> None:
         self._write("event", event["reason"])

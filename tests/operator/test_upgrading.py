@@ -381,6 +381,16 @@ def test_an_upgrade_that_cannot_be_written_down_does_not_begin(code: int, began:
     assert world.begun == ["cat"]
 
 
+def test_under_a_definition_that_cannot_remember_upgrades_none_begins() -> None:
+    world = served()
+    world.cluster.pruned = frozenset({"upgrade"})
+    world.start(**NEW)
+    world.run(600)
+
+    assert world.images() == {"cat": "shoal/runtime:test"}
+    assert world.told()["reason"] == "UpgradePending"
+
+
 def test_a_service_without_pods_is_upgraded_and_nobody_waits_for_it() -> None:
     world = served("cat", "dog")
     world.change(replicas=0)

@@ -290,7 +290,7 @@ def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
         await fall_asleep(world)
         world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling=None, replicas=0)
         condition = await world.look()
-        assert (condition["status"], condition["reason"]) == ("False", "ScaledToZero")
+        assert (condition["status"], condition["reason"]) == ("False", "Parked")
         assert world.slice is None
         assert (await world.table()).services == ()
 
