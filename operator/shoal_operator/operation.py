@@ -88,7 +88,7 @@ class Operation:
         """Run until a signal ends kopf, or a part fails."""
         allow_connections()
         listen = self._settings.process.metrics_listen
-        async with serving(self._metrics, listen, self._waiting.answer, self._check_ready):
+        async with serving(self._metrics, listen, self._waiting.answer, self._autoscaler.fleet, self._check_ready):
             await self._run()
 
     async def _run(self) -> None:

@@ -341,7 +341,7 @@ class OperatorProcess(Section, frozen=True):
             TcpAddress,
             Meta(
                 description="Of `/metrics`, of `/readyz`, which says no while no watch brings anything or services"
-                " have not been looked at, and of `/v1/rooms`, which waiting rooms ask."
+                " have not been looked at, of `/v1/rooms`, which waiting rooms ask, and of `/v1/fleet`."
             ),
             Env("SHOAL_OPERATOR_METRICS_LISTEN", OPERATOR, allowed="HOST:PORT"),
         ]
