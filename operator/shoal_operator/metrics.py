@@ -135,7 +135,27 @@ async def serving(
     if listen is None:
         yield
         return
+    app = _application(metrics, rooms, fleet, unready)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, listen.host, listen.port).start()
+        except OSError as error:
+            raise SettingsError(
+                f"SHOAL_OPERATOR_METRICS_LISTEN must be a HOST:PORT to bind, not {listen}: {error}"
+            ) from None
+        yield
+    finally:
+        await runner.cleanup()
 
+
+def _application(
+    metrics: Metrics,
+    rooms: Callable[[str], Awaitable[bytes | None]],
+    fleet: Callable[[], bytes | None],
+    unready: Callable[[], str | None],
+) -> web.Application:
     async def show(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -159,15 +179,4 @@ async def serving(
     app.router.add_get("/readyz", tell_ready)
     app.router.add_get(ROOMS_PATH, tell_rooms)
     app.router.add_get(FLEET_PATH, tell_fleet)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, listen.host, listen.port).start()
-        except OSError as error:
-            raise SettingsError(
-                f"SHOAL_OPERATOR_METRICS_LISTEN must be a HOST:PORT to bind, not {listen}: {error}"
-            ) from None
-        yield
-    finally:
-        await runner.cleanup()
+    return app
