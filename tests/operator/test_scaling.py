@@ -519,17 +519,13 @@ def test_how_long_ago_a_service_was_read_is_told_of_the_one_that_waits_longest()
     run(main())
 
 
-def told(world: World) -> Shown:
-    return msgspec.json.decode(world.autoscaler.fleet() or b"{}", type=Shown)
-
-
 def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
         assert world.autoscaler.fleet() is None
         ticking = asyncio.create_task(world.autoscaler.run(world.cluster, interval_s=0.01))
         world.proxies.readings[POD_UID] = Reading(holding(7))
-        while not (shown := told(world)).services:  # noqa: ASYNC110 (nothing tells of a tick)
+        while not (shown := msgspec.json.decode(world.autoscaler.fleet() or b"{}", type=Shown)).services:  # noqa: ASYNC110 (nothing tells of a tick)
             await asyncio.sleep(0.01)
         ticking.cancel()
         with pytest.raises(asyncio.CancelledError):
