@@ -48,7 +48,7 @@ def test_letters_of_arguments_reach_the_deployment(namespace: Cluster, letters: 
 
     container = next(each for each in template(namespace)["spec"]["containers"] if each["name"] == "runtime")
     assert (container["command"], container["args"]) == ([letters], ["--name", letters])
-    eventually(lambda: namespace.condition("adder").get("reason") == "ScaledToZero")
+    eventually(lambda: namespace.condition("adder").get("reason") == "Parked")
 
 
 def test_letters_of_a_containers_last_words_reach_the_status(namespace: Cluster) -> None:

@@ -53,11 +53,15 @@ class ApiServer:
     Args:
         connect: returns a client with the address and the credentials; called again when they expire.
         sleep: waits, where the server asks for it.
+        count: told of each request its method and the answer's status, 0 where there was none.
     """
 
-    def __init__(self, connect: Connect, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self, connect: Connect, sleep: Sleep = asyncio.sleep, count: Callable[[str, int], object] = lambda *_: None
+    ) -> None:
         self._connect = connect
         self._sleep = sleep
+        self._count = count
         self._opening: asyncio.Task[ApiClient] | None = None
         self._client: ApiClient | None = None
         # Requests may still be under way on the one whose credentials expired.
@@ -105,12 +109,21 @@ class ApiServer:
     async def _send(self, request: _Request, check: Callable[[], object]) -> Json:
         client = await self._opened(instead_of=None)
         check()
-        answer = await _ask(client, request)
+        answer = await self._ask(client, request)
         if answer.status == 401:  # the credentials have expired: get them anew
             client = await self._opened(instead_of=client)
             check()
-            answer = await _ask(client, request)
+            answer = await self._ask(client, request)
         return _decoded(answer)
+
+    async def _ask(self, client: ApiClient, request: _Request) -> _Answer:
+        status = 0
+        try:
+            answer = await _ask(client, request)
+            status = answer.status
+            return answer
+        finally:
+            self._count(request.method, status)
 
     async def _opened(self, *, instead_of: ApiClient | None) -> ApiClient:
         if self._client is not None and self._client is not instead_of:

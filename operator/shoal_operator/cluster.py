@@ -85,7 +85,8 @@ class Cluster:
         """Write a JSON merge patch to an object, if it is still what was stored, and return it as stored now."""
         metadata = stored["metadata"]
         key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
-        body = {**patch, "metadata": {"resourceVersion": metadata["resourceVersion"]}}
+        version = {"resourceVersion": metadata["resourceVersion"]}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
         stored = await self._write(
             "PATCH", child_path(kind, key), body, query={"fieldValidation": "Strict"}, kind=MERGE
         )
@@ -111,8 +112,8 @@ class Cluster:
             if error.status not in (404, 409):
                 raise
 
-    async def apply_status(self, resource: Json, status: Json) -> None:
-        """Write a service's status."""
+    async def apply_status(self, resource: Json, status: Json) -> Json:
+        """Write a service's status; return the service as it is stored then."""
         metadata = resource["metadata"]
         body = {
             "apiVersion": API_VERSION,
@@ -125,6 +126,7 @@ class Cluster:
         # A spec that was changed meanwhile is news, though our status came after it.
         if dig(stored, "metadata", "generation") == metadata.get("generation"):
             self._wrote(stored)
+        return stored
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
         """Write a service's ``spec.replicas`` through its scale subresource, if they are what was decided upon.

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from shoal_schema.metrics import LookError
 from shoal_schema.redaction import redacted
 
 # Server-side apply says so with a 500: of a field that no schema knows, of 1.5 for an integer, of too large an object.
@@ -72,3 +73,13 @@ class ApiError(OperatorError):
 
 class NotLeadingError(OperatorError):
     """This operator does not hold the Lease."""
+
+
+def reason_of(error: Exception) -> LookError:
+    """Return why a look ended with this, in a word."""
+    if isinstance(error, NotLeadingError):
+        return LookError.NOT_LEADING
+    if not isinstance(error, ApiError):
+        return LookError.UNFORESEEN
+    by_code = {0: LookError.UNREACHABLE, 403: LookError.FORBIDDEN, 409: LookError.CONFLICT, 422: LookError.REFUSED}
+    return by_code.get(error.code, LookError.SERVER)

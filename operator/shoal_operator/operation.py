@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import kopf
@@ -18,9 +19,9 @@ from shoal_operator.discovery import Discovery
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.leadership import Leadership, keep_beating
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.metrics import Metrics, serving
+from shoal_operator.metrics import Metrics, Read, serving
 from shoal_operator.planning.echo import Echoes
-from shoal_operator.planning.health import diagnose
+from shoal_operator.planning.health import diagnose, unready
 from shoal_operator.planning.lease import Election
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
@@ -29,8 +30,11 @@ from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.settings import Settings
+from shoal_operator.upgrading import Upgrading
 from shoal_operator.waiting import WaitingRooms
 from shoal_operator.workers import Workers
+from shoal_schema import metrics as declared
+from shoal_schema.metrics import Metric
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +49,16 @@ class Operation:
         election = Election(settings.process.identity)
         self._leadership = Leadership(election, settings.process.namespace, time.monotonic, _utc_now)
         self._echoes = Echoes()
-        self._server = ApiServer(connect)
-        self._cluster = Cluster(self._server, self._leadership.may_write, self._echoes.expect)
         self._metrics = Metrics()
+        self._server = ApiServer(connect, count=self._metrics.count_api_request)
+        self._cluster = Cluster(self._server, self._leadership.may_write, self._echoes.expect)
         self._scraper = Scraper(count=self._metrics.count_scrape)
-        self._workers = Workers(self._queue, self._look, time.monotonic)
+        self._workers = Workers(self._queue, self._look, time.monotonic, self._metrics)
         window_s = settings.process.scale_down_window_s
         self._waiting = WaitingRooms(self._fleet, settings.process, self._workers.mark, time.monotonic)
         self._autoscaler = Autoscaler(
             self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s, waiting=self._waiting
         )
-        self._metrics.show_scaling(self._autoscaler.standings)
         self._registries = Registries(os.environ)
         self._resolver = Resolver(
             self._registries.resolve,
@@ -64,6 +67,7 @@ class Operation:
             interval_s=settings.process.follow_interval_s,
             environment=os.environ,
         )
+        self._upgrading = Upgrading(self._cluster, settings.process, self._workers.mark, _utc_now)
         self._reconciler = Reconciler(
             self._cluster,
             settings.process,
@@ -73,16 +77,18 @@ class Operation:
             clock=time.monotonic,
             names=self._resolver,
             waiting=self._waiting,
+            upgrading=self._upgrading,
         )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None
+        self._show_metrics()
 
     async def run(self) -> None:
         """Run until a signal ends kopf, or a part fails."""
         allow_connections()
         listen = self._settings.process.metrics_listen
-        async with serving(self._metrics, listen, self._waiting.answer, self._autoscaler.fleet):
+        async with serving(self._metrics, listen, self._waiting.answer, self._autoscaler.fleet, self._check_ready):
             await self._run()
 
     async def _run(self) -> None:
@@ -113,6 +119,7 @@ class Operation:
 
     async def _work(self) -> None:
         await self._waiting.start(self._cluster)
+        await self._upgrading.start()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._workers.run(self._settings.process.workers))
             tasks.create_task(self._discovery.run(self._cluster))
@@ -151,6 +158,32 @@ class Operation:
             in_touch=self._leadership.in_touch(),
             began_s=self._queue.oldest_running_s(),
         )
+
+    def _check_ready(self) -> str | None:
+        return unready(
+            in_touch=self._leadership.in_touch(),
+            heard=self._heard_lease_s is not None,
+            leading=self._leadership.may_write(),
+            settled=self._upgrading.upgrades.settled,
+        )
+
+    def _show_metrics(self) -> None:
+        """Show what can be read at any time; of services only while this operator leads."""
+
+        def show(metric: Metric, read: Read) -> None:
+            self._metrics.show(metric, lambda: read() if self._leadership.may_write() else {})
+
+        self._metrics.show(declared.OPERATOR_LEADER, lambda: {(): float(self._leadership.may_write())})
+        show(declared.OPERATOR_SERVICES, lambda: Counter(self._upgrading.upgrades.readiness()))
+        show(declared.OPERATOR_UPGRADES, lambda: {(name,): n for name, n in self._upgrading.upgrades.counts().items()})
+        show(declared.OPERATOR_QUEUE_SERVICES, lambda: {(): len(self._queue.due_since_s(time.monotonic()))})
+        show(declared.OPERATOR_QUEUE_AGE_SECONDS, self._queue_age_s)
+        show(declared.OPERATOR_SCRAPE_AGE_SECONDS, lambda: {(): self._autoscaler.unread_s()})
+        self._metrics.show_scaling(lambda: self._autoscaler.standings() if self._leadership.may_write() else ())
+
+    def _queue_age_s(self) -> dict[tuple[str, ...], float]:
+        now_s = time.monotonic()
+        return {(): now_s - min(self._queue.due_since_s(now_s), default=now_s)}
 
 
 def _utc_now() -> datetime.datetime:

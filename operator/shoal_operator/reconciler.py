@@ -19,7 +19,7 @@ from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.announcements import Announcement, make_event
-from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, leave_room, plan_changes
+from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, leave_room
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
@@ -38,6 +38,7 @@ from shoal_operator.planning.status import (
 )
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
+from shoal_operator.upgrading import Plan
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
@@ -61,7 +62,7 @@ class _Cluster(Protocol):
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json: ...
     async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None: ...
     async def delete(self, kind: Kind, key: Key, uid: str) -> None: ...
-    async def apply_status(self, resource: Json, status: Json) -> None: ...
+    async def apply_status(self, resource: Json, status: Json) -> Json: ...
     async def announce(self, event: Json) -> None: ...
 
 
@@ -88,6 +89,15 @@ class _Waiting(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
+class _Upgrading(Protocol):
+    """Which services keep their pods: see `shoal_operator.upgrading.Upgrading`."""
+
+    def plan(self, key: Key, observation: Observation, target: Target) -> Plan: ...
+    async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan: ...
+    def saw(self, key: Key, resource: Json | None) -> None: ...
+    def looked(self, key: Key) -> None: ...
+
+
 class Reconciler:
     """Brings services to what their specs ask.
 
@@ -98,6 +108,7 @@ class Reconciler:
         clock: monotonic seconds.
         names: what models' names stand for, and where their registries are.
         waiting: where requests wait of services that may sleep.
+        upgrading: whose pods are replaced only because the operator is another one.
     """
 
     def __init__(  # noqa: PLR0913 (its seams)
@@ -111,6 +122,7 @@ class Reconciler:
         clock: Callable[[], float],
         names: _Names,
         waiting: _Waiting,
+        upgrading: _Upgrading,
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
@@ -120,6 +132,7 @@ class Reconciler:
         self._clock = clock
         self._names = names
         self._waiting = waiting
+        self._upgrading = upgrading
         self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
@@ -131,12 +144,19 @@ class Reconciler:
         Raises:
             ApiError: the cluster could not be read or written now, or the status not be written.
         """
+        try:
+            return await self._reconcile(key)
+        finally:
+            self._upgrading.looked(key)
+
+    async def _reconcile(self, key: Key) -> Outcome:
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
             self._speechless.discard(key)
             self._fleet.drop(key)
             self._waiting.forget(key)
+            self._upgrading.saw(key, None)
             self._names.forget(key)
             self._tenures.forget(key)
             self._contests.forget(key)
@@ -148,11 +168,14 @@ class Reconciler:
         if step in (Step.CLAIM, Step.LEAVE):
             self._fleet.drop(key)
             self._waiting.forget(key)
+            self._upgrading.saw(key, None)
             return Outcome.FAILED
         self._fleet.see(key, resource, observation.pods, self._clock())
         evidence = await self._act(key, observation)
         now = self._utc_now()
-        told = await self._tell(key, resource, make_status(evidence, _seconds(now)), now)
+        status = make_status(evidence, _seconds(now))
+        told = await self._tell(key, resource, status, now)
+        self._upgrading.saw(key, {**resource, "status": status} if told else resource)
         complete = told and not (evidence.failures or evidence.conflicts or evidence.alone)
         outcome = Outcome.DONE if complete else Outcome.FAILED
         if outcome is Outcome.DONE:
@@ -197,10 +220,10 @@ class Reconciler:
             naming = self._names.naming(key, observation.resource, spec.model.uri, follows=follows)
             hosting = self._waiting.host(key, spec, observation)
             target = replace(self._target(key, observation.resource, spec, naming), hosting=hosting)
-            changes = plan_changes(target, observation.children)
+            plan = self._upgrading.plan(key, observation, target)
             if naming and not naming.resolved:
                 # Pods are told of one version, or there are none.
-                changes = changes.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
+                plan = plan.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
         except RoomlessError as error:
             observation, failures = await self._execute(key, leave_room(observation.ours(ENDPOINT_SLICE)), observation)
             return Evidence(observation=observation, target=None, spec_error=str(error), failures=tuple(failures))
@@ -210,15 +233,19 @@ class Reconciler:
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
+        plan = await self._upgrading.decide(key, observation.resource, plan)
         await self._note_version(observation.resource, naming)
-        observation, failures = await self._execute(key, changes, observation)
+        observation, failures = await self._execute(key, plan.changes, observation)
         self._waiting.saw(key, observation)
         return Evidence(
             observation=observation,
             target=target,
-            conflicts=tuple(each for each in changes.conflicts if not _is_of_siblings(each)),
+            conflicts=tuple(each for each in plan.changes.conflicts if not _is_of_siblings(each)),
             failures=tuple(each for each in failures if not _is_of_siblings(each)),
-            alone=_alone(changes.conflicts, failures),
+            alone=_alone(plan.changes.conflicts, failures),
+            upgrade=plan.upgrade,
+            overdue=plan.overdue,
+            pending=plan.pending,
             scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
             naming=naming,

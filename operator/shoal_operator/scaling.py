@@ -120,6 +120,7 @@ class Autoscaler:
         self._window_s = window_s
         self._waiting = waiting
         self._looking: set[Key] = set()
+        self._read_s: dict[Key, float] = {}
         self._doubted_s: dict[Key, float] = {}
         self._followed: dict[Key, _Followed] = {}
         self._reports: dict[Key, Reports] = {}
@@ -147,6 +148,10 @@ class Autoscaler:
         """Yield what the last tick found, of each service that scales and could be read."""
         return (followed.standing for followed in self._followed.values() if followed.standing)
 
+    def unread_s(self) -> float:
+        """Return for how long that service has not been read which has not been for longest."""
+        return self._clock() - min(self._read_s.values(), default=self._clock())
+
     async def run(self, cluster: _Cluster, interval_s: float) -> None:
         """Tick until cancelled."""
         self._runs = True
@@ -171,6 +176,7 @@ class Autoscaler:
         if not part:
             self._forget(services)
         for service in services:
+            self._read_s.setdefault(service.key, self._clock())
             if service.key not in self._looking and part in (None, crc32(str(service.key).encode()) % _PARTS):
                 self._looking.add(service.key)
                 looks.create_task(self._look_alone(cluster, service))
@@ -185,6 +191,7 @@ class Autoscaler:
 
     async def _look(self, cluster: _Cluster, service: Watched) -> None:
         readings = await self._source.read(service.replicas)
+        self._read_s[service.key] = self._clock()
         pairs = zip(service.replicas, readings, strict=True)
         self._pods[service.key] = tuple(Pod(replica.name, reading.load) for replica, reading in pairs)
         if any(reading.load is None for reading in readings):
@@ -287,10 +294,9 @@ class Autoscaler:
             self._changed(key)
 
     def _forget(self, services: Sequence[Watched]) -> None:
-        for key in self._pods.keys() - {service.key for service in services}:
-            self._pods.pop(key)
-        for key in self._doubted_s.keys() - {service.key for service in services}:
-            self._doubted_s.pop(key)
+        for known in (self._doubted_s, self._read_s, self._pods):
+            for key in known.keys() - {service.key for service in services}:
+                known.pop(key)
         for key in self._followed.keys() - {service.key for service in services if service.scaled}:
             self._followed.pop(key)
         for key in self._reports.keys() - {service.key for service in services if service.has_objective}:

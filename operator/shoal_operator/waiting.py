@@ -9,22 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import aiohttp
-
 from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, reason_of, step
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
-from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
+from shoal_operator.manifests.environment import HTTP_PORT
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.observation import Key, Observation, dig
-from shoal_operator.planning.pods import is_leaving, is_ready
 from shoal_operator.planning.ports import Ports, offered, stored_port
 from shoal_operator.planning.rooms import (
     NO_ROOM,
     Book,
-    Room,
     RoomlessError,
     forwards_of,
     is_free,
@@ -32,40 +28,29 @@ from shoal_operator.planning.rooms import (
     shortcoming,
 )
 from shoal_operator.replicas import Replicas, ScaleCluster
+from shoal_operator.rooms import Rooms, RoomsCluster, authority
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.waiting import (
     LONGEST_WAIT_S,
-    MAX_NEWS_BYTES,
-    SEEN,
-    WAITING_PATH,
     RoomNews,
     RoomService,
-    decode_news,
     encode,
 )
 
 logger = logging.getLogger(__name__)
 
-_FIND_S = 2.0
-"""How often the rooms' pods are listed."""
-_PAUSE_S = 0.05
-"""Between two questions to one room, which may have news for each request that comes."""
 _RETRY_S = 0.5
-_SILENT_S = 20.0
-"""A room that has not answered for so long may be out of the operator's reach, and that is told."""
 _GOING_S = 5.0
 """How long a pod that was to go, and is not seen to go, is not trusted: requests might reach it as it ends."""
 _FIRST_LOOKS_S = 30.0
 """How long rooms are told nothing while services have not been looked at since the start: they keep what they know."""
-_TIMEOUT = aiohttp.ClientTimeout(total=LONGEST_WAIT_S + 5.0, connect=2.0)
 
 
-class _Cluster(ScaleCluster, Protocol):
+class _Cluster(ScaleCluster, RoomsCluster, Protocol):
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]: ...
-    async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]: ...
 
 
 @dataclass(slots=True)
@@ -131,7 +116,13 @@ class WaitingRooms:
         self._guests: dict[Key, _Guest] = {}
         self._listed = False
         self._told_by_s = math.inf
-        self._rooms: dict[str, Room] = {}
+        self._rooms = Rooms(
+            settings,
+            changed=self._look_at_all,
+            told=self._hear,
+            version_of=self._version_of,
+            clock=clock,
+        )
         self._stepping: set[Key] = set()
         self._cluster: _Cluster | None = None
 
@@ -156,7 +147,7 @@ class WaitingRooms:
         self._write(key, guest)  # before the rooms are among the endpoints, and before any pod goes
         answered = bool(observation.endpoints and self._staying(key, guest))
         waking = guest.memory is not None and guest.memory.is_waking and not answered
-        rooms = [room for room in self._rooms.values() if room.serves(key)]
+        rooms = [room for room in self._rooms.known if room.serves(key)]
         theirs = ENDPOINT_SLICE in observation.children and not observation.ours(ENDPOINT_SLICE)
         held = not theirs and not all(room.silent for room in rooms)
         running = dig(observation.ours(DEPLOYMENT), "spec", "replicas", default=0)
@@ -192,7 +183,7 @@ class WaitingRooms:
             f"kubectl get deployments,pods --namespace {self._settings.namespace}"
             f" --selector {self._settings.waiting_selector}"
         )
-        return shortcoming(key, guest.port, self._rooms.values(), listing=listing)
+        return shortcoming(key, guest.port, self._rooms.known, listing=listing)
 
     def saw(self, key: Key, observation: Observation) -> None:
         """Take what a look has found, and left behind."""
@@ -242,7 +233,7 @@ class WaitingRooms:
             replicas=scaled.replicas,
             ready=len(self._fleet.replicas(key)),
             called=called,
-            waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.values()),
+            waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.known),
             held=self._hold(key, guest),
         )
         before = guest.phase
@@ -265,7 +256,7 @@ class WaitingRooms:
 
     def _hold(self, key: Key, guest: _Guest) -> bool:
         """Return whether every room that requests are led to goes by what was told of a service last, or later."""
-        holding = {room.address for room in self._rooms.values() if room.serves(key) and room.version >= guest.told}
+        holding = {room.address for room in self._rooms.known if room.serves(key) and room.version >= guest.told}
         return bool(guest.led_to) and holding.issuperset(guest.led_to)
 
     # What rooms ask.
@@ -293,7 +284,7 @@ class WaitingRooms:
         told = RoomService(
             name=str(key),
             port=guest.port,
-            addresses=tuple(sorted(_authority(pod.address, HTTP_PORT) for pod in pods)),
+            addresses=tuple(sorted(authority(pod.address, HTTP_PORT) for pod in pods)),
             timeout_s=guest.spec.queue.timeout_milliseconds / 1000,
             max_body_bytes=guest.spec.queue.max_body_bytes,
             forwards=forwards_of(guest.spec),
@@ -311,7 +302,7 @@ class WaitingRooms:
         self._turned.set()
         self._turned = asyncio.Event()
 
-    # The loop that finds rooms, and asks them.
+    # What the rooms say.
 
     async def start(self, cluster: _Cluster) -> None:
         """Learn of ports and rooms, before any service is looked at: a slice that is there must not lose its rooms."""
@@ -326,7 +317,7 @@ class WaitingRooms:
         while True:
             try:
                 await self._list(cluster)
-                await self._find(cluster)
+                await self._rooms.find(cluster)
                 return
             except ApiError as error:
                 logger.warning("event=rooms_unread error=%s", error)
@@ -336,18 +327,8 @@ class WaitingRooms:
         """Follow the rooms until cancelled; where there are none, there is nothing to do."""
         if not self._settings.waiting_selector:
             return
-        asked: set[str] = set()
         try:
-            async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http, asyncio.TaskGroup() as tasks:
-                while True:
-                    for uid in self._rooms.keys() - asked:
-                        tasks.create_task(self._ask(uid, http, tasks))
-                    asked = set(self._rooms)
-                    await asyncio.sleep(_FIND_S)
-                    try:
-                        await self._find(cluster)
-                    except ApiError as error:
-                        logger.warning("event=rooms_unread error=%s", error)
+            await self._rooms.run(cluster)
         finally:
             self._listed = False
 
@@ -361,50 +342,17 @@ class WaitingRooms:
         self._told_by_s = self._clock() + _FIRST_LOOKS_S
         self._listed = True
 
-    async def _find(self, cluster: _Cluster) -> None:
-        pods = await cluster.list_pods(self._settings.namespace, self._settings.waiting_selector)
-        before = {(room.address, room.ready) for room in self._rooms.values()}
-        there = {dig(pod, "metadata", "uid"): pod for pod in pods if dig(pod, "status", "podIP")}
-        for uid in self._rooms.keys() - there.keys():
-            del self._rooms[uid]
-        for uid, pod in there.items():
-            ready = is_ready(pod) and not is_leaving(pod)
-            if uid in self._rooms:
-                self._rooms[uid].ready = ready
-            else:
-                self._rooms[uid] = Room(pod["status"]["podIP"], ready, self._clock())
-        if before != {(room.address, room.ready) for room in self._rooms.values()}:
-            self._look_at_all()
-
     def _look_at_all(self) -> None:
         for key in self._guests:
             self._changed(key, 0.0)
 
-    async def _ask(self, uid: str, http: aiohttp.ClientSession, tasks: asyncio.TaskGroup) -> None:
-        """Ask one room for whom requests wait, as long as its pod is there."""
-        seen = ""
-        while (room := self._rooms.get(uid)) is not None:
-            try:
-                news = await _read(http, f"http://{_authority(room.address, ADMIN_PORT)}{WAITING_PATH}", seen)
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                logger.debug("event=room_silent address=%s error=%r", room.address, error)
-                seen, room.version, room.waiting = "", -1, {}
-                if not room.silent and self._clock() - room.heard_s >= _SILENT_S:
-                    logger.warning("event=room_silent address=%s error=%r", room.address, error)
-                    room.silent = True
-                    self._look_at_all()
-                await asyncio.sleep(_RETRY_S)
-                continue
-            seen, version = news.news, self._book.read_version(news.version)
-            known = (room.silent, room.refused)
-            room.version, room.waiting, room.refused = version, news.waiting, news.refused
-            room.heard_s, room.silent = self._clock(), False
-            if known != (room.silent, room.refused):
-                self._look_at_all()
-            for key, guest in self._guests.items():
-                if news.waiting.get(str(key)):
-                    tasks.create_task(self._wake(key, guest))
-            await asyncio.sleep(_PAUSE_S)
+    def _hear(self, news: RoomNews, tasks: asyncio.TaskGroup) -> None:
+        for key, guest in self._guests.items():
+            if news.waiting.get(str(key)):
+                tasks.create_task(self._wake(key, guest))
+
+    def _version_of(self, mark: str) -> int:
+        return self._book.read_version(mark)
 
     async def _wake(self, key: Key, guest: _Guest) -> None:
         try:
@@ -413,22 +361,8 @@ class WaitingRooms:
             logger.exception("event=waking_failed service=%s", key)
 
 
-async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> RoomNews:
-    async with http.get(url, params={SEEN: seen}, allow_redirects=False) as answer:
-        if answer.status != 200:
-            raise ValueError(f"status {answer.status}")
-        body = await answer.content.read(MAX_NEWS_BYTES + 1)
-        while not answer.content.at_eof() and len(body) <= MAX_NEWS_BYTES:
-            body += await answer.content.read(MAX_NEWS_BYTES)
-        return decode_news(body)
-
-
 def _may_sleep(resource: Json) -> bool:
     try:
         return may_sleep(parse_spec(resource))
     except SpecError:
         return False
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

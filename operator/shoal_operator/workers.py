@@ -5,14 +5,23 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.errors import ApiError, NotLeadingError, reason_of
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_schema.metrics import LookError
 
 logger = logging.getLogger(__name__)
 
 Look = Callable[[Key], Awaitable[Outcome]]
+
+
+class Counts(Protocol):
+    """Where looks are counted: see `shoal_operator.metrics.Metrics`."""
+
+    def count_look(self, outcome: Outcome, took_s: float) -> None: ...  # noqa: D102
+    def count_look_error(self, reason: LookError) -> None: ...  # noqa: D102
 
 
 class Workers:
@@ -22,12 +31,14 @@ class Workers:
 
     Args:
         clock: monotonic seconds.
+        counts: told how each look ended.
     """
 
-    def __init__(self, queue: WorkQueue, look: Look, clock: Callable[[], float]) -> None:
+    def __init__(self, queue: WorkQueue, look: Look, clock: Callable[[], float], counts: Counts) -> None:
         self._queue = queue
         self._look = look
         self._clock = clock
+        self._counts = counts
         self._wake = asyncio.Event()
 
     def mark(self, key: Key, delay_s: float = 0.0) -> None:
@@ -55,14 +66,17 @@ class Workers:
                 await self._process(key)
 
     async def _process(self, key: Key) -> None:
-        outcome = Outcome.FAILED
+        outcome, began_s = Outcome.FAILED, self._clock()
         try:
             outcome = await self._look(key)
         except (ApiError, NotLeadingError) as error:
+            self._counts.count_look_error(reason_of(error))
             logger.warning("event=look_failed service=%s error=%s", key, error)
-        except Exception:  # one service's surprise must not stop the others
+        except Exception as error:  # one service's surprise must not stop the others
+            self._counts.count_look_error(reason_of(error))
             logger.exception("event=look_failed service=%s", key)
         finally:
+            self._counts.count_look(outcome, self._clock() - began_s)
             self._queue.finish(key, outcome, self._clock(), jitter=random.random())
             self._wake.set()
 

@@ -31,6 +31,8 @@ class ConditionType(StrEnum):
     """No other install of the operator wants the service; told only while one does."""
     SIBLINGS_FOUND = "SiblingsFound"
     """Replicas find one another; told only while they should and do not. It never changes `Ready`."""
+    UPGRADED = "Upgraded"
+    """Pods have the images and the template of this operator; told only while they have not, or just got them."""
     SPEC_READ = "SpecRead"
     """Every field that was written is read; told only while one is not."""
 
@@ -60,6 +62,9 @@ class Reason(StrEnum):
     EXTERNAL = "External"
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     SCALED_TO_ZERO = "ScaledToZero"
+    """It sleeps, and whoever calls is held until it is awake."""
+    PARKED = "Parked"
+    """Somebody set `replicas` to 0, and whoever calls is refused."""
     # On the way.
     ROLLING_OUT = "RollingOut"
     MODEL_RESOLVING = "ModelResolving"
@@ -75,6 +80,8 @@ class Reason(StrEnum):
     NO_FREE_CAPACITY = "NoFreeCapacity"
     NO_LATENCY_DATA = "NoLatencyData"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
+    UPGRADE_PENDING = "UpgradePending"
+    UPGRADING = "Upgrading"
     SETTING_REMOVED = "SettingRemoved"
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
@@ -103,6 +110,7 @@ class Reason(StrEnum):
     ANOTHER_SCALER = "AnotherScaler"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
+    UPGRADE_FAILED = "UpgradeFailed"
 
 
 ScalingReason = Literal[Reason.FOLLOWING_LOAD, Reason.NO_LOAD_DATA]
@@ -134,6 +142,7 @@ FAILURES = frozenset(
         Reason.ANOTHER_SCALER,
         Reason.CHANGED_AT_ADMISSION,
         Reason.FIELD_RENAMED,
+        Reason.UPGRADE_FAILED,
     }
 )
 """Reasons that wait for a person; their events are warnings."""

@@ -1,4 +1,4 @@
-"""Metrics of the proxy: their names, what they count, and in what unit (which ends the name)."""
+"""Metrics of the proxy and of the operator: their names, what they count, and in what unit (which ends the name)."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -111,3 +111,83 @@ REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
 RESPONSE_BYTES = _counter("response_bytes", "Bytes of response bodies.")
 
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
+"""Those of the proxy."""
+
+
+class LookError(StrEnum):
+    """Why a look at a service ended before its end: the label of `OPERATOR_LOOK_ERRORS`."""
+
+    UNREACHABLE = "unreachable"
+    """The API server did not answer."""
+    FORBIDDEN = "forbidden"
+    REFUSED = "refused"
+    """The object is none that the API server takes."""
+    CONFLICT = "conflict"
+    """Somebody else wrote in between."""
+    SERVER = "server"
+    """The API server has trouble of its own, or too much to do."""
+    NOT_LEADING = "not_leading"
+    UNFORESEEN = "unforeseen"
+
+
+def _of_operator(kind: Kind, name: str, description: str, **labels: str) -> Metric:
+    return Metric(f"shoal_operator_{name}", kind, description, labels)
+
+
+_OF_SERVICE = {"namespace": "of the service", "service": "its name"}
+OPERATOR_LEADER = _of_operator(Kind.GAUGE, "leader", "1 while this operator writes; the others stand by.")
+OPERATOR_SERVICES = _of_operator(
+    Kind.GAUGE, "services", "Services, by what `Ready` says of them.", ready="True, False", reason="of `Ready`"
+)
+OPERATOR_UPGRADES = _of_operator(
+    Kind.GAUGE, "upgrades", "Services with pods of another operator.", state="pending, running, failed"
+)
+OPERATOR_LOOKS = _of_operator(
+    Kind.COUNTER, "looks", "Looks at services, by how they ended.", outcome="done, waiting, failed, gone"
+)
+OPERATOR_LOOK_ERRORS = _of_operator(
+    Kind.COUNTER, "look_errors", "Looks at services that were cut short.", reason=", ".join(LookError)
+)
+OPERATOR_LOOK_SECONDS = _of_operator(Kind.HISTOGRAM, "look_seconds", "How long a look at a service took.")
+OPERATOR_QUEUE_SERVICES = _of_operator(Kind.GAUGE, "queue_services", "Services that are due for a look.")
+OPERATOR_QUEUE_AGE_SECONDS = _of_operator(
+    Kind.GAUGE, "queue_age_seconds", "For how long that one of them has been due which has been for longest."
+)
+OPERATOR_API_REQUESTS = _of_operator(
+    Kind.COUNTER,
+    "api_requests",
+    "Requests to the API server, without those of the watches.",
+    method="GET, POST, PUT, PATCH, DELETE",
+    status="of HTTP; 0: there was no answer",
+)
+OPERATOR_SCRAPES = _of_operator(
+    Kind.COUNTER,
+    "scrapes",
+    "Attempts to read a pod's load; refused: it answered what no proxy answers.",
+    outcome="read, unreachable, refused",
+)
+OPERATOR_SCRAPE_AGE_SECONDS = _of_operator(
+    Kind.GAUGE, "scrape_age_seconds", "For how long that service has not been read which has not been for longest."
+)
+OPERATOR_SCALING_DESIRED = _of_operator(Kind.GAUGE, "scaling_desired", "Replicas decided.", **_OF_SERVICE)
+OPERATOR_SCALING_READY = _of_operator(Kind.GAUGE, "scaling_ready", "Pods that are ready.", **_OF_SERVICE)
+OPERATOR_SCALING_ROWS = _of_operator(
+    Kind.GAUGE, "scaling_rows", "Rows waiting and running, mean since the tick before.", **_OF_SERVICE
+)
+OPERATOR_SCALING_OFFERED = _of_operator(
+    Kind.GAUGE, "scaling_offered_rows_per_second", "Rows asked for, refused ones included.", **_OF_SERVICE
+)
+OPERATOR_SCALING_TARGET = _of_operator(
+    Kind.GAUGE,
+    "scaling_target",
+    "What a replica is for: rows, or rows a second, whichever asked for more replicas.",
+    **_OF_SERVICE,
+)
+OPERATOR_SCALING_PANIC = _of_operator(
+    Kind.GAUGE,
+    "scaling_panic",
+    "1 while nothing is taken away, as the last seconds asked for twice what was ready.",
+    **_OF_SERVICE,
+)
+
+ALL_OF_OPERATOR = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric) and each not in ALL)

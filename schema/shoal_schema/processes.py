@@ -27,6 +27,8 @@ from shoal_schema.version import VERSION
 _ADDRESS = "HOST:PORT or unix:PATH"
 SIBLING = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z"
 _LAST_PORT = 65535
+_DAY, _TIME = "(Mon|Tue|Wed|Thu|Fri|Sat|Sun)", "([01][0-9]|2[0-3]):[0-5][0-9]"
+UPGRADE_WINDOW = rf"^(({_DAY}(,{_DAY})* )?{_TIME}-{_TIME}( UTC)?)?\Z"
 _TEXTS = "comma-separated names"
 _HEAD = "Longest request line and headers, each header counted with 32 bytes more."
 _HEAD_TIME = "How long a head may take to arrive, from the connection's start or from its own first byte."
@@ -338,8 +340,8 @@ class OperatorProcess(Section, frozen=True):
         Annotated[
             TcpAddress,
             Meta(
-                description="Of `/metrics`: `shoal_operator_scrapes_total` by outcome (`read`, `unreachable`,"
-                " `refused`), and `shoal_operator_scaling_*` by service."
+                description="Of `/metrics`, of `/readyz`, which says no while no watch brings anything or services"
+                " have not been looked at, of `/v1/rooms`, which waiting rooms ask, and of `/v1/fleet`."
             ),
             Env("SHOAL_OPERATOR_METRICS_LISTEN", OPERATOR, allowed="HOST:PORT"),
         ]
@@ -381,6 +383,25 @@ class OperatorProcess(Section, frozen=True):
         Meta(ge=1, le=256, description="Services that are looked at at the same time."),
         Env("SHOAL_OPERATOR_WORKERS", OPERATOR),
     ] = 8
+    upgrade_unavailable_services: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            description="Services that may be on their way to this operator's images and pod template at a time; 0:"
+            " none by itself, only with a new spec.",
+        ),
+        Env("SHOAL_OPERATOR_UPGRADE_UNAVAILABLE_SERVICES", OPERATOR),
+    ] = 1
+    upgrade_window: Annotated[
+        str,
+        Meta(pattern=UPGRADE_WINDOW, description="When such an upgrade of a service may begin; none: at any time."),
+        Env(
+            "SHOAL_OPERATOR_UPGRADE_WINDOW",
+            OPERATOR,
+            allowed="days and a time of UTC, as Sat,Sun 02:00-05:00; the days may be left out",
+        ),
+    ] = ""
     waiting_selector: Annotated[
         str,
         Meta(

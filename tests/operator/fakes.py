@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import datetime
 import itertools
 import selectors
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -15,7 +16,9 @@ from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
 from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Key, Observation
+from shoal_operator.upgrading import Upgrading
 from shoal_schema.declaring import Json
+from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource.locations import moves
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -44,6 +47,8 @@ class FakeCluster:
         self.scales: list[tuple[Key, int]] = []
         self.costs: dict[str, int] = {}
         self.lease: Json | None = None
+        self.pruned: frozenset[str] = frozenset()
+        """What the definition does not know of a status."""
         self._refuse = refuse or (lambda verb, what: None)
         self._mutate = mutate or (lambda kind, child: None)
         self._counter = itertools.count(1)
@@ -92,10 +97,11 @@ class FakeCluster:
         if self.children[key, kind]["metadata"]["uid"] == uid:
             del self.children[key, kind]
 
-    async def apply_status(self, resource: Json, status: Json) -> None:
+    async def apply_status(self, resource: Json, status: Json) -> Json:
         self._write("status", resource["metadata"]["name"])
         key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
-        self.services[key]["status"] = copy.deepcopy(status)
+        self.services[key]["status"] = copy.deepcopy({each: status[each] for each in status if each not in self.pruned})
+        return copy.deepcopy(self.services[key])
 
     async def announce(self, event: Json) -> None:
         self._write("event", event["reason"])
@@ -108,6 +114,9 @@ class FakeCluster:
         self._write("scale", str(key))
         self.scales.append((key, replicas))
         return copy.deepcopy(stored) or {"metadata": {"namespace": key.namespace, "name": key.name, "uid": "uid"}}
+
+    async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
+        return copy.deepcopy(list(self.services.values()))
 
     async def read_lease(self, key: Key) -> Json | None:
         self._write("read", str(key))
@@ -193,6 +202,18 @@ class NoRooms:
 
     async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
         return False
+
+
+def upgrading(
+    cluster: "FakeCluster",
+    settings: OperatorProcess = OperatorProcess(),  # noqa: B008 (it cannot be changed)
+    mark: Callable[[Key, float], object] = lambda key, delay_s: None,
+    utc_now: Callable[[], datetime.datetime] = lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+) -> Upgrading:
+    """Return the real thing, which knows of no other service."""
+    made = Upgrading(cluster, settings, mark, utc_now)
+    made.upgrades.start({})
+    return made
 
 
 class _NoWaiting(selectors.SelectSelector):

@@ -199,7 +199,7 @@ def test_what_pods_answer_is_counted_and_shown() -> None:
         async with saying(b"") as free:
             pass
         async with (
-            serving(metrics, Address("127.0.0.1", free), nothing_to_tell, no_fleet),
+            serving(metrics, Address("127.0.0.1", free), nothing_to_tell, no_fleet, lambda: None),
             aiohttp.ClientSession() as session,
         ):
             return await (await session.get(f"http://127.0.0.1:{free}/metrics")).text()
@@ -220,7 +220,7 @@ async def nothing_to_tell(seen: str) -> bytes | None:
 
 def test_a_metrics_port_that_cannot_be_bound_is_named() -> None:
     async def main() -> None:
-        async with serving(Metrics(), Address("192.0.2.1", 0), nothing_to_tell, no_fleet):
+        async with serving(Metrics(), Address("192.0.2.1", 0), nothing_to_tell, no_fleet, lambda: None):
             pass
 
     with pytest.raises(SettingsError, match="SHOAL_OPERATOR_METRICS_LISTEN"):

@@ -19,7 +19,7 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told
+from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
 from tests.operator.samples import DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
 
 CAT = Key("default", "cat")
@@ -64,7 +64,15 @@ def look(cluster: FakeCluster, reconciler: Reconciler | None = None) -> Outcome:
 
 def reconciler_of(cluster: FakeCluster) -> Reconciler:
     return Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(), waiting=NoRooms()
+        cluster,
+        DEFAULTS,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: 0.0,
+        names=NoNames(),
+        waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
 
 

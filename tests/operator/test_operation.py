@@ -5,9 +5,12 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -424,6 +427,38 @@ def test_an_install_that_finds_another_leaves_its_services_alone_and_both_say_so
     assert (sole["status"], sole["reason"]) == ("False", "AnotherOperator")
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert runtime_image(after) == runtime_image(before)
+
+
+def fetched(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_who_leads_and_who_stands_by_are_ready_when_they_hear_and_tell_what_they_do(api: Api, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        listens = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other)]
+    api.create("jay")
+    with operator(api, tmp_path / "leader.log", "leader", SHOAL_OPERATOR_METRICS_LISTEN=listens[0]):
+        eventually(lambda: "leading=true" in (tmp_path / "leader.log").read_text())
+        with operator(api, tmp_path / "standby.log", "standby", SHOAL_OPERATOR_METRICS_LISTEN=listens[1]):
+            for listen in listens:
+                eventually(partial(is_ready, listen))
+            leader, standby = (fetched(f"http://{listen}/metrics")[1] for listen in listens)
+
+    assert "shoal_operator_leader 1.0" in leader
+    assert "shoal_operator_leader 0.0" in standby
+    assert 'shoal_operator_services{ready="False",reason="RollingOut"}' in leader
+    assert 'shoal_operator_api_requests_total{method="PATCH",status="200"}' in leader
+    assert 'shoal_operator_looks_total{outcome="done"} 0.0' in standby
+
+
+def is_ready(listen: str) -> bool:
+    return fetched(f"http://{listen}/readyz") == (200, "ready\n")
 
 
 def told(api: Api, name: str) -> list[str]:

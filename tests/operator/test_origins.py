@@ -21,7 +21,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told
+from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
 from tests.operator.samples import DEFAULTS, MINIMAL, UID, service, with_fields
 from tests.operator.worlds import healthy, pod, running, unschedulable, waiting
 
@@ -54,7 +54,15 @@ def variables(container: Json) -> dict[str, str]:
 
 def look(cluster: FakeCluster, naming: Naming | None = None, reconciler: Reconciler | None = None) -> Outcome:
     made = reconciler or Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(naming), waiting=NoRooms()
+        cluster,
+        DEFAULTS,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: 0.0,
+        names=NoNames(naming),
+        waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
     return asyncio.run(made.reconcile(CAT))
 
@@ -241,6 +249,7 @@ def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_fo
         clock=lambda: 0.0,
         names=NoNames(Naming("models:/cat@nobody")),
         waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
     look(cluster, Naming(NAME, "models:/cat/1"))
     cluster.services[CAT]["spec"] = {**spec_of("models:/cat@nobody"), "replicas": 2}

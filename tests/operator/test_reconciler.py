@@ -24,7 +24,7 @@ from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told
+from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
 from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, service, with_fields
 from tests.operator.worlds import POD_UID, healthy, pod
 
@@ -41,7 +41,15 @@ def look(cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, 
     told, fleet = Told(attainable), fleet or Fleet()
     return asyncio.run(
         Reconciler(
-            cluster, DEFAULTS, told, now, fleet=fleet, clock=lambda: 0.0, names=NoNames(), waiting=NoRooms()
+            cluster,
+            DEFAULTS,
+            told,
+            now,
+            fleet=fleet,
+            clock=lambda: 0.0,
+            names=NoNames(),
+            waiting=NoRooms(),
+            upgrading=upgrading(cluster),
         ).reconcile(CAT)
     )
 
@@ -341,7 +349,15 @@ def test_a_forbidden_read_lets_no_old_condition_stand_and_a_readable_cluster_put
 def test_an_outage_of_reads_is_told_after_three_looks(code: int) -> None:
     cluster = unreadable(code, "later")
     reconciler = Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(), waiting=NoRooms()
+        cluster,
+        DEFAULTS,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: 0.0,
+        names=NoNames(),
+        waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
     for _ in range(2):
         with pytest.raises(ApiError, match="later"):
@@ -431,7 +447,15 @@ def test_what_a_policy_of_the_cluster_puts_into_each_write_is_told_once_and_not_
     cluster = cluster_with(MINIMAL, mutate=mutate)
     clock = itertools.count(0.0, 0.1)
     reconciler = Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock), names=NoNames(), waiting=NoRooms()
+        cluster,
+        DEFAULTS,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: next(clock),
+        names=NoNames(),
+        waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
     asyncio.run(reconciler.reconcile(CAT))
     (event,) = cluster.events
@@ -452,7 +476,15 @@ def test_what_a_policy_put_into_a_write_is_taken_out_soon_after_the_policy_is_go
     cluster = cluster_with(MINIMAL, mutate=lambda kind, child: [policy(kind, child) for policy in policies] and None)
     clock = itertools.count(0.0)
     reconciler = Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock), names=NoNames(), waiting=NoRooms()
+        cluster,
+        DEFAULTS,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: next(clock),
+        names=NoNames(),
+        waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
     asyncio.run(reconciler.reconcile(CAT))
     policies.clear()
@@ -481,7 +513,15 @@ def test_what_somebody_changes_beside_a_policy_is_put_right_at_once() -> None:
     cluster = cluster_with(MINIMAL, mutate=adding_a_setting)
     clock = itertools.count(0.0, 0.1)
     reconciler = Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock), names=NoNames(), waiting=NoRooms()
+        cluster,
+        DEFAULTS,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: next(clock),
+        names=NoNames(),
+        waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
     asyncio.run(reconciler.reconcile(CAT))
     cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
@@ -537,7 +577,15 @@ def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(ca
     cluster = cluster_with(MINIMAL, refuse=lambda verb, _: NO_STATUS if verb == "status" and not may_write else None)
     clock = itertools.count(0.0, 2.0)
     reconciler = Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock), names=NoNames(), waiting=NoRooms()
+        cluster,
+        DEFAULTS,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: next(clock),
+        names=NoNames(),
+        waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
 
     assert {asyncio.run(reconciler.reconcile(CAT)) for _ in range(12)} == {Outcome.FAILED}

@@ -502,6 +502,23 @@ def test_an_objective_that_is_taken_back_is_forgotten() -> None:
     run(main())
 
 
+def test_how_long_ago_a_service_was_read_is_told_of_the_one_that_waits_longest() -> None:
+    async def main() -> None:
+        world = World()
+        assert world.autoscaler.unread_s() == 0
+        await world.tick(0)
+        await asyncio.sleep(5)
+        assert world.autoscaler.unread_s() == 5
+        await world.tick(0)
+        assert world.autoscaler.unread_s() == 0
+        world.fleet.drop(CAT)
+        await asyncio.sleep(5)
+        await world.tick(0)
+        assert world.autoscaler.unread_s() == 0
+
+    run(main())
+
+
 def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)

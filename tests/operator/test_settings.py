@@ -40,6 +40,8 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_FOLLOW_INTERVAL_S": "60",
         "SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S": "5",
         "SHOAL_OPERATOR_WORKERS": "3",
+        "SHOAL_OPERATOR_UPGRADE_UNAVAILABLE_SERVICES": "4",
+        "SHOAL_OPERATOR_UPGRADE_WINDOW": "Sat,Sun 02:00-05:00 UTC",
         "SHOAL_OPERATOR_WAITING_SELECTOR": "a=b,c=d",
         "SHOAL_OPERATOR_WAITING_FIRST_PORT": "3000",
         "SHOAL_OPERATOR_WAITING_PORTS": "10",
@@ -55,6 +57,7 @@ def test_every_setting_is_read() -> None:
     assert (settings.process.resync_s, settings.process.scrape_interval_s, settings.process.workers) == (30, 0.5, 3)
     assert settings.process.scale_down_window_s == 5
     process = settings.process
+    assert (process.upgrade_unavailable_services, process.upgrade_window) == (4, "Sat,Sun 02:00-05:00 UTC")
     assert (process.waiting_selector, process.waiting_first_port, process.waiting_ports) == ("a=b,c=d", 3000, 10)
 
 
@@ -146,3 +149,9 @@ def test_ports_of_the_waiting_room_beyond_the_last_one_are_refused() -> None:
         SettingsError, match="SHOAL_OPERATOR_WAITING_PORTS from 65000 on end at 65999, and ports at 65535"
     ):
         last(65000, 1000)
+
+
+@pytest.mark.parametrize("window", ["Sat", "25:00-05:00", "Sa 02:00-05:00", "02:00-05:00 CET", "Sat, Sun 02:00-05:00"])
+def test_hours_that_nobody_can_read_are_refused_with_those_that_can_be(window: str) -> None:
+    with pytest.raises(SettingsError, match="SHOAL_OPERATOR_UPGRADE_WINDOW must be days and a time of UTC"):
+        Settings.from_env({"SHOAL_OPERATOR_UPGRADE_WINDOW": window})

@@ -19,7 +19,7 @@ from shoal_operator.planning.workqueue import WAIT_S, Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.conditions import ConditionType
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told
+from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 
 CAT = Key("default", "cat")
@@ -47,6 +47,7 @@ class Installs:
             clock=lambda: self.now_s,
             names=NoNames(),
             waiting=NoRooms(),
+            upgrading=upgrading(self.cluster, defaults),
         )
 
     def stop(self, name: str) -> None:

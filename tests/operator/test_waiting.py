@@ -21,7 +21,7 @@ from shoal_operator.waiting import WaitingRooms
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.waiting import RoomNews, RoomTable, decode_table, encode
-from tests.operator.fakes import FakeCluster, NoNames, Told
+from tests.operator.fakes import FakeCluster, NoNames, Told, upgrading
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import healthy, pod
@@ -115,6 +115,7 @@ class World:
             clock=clock,
             names=NoNames(),
             waiting=self.waiting,
+            upgrading=upgrading(self.cluster),
         )
 
     async def look(self, *, ready: bool = True) -> Json:
@@ -289,7 +290,7 @@ def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
         await fall_asleep(world)
         world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling=None, replicas=0)
         condition = await world.look()
-        assert (condition["status"], condition["reason"]) == ("False", "ScaledToZero")
+        assert (condition["status"], condition["reason"]) == ("False", "Parked")
         assert world.slice is None
         assert (await world.table()).services == ()
 
@@ -354,7 +355,7 @@ def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awa
         await world.look()
         world.room.refused = {"default/cat": "Address already in use"}
         world.room.say((await world.table()).version)
-        await until(lambda: any(room.refused for room in world.waiting._rooms.values()))
+        await until(lambda: any(room.refused for room in world.waiting._rooms.known))
         ready = await world.look()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         told = world.condition("WaitingRoomReady")
@@ -386,14 +387,14 @@ def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_
     async def story(world: World) -> None:
         await fall_asleep(world)
         rooms, world.cluster.rooms = world.cluster.rooms, []
-        await world.waiting._find(world.cluster)
+        await world.waiting._rooms.find(world.cluster)
         assert world.changed[-1] == CAT
         for condition in (await world.look(), world.condition("Available"), world.condition("WaitingRoomReady")):
             assert (condition["status"], condition["reason"]) == ("False", "NoWaitingRoom")
             assert "kubectl get deployments,pods --namespace system --selector a=b tells why" in condition["message"]
             assert "--replicas=1 starts a pod" in condition["message"]
         world.cluster.rooms = rooms
-        await world.waiting._find(world.cluster)
+        await world.waiting._rooms.find(world.cluster)
         ready = await world.look()
         assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
         assert world.condition("WaitingRoomReady") == {}
@@ -405,14 +406,14 @@ def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there
     async def story(world: World) -> None:
         await world.look()
         rooms, world.cluster.rooms = world.cluster.rooms, []
-        await world.waiting._find(world.cluster)
+        await world.waiting._rooms.find(world.cluster)
         await world.cluster.scale(CAT, 0)
         ready = await world.look()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         assert "no pod is taken away" in world.condition("WaitingRoomReady")["message"]
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
         world.cluster.rooms = rooms
-        await world.waiting._find(world.cluster)
+        await world.waiting._rooms.find(world.cluster)
         await world.look()
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
 
@@ -424,7 +425,7 @@ def test_a_room_that_the_operator_cannot_reach_is_told_after_a_while() -> None:
         await fall_asleep(world)
         await world.room.stop()
         world.now_s += 60
-        await until(lambda: any(room.silent for room in world.waiting._rooms.values()))
+        await until(lambda: any(room.silent for room in world.waiting._rooms.known))
         ready = await world.look()
         assert (ready["status"], ready["reason"]) == ("False", "NoWaitingRoom")
         assert f"the waiting room at {world.room.address} does not answer the operator" in ready["message"]

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.metrics import Metrics
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
 from shoal_operator.workers import Workers
@@ -16,7 +17,7 @@ CAT, DOG = Key("default", "cat"), Key("default", "dog")
 
 async def working(look: object, seconds: float, *keys: Key, count: int = 2) -> WorkQueue:
     queue = WorkQueue(resync_s=600)
-    workers = Workers(queue, look, clock)  # type: ignore[arg-type]  # each test brings its own
+    workers = Workers(queue, look, clock, Metrics())  # type: ignore[arg-type]  # each test brings its own
     for key in keys:
         workers.mark(key)
     task = asyncio.ensure_future(workers.run(count))
@@ -62,7 +63,7 @@ def test_all_known_keys_can_be_made_due_at_once() -> None:
         return Outcome.DONE
 
     async def main() -> None:
-        workers = Workers(WorkQueue(resync_s=600), look, clock)
+        workers = Workers(WorkQueue(resync_s=600), look, clock, Metrics())
         for key in (CAT, DOG):
             workers.mark(key)
         task = asyncio.ensure_future(workers.run(2))
@@ -103,7 +104,7 @@ def test_a_service_is_never_looked_at_twice_at_a_time() -> None:
             running.discard(key)
             return Outcome.DONE
 
-        workers = Workers(queue, look, clock)
+        workers = Workers(queue, look, clock, Metrics())
         task = asyncio.ensure_future(workers.run(4))
         for _ in range(50):
             workers.mark(CAT)
@@ -133,7 +134,7 @@ def test_a_worker_that_has_just_been_woken_can_be_cancelled(turns: int) -> None:
         async def look(key: Key) -> Outcome:
             return Outcome.DONE
 
-        workers = Workers(WorkQueue(resync_s=600), look, clock)
+        workers = Workers(WorkQueue(resync_s=600), look, clock, Metrics())
         task = asyncio.ensure_future(workers.run(1))
         workers.mark(CAT)
         await asyncio.sleep(1)  # it waits for the resync now

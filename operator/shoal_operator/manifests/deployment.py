@@ -2,6 +2,7 @@
 
 from shoal_operator.manifests.containers import RUNTIME, make_model, make_proxy, make_runtime, stop_time_s
 from shoal_operator.manifests.labels import (
+    SPEC_HASH_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
     digest,
     make_object,
@@ -15,6 +16,8 @@ from shoal_schema.resource.model import ModelVolume
 _GROUP_ID = 65532
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
 """What `kubectl logs` and `kubectl exec` take when no container is named."""
+_NO_PODS_BUSINESS = frozenset({"replicas", "scaling", "route"})
+"""Parts of the spec that change no pod."""
 
 
 def make_deployment(target: Target) -> Json:
@@ -31,7 +34,14 @@ def make_deployment(target: Target) -> Json:
         },
         "template": _template(target),
     }
-    return make_object(target, "Deployment", "apps/v1", spec=spec)
+    annotations = {SPEC_HASH_ANNOTATION: _spec_hash(target)}
+    return make_object(target, "Deployment", "apps/v1", annotations=annotations, spec=spec)
+
+
+def _spec_hash(target: Target) -> str:
+    """Return what tells another spec from another operator: all that pods are made of, less what is the operator's."""
+    spec = {name: value for name, value in as_json(target.spec).items() if name not in _NO_PODS_BUSINESS}
+    return digest({"spec": spec, "siblingsTaken": target.siblings_taken})
 
 
 def service_account_name(target: Target) -> str:

@@ -18,6 +18,8 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 HASH_ANNOTATION = f"{GROUP}/applied-hash"
 OPERATOR_ANNOTATION = f"{GROUP}/operator"
 TEMPLATE_HASH_ANNOTATION = f"{GROUP}/template-hash"
+SPEC_HASH_ANNOTATION = f"{GROUP}/spec-hash"
+"""On a Deployment, beside the template: which spec it was made of, whichever operator did."""
 WATCH_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
 

@@ -19,6 +19,8 @@ from shoal_operator.planning.observation import controller_of, dig, is_owned
 from shoal_schema.declaring import Json
 from shoal_schema.resource import KIND
 
+_NOTHING: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Apply:
@@ -75,13 +77,20 @@ class Changes:
     actions: tuple[Action, ...]
     conflicts: tuple[Conflict, ...]
 
-    def keeping_pods(self, deployment: Json, replicas: int) -> "Changes":
-        """Return the same, with the Deployment, if there is one, left as it is but for its replicas."""
+    @property
+    def deployment(self) -> Json | None:
+        """The Deployment that is to be written, if one is."""
+        return next((each.body for each in self.actions if isinstance(each, Apply) and each.kind == DEPLOYMENT), None)
+
+    def keeping_pods(self, deployment: Json, replicas: int, annotations: Mapping[str, str] = _NOTHING) -> "Changes":
+        """Return the same, with the Deployment, if there is one, left as it is but for its replicas and annotations."""
         others = tuple(action for action in self.actions if action.kind != DEPLOYMENT)
-        right = not deployment or dig(deployment, "spec", "replicas") == replicas
-        return replace(
-            self, actions=others if right else (*others, Merge(DEPLOYMENT, {"spec": {"replicas": replicas}}))
-        )
+        patch: Json = {}
+        if dig(deployment, "spec", "replicas") != replicas:
+            patch["spec"] = {"replicas": replicas}
+        if not annotations.items() <= dig(deployment, "metadata", "annotations", default={}).items():
+            patch["metadata"] = {"annotations": dict(annotations)}
+        return replace(self, actions=(*others, Merge(DEPLOYMENT, patch)) if deployment and patch else others)
 
 
 def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:

@@ -128,10 +128,11 @@ def waking(evidence: Evidence) -> Verdict | None:
     return Status.TRUE, Reason.WAKING, text
 
 
-def scaled_to_zero(evidence: Evidence) -> Verdict | None:
-    """Nothing should run."""
+def parked(evidence: Evidence) -> Verdict | None:
+    """Nothing should run, and nobody holds what comes."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
-        return Status.FALSE, Reason.SCALED_TO_ZERO, "replicas is 0; kubectl scale --replicas=1 starts the service"
+        start = f"kubectl scale infsvc/{evidence.name} --namespace {evidence.namespace} --replicas=1"
+        return Status.FALSE, Reason.PARKED, f"replicas is 0, so whoever calls is refused; {start} starts the service"
     return None
 
 

@@ -11,6 +11,7 @@ from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Failure, Observation, dig
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
+from shoal_operator.planning.upgrade import Upgrade
 from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 
@@ -52,6 +53,9 @@ class Evidence:
             objective; None when it is too early to tell.
         naming: what is known of the model's name, where it is one that moves.
         rival: another install of the operator that wants this service; empty when none does.
+        upgrade: what brings its pods to this operator's images and template, since it has begun.
+        overdue: that takes longer than the deadline of its rollout.
+        pending: its pods are to be replaced, in their turn, and are left as they are.
         alone: why replicas do not find one another, though they should: no other answer depends on it.
     """
 
@@ -65,6 +69,9 @@ class Evidence:
     naming: Naming | None = None
     rival: str = ""
     alone: Conflict | Failure | None = None
+    upgrade: Upgrade | None = None
+    overdue: bool = False
+    pending: bool = False
 
     @property
     def name(self) -> str:

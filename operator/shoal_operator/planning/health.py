@@ -1,4 +1,4 @@
-"""Whether a restart of this process would help."""
+"""Whether a restart of this process would help, and whether it is ready."""
 
 HEARTBEAT_S = 20.0
 """How often the heartbeat is renewed, where it is not the Lease that decides who writes."""
@@ -21,4 +21,22 @@ def diagnose(now_s: float, *, heard_s: float | None, in_touch: bool, began_s: fl
         return f"no watch event for {now_s - heard_s:.0f} s though the API server answers"
     if began_s is not None and now_s - began_s > STUCK_S:
         return f"a look at a service has not ended for {now_s - began_s:.0f} s"
+    return None
+
+
+def unready(*, in_touch: bool, heard: bool, leading: bool, settled: bool) -> str | None:
+    """Return what this process has yet to do before it can be relied on, or None; a standby has little.
+
+    Args:
+        in_touch: the API server answers.
+        heard: a watch has brought the Lease.
+        leading: this operator writes.
+        settled: it has looked at every service that there was when it began to lead.
+    """
+    if not in_touch:
+        return "the API server does not answer"
+    if not heard:
+        return "the watches have brought nothing yet"
+    if leading and not settled:
+        return "not every service has been looked at since this operator leads"
     return None

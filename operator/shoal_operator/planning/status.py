@@ -22,6 +22,7 @@ from shoal_operator.planning.exact import settings_text
 from shoal_operator.planning.naming import stored_naming
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.renamed import dropped_fields, dropped_text
+from shoal_operator.planning.staging import upgrade_status, upgraded
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 from shoal_schema.resource.traffic import ScalingMode
@@ -38,7 +39,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         *_BLOCKED,
         blocked.changed_at_admission,
         checks.asleep,
-        checks.scaled_to_zero,
+        checks.parked,
         checks.unless_served(checks.pods_refused),
         checks.unless_served(checks.pods_in_trouble),
         checks.unless_served(checks.deadline_exceeded),
@@ -60,7 +61,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         blocked.missing(DEPLOYMENT),
         checks.none_started,
         checks.asleep,
-        checks.scaled_to_zero,
+        checks.parked,
         checks.pods_refused,
         checks.pods_in_trouble,
         checks.waking,
@@ -82,7 +83,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         blocked.missing(DEPLOYMENT),
         checks.none_started,
         checks.model_away,
-        checks.scaled_to_zero,
+        checks.parked,
         checks.pods_refused,
         checks.pods_in_trouble,
         checks.deadline_exceeded,
@@ -129,7 +130,9 @@ def judge(evidence: Evidence) -> list[Condition]:
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
+    ready = conditions[0].status is Status.TRUE
     exceptional = (
+        _upgraded_condition(evidence, ready=ready),
         _limited_condition(evidence),
         _room_condition(evidence),
         _resolved_condition(evidence),
@@ -152,6 +155,8 @@ def make_status(evidence: Evidence, now: str) -> Json:
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
     address = dig(evidence.observation.ours(SERVICE), "spec", "clusterIP", default="")
+    conditions = judge(evidence)
+    ready = conditions[0].status is Status.TRUE
     url = service_url(evidence.target, address) if evidence.target else stored.get("url", "")
     if any(conflict.kind == SERVICE for conflict in evidence.conflicts):
         url = ""  # behind that name answers somebody else
@@ -163,7 +168,8 @@ def make_status(evidence: Evidence, now: str) -> Json:
         "url": url,
         **_model_status(evidence, stored),
         **_waiting_status(evidence, stored),
-        "conditions": [stamped(item, previous, generation, now) for item in judge(evidence)],
+        **upgrade_status(evidence, ready=ready),
+        "conditions": [stamped(item, previous, generation, now) for item in conditions],
     }
 
 
@@ -197,7 +203,7 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
     condition = Condition(ConditionType.READY, Status.FALSE, Reason.APPLY_FAILED, text)
     generation = resource["metadata"].get("generation", 0)
     stored = dig(resource, "status", default={})
-    kept = {"model": stored["model"]} if "model" in stored else {}
+    kept = {name: stored[name] for name in ("model", "images", "upgrade") if name in stored}
     said = stamped(condition, stored.get("conditions", []), generation, now)
     return {"observedGeneration": generation, **kept, "conditions": [said]}
 
@@ -298,6 +304,11 @@ def _sole_condition(evidence: Evidence) -> Condition | None:
         " that keeps it: uninstall one of them, or give them different watchNamespaces"
     )
     return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
+
+
+def _upgraded_condition(evidence: Evidence, *, ready: bool) -> Condition | None:
+    verdict = upgraded(evidence, ready=ready)
+    return Condition(ConditionType.UPGRADED, *verdict) if verdict else None
 
 
 def _siblings_condition(evidence: Evidence) -> Condition | None:

@@ -84,6 +84,10 @@ class WorkQueue:
             heapq.heappop(self._heap)
         return None
 
+    def due_since_s(self, now_s: float) -> list[float]:
+        """Return since when those have been due that are, and that no worker holds."""
+        return [due_s for key, due_s in self._due.items() if due_s <= now_s and key not in self._running]
+
     def oldest_running_s(self) -> float | None:
         """Return when the longest look that is still running began."""
         return min(self._running.values(), default=None)

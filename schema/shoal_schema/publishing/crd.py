@@ -71,6 +71,14 @@ def _columns() -> list[Json]:
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         {"name": "Wanted", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
         {"name": "Model", "type": "string", "jsonPath": ".status.model.resolved", "priority": 1},
+        {"name": "Runtime", "type": "string", "jsonPath": ".status.images.runtime", "priority": 1},
+        {"name": "Proxy", "type": "string", "jsonPath": ".status.images.proxy", "priority": 1},
+        {
+            "name": "Upgrade",
+            "type": "string",
+            "jsonPath": '.status.conditions[?(@.type=="Upgraded")].reason',
+            "priority": 1,
+        },
         {"name": "Message", "type": "string", "jsonPath": f"{ready}.message", "priority": 1},
     ]
 
@@ -117,6 +125,26 @@ def _status_schema() -> Json:
                 "properties": {
                     "uri": {"type": "string", "description": "The name: what `spec.model.uri` was."},
                     "resolved": {"type": "string", "description": "The one version of it that pods get."},
+                },
+            },
+            "images": {
+                "type": "object",
+                "description": "The operator's images that its pods are made with, where the spec names none.",
+                "properties": {
+                    "proxy": {"type": "string", "description": "That of the container `proxy`."},
+                    "runtime": {"type": "string", "description": "That of the containers `runtime` and `model`."},
+                },
+            },
+            "upgrade": {
+                "type": "object",
+                "description": "Of a service that is being brought to other images or another pod template.",
+                "required": ["since"],
+                "properties": {
+                    "since": {"type": "string", "format": "date-time", "description": "When that began."},
+                    "wasReady": {
+                        "type": "boolean",
+                        "description": "Whether it was ready before: then no other is begun until it is again.",
+                    },
                 },
             },
             "waitingRoom": {

@@ -74,4 +74,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings of the waiting room": lambda: _settings_of(WAITING),
     "fields of serve": _assignable,
     "metrics of the proxy": lambda: _metrics_of(metrics.ALL),
+    "metrics of the operator": lambda: _metrics_of(metrics.ALL_OF_OPERATOR),
 }

@@ -98,7 +98,7 @@ def test_every_setting_that_is_rendered_is_known_to_the_operator(chart: Chart, v
 def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:
     container = container_of(rendered(chart))
 
-    assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
 
 
 def properties(schema: Json, chosen: Json) -> Iterator[tuple[str, Json, object]]:
@@ -372,3 +372,13 @@ def test_the_notes_name_the_next_command(chart: Chart, enabled: bool) -> None:
     assert "kubectl --namespace team-a apply --filename -" in notes
     [example] = yaml.safe_load_all(notes.partition("<<EOF\n")[2].partition("EOF\n")[0])
     assert parse_spec(example).model.uri
+
+
+def test_how_services_are_upgraded_is_told_to_the_operator(chart: Chart) -> None:
+    told = environment(rendered(chart, upgrade={"maxUnavailableServices": 0, "window": "Sat,Sun 02:00-05:00 UTC"}))
+
+    assert told["SHOAL_OPERATOR_UPGRADE_UNAVAILABLE_SERVICES"] == "0"
+    assert told["SHOAL_OPERATOR_UPGRADE_WINDOW"] == "Sat,Sun 02:00-05:00 UTC"
+    for window in ("Sat", "Sat 25:00-05:00", "02:00-05:00 CET"):
+        with pytest.raises(HelmError, match="window"):
+            rendered(chart, upgrade={"window": window})

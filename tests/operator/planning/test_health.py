@@ -1,6 +1,6 @@
 import pytest
 
-from shoal_operator.planning.health import diagnose
+from shoal_operator.planning.health import diagnose, unready
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,21 @@ def test_a_restart_is_asked_for_when_it_would_help(
     heard_s: float | None, in_touch: bool, began_s: float | None, wrong: str | None
 ) -> None:
     assert diagnose(1000.0, heard_s=heard_s, in_touch=in_touch, began_s=began_s) == wrong
+
+
+@pytest.mark.parametrize(
+    ("in_touch", "heard", "leading", "settled", "missing"),
+    [
+        (True, True, False, False, None),
+        (True, True, True, True, None),
+        (True, True, True, False, "not every service has been looked at"),
+        (True, False, False, True, "the watches have brought nothing"),
+        (False, True, True, True, "the API server does not answer"),
+    ],
+)
+def test_who_hears_and_is_heard_is_ready_a_standby_too(
+    in_touch: bool, heard: bool, leading: bool, settled: bool, missing: str | None
+) -> None:
+    told = unready(in_touch=in_touch, heard=heard, leading=leading, settled=settled)
+
+    assert told is missing or str(missing) in str(told)

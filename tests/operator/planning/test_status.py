@@ -157,8 +157,8 @@ def test_a_parked_service_says_how_to_start_it() -> None:
     seen = judge(evidence(with_fields(MINIMAL, replicas=0), deployment={"replicas": 0}))
     ready = next(item for item in seen if item.type is ConditionType.READY)
 
-    assert (ready.status, ready.reason) == (Status.FALSE, Reason.SCALED_TO_ZERO)
-    assert "kubectl scale --replicas=1" in ready.message
+    assert (ready.status, ready.reason) == (Status.FALSE, Reason.PARKED)
+    assert "kubectl scale infsvc/cat --namespace default --replicas=1 starts" in ready.message
 
 
 def test_a_spec_that_cannot_be_read_leaves_what_runs_as_it_is() -> None:

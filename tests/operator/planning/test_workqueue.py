@@ -159,3 +159,14 @@ def test_a_later_mark_changes_nothing_and_an_earlier_one_counts_once() -> None:
     assert queue.oldest_running_s() == 3.0
     assert queue.next_due_s() is None
     assert queue.take(10.0) is None
+
+
+def test_what_is_due_and_nobody_holds_is_told_with_its_time() -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 1.0)
+    queue.mark(DOG, 9.0)
+    assert (queue.due_since_s(0.5), queue.due_since_s(3.0)) == ([], [1.0])
+
+    queue.take(3.0)
+    queue.mark(CAT, 4.0)
+    assert queue.due_since_s(9.5) == [9.0]

@@ -1,0 +1,158 @@
+"""Has services keep their images and pod templates, and brings them to this operator's one after another."""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from shoal_operator.errors import ApiError
+from shoal_operator.manifests.desired import DEPLOYMENT
+from shoal_operator.manifests.target import Target
+from shoal_operator.planning.changes import Changes, plan_changes
+from shoal_operator.planning.observation import Key, Observation, dig
+from shoal_operator.planning.upgrade import Upgrade, Upgrades, Window, images_of, is_pending, keep_pods, with_images
+from shoal_schema.conditions import Status
+from shoal_schema.declaring import Json
+from shoal_schema.processes import OperatorProcess
+
+logger = logging.getLogger(__name__)
+
+_RETRY_S = 0.5
+
+
+class _Cluster(Protocol):
+    async def list_services(self, namespaces: Sequence[str]) -> list[Json]: ...
+    async def apply_status(self, resource: Json, status: Json) -> Json: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be written of a service.
+
+    Args:
+        kept: what would be written in its place, to leave pods as they are until it is their turn.
+        upgrade: one that has begun.
+        overdue: it has taken longer than the deadline of its rollout.
+        pending: its turn has not come.
+    """
+
+    changes: Changes
+    kept: Changes | None = None
+    upgrade: Upgrade | None = None
+    overdue: bool = False
+    pending: bool = False
+
+    def keeping_pods(self, deployment: Json, replicas: int) -> "Plan":
+        """Return the same, with the Deployment left as it is for another reason."""
+        return replace(self, changes=self.changes.keeping_pods(deployment, replicas), kept=None)
+
+
+class Upgrading:
+    """Says of each look whether it may replace pods only because the operator is another one.
+
+    Args:
+        settings: how many at a time, and when.
+        mark: called when a service is to be looked at, after a delay (s).
+        utc_now: the wall clock: hours are those of people, and outlive this process.
+    """
+
+    def __init__(
+        self,
+        cluster: _Cluster,
+        settings: OperatorProcess,
+        mark: Callable[[Key, float], object],
+        utc_now: Callable[[], datetime.datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._namespaces = settings.watch_namespaces
+        self._mark = mark
+        self._utc_now = utc_now
+        self.upgrades = Upgrades(settings.upgrade_unavailable_services, Window.parse(settings.upgrade_window))
+
+    async def start(self) -> None:
+        """Learn which upgrades are under way, before any service is looked at."""
+        while True:
+            try:
+                services = await self._cluster.list_services(self._namespaces)
+                break
+            except ApiError as error:
+                logger.warning("event=services_unread error=%s", error)
+                await asyncio.sleep(_RETRY_S)
+        self.upgrades.start({_key_of(each): each for each in services})
+        for key in self.upgrades.standings:
+            self._mark(key, 0.0)  # one that goes before the watches begin is waited for no longer than its look takes
+
+    def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
+        """Return what is to be written."""
+        resource, live = observation.resource, observation.ours(DEPLOYMENT)
+        self.upgrades.see(key, resource)
+        upgrade = Upgrade.stored(resource)
+        images = {**images_of(target, live), **dig(resource, "status", "images", default={})}
+        changes = plan_changes(target if live else with_images(target, images), observation.children)
+        body = changes.deployment
+        kept = None
+        if body and live and is_pending(body, live, resource):
+            kept = keep_pods(target, observation.children, live, images)
+        return Plan(changes, kept, upgrade, self._is_overdue(upgrade, target))
+
+    async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
+        """Have a service whose pods would be replaced keep them, or begin its upgrade, which is in its status by then.
+
+        Raises:
+            ApiError: that cannot be written now.
+        """
+        if plan.kept is None or plan.upgrade is not None:
+            return plan
+        upgrade = await self._begun(key, resource)
+        return replace(plan, upgrade=upgrade) if upgrade else replace(plan, changes=plan.kept, pending=True)
+
+    def saw(self, key: Key, resource: Json | None) -> None:
+        """Take what a look has left behind; None where the service is no business of ours."""
+        if resource is None:
+            self.upgrades.forget(key)
+        else:
+            self.upgrades.see(key, resource)
+
+    def looked(self, key: Key) -> None:
+        """Note the end of a look, however it ended; call whose turn it is."""
+        self.upgrades.looked(key)
+        now_s = self._utc_now().timestamp()
+        for each in self.upgrades.called(now_s):
+            self._mark(each, 0.0)
+        standing = self.upgrades.standings.get(key)
+        if standing and standing.pending and (opens_in_s := self.upgrades.window.opens_in_s(now_s)):
+            self._mark(key, opens_in_s)
+
+    async def _begun(self, key: Key, resource: Json) -> Upgrade | None:
+        """Begin an upgrade if it is its turn: who ends before the pods are replaced must not begin another one."""
+        standing, now = self.upgrades.standings[key], self._utc_now()
+        if not self.upgrades.begins(key, now.timestamp()):
+            return None
+        upgrade = Upgrade(now.strftime("%Y-%m-%dT%H:%M:%SZ"), standing.ready == Status.TRUE)
+        status = {**dig(resource, "status", default={}), "upgrade": upgrade.as_status()}
+        try:
+            stored = await self._cluster.apply_status(resource, status)
+        except ApiError as error:
+            self.upgrades.see(key, resource)
+            if not (error.forbidden or error.refuses_object):
+                raise
+            return None
+        if Upgrade.stored(stored) is None:
+            logger.error("event=upgrade_unwritten service=%s definition=old: install that of this release", key)
+            self.upgrades.see(key, resource)
+            return None
+        logger.info("event=upgrade service=%s ready=%s", key, upgrade.was_ready)
+        resource["status"] = status  # what the look's own status is compared with
+        return upgrade
+
+    def _is_overdue(self, upgrade: Upgrade | None, target: Target) -> bool:
+        if upgrade is None:
+            return False
+        age = self._utc_now() - datetime.datetime.fromisoformat(upgrade.since)
+        return age.total_seconds() > target.spec.rollout.progress_deadline_seconds * max(1, target.replicas)
+
+
+def _key_of(resource: Json) -> Key:
+    return Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
