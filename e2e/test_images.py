@@ -1,7 +1,7 @@
 """The images, built by `make images` and run as a pod runs them: nobody's user, a root that cannot be written.
 
-Where pip or the base is to be found is told as for `make images` (BASE, PIP_CONF, FLAGS, BUILDER). SHOAL_IMAGES_TAG names
-a tag that is there already; SHOAL_IMAGES_RUN is another way to run one than the builder's ``run``.
+Where pip or the base is to be found is told as for `make images` (BASE, PIP_CONF, FLAGS, BUILDER). SHOAL_IMAGES_TAG
+names a tag that is there already; SHOAL_IMAGES_RUN is another way to run one than the builder's ``run``.
 """
 
 import json
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -142,8 +143,9 @@ def test_proxy_and_runtime_serve_as_a_pair_both_compiled(
         assert served.until(r"event=listening .* compiled=(\w+)")[1] == "yes"
         served.until("event=model_ready")
         asked = stack.enter_context(Container(runs, f"shoal/proxy:{tag}", options=(*mounts, *own, *free)))
-        found = asked.until(r"event=listening address=(\S+) .* compiled=(\w+)")
-        assert found[2] == "yes"
+        found = asked.until(r"event=listening address=(\S+) .* admin=(\S+) .* compiled=(\w+)")
+        assert found[3] == "yes"
+        assert plain.get(f"http://{found[2]}/readyz?wait_ms=10000", timeout=PATIENCE_S).status_code == HTTPStatus.OK
         rows = {"instances": [[1.0] * 16]}
         answer = plain.post(f"http://{found[1]}/v1/models/adder:predict", json=rows, timeout=PATIENCE_S)
         assert answer.json() == {"predictions": [[2.0] * 16]}

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
+from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
 
@@ -336,7 +337,8 @@ def test_proxy_and_runtime_each_alone_serve_as_a_pair(alone: Mapping[str, Path],
         )
         stack.enter_context(asked)
         stack.callback(asked.kill)
-        address = until(asked, r"event=listening address=(\S+)")[1]
+        _, address, admin = until(asked, r"event=listening address=(\S+) .* admin=(\S+) ").group(0, 1, 2)
+        assert plain.get(f"http://{admin}/readyz?wait_ms=10000", timeout=PATIENCE_S).status_code == HTTPStatus.OK
         rows = {"instances": [[1.0] * 16]}
         answer = plain.post(f"http://{address}/v1/models/adder:predict", json=rows, timeout=PATIENCE_S)
         assert answer.json() == {"predictions": [[2.0] * 16]}
