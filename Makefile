@@ -36,7 +36,7 @@ test-compiled: $(COMPILED)/.built ## The tests of proxy and runtime again, on th
 	  --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(COMPILED_TESTS)
 
 # Tests that ask the pure cores directly. Coverage doubles their time: too much for `make test`.
-CORE_TESTS := $(addprefix tests/,client/benching client/serving client/wire contract/test_settings.py contract/test_logs.py operator \
+CORE_TESTS := $(addprefix tests/,client/benching client/serving client/watching client/wire contract/test_settings.py contract/test_logs.py operator \
   proxy/batching proxy/codecs proxy/edge proxy/explaining proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
   runtime/batches runtime/codecs runtime/test_pipeline.py runtime/test_settings.py schema)
 
@@ -50,7 +50,8 @@ mutants: $(VENV)/.installed ## Change one token of the pure cores a hundred time
 e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
 	$(BIN)/python -m pytest e2e --timeout=300 --numprocesses=$(E2E_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
-check: lint types contracts guard ## Format, lint, strict types, import contracts
+check: $(VENV)/.installed ## Format, lint, strict types, import contracts
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts guard
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check $(SOURCES)

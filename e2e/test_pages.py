@@ -1,10 +1,15 @@
-"""What README and docs show of a cluster, and what takes long, as a reader would follow it. The rest: tests/docs."""
+"""What README and docs show of a cluster, and what takes long, examples too, as a reader would follow it.
+
+The rest: tests/docs.
+"""
 
 import pytest
 
-from tests.docs.following import PAGES, follow_page
+from tests.docs.following import EXAMPLES, PAGES, follow_page
 from tests.docs.pages import read_page
-from tests.docs.surroundings import ROOT, apart
+from tests.docs.surroundings import ROOT, apart, hindrance
+
+pytestmark = pytest.mark.timeout(900)  # models.md serves one model after another
 
 
 def needs_more(page: str) -> bool:
@@ -17,3 +22,9 @@ def needs_more(page: str) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES if needs_more(page)])
 def test_a_page_can_be_followed_into_a_cluster(page: str) -> None:
     follow_page(page, with_cluster=True)
+
+
+@pytest.mark.skipif(hindrance() is not None, reason=str(hindrance()))
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_an_examples_page_can_be_followed(page: str) -> None:
+    follow_page(page)

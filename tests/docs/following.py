@@ -22,6 +22,7 @@ PAGES = sorted(
     for path in ROOT.glob(f"{folder}/*.md")
     if path.name != "CHANGELOG.md"
 )
+EXAMPLES = [page for page in PAGES if page.startswith("examples/")]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,10 @@
-"""The commands on the examples' own pages, as they stand there."""
+"""What the examples' own pages show. Each is followed in e2e/test_pages.py."""
 
 import pytest
 
-from tests.docs.following import PAGES, follow_page
+from tests.docs.following import EXAMPLES
 from tests.docs.pages import read_page
-from tests.docs.surroundings import ROOT, hindrance
-
-EXAMPLES = [page for page in PAGES if page.startswith("examples/")]
+from tests.docs.surroundings import ROOT
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
@@ -15,10 +13,3 @@ def test_an_examples_page_serves_it_and_asks_it(page: str) -> None:
 
     made = [command for command in commands if command not in ("python", "torch-model-archiver")]
     assert made == ["shoal", "curl"]
-
-
-@pytest.mark.integration
-@pytest.mark.skipif(hindrance() is not None, reason=str(hindrance()))
-@pytest.mark.parametrize("page", EXAMPLES)
-def test_an_examples_page_can_be_followed(page: str) -> None:
-    follow_page(page)

@@ -1,10 +1,10 @@
-"""Every block of every page, run or checked as it stands there. What needs a cluster: e2e/test_pages.py."""
+"""Every block of every page, run or checked as it stands there. A cluster, and what takes long: e2e/test_pages.py."""
 
 import re
 
 import pytest
 
-from tests.docs.following import PAGES, check, follow_page, needs_a_shell, runs
+from tests.docs.following import EXAMPLES, PAGES, check, follow_page, needs_a_shell, runs
 from tests.docs.pages import Block, PageError, read_page
 from tests.docs.surroundings import ROOT, hindrance
 
@@ -31,7 +31,7 @@ def test_every_block_says_what_it_is_and_can_be_read(page: str) -> None:
 @pytest.mark.integration
 @pytest.mark.timeout(600)  # models.md serves one model after another
 @pytest.mark.skipif(hindrance() is not None, reason=str(hindrance()))
-@pytest.mark.parametrize("page", [page for page in STORIES if not page.startswith("examples/")])
+@pytest.mark.parametrize("page", [page for page in STORIES if page not in EXAMPLES])
 def test_a_page_can_be_followed(page: str) -> None:
     follow_page(page)
 
