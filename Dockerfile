@@ -1,6 +1,10 @@
 # One image of Shoal. `make images` builds them all, and says in images.py what COMPONENT, EXTRAS and COMPILE are for each.
 ARG BASE=python:3.12.14-slim-bookworm@sha256:782412e85d0f0984994c290652577d4018aff08145c85b262bb63dc0c7522254
 FROM ${BASE} AS base
+# It comes without the standard library's bytecode, and a container cannot write it: each start would compile it anew.
+RUN if python3 -m pip --version; then python3 -m pip uninstall --yes --root-user-action=ignore pip; fi \
+    && python3 -m compileall -q -j 0 -x '(dist|site)-packages|/(ensurepip|idlelib|lib2to3|pydoc_data|test|tkinter|turtledemo)/' \
+      "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 
 # What is to be installed, as a list. Layers below are kept for as long as the list stays, whatever else is edited.
 FROM base AS wanted
@@ -47,11 +51,7 @@ RUN mkdir /sbom && /build/bin/cyclonedx-py environment --output-reproducible --o
 FROM base AS image
 ARG SYSTEM_PACKAGES
 RUN if [ -n "${SYSTEM_PACKAGES}" ]; then apt-get update && apt-get install --yes --no-install-recommends ${SYSTEM_PACKAGES} \
-      && rm -rf /var/lib/apt/lists/*; fi \
-    && if python3 -m pip --version; then python3 -m pip uninstall --yes --root-user-action=ignore pip; fi \
-    # The base image comes without the standard library's bytecode, and a container cannot write it: each start would compile it anew.
-    && python3 -m compileall -q -j 0 -x '(dist|site)-packages|/(ensurepip|idlelib|lib2to3|pydoc_data|test|tkinter|turtledemo)/' \
-      "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
+      && rm -rf /var/lib/apt/lists/*; fi
 COPY --from=packages /opt/shoal /opt/shoal
 COPY --from=own /opt/shoal/own /opt/shoal/own
 COPY --from=told /sbom /usr/share/sbom

@@ -76,7 +76,7 @@ def test_an_image_runs_as_nobody_and_ends_on_sigterm(component: str) -> None:
 
 
 def test_an_image_holds_the_bytecode_that_its_base_lacks_and_no_container_could_write() -> None:
-    [made] = [rest for name, rest in stages()["image"] if "compileall" in rest]
+    [made] = [rest for name, rest in stages()["base"] if "compileall" in rest]
     assert 'get_path("stdlib")' in made
     assert "PYTHONDONTWRITEBYTECODE" not in DOCKERFILE
 
