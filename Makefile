@@ -15,10 +15,10 @@ export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
-SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests compile.py install.py pyproject.toml
-TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md RELEASING.md constraints.txt
+SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
+TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -136,6 +136,11 @@ dist: $(VENV)/.installed ## An sdist and a pure wheel of each distribution
 	rm -rf dist
 	SHOAL_COMPILE=0 $(BIN)/python -m hatchling build --directory $(CURDIR)/dist
 	cd local && $(abspath $(BIN))/python -m hatchling build --directory $(CURDIR)/dist
+
+images: ## The images, by docker, podman or buildah; fails where one outgrew its mark. BASE= CUDA= REGISTRY= TAG= ONLY=, and FLAGS= for the builder
+	$(PYTHON) images.py build $(if $(BASE),--base '$(BASE)') $(if $(CUDA),--cuda $(CUDA)) $(if $(REGISTRY),--registry $(REGISTRY)) \
+	  $(if $(TAG),--tag $(TAG)) $(if $(BUILDER),--builder $(BUILDER)) $(if $(EXTRAS),--extras $(EXTRAS)) \
+	  $(if $(PIP_CONF),--pip-conf '$(PIP_CONF)') $(if $(FLAGS),--flags='$(FLAGS)') $(ONLY)
 
 # torch alone is pinned by hand: a newer one brings gigabytes that nobody here needs.
 pins: ## Renew constraints.txt from the newest versions that pyproject.toml allows

@@ -40,7 +40,8 @@ COMPILED: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """By library, what each request or each batch passes; what runs once a start, or where something failed, stays so.
 
-One library for each process: neither loads the other's, but for what both do alike with bytes.
+One library for each process: neither loads the other's, but for what both do alike with bytes. What is not there is not
+compiled: an image is built from the sources of one process.
 """
 
 SWITCH = "SHOAL_COMPILE"
@@ -160,11 +161,14 @@ def build(root: Path, folder: Path) -> dict[Path, Path]:
     config.write_text(MYPY.format(root=root))
     for library, patterns in COMPILED.items():
         sources = [str(path) for pattern in patterns for path in sorted(root.glob(pattern))]
-        made = folder / library
+        if not sources:
+            continue
+        group = library if any(f"/{library}/" in source for source in sources) else "shoal_schema"
+        made = folder / group
         extensions += mypycify(
             ["--config-file", str(config), *sources],
             target_dir=str(made),
-            group_name=library,
+            group_name=group,
             opt_level="3",
             debug_level="0",
         )

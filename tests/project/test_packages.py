@@ -108,39 +108,6 @@ def test_the_local_clusters_sdist_holds_its_package_its_chart_and_no_more(clone:
     assert tops - {".gitignore"} == {"LICENSE", "PKG-INFO", "README.md", "packing.py", "pyproject.toml", "shoal_local"}
 
 
-@pytest.mark.integration
-def test_an_image_carries_no_cluster_for_one_machine(clone: Path, wheels: Wheels, tmp_path: Path) -> None:
-    copy = tmp_path / "context"
-    left_out = (clone / ".dockerignore").read_text().split()
-    shutil.copytree(clone, copy, ignore=lambda folder, names: left_out if Path(folder) == clone else [])
-    assert not (copy / "local").exists()
-
-    built = build(copy, tmp_path, SHOAL_COMPILE="0")
-
-    assert built.returncode == 0, built.stderr
-    assert contents(next(tmp_path.glob("*.whl"))) == contents(wheels.shoal)
-
-
-@pytest.mark.parametrize("component", ["operator", "proxy", "runtime"])
-def test_an_image_installs_one_component_of_shoal_and_no_other_distribution(component: str) -> None:
-    dockerfile = (ROOT / component / "Dockerfile").read_text()
-    # The runtime's may be built with other extras, and so without torch.
-    extras = {"proxy": "[proxy,grpc]", "runtime": "[$EXTRAS,stores]"}.get(component, f"[{component}]")
-    assert dockerfile.count(extras) == 1
-    assert component != "runtime" or "ARG EXTRAS=runtime\n" in dockerfile
-    assert "shoal-local" not in dockerfile
-    assert {requirement.name for requirement in closure(f"shoal[{component}]")}.isdisjoint({"shoal-local", "pytest"})
-
-
-@pytest.mark.parametrize("component", ["operator", "proxy", "runtime"])
-def test_an_image_holds_the_bytecode_that_its_base_lacks_and_no_container_could_write(component: str) -> None:
-    dockerfile = (ROOT / component / "Dockerfile").read_text()
-    before, _, _ = dockerfile.partition("\nUSER ")
-    assert "FROM python:3.12-slim" in before
-    assert "compileall" in before
-    assert "PYTHONDONTWRITEBYTECODE" not in dockerfile
-
-
 def test_what_serves_light_formats_brings_no_torch() -> None:
     extras = ("serve-light", "trees", "onnx")
     brought = {requirement.name for extra in extras for requirement in closure(f"shoal[{extra}]")}
