@@ -1,6 +1,6 @@
 """What the operator counts of itself, for Prometheus."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -8,29 +8,27 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, g
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Standing
 from shoal_operator.scraper import Scrape
+from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
+from shoal_schema.declaring import Json
 from shoal_schema.environment import SettingsError
 from shoal_schema.waiting import ROOMS_PATH, SEEN
 
-_GAUGES: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
-    ("desired", "Replicas decided.", lambda standing: standing.desired),
-    ("ready", "Pods that are ready.", lambda standing: standing.ready),
-    ("rows", "Rows waiting and running, mean since the tick before.", lambda standing: standing.rows),
-    (
-        "offered_rows_per_second",
-        "Rows asked for, refused ones included.",
-        lambda standing: standing.offered_rows_per_s,
-    ),
-    (
-        "target",
-        "What a replica is for: rows, or rows a second, whichever asked for more replicas.",
-        lambda standing: standing.each,
-    ),
-    ("panic", "1 while nothing is taken away, as the last seconds asked for twice what was ready.",
-     lambda standing: standing.panicking),
-)  # fmt: skip
+_GAUGES: tuple[tuple[declared.Metric, Callable[[Standing], float]], ...] = (
+    (declared.SCALING_DESIRED, lambda standing: standing.desired),
+    (declared.SCALING_READY, lambda standing: standing.ready),
+    (declared.SCALING_ROWS, lambda standing: standing.rows),
+    (declared.SCALING_OFFERED, lambda standing: standing.offered_rows_per_s),
+    (declared.SCALING_TARGET, lambda standing: standing.each),
+    (declared.SCALING_PANIC, lambda standing: standing.panicking),
+)
+
+
+def _gauge(metric: declared.Metric) -> GaugeMetricFamily:
+    return GaugeMetricFamily(metric.family, metric.description, labels=list(metric.labels))
 
 
 class _Scaling(Collector):
@@ -42,11 +40,30 @@ class _Scaling(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges (prometheus-client)."""
         standings = list(self._standings())
-        for name, description, value in _GAUGES:
-            family = GaugeMetricFamily(f"shoal_operator_scaling_{name}", description, labels=["namespace", "service"])
+        for metric, value in _GAUGES:
+            family = _gauge(metric)
             for standing in standings:
                 family.add_metric([standing.key.namespace, standing.key.name], value(standing))
             yield family
+
+
+class _Services(Collector):
+    """Gauges of what the status says, by service, read when they are asked for."""
+
+    def __init__(self, statuses: Callable[[], Mapping[Key, Json]]) -> None:
+        self._statuses = statuses
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the gauges (prometheus-client)."""
+        condition = _gauge(declared.SERVICE_CONDITION)
+        replicas, ready = _gauge(declared.SERVICE_REPLICAS), _gauge(declared.SERVICE_REPLICAS_READY)
+        for key, status in self._statuses().items():
+            of = [key.namespace, key.name]
+            replicas.add_metric(of, status.get("replicas", 0))
+            ready.add_metric(of, status.get("readyReplicas", 0))
+            for each in status["conditions"]:
+                condition.add_metric([*of, each["type"], each["status"], each["reason"]], 1)
+        return condition, replicas, ready
 
 
 class Metrics:
@@ -55,9 +72,9 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._scrapes = Counter(
-            "shoal_operator_scrapes",
-            "Attempts to read a pod's load; refused: it answered what no proxy answers.",
-            ["outcome"],
+            declared.SCRAPES.family,
+            declared.SCRAPES.description,
+            list(declared.SCRAPES.labels),
             registry=self._registry,
         )
         for outcome in Scrape:
@@ -70,6 +87,10 @@ class Metrics:
     def show_scaling(self, standings: Callable[[], Iterable[Standing]]) -> None:
         """Show what the law of scaling found of each service, as ``standings`` tells when it is asked."""
         self._registry.register(_Scaling(standings))
+
+    def show_services(self, statuses: Callable[[], Mapping[Key, Json]]) -> None:
+        """Show what the status of each service says, as ``statuses`` tells when it is asked."""
+        self._registry.register(_Services(statuses))
 
     def text(self) -> bytes:
         """Return the exposition."""

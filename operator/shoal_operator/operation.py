@@ -74,6 +74,7 @@ class Operation:
             names=self._resolver,
             waiting=self._waiting,
         )
+        self._metrics.show_services(lambda: self._reconciler.told)
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None

@@ -346,6 +346,7 @@ class Proxy:
             declared.COALESCED_ROWS: lambda: scheduler.coalesced_rows,
             declared.CONNECTIONS: lambda: len(self.front_guard.members),
             declared.RUNTIME_READY: lambda: self.link.ready,
+            declared.RUNTIME_LOSSES: lambda: self.link.losses,
             declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,
             declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.attainable(last_key(scheduler.batcher)),
             declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),

@@ -196,6 +196,8 @@ class RuntimeLink:
         self.binary = True
         self.reason = f"no connection to the runtime at {address} yet"
         self.on_change: Callable[[], None] = lambda: None
+        self.losses = 0
+        """How often it went away after it had been ready."""
         self.started = asyncio.Event()
         """Set once the runtime could serve."""
         self._wake = asyncio.Event()
@@ -244,6 +246,7 @@ class RuntimeLink:
 
     def _become(self, reason: str) -> None:
         changed = bool(reason) != bool(self.reason)
+        self.losses += changed and bool(reason)
         self.reason = reason
         self._tell(reason)
         if not reason:

@@ -1,4 +1,4 @@
-"""Metrics of the proxy: their names, what they count, and in what unit (which ends the name)."""
+"""Metrics of proxy and operator: their names, what they count, and in what unit (which ends the name)."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -76,6 +76,7 @@ IN_FLIGHT_ROWS = _gauge("in_flight_rows", "Rows at the runtime.")
 IN_FLIGHT_BATCHES = _gauge("in_flight_batches", "Batches at the runtime.")
 CONNECTIONS = _gauge("connections", "Callers' connections.")
 RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and warm.")
+RUNTIME_LOSSES = _counter("runtime_losses", "Times that the runtime went away after it had been ready.")
 BATCH_ROWS_LIMIT = _gauge("batch_rows_limit", "Rows that a batch may have, after what the model and its memory allow.")
 OBJECTIVE_ATTAINABLE = _gauge(
     "objective_attainable", "0 when even a request alone takes longer than the latency objective."
@@ -94,12 +95,19 @@ EXPECTED_WAIT_SECONDS = _gauge(
 )
 DRAINING = _gauge("draining", "1 from the start of the drain.")
 BATCH_ROWS = _histogram("batch_rows", "Rows per batch sent.")
+REQUEST_SECONDS = _histogram(
+    "request_seconds", "Time from arrival until the answer left the batch, of requests that the model answered."
+)
 QUEUE_SECONDS = _histogram("queue_seconds", "Time from arrival until a batch took the request.")
 BATCH_SECONDS = _histogram("batch_seconds", "Time from closing a batch until its answers were split.")
 RUNTIME_SECONDS = _histogram("runtime_seconds", "Time from sending a batch until its answer came.")
 ROWS = _counter("rows", "Rows sent to the runtime.")
 ELEMENTS = _counter("elements", "Elements sent, padding included.")
 PADDED_ELEMENTS = _counter("padded_elements", "Elements that were padding.")
+LATE_ANSWERS = _counter(
+    "late_answers", "Answers that came later than the caller asked, or than the latency objective allows."
+)
+FAILED_ROWS = _counter("failed_rows", "Rows that the model failed: alone, or all of a request that failed alone.")
 COALESCED_ROWS = _counter("coalesced_rows", "Rows answered by an identical request's.")
 RETRIES = _counter("retries", "Batches sent again after a failure.")
 HANDED_OVER = _counter(
@@ -111,3 +119,37 @@ REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
 RESPONSE_BYTES = _counter("response_bytes", "Bytes of response bodies.")
 
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
+"""Of the proxy."""
+
+_SERVICE = {"namespace": "", "service": ""}
+SERVICE_CONDITION = Metric(
+    "shoal_operator_service_condition",
+    Kind.GAUGE,
+    "1 for each condition of a service's status, with its answer and its reason.",
+    {**_SERVICE, "condition": "docs/operations.md", "status": "True, False, Unknown", "reason": "docs/operations.md"},
+)
+SERVICE_REPLICAS = Metric("shoal_operator_service_replicas", Kind.GAUGE, "Pods that a service has.", _SERVICE)
+SERVICE_REPLICAS_READY = Metric(
+    "shoal_operator_service_replicas_ready", Kind.GAUGE, "Pods of a service that answer requests.", _SERVICE
+)
+SCRAPES = Metric(
+    "shoal_operator_scrapes",
+    Kind.COUNTER,
+    "Attempts to read a pod's load; refused: it answered what no proxy answers.",
+    {"outcome": "read, unreachable, refused"},
+)
+
+
+def _scaling(name: str, description: str) -> Metric:
+    return Metric(f"shoal_operator_scaling_{name}", Kind.GAUGE, description, _SERVICE)
+
+
+SCALING_DESIRED = _scaling("desired", "Replicas decided.")
+SCALING_READY = _scaling("ready", "Pods that are ready.")
+SCALING_ROWS = _scaling("rows", "Rows waiting and running, mean since the tick before.")
+SCALING_OFFERED = _scaling("offered_rows_per_second", "Rows asked for, refused ones included.")
+SCALING_TARGET = _scaling("target", "What a replica is for: rows, or rows a second, whichever asked for more replicas.")
+SCALING_PANIC = _scaling("panic", "1 while nothing is taken away, as the last seconds asked for twice what was ready.")
+
+OPERATOR = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric) and value not in ALL)
+"""Of the operator."""

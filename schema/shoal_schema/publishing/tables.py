@@ -62,7 +62,7 @@ def _metrics_of(declared: Iterable[metrics.Metric]) -> str:
 
 
 def _labels(metric: metrics.Metric) -> str:
-    return ", ".join(f"`{name}` ({values})" for name, values in metric.labels.items())
+    return ", ".join(f"`{name}` ({values})" if values else f"`{name}`" for name, values in metric.labels.items())
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -74,4 +74,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings of the waiting room": lambda: _settings_of(WAITING),
     "fields of serve": _assignable,
     "metrics of the proxy": lambda: _metrics_of(metrics.ALL),
+    "metrics of the operator": lambda: _metrics_of(metrics.OPERATOR),
 }
