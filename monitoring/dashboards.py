@@ -191,6 +191,13 @@ SERVICE: Mapping[str, Sequence[Builder[Panel]]] = {
             (f"max {_PODS} (shoal_proxy_demand{{{_ONE}}})", "{{pod}}"), steps=(0.8, 1.0),
         ),
         lines(
+            "Device memory by pod",
+            "bytes",
+            "In use, and all there is. Close to it, large batches fail and are halved: lower maxBatchSize. Nothing is shown where there is no GPU.",
+            (f"max {_PODS} (shoal_proxy_device_memory_used_bytes{{{_ONE}}})", "{{pod}}"),
+            (f"max(shoal_proxy_device_memory_bytes{{{_ONE}}})", "all"),
+        ),
+        lines(
             "Expected wait by pod", "s", "Of a request that arrived now, 95th percentile.",
             (f"max {_PODS} (shoal_proxy_expected_wait_seconds{{{_ONE}}})", "{{pod}}"),
         ),

@@ -14,7 +14,7 @@ from monitoring.queries import Question
 Answer = Sequence[tuple[Mapping[str, str], Sequence[tuple[float, str]]]]
 """Series: labels, and times in seconds with values as Prometheus writes them."""
 COLUMNS = 3
-UNITS = {"s": "s", "short": "", "percentunit": "share", "reqps": "/s", "cps": "/s"}
+UNITS = {"s": "s", "short": "", "percentunit": "share", "reqps": "/s", "cps": "/s", "bytes": "bytes"}
 
 
 def draw(answers: Sequence[tuple[Question, Answer]], folder: Path) -> Iterator[Path]:
@@ -50,10 +50,19 @@ def _panel(place: Axes, asked: Sequence[tuple[Question, Answer]], begun_s: float
 
 
 def _lines(place: Axes, asked: Sequence[tuple[Question, Answer]], begun_s: float) -> None:
-    for question, answer in asked:
-        for labels, values in answer:
-            times, numbers = _numbers(values, begun_s)
-            place.plot(times, numbers, label=_named(question.legend, labels), linewidth=1.2)
+    curves = {_named(q.legend, labels): _numbers(values, begun_s) for q, answer in asked for labels, values in answer}
+    if not curves:
+        place.text(0.5, 0.5, "no data", ha="center", transform=place.transAxes, fontsize=8)
+        return
+    # What is nothing all the time is in Grafana's legend; here is no room for it.
+    shown = {name: curve for name, curve in curves.items() if any(curve.values())} or curves
+    if asked[0][0].panel["fieldConfig"]["defaults"]["custom"].get("stacking"):
+        times = sorted({time_s for curve in shown.values() for time_s in curve})
+        parts = [[curve.get(time_s, 0.0) for time_s in times] for curve in shown.values()]
+        place.stackplot(times, parts, labels=list(shown), alpha=0.5)
+    else:
+        for name, curve in shown.items():
+            place.plot(list(curve), list(curve.values()), label=name, linewidth=1.2)
     place.set_ylim(bottom=0)
     place.legend(fontsize=6, loc="upper left")
 
@@ -91,6 +100,5 @@ def _named(legend: str, labels: Mapping[str, str]) -> str:
     return name
 
 
-def _numbers(values: Iterable[tuple[float, str]], begun_s: float) -> tuple[list[float], list[float]]:
-    pairs = [(float(time_s) - begun_s, float(value)) for time_s, value in values]
-    return [time_s for time_s, _ in pairs], [number for _, number in pairs]
+def _numbers(values: Iterable[tuple[float, str]], begun_s: float) -> dict[float, float]:
+    return {float(time_s) - begun_s: float(value) for time_s, value in values}

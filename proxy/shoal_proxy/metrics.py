@@ -76,7 +76,7 @@ class Metrics(Collector):
         self.retries = 0
         self.request_bytes = 0
         self.response_bytes = 0
-        self.read: dict[declared.Metric, Callable[[], float]] = {}
+        self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.Rejection | None) -> None:
         """Count a request that got no place, where its error is of that kind: one that has a reason."""

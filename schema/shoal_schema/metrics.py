@@ -76,6 +76,12 @@ IN_FLIGHT_ROWS = _gauge("in_flight_rows", "Rows at the runtime.")
 IN_FLIGHT_BATCHES = _gauge("in_flight_batches", "Batches at the runtime.")
 CONNECTIONS = _gauge("connections", "Callers' connections.")
 RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and warm.")
+DEVICE_MEMORY = "device_memory"
+"""Where a ready runtime says what the two below show: bytes in use and all of them, in its answer about readiness."""
+DEVICE_MEMORY_USED_BYTES = _gauge(
+    "device_memory_used_bytes", "Bytes of the device's memory in use, whoever uses them; none without such a device."
+)
+DEVICE_MEMORY_BYTES = _gauge("device_memory_bytes", "Bytes of the device's memory.")
 RUNTIME_LOSSES = _counter("runtime_losses", "Times that the runtime went away after it had been ready.")
 BATCH_ROWS_LIMIT = _gauge("batch_rows_limit", "Rows that a batch may have, after what the model and its memory allow.")
 OBJECTIVE_ATTAINABLE = _gauge(
