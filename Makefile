@@ -15,10 +15,10 @@ export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
-SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
+SOURCES := benchmarks client e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages pictures bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -73,8 +73,12 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-generated: $(VENV)/.installed ## Write again what follows from schema/: the CRD, its reference, the tables of settings
+generated: $(VENV)/.installed ## Write again what follows from schema/: the CRD, its reference, the tables of settings; and the dashboards
 	$(BIN)/python -m shoal_schema.generate
+	$(BIN)/python -m monitoring
+
+pictures: $(VENV)/.installed ## Draw the dashboards from what a real Prometheus answers of services under load, for docs/monitoring.md
+	SHOAL_PICTURES=$(CURDIR)/docs/img $(BIN)/python -m pytest e2e/test_monitoring.py --timeout=400
 
 # Written with the same major version of protobuf as constraints.txt pins: a later one would warn of it.
 messages: ## Write again the messages of gRPC from their .proto

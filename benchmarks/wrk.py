@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.debian import PackageError, unpack
+
 SCRIPT = Path(__file__).parent / "row.lua"
 PACKAGES = ("wrk", "libluajit-5.1-2", "libluajit-5.1-common")
 HOW_TO_INSTALL = "install wrk (Debian, Ubuntu: apt-get install wrk; macOS: brew install wrk)"
@@ -123,27 +125,9 @@ def find_wrk(tools: Path) -> Wrk:
         return Wrk(command)
     folder = tools / "wrk"
     if not (folder / "usr/bin/wrk").is_file():
-        unpack_packages(folder)
+        try:
+            unpack(folder, PACKAGES)
+        except PackageError as error:
+            raise WrkError(f"no wrk on PATH, and its package cannot be fetched: {HOW_TO_INSTALL}; {error}") from error
     libraries = sorted({str(path.parent) for path in folder.glob("usr/lib/**/*.so.*")})
     return Wrk(str(folder / "usr/bin/wrk"), os.pathsep.join(libraries))
-
-
-def unpack_packages(folder: Path) -> None:
-    """Download Debian's packages of wrk and unpack them below ``folder``; needs no root."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as downloads:
-        try:
-            # The sandbox user of apt may not write to a folder of ours.
-            options = ["-o", "APT::Sandbox::User=root"] if os.geteuid() == 0 else []
-            call("apt-get", *options, "download", *PACKAGES, folder=downloads)
-            for package in Path(downloads).glob("*.deb"):
-                call("dpkg", "-x", str(package), str(folder), folder=downloads)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise WrkError(f"no wrk on PATH, and its package cannot be fetched: {HOW_TO_INSTALL}; {error}") from error
-
-
-def call(*command: str, folder: str) -> None:
-    """Run a command in a folder; its complaint becomes part of the error."""
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    if result.returncode != 0:
-        raise subprocess.SubprocessError(f"{command[0]} {command[-1]}: {result.stderr.strip()[-300:]}")

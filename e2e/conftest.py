@@ -15,6 +15,7 @@ from e2e.clusters.embedded import embedded
 from e2e.clusters.existing import existing
 from e2e.waiting import eventually
 from tests.interop.environments import python_with
+from tests.prometheus import program as program_of_prometheus
 
 LONGEST = ("test_crash_sweep", "test_two_installs", "test_helm")
 """Minutes each: where several processes share the files, they begin with these."""
@@ -44,11 +45,18 @@ def programs() -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def prometheus() -> Path:
+    """Unpack Prometheus."""
+    return program_of_prometheus("prometheus")
+
+
+@pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a cluster; stop it, pods included, at the end, also when SIGTERM brings that."""
-    if any("programs" in getattr(item, "fixturenames", ()) for item in request.session.items):
+    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    for name in asked & {"programs", "prometheus"}:
         # Now: from a network of its own nothing can be downloaded.
-        request.getfixturevalue("programs")
+        request.getfixturevalue(name)
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("SIGTERM"))
     with chosen(tmp_path_factory.mktemp("cluster")) as started:
         yield started

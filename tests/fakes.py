@@ -62,6 +62,8 @@ class FakeRuntime:
     respond: Callable[[Seen], tuple[int, dict[str, str], bytes] | None] | None = None
     binary: bool = True
     ready: bool = True
+    health: dict[str, Any] = field(default_factory=dict)
+    """What it says besides when it is ready."""
     name: str = "double"
     seen: list[Seen] = field(default_factory=list)
     running: int = 0
@@ -123,7 +125,8 @@ class FakeRuntime:
 
     def _page(self, path: str) -> tuple[int, dict[str, str], bytes]:
         if path == "/v2/health/ready":
-            return 200 if self.ready else 503, {}, orjson.dumps({"ready": self.ready, "reason": "warming up"})
+            told = {"ready": True, **self.health} if self.ready else {"ready": False, "reason": "warming up"}
+            return 200 if self.ready else 503, {}, orjson.dumps(told)
         if path == "/v2":
             return 200, {}, orjson.dumps({"name": "fake", "extensions": ["binary_tensor_data"] if self.binary else []})
         if path == f"/v2/models/{self.name}":

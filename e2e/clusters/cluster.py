@@ -20,6 +20,7 @@ MODELS = {
     "adder": ROOT / "examples" / "adder" / "model",
     "cat": ROOT / "examples" / "cat" / "model",
     "broken": ROOT / "e2e" / "models" / "broken",
+    "uneven": ROOT / "e2e" / "models" / "uneven",
 }
 NODE_OPTIONS = (
     "--capacity",

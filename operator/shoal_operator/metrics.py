@@ -1,6 +1,6 @@
 """What the operator counts of itself, for Prometheus."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -17,11 +17,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.scaling import Standing
 from shoal_operator.scraper import Scrape
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
+from shoal_schema.declaring import Json
 from shoal_schema.environment import SettingsError
 from shoal_schema.fleet import PATH as FLEET_PATH
 from shoal_schema.metrics import LookError, Metric
@@ -40,6 +42,11 @@ _SCALING: Mapping[Metric, Callable[[Standing], float]] = {
     declared.OPERATOR_SCALING_PANIC: lambda standing: standing.panicking,
 }
 """What the law of scaling found of a service."""
+_COUNTS: Mapping[Metric, str] = {
+    declared.OPERATOR_SERVICE_REPLICAS: "replicas",
+    declared.OPERATOR_SERVICE_REPLICAS_READY: "readyReplicas",
+}
+"""What a status counts."""
 
 
 class _Gauge(Collector):
@@ -55,6 +62,16 @@ class _Gauge(Collector):
         for labels, value in self._read().items():
             family.add_metric(labels, value)
         yield family
+
+
+def _conditions(statuses: Mapping[Key, Json]) -> Iterator[tuple[str, ...]]:
+    for key, status in statuses.items():
+        for each in status["conditions"]:
+            yield key.namespace, key.name, each["type"], each["status"], each["reason"]
+
+
+def _counted(statuses: Callable[[], Mapping[Key, Json]], field: str) -> Mapping[tuple[str, ...], float]:
+    return {(key.namespace, key.name): status.get(field, 0) for key, status in statuses().items()}
 
 
 class Metrics:
@@ -100,6 +117,12 @@ class Metrics:
         """Show what the law of scaling found of each service, as ``standings`` tells when it is asked."""
         for metric, value in _SCALING.items():
             self.show(metric, partial(_by_service, standings, value))
+
+    def show_services(self, statuses: Callable[[], Mapping[Key, Json]]) -> None:
+        """Show what the status of each service says, as ``statuses`` tells when it is asked."""
+        self.show(declared.OPERATOR_SERVICE_CONDITION, lambda: dict.fromkeys(_conditions(statuses()), 1.0))
+        for metric, field in _COUNTS.items():
+            self.show(metric, partial(_counted, statuses, field))
 
     def text(self) -> bytes:
         """Return the exposition."""

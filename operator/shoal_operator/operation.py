@@ -180,6 +180,7 @@ class Operation:
         show(declared.OPERATOR_QUEUE_AGE_SECONDS, self._queue_age_s)
         show(declared.OPERATOR_SCRAPE_AGE_SECONDS, lambda: {(): self._autoscaler.unread_s()})
         self._metrics.show_scaling(lambda: self._autoscaler.standings() if self._leadership.may_write() else ())
+        self._metrics.show_services(lambda: self._reconciler.told if self._leadership.may_write() else {})
 
     def _queue_age_s(self) -> dict[tuple[str, ...], float]:
         now_s = time.monotonic()

@@ -137,6 +137,8 @@ class Reconciler:
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
         self._speechless: set[Key] = set()
+        self.told: dict[Key, Json] = {}
+        """What the status of each service is to say, by the last look."""
 
     async def reconcile(self, key: Key) -> Outcome:
         """Look at a service once, and write its status if that changed.
@@ -154,6 +156,7 @@ class Reconciler:
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
             self._speechless.discard(key)
+            self.told.pop(key, None)
             self._fleet.drop(key)
             self._waiting.forget(key)
             self._upgrading.saw(key, None)
@@ -166,6 +169,7 @@ class Reconciler:
             return Outcome.FAILED
         step = await self._settle(key, observation)
         if step in (Step.CLAIM, Step.LEAVE):
+            self.told.pop(key, None)
             self._fleet.drop(key)
             self._waiting.forget(key)
             self._upgrading.saw(key, None)
@@ -383,6 +387,7 @@ class Reconciler:
 
     async def _tell(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
         """Write the status if it changed; return whether it could be written whole."""
+        self.told[key] = status
         stored = dig(resource, "status", default={})
         text = _text_of(status)
         if status == stored:

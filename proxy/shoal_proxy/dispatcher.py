@@ -304,16 +304,18 @@ class Dispatcher:
             events = (("sent", sent.sent_s), ("answered", sent.answered_s))
             self.tracer.batch_ended(running.batch, running.sent_s, events, time.monotonic())
         timing = batch_timing(running.batch, sent.merged, runtime_s=runtime_s, batch_s=batch_s)
-        self._deliver(self.scheduler.answered(running, result, signature, answered_s=sent.answered_s, timing=timing))
+        deliveries = self.scheduler.answered(running, result, signature, answered_s=sent.answered_s, timing=timing)
+        self._metrics.returned(deliveries, time.monotonic())
+        self._deliver(deliveries)
         self.scheduler.delivered(running, time.monotonic(), time.thread_time())
 
     def _fail(self, running: Running, error: ProxyError) -> None:
         if self._second_chance is not None and isinstance(error, ModelFailed):
             self._second_chance.served_here(failed=True)
+        now_s = time.monotonic()
         if self.tracer is not None:
-            now_s = time.monotonic()
             self.tracer.batch_ended(running.batch, running.sent_s, (), now_s, failed=error.message)
-        failure = self.scheduler.failed(running, error, time.monotonic())
+        failure = self.scheduler.failed(running, error, now_s)
         if failure.max_rows is not None:
             logger.warning("event=out_of_memory rows=%d next_at_most=%d", running.rows, failure.max_rows)
         if failure.pieces:
@@ -322,6 +324,7 @@ class Dispatcher:
                 "event=batch_retried rows=%d pieces=%d error=%s", running.rows, failure.pieces, error.message
             )
             self._look_soon()
+        self._metrics.returned(failure.deliveries, now_s)
         self._deliver(failure.deliveries)
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:

@@ -6,7 +6,7 @@ One event loop owns them, so they are plain numbers without locks; prometheus-cl
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -19,6 +19,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from shoal_proxy.batching.pending import Answer, Delivery
+from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema import metrics as declared
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -62,32 +64,51 @@ class Metrics(Collector):
         self.rejections: dict[str, int] = defaultdict(int)
         self.handed_over: dict[str, int] = defaultdict(int)
         self.batch_rows = Histogram(ROWS)
+        self.request_seconds = Histogram(SECONDS)
         self.queue_seconds = Histogram(SECONDS)
         self.batch_seconds = Histogram(SECONDS)
         self.runtime_seconds = Histogram(SECONDS)
         self.rows = 0
         self.elements = 0
         self.padded_elements = 0
+        self.late_answers = 0
+        self.failed_rows = 0
         self.retries = 0
         self.request_bytes = 0
         self.response_bytes = 0
-        self.read: dict[declared.Metric, Callable[[], float]] = {}
+        self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.Rejection | None) -> None:
         """Count a request that got no place, where its error is of that kind: one that has a reason."""
         if reason is not None:
             self.rejections[reason] += 1
 
+    def returned(self, deliveries: Sequence[Delivery], now_s: float) -> None:
+        """Count what callers get of a batch that came back, be it an answer or the model's error."""
+        for pending, outcome in deliveries:
+            if isinstance(outcome, Answer):
+                self.request_seconds.observe(now_s - pending.arrived_s)
+                if now_s > pending.due_s:
+                    self.late_answers += 1
+            elif isinstance(outcome, RowsFailed):
+                for error in outcome.errors:
+                    self.failed_rows += error.status >= 500  # else the row was the caller's mistake
+            elif isinstance(outcome, ModelFailed):
+                self.failed_rows += pending.rows
+
     def collect(self) -> Iterable[Metric]:
         """Yield every metric, as prometheus-client asks."""
         yield _labelled(declared.REQUESTS, self.requests)
-        yield _labelled(declared.REJECTIONS, {(reason,): count for reason, count in self.rejections.items()})
+        yield _labelled(
+            declared.REJECTIONS, {(reason,): self.rejections.get(reason, 0) for reason in declared.Rejection}
+        )
         yield _labelled(declared.HANDED_OVER, {(outcome,): count for outcome, count in self.handed_over.items()})
         for metric, read in self.read.items():
             family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily
             yield family(metric.family, metric.description, value=read())
         for metric, histogram in (
             (declared.BATCH_ROWS, self.batch_rows),
+            (declared.REQUEST_SECONDS, self.request_seconds),
             (declared.QUEUE_SECONDS, self.queue_seconds),
             (declared.BATCH_SECONDS, self.batch_seconds),
             (declared.RUNTIME_SECONDS, self.runtime_seconds),
@@ -97,6 +118,8 @@ class Metrics(Collector):
             (declared.ROWS, self.rows),
             (declared.ELEMENTS, self.elements),
             (declared.PADDED_ELEMENTS, self.padded_elements),
+            (declared.LATE_ANSWERS, self.late_answers),
+            (declared.FAILED_ROWS, self.failed_rows),
             (declared.RETRIES, self.retries),
             (declared.REQUEST_BYTES, self.request_bytes),
             (declared.RESPONSE_BYTES, self.response_bytes),

@@ -366,6 +366,9 @@ class Proxy:
             declared.COALESCED_ROWS: lambda: scheduler.coalesced_rows,
             declared.CONNECTIONS: lambda: len(self.front_guard.members),
             declared.RUNTIME_READY: lambda: self.link.ready,
+            declared.RUNTIME_LOSSES: lambda: self.link.losses,
+            declared.DEVICE_MEMORY_USED_BYTES: lambda: _part(self.link.upstream.device_memory, 0),
+            declared.DEVICE_MEMORY_BYTES: lambda: _part(self.link.upstream.device_memory, 1),
             declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,
             declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.attainable(last_key(scheduler.batcher)),
             declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),
@@ -373,6 +376,10 @@ class Proxy:
             declared.EXPECTED_WAIT_SECONDS: lambda: expected_wait_s(scheduler, time.monotonic()),
             declared.DRAINING: lambda: self.dispatcher.phase is not Phase.SERVING,
         }
+
+
+def _part(of: tuple[int, int] | None, number: int) -> int | None:
+    return None if of is None else of[number]
 
 
 def _listener(app: Any, *, http: Any) -> Listener:

@@ -18,6 +18,7 @@ from shoal_proxy.errors import NotExecuted, ProxyError
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_schema.addresses import Address
+from shoal_schema.metrics import DEVICE_MEMORY
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class Upstream:
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
         self._closed = False
+        self.device_memory: tuple[int, int] | None = None
+        """Of the model's device bytes in use and all of them, as of the last look; None where that is not told."""
         host = "localhost" if address.path else str(address)
         self._host = host.encode("ascii")
         self._model_path = f"/v2/models/{quote(model_name, safe='')}".encode("ascii")
@@ -71,6 +74,7 @@ class Upstream:
         """Return why the model cannot serve now, or nothing when it can."""
         response = await self._get(b"/v2/health/ready")
         if response.status == 200:
+            self.device_memory = _device_memory(response)
             return ""
         try:
             return str(orjson.loads(response.body)["reason"])
@@ -172,6 +176,15 @@ class Upstream:
             self._on_lost()
 
 
+def _device_memory(response: Response) -> tuple[int, int] | None:
+    """Return what a ready runtime of ours says of its device; others say what they like, or nothing."""
+    try:
+        used, size = orjson.loads(response.body)[DEVICE_MEMORY]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return (used, size) if type(used) is int and type(size) is int else None
+
+
 def _document(response: Response) -> dict[str, Any]:
     try:
         document = orjson.loads(response.body)
@@ -196,6 +209,8 @@ class RuntimeLink:
         self.binary = True
         self.reason = f"no connection to the runtime at {address} yet"
         self.on_change: Callable[[], None] = lambda: None
+        self.losses = 0
+        """How often it went away after it had been ready."""
         self.started = asyncio.Event()
         """Set once the runtime could serve."""
         self._wake = asyncio.Event()
@@ -244,6 +259,7 @@ class RuntimeLink:
 
     def _become(self, reason: str) -> None:
         changed = bool(reason) != bool(self.reason)
+        self.losses += changed and bool(reason)
         self.reason = reason
         self._tell(reason)
         if not reason:

@@ -220,6 +220,14 @@ class CudaPlacement:
             return not isinstance(probe, torch.OutOfMemoryError)
         return False
 
+    def memory(self) -> tuple[int, int] | None:  # pragma: cuda
+        """Return bytes in use and all bytes; None where the device does not say."""
+        try:
+            free, size = torch.cuda.mem_get_info(self.device)
+        except RuntimeError:
+            return None
+        return size - free, size
+
     def _capture(self, function: Callable[[Any], Any], batch: Any) -> Graph | None:  # pragma: cuda
         try:
             return _CudaGraph(function, batch, self._compute, self._graph_memory)

@@ -42,6 +42,9 @@ class Placement(Protocol):
     def is_lost(self, error: BaseException) -> bool:
         """Return whether the device cannot be used any more after this error."""
 
+    def memory(self) -> tuple[int, int] | None:
+        """Return the device's bytes in use, whoever uses them, and all of them; None where it has none of its own."""
+
 
 class HostPlacement:
     """Batches stay where they are, as arrays of numpy."""
@@ -78,6 +81,10 @@ class HostPlacement:
     def is_lost(self, error: BaseException) -> bool:
         """Return False: a CPU does not go away."""
         return False
+
+    def memory(self) -> tuple[int, int] | None:
+        """Return None: the host's memory is the container's to tell."""
+        return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

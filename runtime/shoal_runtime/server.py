@@ -28,6 +28,7 @@ from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
 from shoal_schema import headers as names
+from shoal_schema.metrics import DEVICE_MEMORY
 from shoal_schema.wire.body import ALIGNMENT_BYTES
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import encode_row_errors
@@ -64,7 +65,7 @@ class RunsBatches(Protocol):
 class ServedModel:
     """A model that is loaded; ``measured`` are rows and seconds of the forwards in warm-up."""
 
-    __slots__ = ("measured", "name", "pipeline", "platform", "version")
+    __slots__ = ("measured", "memory", "name", "pipeline", "platform", "version")
 
     def __init__(
         self,
@@ -73,12 +74,14 @@ class ServedModel:
         platform: str,
         pipeline: RunsBatches,
         measured: Sequence[tuple[int, float]] = (),
+        memory: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
         self.name = name
         self.version = version
         self.platform = platform
         self.pipeline = pipeline
         self.measured = measured
+        self.memory = memory
 
 
 class Answer:
@@ -223,8 +226,11 @@ class App:
             raise NotFound(f"model {name} has no version {version}; it has {model.version}")
 
     def _ready(self) -> Answer:
-        ready = self._readiness.phase is Phase.READY
-        return _json({"ready": True}) if ready else _json({"ready": False, "reason": self._readiness.reason}, 503)
+        if self._readiness.phase is not Phase.READY:
+            return _json({"ready": False, "reason": self._readiness.reason}, 503)
+        memory = None if self._model is None else self._model.memory()
+        told = {} if memory is None else {DEVICE_MEMORY: memory}
+        return _json({"ready": True, **told})
 
 
 def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = False) -> int | None:

@@ -238,4 +238,4 @@ def serve_model(started: Started, version: str, lanes: Lanes, on_lost: Callable[
     """Return the started model as the server serves it."""
     model = started.model
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
-    return ServedModel(model.name, version, model.platform, pipeline, started.measured)
+    return ServedModel(model.name, version, model.platform, pipeline, started.measured, started.placement.memory)

@@ -76,6 +76,13 @@ IN_FLIGHT_ROWS = _gauge("in_flight_rows", "Rows at the runtime.")
 IN_FLIGHT_BATCHES = _gauge("in_flight_batches", "Batches at the runtime.")
 CONNECTIONS = _gauge("connections", "Callers' connections.")
 RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and warm.")
+DEVICE_MEMORY = "device_memory"
+"""Where a ready runtime says what the two below show: bytes in use and all of them, in its answer about readiness."""
+DEVICE_MEMORY_USED_BYTES = _gauge(
+    "device_memory_used_bytes", "Bytes of the device's memory in use, whoever uses them; none without such a device."
+)
+DEVICE_MEMORY_BYTES = _gauge("device_memory_bytes", "Bytes of the device's memory.")
+RUNTIME_LOSSES = _counter("runtime_losses", "Times that the runtime went away after it had been ready.")
 BATCH_ROWS_LIMIT = _gauge("batch_rows_limit", "Rows that a batch may have, after what the model and its memory allow.")
 OBJECTIVE_ATTAINABLE = _gauge(
     "objective_attainable", "0 when even a request alone takes longer than the latency objective."
@@ -94,12 +101,19 @@ EXPECTED_WAIT_SECONDS = _gauge(
 )
 DRAINING = _gauge("draining", "1 from the start of the drain.")
 BATCH_ROWS = _histogram("batch_rows", "Rows per batch sent.")
+REQUEST_SECONDS = _histogram(
+    "request_seconds", "Time from arrival until the answer left the batch, of requests that the model answered."
+)
 QUEUE_SECONDS = _histogram("queue_seconds", "Time from arrival until a batch took the request.")
 BATCH_SECONDS = _histogram("batch_seconds", "Time from closing a batch until its answers were split.")
 RUNTIME_SECONDS = _histogram("runtime_seconds", "Time from sending a batch until its answer came.")
 ROWS = _counter("rows", "Rows sent to the runtime.")
 ELEMENTS = _counter("elements", "Elements sent, padding included.")
 PADDED_ELEMENTS = _counter("padded_elements", "Elements that were padding.")
+LATE_ANSWERS = _counter(
+    "late_answers", "Answers that came later than the caller asked, or than the latency objective allows."
+)
+FAILED_ROWS = _counter("failed_rows", "Rows that the model failed: alone, or all of a request that failed alone.")
 COALESCED_ROWS = _counter("coalesced_rows", "Rows answered by an identical request's.")
 RETRIES = _counter("retries", "Batches sent again after a failure.")
 HANDED_OVER = _counter(
@@ -188,6 +202,19 @@ OPERATOR_SCALING_PANIC = _of_operator(
     "scaling_panic",
     "1 while nothing is taken away, as the last seconds asked for twice what was ready.",
     **_OF_SERVICE,
+)
+OPERATOR_SERVICE_CONDITION = _of_operator(
+    Kind.GAUGE,
+    "service_condition",
+    "1 for each condition of a service's status, with its answer and its reason.",
+    **_OF_SERVICE,
+    condition="docs/operations.md",
+    status="True, False, Unknown",
+    reason="docs/operations.md",
+)
+OPERATOR_SERVICE_REPLICAS = _of_operator(Kind.GAUGE, "service_replicas", "Pods that a service has.", **_OF_SERVICE)
+OPERATOR_SERVICE_REPLICAS_READY = _of_operator(
+    Kind.GAUGE, "service_replicas_ready", "Pods of a service that answer requests.", **_OF_SERVICE
 )
 
 ALL_OF_OPERATOR = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric) and each not in ALL)

@@ -103,10 +103,18 @@ def _values(found: Any) -> None:
             raise ValueError(str(error)) from error
 
 
+def _scrapes(found: Any) -> None:
+    """Check what Prometheus scrapes; tests/monitoring has promtool read it."""
+    for job in found["scrape_configs"]:
+        if not {"job_name", "kubernetes_sd_configs", "relabel_configs"} <= job.keys():
+            raise ValueError(f"job without a part: {job}")
+
+
 FRAGMENTS: dict[str, Callable[[Any], None]] = {
     "container": _container,
     "envoy": _envoy,
     "images": _images,
     "route": _route,
     "values": _values,
+    "scrapes": _scrapes,
 }

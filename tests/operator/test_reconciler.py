@@ -60,6 +60,21 @@ def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
     return cluster
 
 
+def test_what_a_status_says_is_known_until_its_service_has_gone() -> None:
+    async def main() -> None:
+        cluster = cluster_with(MINIMAL)
+        reconciler = Reconciler(
+            cluster, DEFAULTS, Told(None), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(), waiting=NoRooms()
+        )
+        await reconciler.reconcile(CAT)
+        assert reconciler.told[CAT] == cluster.services[CAT]["status"]
+        del cluster.services[CAT]
+        await reconciler.reconcile(CAT)
+        assert not reconciler.told
+
+    asyncio.run(main())
+
+
 def ready(cluster: FakeCluster) -> Json:
     conditions = cluster.services[CAT]["status"]["conditions"]
     return next(item for item in conditions if item["type"] == "Ready")

@@ -3,8 +3,12 @@ import pytest
 from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal_proxy.batching.pending import Answer, Delivery, Outcome, Pending
+from shoal_proxy.errors import Draining, ModelFailed, RowsFailed
 from shoal_proxy.metrics import ROWS, SECONDS, Histogram, Metrics
-from shoal_schema.metrics import ALL, COALESCED_ROWS, Kind
+from shoal_schema.metrics import ALL, COALESCED_ROWS, RUNTIME_LOSSES, Kind, Rejection
+from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.row_errors import RowError
 
 
 def busy() -> Metrics:
@@ -13,7 +17,9 @@ def busy() -> Metrics:
     metrics.rejections["queue_rows"] += 2
     metrics.batch_rows.observe(5)
     metrics.rows = 5
-    metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE or metric is COALESCED_ROWS}
+    metrics.read = {
+        metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE or metric in (COALESCED_ROWS, RUNTIME_LOSSES)
+    }
     return metrics
 
 
@@ -29,6 +35,43 @@ def families(metrics: Metrics) -> dict[str, str]:
 
 def test_what_is_exposed_is_what_is_declared() -> None:
     assert families(busy()) == {metric.name: metric.kind for metric in ALL}
+
+
+def test_every_reason_of_a_refusal_is_there_from_the_start_so_that_the_first_one_is_an_increase() -> None:
+    families = {family.name: family for family in text_string_to_metric_families(Metrics().text().decode())}
+
+    shown = {sample.labels["reason"]: sample.value for sample in families["shoal_proxy_rejections"].samples}
+    assert shown == dict.fromkeys(Rejection, 0)
+
+
+def delivery(outcome: Outcome, *, rows: int = 1, arrived_s: float = 10.0, due_s: float = 11.0) -> Delivery:
+    inputs: dict[str, Array] = {}
+    pending = Pending(
+        inputs=inputs, rows=rows, size_bytes=0, arrived_s=arrived_s, deadline_s=99, due_s=due_s, deliver=print
+    )
+    return pending, outcome
+
+
+def test_an_answer_counts_with_its_time_and_a_late_one_as_late() -> None:
+    metrics, answer = Metrics(), Answer({}, {})
+
+    metrics.returned([delivery(answer), delivery(answer, due_s=10.1)], now_s=10.2)
+
+    assert metrics.request_seconds.total == pytest.approx(0.4)
+    assert metrics.late_answers == 1
+    assert metrics.failed_rows == 0
+
+
+def test_rows_that_the_model_failed_are_counted_and_those_that_their_callers_spoilt_or_nobody_ran_are_not() -> None:
+    metrics = Metrics()
+    some = RowsFailed([RowError(0, 500, "division by zero"), RowError(1, 400, "not a picture")])
+
+    metrics.returned(
+        [delivery(some, rows=3), delivery(ModelFailed("it raised"), rows=4), delivery(Draining("going"), rows=8)], 12.0
+    )
+
+    assert metrics.failed_rows == 1 + 4
+    assert sum(metrics.request_seconds.counts) == 0
 
 
 def test_values_and_labels_come_through() -> None:

@@ -24,6 +24,37 @@ def test_before_the_runtime_is_ready_callers_are_told_why() -> None:
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)])))
 
 
+def test_the_devices_memory_is_shown_as_the_runtime_tells_it() -> None:
+    with running_proxy(lambda: FakeRuntime(health={"device_memory": [60, 80]})) as running:
+        shown = plain.get(running.admin_url + "/metrics").text
+
+    assert "\nshoal_proxy_device_memory_used_bytes 60.0\n" in shown
+    assert "\nshoal_proxy_device_memory_bytes 80.0\n" in shown
+
+
+@pytest.mark.parametrize("health", [{}, {"device_memory": 60}, {"device_memory": ["much", None]}])
+def test_a_runtime_that_tells_none_or_nonsense_of_its_memory_serves_and_none_is_shown(
+    health: dict[str, object],
+) -> None:
+    with running_proxy(lambda: FakeRuntime(health=health)) as running:
+        shown = plain.get(running.admin_url + "/metrics").text
+
+    assert "\nshoal_proxy_device_memory_used_bytes " not in shown
+    assert "\nshoal_proxy_runtime_ready 1.0\n" in shown
+
+
+def test_each_time_that_a_runtime_goes_is_counted_and_its_start_is_none() -> None:
+    with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running:
+        running.until(lambda: "warming up" in running.proxy.link.reason)
+        for losses in (1, 2):
+            running.call(setattr, running.runtime, "ready", True)
+            running.until(lambda: running.proxy.link.ready)
+            running.call(setattr, running.runtime, "ready", False)
+            running.until(lambda: not running.proxy.link.ready)
+            shown = plain.get(running.admin_url + "/metrics").text
+            assert f"shoal_proxy_runtime_losses_total {losses}.0\n" in shown
+
+
 def test_a_probe_that_waits_hears_at_once_when_the_first_yes_is_there() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running, ThreadPoolExecutor(1) as asking:
         assert plain.get(running.admin_url + "/readyz?wait_ms=1").status_code == 503

@@ -54,6 +54,16 @@ def served() -> Iterator[Served]:
         yield Served(bench)
 
 
+@pytest.mark.parametrize(("memory", "told"), [((60, 80), {"device_memory": [60, 80]}), (None, {})])
+def test_a_ready_runtime_tells_how_much_of_its_device_is_in_use_where_it_has_one(
+    served: Served, memory: tuple[int, int] | None, told: dict[str, Any]
+) -> None:
+    served.app.serve(ServedModel("adder", "1", "test", served.bench.pipeline, memory=lambda: memory))
+    served.readiness.ready()
+
+    assert served.ask("/v2/health/ready")[2] == {"ready": True, **told}
+
+
 def test_health_tells_why_it_is_not_ready(served: Served) -> None:
     served.readiness.progress("downloading 40 %")
 

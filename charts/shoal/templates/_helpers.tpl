@@ -44,6 +44,16 @@ app.kubernetes.io/component: waiting-room
 {{ include "shoal.commonLabels" . }}
 {{- end }}
 
+{{- /* Of what other operators pick up by labels. Call with (dict "root" . "labels" the values' own) */ -}}
+{{- define "shoal.monitoringLabels" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{ include "shoal.commonLabels" .root }}
+{{- with .labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "shoal.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}

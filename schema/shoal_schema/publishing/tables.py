@@ -62,7 +62,7 @@ def _metrics_of(declared: Iterable[metrics.Metric]) -> str:
 
 
 def _labels(metric: metrics.Metric) -> str:
-    return ", ".join(f"`{name}` ({values})" for name, values in metric.labels.items())
+    return ", ".join(f"`{name}` ({values})" if values else f"`{name}`" for name, values in metric.labels.items())
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
