@@ -92,6 +92,7 @@ class Reason(StrEnum):
     MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"
     RUNTIME_CRASHED = "RuntimeCrashed"
     PROXY_CRASHED = "ProxyCrashed"
+    CONTAINER_CRASHED = "ContainerCrashed"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     ROLLOUT_PAUSED = "RolloutPaused"
     ROUTE_REFUSED = "RouteRefused"
@@ -123,6 +124,7 @@ FAILURES = frozenset(
         Reason.MODEL_DOWNLOAD_FAILED,
         Reason.RUNTIME_CRASHED,
         Reason.PROXY_CRASHED,
+        Reason.CONTAINER_CRASHED,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.ROLLOUT_PAUSED,
         Reason.ROUTE_REFUSED,

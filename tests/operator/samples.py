@@ -39,12 +39,18 @@ EVERYTHING: Json = {
         },
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
         "env": [{"name": "HF_HOME", "value": "/tmp/hf"}, {"name": "HOME", "value": "/home/cat"}],
+        "volumeMounts": [{"name": "authorities", "mountPath": "/etc/authorities", "readOnly": True}],
+        "sharedMemory": "2Gi",
+        "imagePullPolicy": "Always",
+        "securityContext": {"readOnlyRootFilesystem": False},
     },
     "proxy": {
         "image": "example/proxy:1",
         "forwardHeaders": ["x-tenant", "authorization"],
         "grpcPort": 8081,
         "resources": {"requests": {"cpu": "0.5"}},
+        "imagePullPolicy": "Never",
+        "securityContext": {"runAsUser": 1001},
     },
     "batching": {
         "maxBatchSize": 16,
@@ -67,6 +73,7 @@ EVERYTHING: Json = {
         "progressDeadlineSeconds": 1200,
         "drainDelaySeconds": 10,
         "drainTimeoutSeconds": 90,
+        "minReadySeconds": 10,
     },
     "route": {
         "ingress": {
@@ -81,6 +88,7 @@ EVERYTHING: Json = {
             "path": "/v2/models/cat",
         },
     },
+    "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
     "pod": {
         "labels": {"team": "vision"},
         "annotations": {"example.com/profile": "on"},
@@ -93,6 +101,24 @@ EVERYTHING: Json = {
         "serviceAccountName": "cat-account",
         "imagePullSecrets": [{"name": "registry"}],
         "securityContext": {"runAsUser": 1000},
+        "schedulerName": "packing",
+        "volumes": [
+            {"name": "authorities", "configMap": {"name": "authorities"}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": "0.5Gi"}},
+        ],
+        "initContainers": [
+            {"name": "tunnel", "image": "example/tunnel:1", "restartPolicy": "Always"},
+        ],
+        "containers": [
+            {
+                "name": "audit",
+                "image": "example/audit:1",
+                "ports": [{"name": "audit", "containerPort": 7000}],
+                "resources": {"limits": {"memory": "0.5Gi"}},
+                "securityContext": {"runAsUser": 1002},
+                "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+            },
+        ],
     },
 }
 BY_HPA: Json = {

@@ -122,10 +122,14 @@ def download_problem(pod: Json) -> Problem | None:
 
 
 def crash_problem(pod: Json) -> Problem | None:
-    """A runtime, or else a proxy, that ended by itself."""
+    """A runtime, or else a proxy, or else a container of the spec's own, that ended by itself."""
     for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
         if ended := _crash(_status_of(pod, container)):
             return Problem(reason, _sentence(_ended_text(pod, container, ended)))
+    for status in _statuses(pod):
+        if status["name"] not in (MODEL, RUNTIME, PROXY) and (ended := _crash(status)):
+            text = f"container {status['name']} ended (exit code {ended.get('exitCode')}): {_last_line(ended)}"
+            return Problem(Reason.CONTAINER_CRASHED, _sentence(text))
     return None
 
 
