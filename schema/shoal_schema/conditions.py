@@ -80,6 +80,7 @@ class Reason(StrEnum):
     SCALED_DOWN = "ScaledDown"
     # Somebody must act.
     INVALID_SPEC = "InvalidSpec"
+    NOT_ALLOWED = "NotAllowed"
     NAME_TAKEN = "NameTaken"
     NO_WAITING_ROOM = "NoWaitingRoom"
     APPLY_FAILED = "ApplyFailed"
@@ -112,6 +113,7 @@ ScalingReason = Literal[Reason.FOLLOWING_LOAD, Reason.NO_LOAD_DATA]
 FAILURES = frozenset(
     {
         Reason.INVALID_SPEC,
+        Reason.NOT_ALLOWED,
         Reason.NAME_TAKEN,
         Reason.NO_WAITING_ROOM,
         Reason.APPLY_FAILED,

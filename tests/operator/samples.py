@@ -6,11 +6,17 @@ from typing import Any
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
+from shoal_schema.policy import Policy
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
 
 UID = "11111111-2222-3333-4444-555555555555"
-DEFAULTS = OperatorProcess(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test")
+ANYTHING = Policy(
+    root=True,
+    **{name: ("*",) for name in Policy.__struct_fields__ if name != "root"},
+)
+"""Allows all that there is."""
+DEFAULTS = OperatorProcess(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test", policy=ANYTHING)
 MINIMAL: Json = {"model": {"uri": "file:///models/cat"}}
 EVERYTHING: Json = {
     "model": {

@@ -12,6 +12,7 @@ from shoal_operator.manifests.desired import CHILD_KINDS
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import WAITING, Json
 from shoal_schema.environment import read, variables
+from shoal_schema.policy import Policy
 from shoal_schema.processes import WaitingProcess
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.version import VERSION
@@ -190,6 +191,8 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
     ("values", "words"),
     [
         ({"replica": 2}, "replica"),
+        ({"policy": {"secret": ["*"]}}, "secret"),
+        ({"policy": {"secrets": "*"}}, "policy"),
         ({"replicas": "2"}, "replicas"),
         ({"replicas": 50}, "replicas"),
         ({"images": {"operator": {"digest": "latest"}}}, "digest"),
@@ -234,3 +237,13 @@ def test_who_turns_the_waiting_room_off_is_told_what_becomes_of_who_sleeps(chart
 def test_ports_of_the_waiting_room_are_ports(chart: Chart) -> None:
     with pytest.raises(HelmError, match="beyond port 65535"):
         rendered(chart, waitingRoom={"ports": {"first": 65000, "count": 1000}})
+
+
+def test_the_policy_of_the_chart_is_the_operators_default_and_reaches_it_as_it_is_written(chart: Chart) -> None:
+    def policy(**values: Json) -> Policy:
+        text = environment(rendered(chart, **values))["SHOAL_OPERATOR_POLICY"]
+        return Settings.from_env({"SHOAL_OPERATOR_POLICY": text.replace("$$(", "$(")}).process.policy
+
+    assert policy() == Policy()
+    hosts = ["*.$(NAMESPACE).example.com", 'a&<b>"c']
+    assert policy(policy={"hosts": hosts, "root": True}) == Policy(hosts=tuple(hosts), root=True)
