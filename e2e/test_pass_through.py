@@ -1,5 +1,7 @@
 """What the spec hands to Kubernetes as it is: sidecars, init containers, volumes, the Service's type."""
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -7,7 +9,9 @@ import pytest
 from e2e.callers import ANSWER, predict
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
+from shoal_local.installing import NAMESPACE
 
+POLICY = "SHOAL_OPERATOR_POLICY"
 KEEPS_RUNNING = ["python", "-c", "import signal; signal.pause()"]
 
 
@@ -17,6 +21,25 @@ def image_of(cluster: Cluster, container: str = "runtime") -> str:
     return str(next(each["image"] for each in spec["containers"] if each["name"] == container))
 
 
+@pytest.fixture
+def any_service(cluster: Cluster) -> Iterator[None]:
+    """Have the operator allow every type and annotation of Services, until the test ends."""
+    system = cluster.within(NAMESPACE)
+    (container,) = system.get("deployment", "shoal-operator")["spec"]["template"]["spec"]["containers"]
+    before = next(each["value"] for each in container["env"] if each["name"] == POLICY)
+    try:
+        set_policy(system, json.dumps({**json.loads(before), "services": ["*"], "annotations": ["*"]}))
+        yield
+    finally:
+        set_policy(system, before)
+
+
+def set_policy(system: Cluster, text: str) -> None:
+    system.kubectl("set", "env", "deployment/shoal-operator", f"{POLICY}={text}")
+    system.kubectl("rollout", "status", "deployment/shoal-operator", "--timeout=120s")
+
+
+@pytest.mark.usefixtures("any_service")
 def test_a_service_with_everything_beside_it_serves_rolls_and_settles(namespace: Cluster) -> None:
     namespace.apply()
     eventually(lambda: namespace.get("deployment", "adder"))
