@@ -44,7 +44,10 @@ class Policy(Section, frozen=True):
     service_accounts: Annotated[
         Patterns, Meta(description="ServiceAccounts, besides the one that is made for the service.")
     ] = ()
-    volumes: Annotated[Patterns, Meta(description="Kinds of volumes, besides `emptyDir`.")] = (
+    volumes: Annotated[
+        Patterns, Meta(description="Kinds of volumes, and of sources of projected ones, besides `emptyDir`.")
+    ] = (
+        "clusterTrustBundle",
         "configMap",
         "downwardAPI",
         "ephemeral",
