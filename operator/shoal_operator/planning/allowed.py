@@ -10,7 +10,7 @@ from typing import Any
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.observation import dig
-from shoal_operator.planning.restricted import beyond_restricted
+from shoal_operator.planning.restricted import beyond_restricted, listed
 from shoal_schema.declaring import as_json, fields_of
 from shoal_schema.policy import Policy
 
@@ -100,9 +100,9 @@ def volumes(target: Target) -> Asked:
     own = as_json(target.spec.model.volume) if target.spec.model.volume else {}
     yield from (("spec.model.volume", kind) for kind in own if kind != "mountPath")
     for each in target.spec.pod.volumes:
-        path, sources = f"spec.pod.volumes[{each['name']}]", dig(each, "projected", "sources", default=())
-        kinds = [kind for kind in each if kind not in ("name", "emptyDir")]
-        yield from ((path, kind) for part in (kinds, *sources) for kind in part)
+        sources = [source for source in listed(dig(each, "projected", "sources")) if isinstance(source, dict)]
+        kinds = [kind for part in (each, *sources) for kind in part if kind not in ("name", "emptyDir")]
+        yield from ((f"spec.pod.volumes[{each['name']}]", kind) for kind in kinds)
 
 
 def services(target: Target) -> Asked:

@@ -30,11 +30,11 @@ def _is_selinux(value: Any) -> bool:
 
 
 def _drops_all(value: Any) -> bool:
-    added = _each(dig(value, "add"))
-    return "ALL" in _each(dig(value, "drop")) and all(each == "NET_BIND_SERVICE" for each in added)
+    added = listed(dig(value, "add"))
+    return "ALL" in listed(dig(value, "drop")) and all(each == "NET_BIND_SERVICE" for each in added)
 
 
-def _each(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """Return a list; of what is none, which the API server refuses, an empty one."""
     return value if isinstance(value, list) else []
 
@@ -57,7 +57,7 @@ _POD: Mapping[str, _Fine] = {
     **_BOTH,
     **dict.fromkeys(("fsGroup", "fsGroupChangePolicy", "supplementalGroups"), _anything),
     **dict.fromkeys(("supplementalGroupsPolicy", "seLinuxChangePolicy"), _anything),
-    "sysctls": lambda value: all(dig(each, "name") in _SYSCTLS for each in _each(value)),
+    "sysctls": lambda value: all(dig(each, "name") in _SYSCTLS for each in listed(value)),
 }
 _CONTAINER: Mapping[str, _Fine] = {
     **_BOTH,
@@ -96,7 +96,7 @@ def _beyond(path: str, context: Any, fine: Mapping[str, _Fine], needed: tuple[st
 
 
 def _reaching_the_node(path: str, container: Json) -> Iterator[tuple[str, str]]:
-    for port in _each(container.get("ports")):
+    for port in listed(container.get("ports")):
         if number := dig(port, "hostPort"):
             yield f"{path}.ports.hostPort", str(number)
     handlers = {name: container.get(name) for name in _PROBES}

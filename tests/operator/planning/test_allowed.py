@@ -128,6 +128,12 @@ CASES: list[tuple[Json, str, str, Json]] = [
         {"volumes": ("hostPath",)},
     ),
     (
+        pod(volumes=[{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]),
+        "spec.pod.volumes[v] 'serviceAccountToken'",
+        "volumes",
+        {"volumes": ("projected", "serviceAccountToken")},
+    ),
+    (
         pod(volumes=[{"name": "v", "csi": {"driver": "d"}}]),
         "spec.pod.volumes[v] 'csi'",
         "volumes",
