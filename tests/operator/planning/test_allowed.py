@@ -446,7 +446,7 @@ VOLUME_OF_A_MODEL = one_of(None, {"hostPath": {"path": "/"}}, {"persistentVolume
     asked_of_pods=PODS,
     volume=VOLUME_OF_A_MODEL,
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_no_pod_breaks_the_restricted_level_under_the_default_policy(
     base: Json, contexts: tuple[Json, Json], asked_of_pods: Json, volume: Json | None
 ) -> None:
