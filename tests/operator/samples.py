@@ -92,6 +92,7 @@ EVERYTHING: Json = {
             "parentRefs": [{"name": "public", "namespace": "gateways", "sectionName": "https"}],
             "hostnames": ["cat.example.com"],
             "path": "/v2/models/cat",
+            "timeoutSeconds": 75,
         },
     },
     "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
