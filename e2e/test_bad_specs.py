@@ -112,7 +112,7 @@ def test_what_the_deployments_schema_refuses_is_told(namespace: Cluster, pod: di
     [
         {"annotations": {f"{'x' * 40_000}/{index}": "" for index in range(3)}},
         {"labels": {"\U0001f680": "x"}},
-        {"priorityClassName": "\U0001f680"},
+        {"priorityClassName": "shoal-\U0001f680"},
         {"nodeSelector": {"a b": "x"}},
     ],
     ids=["long-annotations", "emoji-label", "emoji-class", "bad-selector"],

@@ -16,7 +16,7 @@ from e2e.registry import OPERATOR, PODS, Registry, registry
 from e2e.waiting import eventually
 
 SYSTEM = "shoal-system"
-MOVING = {"uri": "models:/adder@champion", "secretName": "mlflow"}
+MOVING = {"uri": "models:/adder@champion", "secretName": "shoal-mlflow"}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def tell_operator(cluster: Cluster, *variables: str) -> None:
 
 
 def make_secret(cluster: Cluster, **data: str) -> None:
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mlflow"}, "stringData": data}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "shoal-mlflow"}, "stringData": data}
     cluster.kubectl("apply", "--filename", "-", text=yaml.safe_dump(body))
 
 
@@ -73,7 +73,7 @@ def test_an_alias_is_served_by_its_version_and_followed_without_a_lost_request(
     namespace.apply(model=MOVING, rollout=rollout)
     missing = "ContainerConfigInvalid"
     eventually(lambda: namespace.condition("adder").get("reason") == missing, lambda: everything_told(namespace))
-    assert "kubectl create secret generic mlflow" in namespace.condition("adder")["message"]
+    assert "kubectl create secret generic shoal-mlflow" in namespace.condition("adder")["message"]
 
     make_secret(namespace, MLFLOW_TRACKING_TOKEN=PODS, MLFLOW_TRACKING_URI=mlflow.url)
     namespace.until_ready()

@@ -17,7 +17,7 @@ from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
 HOST = "adder.example"
-SECRET = "adder-tls"
+SECRET = "shoal-adder-tls"
 PATIENCE_S = 20.0
 
 

@@ -10,6 +10,7 @@ import yaml
 from shoal_local.api_client import DEPLOYMENTS, PODS, SERVICES, ApiClient, Resource
 from shoal_local.local_network import reached_port
 from shoal_local.objects import Object, dig
+from shoal_schema.policy import Policy
 
 NAMESPACE = "shoal-system"
 RELEASE = "shoal"
@@ -61,6 +62,8 @@ def values() -> Object:
         # Pods share one network here: each proxy must listen on its pod's own address.
         "podListenHost": "$(POD_IP)",
         "siblings": False,
+        # This machine's folders are what there is to bring a model from.
+        "policy": {"volumes": [*Policy().volumes, "hostPath"]},
         # There are no names here; what `kubectl get infsvc` shows can be opened from this machine.
         "waitingRoom": {"replicas": 1, "operatorUrl": f"http://{OPERATOR_IP}:8082"},
         "serviceUrl": f"http://$(CLUSTER_IP):{reached_port(SERVICE_PORT)}".removesuffix(f":{SERVICE_PORT}"),

@@ -18,6 +18,7 @@ from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.planning.admission import changed_text, is_changed
+from shoal_operator.planning.allowed import not_allowed
 from shoal_operator.planning.announcements import Announcement, make_event
 from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, leave_room
 from shoal_operator.planning.contest import Contests, last_writer
@@ -39,6 +40,7 @@ from shoal_operator.planning.status import (
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.upgrading import Plan
+from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
@@ -225,7 +227,10 @@ class Reconciler:
             hosting = self._waiting.host(key, spec, observation)
             target = replace(self._target(key, observation.resource, spec, naming), hosting=hosting)
             plan = self._upgrading.plan(key, observation, target)
-            if naming and not naming.resolved:
+            refused = not_allowed(target)
+            if refused:
+                plan, naming = plan.scaling_alone(observation.ours(DEPLOYMENT), target.replicas), None
+            elif plan.changes.account_taken or (naming and not naming.resolved):
                 # Pods are told of one version, or there are none.
                 plan = plan.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
         except RoomlessError as error:
@@ -244,6 +249,8 @@ class Reconciler:
         return Evidence(
             observation=observation,
             target=target,
+            spec_error=refused,
+            spec_reason=Reason.NOT_ALLOWED,
             conflicts=tuple(each for each in plan.changes.conflicts if not _is_of_siblings(each)),
             failures=tuple(each for each in failures if not _is_of_siblings(each)),
             alone=_alone(plan.changes.conflicts, failures),

@@ -48,6 +48,10 @@ class Plan:
         """Return the same, with the Deployment left as it is for another reason."""
         return replace(self, changes=self.changes.keeping_pods(deployment, replicas), kept=None)
 
+    def scaling_alone(self, deployment: Json, replicas: int) -> "Plan":
+        """Return what a service gets whose spec is not allowed: its pods stay, and are as many as wanted."""
+        return replace(self, changes=self.changes.scaling_alone(deployment, replicas), kept=None)
+
 
 class Upgrading:
     """Says of each look whether it may replace pods only because the operator is another one.

@@ -87,6 +87,7 @@ class Reason(StrEnum):
     SCALED_DOWN = "ScaledDown"
     # Somebody must act.
     INVALID_SPEC = "InvalidSpec"
+    NOT_ALLOWED = "NotAllowed"
     NAME_TAKEN = "NameTaken"
     NO_WAITING_ROOM = "NoWaitingRoom"
     APPLY_FAILED = "ApplyFailed"
@@ -99,6 +100,7 @@ class Reason(StrEnum):
     MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"
     RUNTIME_CRASHED = "RuntimeCrashed"
     PROXY_CRASHED = "ProxyCrashed"
+    CONTAINER_CRASHED = "ContainerCrashed"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     ROLLOUT_PAUSED = "RolloutPaused"
     ROUTE_REFUSED = "RouteRefused"
@@ -119,6 +121,7 @@ ScalingReason = Literal[Reason.FOLLOWING_LOAD, Reason.NO_LOAD_DATA]
 FAILURES = frozenset(
     {
         Reason.INVALID_SPEC,
+        Reason.NOT_ALLOWED,
         Reason.NAME_TAKEN,
         Reason.NO_WAITING_ROOM,
         Reason.APPLY_FAILED,
@@ -131,6 +134,7 @@ FAILURES = frozenset(
         Reason.MODEL_DOWNLOAD_FAILED,
         Reason.RUNTIME_CRASHED,
         Reason.PROXY_CRASHED,
+        Reason.CONTAINER_CRASHED,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.ROLLOUT_PAUSED,
         Reason.ROUTE_REFUSED,

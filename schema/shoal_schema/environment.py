@@ -21,7 +21,7 @@ from shoal_schema.declaring import (
     settings_of,
     without_annotations,
 )
-from shoal_schema.decoding import SpecError, decode_text
+from shoal_schema.decoding import SpecError, decode, decode_text
 from shoal_schema.misspelt import misspelt
 from shoal_schema.processes import (
     LogSettings,
@@ -87,6 +87,8 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
         text = environ.get(each.env.name, "").strip()
         try:
             values[each.path[0]] = parse_text(each, text) if text else each.unset
+        except SpecError as error:
+            faults.append(f"{each.env.name}: {error}")
         except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
             value = f", not {text!r:.200}" if told else ""
             faults.append(f"{each.env.name} must be {each.allowed}{value}")
@@ -104,6 +106,8 @@ def parse_text(setting: Setting, text: str) -> Any:
     Raises:
         ValueError: it does not fit.
     """
+    if section := section_of(setting.kind):
+        return decode(section, msgspec.json.decode(text), setting.name)
     hint = setting.env.reads if setting.env and setting.env.reads else setting.hint
     return msgspec.convert(_plain(without_annotations(hint), text), hint, strict=False, dec_hook=decode_text)
 

@@ -17,7 +17,7 @@ from shoal_schema.publishing.versions import VERSIONED, versioned
 from shoal_schema.resource import GROUP, PLURAL
 
 _HEADER = "# Generated from schema/shoal_schema/resource by `make generated`; edits are lost.\n"
-PAGES = ("docs/contracts.md", "docs/cli.md", "operator/README.md")
+PAGES = ("docs/contracts.md", "docs/cli.md", "docs/policy.md", "operator/README.md")
 """Pages with generated tables."""
 
 

@@ -22,6 +22,7 @@ from shoal_schema.declaring import (
     FieldFault,
     Section,
 )
+from shoal_schema.policy import Policy
 from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
@@ -315,6 +316,14 @@ class OperatorProcess(Section, frozen=True):
         Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain); none means all may."),
         Env("SHOAL_OPERATOR_ADMIN_NAMESPACES", OPERATOR, allowed=_TEXTS),
     ] = ()
+    policy: Annotated[
+        Policy,
+        Meta(
+            description="What services may ask of the cluster ([policy.md](../docs/policy.md)); what is not given is at"
+            " its default."
+        ),
+        Env("SHOAL_OPERATOR_POLICY", OPERATOR, allowed="a JSON object, the chart's value `policy`"),
+    ] = Policy()
     identity: Annotated[
         str,
         Meta(description="This process among several, unique; default: host name and a random suffix."),

@@ -1,9 +1,12 @@
 """Checks YAML of the pages as what will read it does."""
 
 import functools
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import yaml
 from helm_python import Chart, HelmError
@@ -17,6 +20,8 @@ from shoal_local.installing import chart_folder
 from shoal_local.kubelet.images import BadTableError, parse_table
 from shoal_schema.decoding import parse_spec
 from shoal_schema.publishing.crd import custom_resource_definition
+
+CHARTS_SCHEMA = Path(__file__).parents[2] / "charts" / "shoal" / "values.schema.json"
 
 
 def check_yaml(text: str, kind: str | None) -> None:
@@ -88,6 +93,14 @@ def _envoy(found: Any) -> None:
             raise ValueError("load_assignment is of another cluster")
 
 
+def _values(found: Any) -> None:
+    """Check values of the chart as Helm does."""
+    try:
+        jsonschema.validate(found, json.loads(CHARTS_SCHEMA.read_text(encoding="utf-8")))
+    except jsonschema.ValidationError as error:
+        raise ValueError(error.message) from error
+
+
 def _route(found: Any) -> None:
     """Check an action of Envoy's routes against the one that was tried with it."""
     if found != {"timeout": "65s", "retry_policy": RETRIES}:
@@ -114,6 +127,7 @@ FRAGMENTS: dict[str, Callable[[Any], None]] = {
     "container": _container,
     "envoy": _envoy,
     "images": _images,
+    "values": _values,
     "route": _route,
     "values": _values,
     "scrapes": _scrapes,

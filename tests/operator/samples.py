@@ -6,11 +6,17 @@ from typing import Any
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
+from shoal_schema.policy import Policy
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
 
 UID = "11111111-2222-3333-4444-555555555555"
-DEFAULTS = OperatorProcess(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test")
+ANYTHING = Policy(
+    root=True,
+    **{name: ("*",) for name in Policy.__struct_fields__ if name != "root"},
+)
+"""Allows all that there is."""
+DEFAULTS = OperatorProcess(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test", policy=ANYTHING)
 MINIMAL: Json = {"model": {"uri": "file:///models/cat"}}
 EVERYTHING: Json = {
     "model": {
@@ -39,12 +45,18 @@ EVERYTHING: Json = {
         },
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
         "env": [{"name": "HF_HOME", "value": "/tmp/hf"}, {"name": "HOME", "value": "/home/cat"}],
+        "volumeMounts": [{"name": "authorities", "mountPath": "/etc/authorities", "readOnly": True}],
+        "sharedMemory": "2Gi",
+        "imagePullPolicy": "Always",
+        "securityContext": {"readOnlyRootFilesystem": False},
     },
     "proxy": {
         "image": "example/proxy:1",
         "forwardHeaders": ["x-tenant", "authorization"],
         "grpcPort": 8081,
         "resources": {"requests": {"cpu": "0.5"}},
+        "imagePullPolicy": "Never",
+        "securityContext": {"runAsUser": 1001},
     },
     "batching": {
         "maxBatchSize": 16,
@@ -67,6 +79,7 @@ EVERYTHING: Json = {
         "progressDeadlineSeconds": 1200,
         "drainDelaySeconds": 10,
         "drainTimeoutSeconds": 90,
+        "minReadySeconds": 10,
     },
     "route": {
         "ingress": {
@@ -82,6 +95,7 @@ EVERYTHING: Json = {
             "timeoutSeconds": 75,
         },
     },
+    "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
     "pod": {
         "labels": {"team": "vision"},
         "annotations": {"example.com/profile": "on"},
@@ -94,6 +108,24 @@ EVERYTHING: Json = {
         "serviceAccountName": "cat-account",
         "imagePullSecrets": [{"name": "registry"}],
         "securityContext": {"runAsUser": 1000},
+        "schedulerName": "packing",
+        "volumes": [
+            {"name": "authorities", "configMap": {"name": "authorities"}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": "0.5Gi"}},
+        ],
+        "initContainers": [
+            {"name": "tunnel", "image": "example/tunnel:1", "restartPolicy": "Always"},
+        ],
+        "containers": [
+            {
+                "name": "audit",
+                "image": "example/audit:1",
+                "ports": [{"name": "audit", "containerPort": 7000}],
+                "resources": {"limits": {"memory": "0.5Gi"}},
+                "securityContext": {"runAsUser": 1002},
+                "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+            },
+        ],
     },
 }
 BY_HPA: Json = {

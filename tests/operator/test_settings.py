@@ -1,5 +1,6 @@
 """Settings, and what a wrong one says."""
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from shoal_operator.settings import Settings
 from shoal_schema.addresses import Address
 from shoal_schema.declaring import OPERATOR
 from shoal_schema.environment import SettingsError, variables
+from shoal_schema.policy import Policy
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -31,6 +33,7 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_ADMIN_NAMESPACES": "shoal, monitoring",
         "SHOAL_OPERATOR_SIBLINGS": "false",
         "SHOAL_OPERATOR_IDENTITY": "me",
+        "SHOAL_OPERATOR_POLICY": '{"secrets": ["*"], "root": true}',
         "SHOAL_OPERATOR_NAMESPACE": "shoal",
         "SHOAL_OPERATOR_WATCH_NAMESPACES": "a,b,",
         "SHOAL_OPERATOR_HEALTH_LISTEN": "127.0.0.1:1",
@@ -54,6 +57,7 @@ def test_every_setting_is_read() -> None:
     assert settings.process.service_url == "http://$(CLUSTER_IP)"
     assert settings.process.watch_namespaces == ("a", "b")
     assert not settings.process.siblings
+    assert settings.process.policy == Policy(secrets=("*",), root=True)
     assert (settings.process.resync_s, settings.process.scrape_interval_s, settings.process.workers) == (30, 0.5, 3)
     assert settings.process.scale_down_window_s == 5
     process = settings.process
@@ -104,6 +108,20 @@ def module(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]
     command = [sys.executable, "-m", "shoal_operator", *arguments]
     path = {"PYTHONPATH": ":".join(sys.path)}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**path, **environ}, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"imges": []}', "there is no field policy.imges; did you mean images?"),
+        ('{"secrets": "*"}', "policy.secrets must be of type array"),
+        ('["*"]', "policy must be of type object"),
+        ("no JSON", "SHOAL_OPERATOR_POLICY must be a JSON object, the chart's value `policy`, not 'no JSON'"),
+    ],
+)
+def test_a_policy_that_cannot_be_read_is_refused_by_its_field(text: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        Settings.from_env({"SHOAL_OPERATOR_POLICY": text})
 
 
 @pytest.mark.integration

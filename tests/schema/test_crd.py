@@ -129,6 +129,37 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         (with_fields(MINIMAL, queue__fairShareHeader="Host"), "fairShareHeader must not name a header"),
         (with_fields(MINIMAL, route={}), "give ingress, httpRoute or both"),
         (with_fields(MINIMAL, route={"httpRoute": {"parentRefs": []}}), "at least one Gateway"),
+        *(
+            (with_fields(MINIMAL, pod={"volumes": [{"name": name}]}), "volumes of these names are the operator's own")
+            for name in ("run", "cache", "shm", "tmp", "model")
+        ),
+        *(
+            (with_fields(MINIMAL, pod={part: [{"name": name}]}), "containers of these names are the operator's own")
+            for part in ("containers", "initContainers")
+            for name in ("proxy", "runtime", "model")
+        ),
+        (with_fields(MINIMAL, pod={"containers": [{"name": "a", "ports": [{"containerPort": 9090}]}]}), "the proxy's"),
+        (
+            with_fields(FOREIGN, pod={"containers": [{"name": "a", "ports": [{"containerPort": 8000}]}]}),
+            "must not have the port of runtime.port",
+        ),
+        *(
+            (with_fields(MINIMAL, runtime={"volumeMounts": [{"name": "a", "mountPath": path}]}), "must not be, or lie")
+            for path in ("/", "//", "/run", "/run/shoal/", "/run//shoal/runtime.sock", "/dev", "/dev/shm", "/tmp/")
+        ),
+        *(
+            (with_fields(MINIMAL, runtime={"volumeMounts": [{"name": "a", "mountPath": path}]}), "nor hold ..")
+            for path in ("/var", "/var/cache/", "/var/cache/shoal/models", "/data/../run/shoal", "/data/..")
+        ),
+        (
+            with_fields(MINIMAL, model__volume={"mountPath": "/tmp", "hostPath": {"path": "/models"}}),
+            "mountPath must not be, or lie above",
+        ),
+        (with_fields(MINIMAL, rollout={"minReadySeconds": 60, "progressDeadlineSeconds": 60}), "must be less than"),
+        (
+            with_fields(MINIMAL, service={"annotations": {"serving.shoal.dev/claimed-by": "me"}}),
+            "annotations that begin with serving.shoal.dev/ are the operator's own",
+        ),
         (with_fields(MINIMAL, model__volume={}), "exactly one of"),
         (
             with_fields(DOWNLOADED, model__volume={"hostPath": {"path": "/models"}}),
@@ -180,6 +211,11 @@ def test_a_bad_spec_is_refused_in_words(spec: Json, message: str) -> None:
 
     assert len(broken) == 1
     assert message in broken[0]
+
+
+@pytest.mark.parametrize("path", ["/data", "/tmp/a", "/run/user", "/runs", "/var/lib", "/var/cache/hub", "/a..b"])
+def test_a_mount_beside_ours_is_taken(path: str) -> None:
+    assert refused(with_fields(MINIMAL, runtime={"volumeMounts": [{"name": "a", "mountPath": path}]})) == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ not promise that, so it is asked on its port.
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from shoal_operator.manifests.environment import (
     ADMIN_PORT,
@@ -20,6 +21,7 @@ from shoal_operator.manifests.environment import (
 )
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, Process, as_json
+from shoal_schema.resource.passthrough import ImagePullPolicy
 
 MODEL, PROXY, RUNTIME = "model", "proxy", "runtime"
 _PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
@@ -54,6 +56,7 @@ def make_proxy(target: Target) -> Json:
     return {
         "name": PROXY,
         "image": proxy.image or target.defaults.proxy_image,
+        **_pull_policy(proxy.image_pull_policy),
         "ports": [_port("http", HTTP_PORT), _port("admin", ADMIN_PORT), *grpc],
         "env": _merged(_proxy_fixed(target), spec_variables(target.spec, Process.PROXY), as_json(proxy.env)),
         "resources": as_json(proxy.resources) if proxy.resources else resources,
@@ -61,7 +64,7 @@ def make_proxy(target: Target) -> Json:
         "readinessProbe": _probe(f"/readyz?wait_ms={_READY_PERIOD_S}000", period_s=_READY_PERIOD_S, failures=1),
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _restricted(read_only=True),
+        "securityContext": _restricted(proxy.security_context, read_only=True),
         "volumeMounts": [*_socket_mount(target), _mount("tmp", "/tmp")],
     }
 
@@ -79,14 +82,27 @@ def make_model(target: Target) -> Json:
     return {
         "name": MODEL,
         "image": _runtime_image(target),
+        **_pull_policy(target.spec.runtime.image_pull_policy),
         "command": ["python", "-m", "shoal_runtime", "fetch"],
         "env": _merged(known, _cache_variables(), spec_variables(target.spec, Process.MODEL), given),
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
         "resources": as_json(target.spec.model.resources) if target.spec.model.resources else _FETCH_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _restricted(read_only=True),
-        "volumeMounts": [_mount("cache", CACHE_DIR), _mount("tmp", "/tmp")],
+        "securityContext": _restricted(None, read_only=True),
+        "volumeMounts": [_mount("cache", CACHE_DIR), _mount("tmp", "/tmp"), *target.spec.runtime.volume_mounts],
     }
+
+
+def make_given(given: Iterable[Json]) -> list[Json]:
+    """Return containers of the spec's own: what they say replaces the restricted default."""
+    return [
+        {
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            **each,
+            "securityContext": _restricted(each.get("securityContext"), read_only=False),
+        }
+        for each in given
+    ]
 
 
 def stop_time_s(target: Target) -> int:
@@ -108,16 +124,18 @@ def _own_runtime(target: Target) -> Json:
     return {
         "name": RUNTIME,
         "image": _runtime_image(target),
+        **_pull_policy(target.spec.runtime.image_pull_policy),
         "env": _merged(fixed, spec_variables(target.spec, Process.RUNTIME), as_json(target.spec.runtime.env)),
         "resources": as_json(target.spec.runtime.resources or {}),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _restricted(read_only=True),
+        "securityContext": _restricted(target.spec.runtime.security_context, read_only=True),
         "volumeMounts": [
             *_socket_mount(target),
             _mount("shm", "/dev/shm"),
             _mount("tmp", "/tmp"),
             _mount("cache", CACHE_DIR),
             *_model_mount(target),
+            *target.spec.runtime.volume_mounts,
         ],
     }
 
@@ -130,6 +148,7 @@ def _foreign_runtime(target: Target) -> Json:
     return {
         "name": RUNTIME,
         "image": runtime.image,
+        **_pull_policy(runtime.image_pull_policy),
         **{key: list(value) for key, value in entry.items() if value is not None},
         "env": as_json(runtime.env),
         "resources": as_json(runtime.resources or {}),
@@ -137,8 +156,13 @@ def _foreign_runtime(target: Target) -> Json:
         "livenessProbe": {"httpGet": live, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # A server that we did not write may want to write beside itself.
-        "securityContext": _restricted(read_only=False),
-        "volumeMounts": [_mount("shm", "/dev/shm"), _mount("tmp", "/tmp"), *_model_mount(target)],
+        "securityContext": _restricted(runtime.security_context, read_only=False),
+        "volumeMounts": [
+            _mount("shm", "/dev/shm"),
+            _mount("tmp", "/tmp"),
+            *_model_mount(target),
+            *runtime.volume_mounts,
+        ],
     }
 
 
@@ -216,5 +240,12 @@ def _probe(path: str, *, period_s: int, failures: int) -> Json:
     }
 
 
-def _restricted(*, read_only: bool) -> Json:
-    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": read_only, "capabilities": {"drop": ["ALL"]}}
+def _pull_policy(given: ImagePullPolicy | None) -> Json:
+    return {"imagePullPolicy": str(given)} if given else {}
+
+
+def _restricted(given: Any, *, read_only: bool) -> Any:
+    if not isinstance(given, dict | None):
+        return given  # the API server says what is wrong with it
+    own = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": read_only, "capabilities": {"drop": ["ALL"]}}
+    return {**own, **(given or {})}

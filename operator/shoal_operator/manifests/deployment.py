@@ -1,6 +1,6 @@
 """The Deployment and its pod template."""
 
-from shoal_operator.manifests.containers import RUNTIME, make_model, make_proxy, make_runtime, stop_time_s
+from shoal_operator.manifests.containers import RUNTIME, make_given, make_model, make_proxy, make_runtime, stop_time_s
 from shoal_operator.manifests.labels import (
     SPEC_HASH_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
@@ -27,6 +27,7 @@ def make_deployment(target: Target) -> Json:
         "replicas": target.replicas,
         "revisionHistoryLimit": 2,
         "progressDeadlineSeconds": rollout.progress_deadline_seconds,
+        **({"minReadySeconds": rollout.min_ready_seconds} if rollout.min_ready_seconds else {}),
         "selector": {"matchLabels": selector_labels(target.name)},
         "strategy": {
             "type": "RollingUpdate",
@@ -61,11 +62,14 @@ def _template(target: Target) -> Json:
 
 
 def _pod_spec(target: Target) -> Json:
-    init = {"initContainers": [make_model(target)]} if target.downloads else {}
+    pod = target.spec.pod
+    # What brings credentials, or a way to the network, comes before who downloads.
+    init = [*make_given(pod.init_containers), *([make_model(target)] if target.downloads else ())]
     return {
-        **init,
-        # Kubelets start them in this order, one after the other, and the runtime takes longer to be ready.
-        "containers": [make_runtime(target), make_proxy(target)],
+        **({"initContainers": init} if init else {}),
+        # Kubelets start them in this order, one after the other, and the runtime takes longer to be ready. The Service
+        # finds its port by name in the first that has it.
+        "containers": [make_runtime(target), make_proxy(target), *make_given(pod.containers)],
         "volumes": _volumes(target),
         "serviceAccountName": service_account_name(target),
         "automountServiceAccountToken": False,
@@ -85,6 +89,7 @@ def _passed_through(target: Target) -> Json:
         "affinity": pod.affinity,
         "priorityClassName": pod.priority_class_name,
         "runtimeClassName": pod.runtime_class_name,
+        "schedulerName": pod.scheduler_name,
         "imagePullSecrets": as_json(pod.image_pull_secrets),
         "resourceClaims": as_json(target.spec.runtime.resource_claims),
     }
@@ -131,9 +136,11 @@ def _volumes(target: Target) -> list[Json]:
     shared = {"name": "run", "emptyDir": {**memory, "sizeLimit": "16Mi"}}
     cache: Json = {"name": "cache", "emptyDir": {}}
     own = [] if target.foreign else [shared, cache]
+    most = target.spec.runtime.shared_memory
+    shm = {**memory, **({"sizeLimit": most.written} if most else {})}
     volume = target.spec.model.volume
     model = [{"name": "model", **_model_source(volume)}] if volume else []
-    return [*own, {"name": "shm", "emptyDir": memory}, {"name": "tmp", "emptyDir": {}}, *model]
+    return [*own, {"name": "shm", "emptyDir": shm}, {"name": "tmp", "emptyDir": {}}, *model, *target.spec.pod.volumes]
 
 
 def _model_source(volume: ModelVolume) -> Json:

@@ -16,10 +16,11 @@ def make_service(target: Target) -> Json:
         # The name is what Istio reads, the protocol all else: HTTP/2 without TLS.
         grpc = {"name": "grpc", "port": number, "targetPort": "grpc", "appProtocol": "kubernetes.io/h2c"}
         ports.append({**grpc, "protocol": "TCP"})
-    spec: Json = {"type": "ClusterIP", "selector": selector_labels(target.name), "ports": ports}
+    asked = target.spec.service
+    spec: Json = {"type": str(asked.type), "selector": selector_labels(target.name), "ports": ports}
     # Other installs that see the name leave the InferenceService alone (planning/tenure).
-    keeper = {OPERATOR_ANNOTATION: target.defaults.namespace}
-    return make_object(target, "Service", "v1", annotations=keeper, spec=spec)
+    annotations = {**(asked.annotations or {}), OPERATOR_ANNOTATION: target.defaults.namespace}
+    return make_object(target, "Service", "v1", annotations=annotations, spec=spec)
 
 
 def make_siblings_service(target: Target) -> Json:

@@ -16,9 +16,9 @@ Check = Callable[[Evidence], Verdict | None]
 
 
 def spec_invalid(evidence: Evidence) -> Verdict | None:
-    """The spec cannot work; what runs now is left as it is."""
-    if evidence.target is None:
-        return Status.FALSE, Reason.INVALID_SPEC, evidence.spec_error
+    """The spec cannot work, or may not; what runs now is left as it is."""
+    if not evidence.followed:
+        return Status.FALSE, evidence.spec_reason, evidence.spec_error
     refused = [f for f in evidence.failures if f.code in (400, 422)]
     return _failed(refused[0]) if refused else None
 
@@ -89,7 +89,7 @@ def missing(kind: Kind) -> Check:
             return None
         taken = (_taken(conflict) for conflict in evidence.conflicts if conflict.kind == kind)
         failed = (_failed(failure) for failure in evidence.failures if failure.kind == kind)
-        return next(taken, None) or next(failed, None) or (spec_invalid(evidence) if evidence.target is None else None)
+        return next(taken, None) or next(failed, None) or (None if evidence.followed else spec_invalid(evidence))
 
     return check
 

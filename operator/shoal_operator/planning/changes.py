@@ -7,6 +7,7 @@ from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
     SERVICE,
+    SERVICE_ACCOUNT,
     SIBLINGS,
     WRITTEN_KINDS,
     Kind,
@@ -91,6 +92,16 @@ class Changes:
         if not annotations.items() <= dig(deployment, "metadata", "annotations", default={}).items():
             patch["metadata"] = {"annotations": dict(annotations)}
         return replace(self, actions=(*others, Merge(DEPLOYMENT, patch)) if deployment and patch else others)
+
+    def scaling_alone(self, deployment: Json, replicas: int) -> "Changes":
+        """Return what keeps the pods that there are as many as wanted, and the waiting room in the know."""
+        rooms = tuple(action for action in self.actions if action.kind == ENDPOINT_SLICE and deployment)
+        return replace(self, actions=rooms).keeping_pods(deployment, replicas)
+
+    @property
+    def account_taken(self) -> bool:
+        """Whether the ServiceAccount that pods would run as is somebody else's: with it they would have its rights."""
+        return any(conflict.kind == SERVICE_ACCOUNT for conflict in self.conflicts)
 
 
 def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:

@@ -262,10 +262,10 @@ def route_pending(evidence: Evidence) -> Verdict | None:
 
 
 def route_unread(evidence: Evidence) -> Verdict | None:
-    """The spec cannot be read, and no route of an older one is there: whether one is asked for is not known."""
+    """The spec is not followed, and no route of an older one is there."""
     ours = evidence.observation.ours
-    if evidence.target is None and not ours(INGRESS) and not ours(HTTP_ROUTE):
-        return Status.UNKNOWN, Reason.INVALID_SPEC, evidence.spec_error
+    if not evidence.followed and not ours(INGRESS) and not ours(HTTP_ROUTE):
+        return Status.UNKNOWN, evidence.spec_reason, evidence.spec_error
     return None
 
 

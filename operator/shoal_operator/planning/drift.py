@@ -46,11 +46,15 @@ def _holds_object(desired: Json, live: Any, *, quantities: bool) -> bool:
 def _holds_list(desired: list[Any], live: Any, *, quantities: bool) -> bool:
     if not isinstance(live, list):
         return not desired and live is None
-    if desired and all(isinstance(item, dict) and "name" in item for item in desired):
-        named = {item.get("name"): item for item in live if isinstance(item, dict)}
+    if desired and all(map(_is_named, desired)):
+        named = {item["name"]: item for item in live if _is_named(item)}
         return all(holds(item, named.get(item["name"]), quantities=quantities) for item in desired)
     pairs = zip(desired, live, strict=False)
     return len(desired) == len(live) and all(holds(ours, theirs, quantities=quantities) for ours, theirs in pairs)
+
+
+def _is_named(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("name"), str)
 
 
 def quantity(value: Any) -> Decimal | Any:

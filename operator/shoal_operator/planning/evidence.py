@@ -12,7 +12,7 @@ from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Failure, Observation, dig
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
 from shoal_operator.planning.upgrade import Upgrade
-from shoal_schema.conditions import ScalingReason
+from shoal_schema.conditions import Reason, ScalingReason
 from shoal_schema.declaring import Json
 
 
@@ -47,7 +47,9 @@ class Evidence:
     """Everything that the conditions are judged by.
 
     Args:
-        target: None when the spec cannot be read; ``spec_error`` then says why.
+        target: None when the spec cannot be read.
+        spec_error: why the spec is not followed: it cannot be read, or asks for what it may not have. What runs stays.
+        spec_reason: the same in one word.
         scaling: None when the autoscaler has not looked yet.
         attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
@@ -62,6 +64,7 @@ class Evidence:
     observation: Observation
     target: Target | None
     spec_error: str = ""
+    spec_reason: Reason = Reason.INVALID_SPEC
     conflicts: tuple[Conflict, ...] = ()
     failures: tuple[Failure, ...] = ()
     scaling: Scaling | None = None
@@ -72,6 +75,11 @@ class Evidence:
     upgrade: Upgrade | None = None
     overdue: bool = False
     pending: bool = False
+
+    @property
+    def followed(self) -> bool:
+        """Whether objects are made of the newest spec."""
+        return self.target is not None and not self.spec_error
 
     @property
     def name(self) -> str:

@@ -56,7 +56,11 @@ _FILLED_IN: Mapping[Kind, frozenset[str]] = {
     HTTP_ROUTE: frozenset({"group", "kind", "weight"}),
 }
 """What API servers add inside those fields by themselves."""
-_DEFAULTS: Mapping[str, str] = {"internalTrafficPolicy": "Cluster", "sessionAffinity": "None"}
+_DEFAULTS: Mapping[str, str] = {
+    "internalTrafficPolicy": "Cluster",
+    "externalTrafficPolicy": "Cluster",
+    "sessionAffinity": "None",
+}
 """What API servers write into those fields where nothing is declared."""
 
 

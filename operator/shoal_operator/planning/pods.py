@@ -86,9 +86,10 @@ def image_problem(pod: Json) -> Problem | None:
 
 def _pulled(pod: Json, status: Json, detail: str) -> str:
     """Return which image it is: a container waits for those of its volumes as for its own."""
-    volumes = (dig(volume, "image", "reference") for volume in dig(pod, "spec", "volumes", default=[]))
-    reference = next((each for each in volumes if each and each in detail), None)
-    return f"{reference} of model.uri" if reference else f"{status.get('image', '')} of container {status['name']}"
+    images = {each["name"]: dig(each, "image", "reference") for each in dig(pod, "spec", "volumes", default=[])}
+    name, reference = next(((name, image) for name, image in images.items() if image and image in detail), ("", ""))
+    where = "model.uri" if name == MODEL else f"volume {name}"
+    return f"{reference} of {where}" if reference else f"{status.get('image', '')} of container {status['name']}"
 
 
 def config_problem(pod: Json) -> Problem | None:
@@ -122,10 +123,14 @@ def download_problem(pod: Json) -> Problem | None:
 
 
 def crash_problem(pod: Json) -> Problem | None:
-    """A runtime, or else a proxy, that ended by itself."""
+    """A runtime, or else a proxy, or else a container of the spec's own, that ended by itself."""
     for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
         if ended := _crash(_status_of(pod, container)):
             return Problem(reason, _sentence(_ended_text(pod, container, ended)))
+    for status in _statuses(pod):
+        if status["name"] not in (MODEL, RUNTIME, PROXY) and (ended := _crash(status)):
+            text = f"container {status['name']} ended (exit code {ended.get('exitCode')}): {_last_line(ended)}"
+            return Problem(Reason.CONTAINER_CRASHED, _sentence(text))
     return None
 
 

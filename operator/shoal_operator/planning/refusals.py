@@ -69,4 +69,4 @@ def _over(limit: str, request: str, most: str) -> bool:
 
 def _field(container: Json, side: str, resource: str, asked: str | None) -> str:
     name = container["name"]
-    return f"{_FIELDS.get(name, name)}.{side}s.{resource} (now {asked or 'not given'})"
+    return f"{_FIELDS.get(name, f'container {name}: resources')}.{side}s.{resource} (now {asked or 'not given'})"

@@ -157,7 +157,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
     address = dig(evidence.observation.ours(SERVICE), "spec", "clusterIP", default="")
     conditions = judge(evidence)
     ready = conditions[0].status is Status.TRUE
-    url = service_url(evidence.target, address) if evidence.target else stored.get("url", "")
+    url = service_url(evidence.target, address) if evidence.target and evidence.followed else stored.get("url", "")
     if any(conflict.kind == SERVICE for conflict in evidence.conflicts):
         url = ""  # behind that name answers somebody else
     return {
@@ -174,8 +174,8 @@ def make_status(evidence: Evidence, now: str) -> Json:
 
 
 def _model_status(evidence: Evidence, stored: Json) -> Json:
-    """Return what is said of a name that moves; of a spec that cannot be read, what was said."""
-    if evidence.target is None:
+    """Return what is said of a name that moves; of a spec that is not followed, what was said."""
+    if not evidence.followed:
         return {"model": stored["model"]} if "model" in stored else {}
     naming = evidence.naming
     if naming and not naming.resolved and evidence.deployment:  # its pods serve what was known before

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from shoal_schema import metrics
-from shoal_schema.declaring import OPERATOR, PROXY, RUNTIME, WAITING, Process, Setting
+from shoal_schema.declaring import OPERATOR, PROXY, RUNTIME, WAITING, Process, Setting, fields_of
 from shoal_schema.environment import manifest_fields, variables
+from shoal_schema.policy import Policy
 from shoal_schema.publishing.words import in_a_table, range_of, unset_of
 
 _MARK = re.compile(r"(?<=<!-- generated: )(?P<name>[\w ]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
@@ -56,6 +57,15 @@ def _assignable() -> str:
     return "\n".join(["", "| field | takes | meaning |", "|---|---|---|", *rows, ""])
 
 
+def _policy() -> str:
+    rows = (f"| `{each.name}` | {_patterns(each)} | {in_a_table(each.description)} |" for each in fields_of(Policy))
+    return "\n".join(["", "| value below `policy` | default | allows |", "|---|---|---|", *rows, ""])
+
+
+def _patterns(setting: Setting) -> str:
+    return unset_of(setting) if setting.kind is bool else ", ".join(f"`{each}`" for each in setting.default) or "none"
+
+
 def _metrics_of(declared: Iterable[metrics.Metric]) -> str:
     rows = (f"| `{each.name}` | {each.kind} | {_labels(each)} | {each.description} |" for each in declared)
     return "\n".join(["", "| name | type | labels | meaning |", "|---|---|---|---|", *rows, ""])
@@ -73,6 +83,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings of the operator": lambda: _settings_of(OPERATOR),
     "settings of the waiting room": lambda: _settings_of(WAITING),
     "fields of serve": _assignable,
+    "values of the policy": _policy,
     "metrics of the proxy": lambda: _metrics_of(metrics.ALL),
     "metrics of the operator": lambda: _metrics_of(metrics.ALL_OF_OPERATOR),
 }

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import Struct
+
 from shoal_schema.declaring import GIB, KIB, MIB, TIB, Setting, element_of, is_choice, section_of, without_annotations
 from shoal_schema.publishing.openapi import plain
 
@@ -32,6 +34,8 @@ def unset_of(setting: Setting) -> str:
     value = setting.unset
     if value is None or value in ((), ""):
         return "none"
+    if isinstance(value, Struct):
+        return "its own"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return number(value, is_size=_is_size(setting))
     return f"`{_text(value)}`"

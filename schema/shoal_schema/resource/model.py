@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
 from shoal_schema.resource.locations import CLAIM, FIXED, IN_WORDS, NAKED, LocationError, parse, scheme_of, shown
-from shoal_schema.resource.passthrough import SET, OpenObject, Resources
+from shoal_schema.resource.passthrough import HIDES_OURS, OWN_PATHS, SET, OpenObject, Resources
 from shoal_schema.resource.uris import (
     ANY_SCHEME,
     AUTHORITY,
@@ -80,6 +80,7 @@ class ModelVolume(Section, frozen=True):
             "give exactly one of persistentVolumeClaim, hostPath and image",
             "",
         ),
+        Rule(f"!self.mountPath.matches(r'{OWN_PATHS}')", f"mountPath {HIDES_OURS}", ".mountPath"),
     )
 
     mount_path: Annotated[

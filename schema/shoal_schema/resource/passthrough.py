@@ -5,6 +5,7 @@ objects here: the API server checks them strictly when the Deployment is applied
 condition's message.
 """
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -26,7 +27,18 @@ Value = Annotated[str, Meta(max_length=120 * KIB, pattern=NO_NUL)]
 """Of a variable. Linux takes 128 KiB of one, its name included, and starts no process that has more."""
 Argument = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 StringMap = dict[str, Text]
-OpenObject = Annotated[dict[str, Any], Meta(extra_json_schema={"x-kubernetes-preserve-unknown-fields": True})]
+OPEN: Json = {"x-kubernetes-preserve-unknown-fields": True}
+OpenObject = Annotated[dict[str, Any], Meta(extra_json_schema=OPEN)]
+_NAME: Json = {"type": "string", "maxLength": 63}
+_PORT: Json = {**OPEN, "type": "object", "properties": {"containerPort": {"type": "integer"}}}
+OWN_CONTAINERS = ("proxy", "runtime", "model")
+OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys")
+OWN_PATHS = r"^/*((run|dev|tmp|var|var/+cache)?/*|(run/+shoal|dev/+shm|var/+cache/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
+"""Where a mount hides what the operator mounts, or might."""
+HIDES_OURS = (
+    "must not be, or lie above, /run/shoal, /dev/shm, /tmp or /var/cache/shoal, nor hold ..: the operator mounts what"
+    " the containers need there"
+)
 
 
 class PassedThrough(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -80,6 +92,27 @@ class Toleration(PassedThrough, frozen=True):
     toleration_seconds: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
 
 
+class ImagePullPolicy(StrEnum):
+    """When a node asks the registry for an image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+def _named(**properties: Json) -> Meta:
+    """Return the schema of an open object, of which a rule reads the name and these properties."""
+    return Meta(extra_json_schema={**OPEN, "properties": {"name": _NAME, **properties}, "required": ["name"]})
+
+
+Volumes = Annotated[tuple[Annotated[dict[str, Any], _named()], ...], Meta(max_length=32, extra_json_schema=BY_NAME)]
+Containers = Annotated[
+    tuple[Annotated[dict[str, Any], _named(ports={"type": "array", "maxItems": 16, "items": _PORT})], ...],
+    Meta(max_length=8, extra_json_schema=BY_NAME),
+]
+VolumeMounts = Annotated[
+    tuple[Annotated[dict[str, Any], _named(mountPath={"type": "string", "maxLength": 256})], ...], Meta(max_length=32)
+]
 EnvironmentVariables = Annotated[tuple[EnvironmentVariable, ...], Meta(max_length=64, extra_json_schema=BY_NAME)]
 ResourceClaims = Annotated[tuple[ResourceClaim, ...], Meta(max_length=16, extra_json_schema=BY_NAME)]
 PullSecrets = Annotated[tuple[Secret, ...], Meta(max_length=16, extra_json_schema=BY_NAME)]

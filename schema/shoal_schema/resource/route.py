@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.declaring import Rule, Section
-from shoal_schema.resource.passthrough import StringMap
+from shoal_schema.resource import GROUP
+from shoal_schema.resource.passthrough import StringMap, Text
 
 HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z"
 PathPrefix = Annotated[
@@ -18,6 +19,35 @@ PathPrefix = Annotated[
         " share a host.",
     ),
 ]
+
+
+class ServiceType(StrEnum):
+    """How far a Service reaches."""
+
+    CLUSTER_IP = "ClusterIP"
+    NODE_PORT = "NodePort"
+    LOAD_BALANCER = "LoadBalancer"
+
+
+class ServiceSpec(Section, frozen=True):
+    """The Service in front of the pods."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"!has(self.annotations) || self.annotations.all(name, !name.startsWith('{GROUP}/'))",
+            f"annotations that begin with {GROUP}/ are the operator's own",
+            ".annotations",
+        ),
+    )
+
+    type: Annotated[
+        ServiceType,
+        Meta(description="As in a Service. Anything but `ClusterIP` must be allowed by the install (docs/policy.md)."),
+    ] = ServiceType.CLUSTER_IP
+    annotations: (
+        Annotated[dict[str, Text], Meta(max_length=64, description="Annotations for load balancers, meshes and DNS.")]
+        | None
+    ) = None
 
 
 class Scheme(StrEnum):

@@ -7,15 +7,24 @@ from msgspec import Meta
 
 from shoal_schema.declaring import PROXY, RUNTIME, Env, Rule, Section
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
+from shoal_schema.quantities import Quantity
 from shoal_schema.resource.passthrough import (
     HEADER_NAME,
+    HIDES_OURS,
+    OWN_PATHS,
     SET,
     Argument,
     EnvironmentVariables,
+    ImagePullPolicy,
+    OpenObject,
     ResourceClaims,
     Resources,
+    VolumeMounts,
 )
 
+SECURITY_CONTEXT = Meta(
+    description="The container's security context; given fields replace those of the restricted default."
+)
 OWN_RUNTIME_ONLY = "has no effect on a foreign runtime (runtime.port is set): remove it"
 
 
@@ -66,6 +75,12 @@ class RuntimeSpec(Section, frozen=True):
             "runtime.port cannot be 8080 or 9090: the proxy listens there, in the same pod; let the runtime listen on"
             " another port",
             ".port",
+        ),
+        Rule(
+            "!has(self.volumeMounts)"
+            f" || self.volumeMounts.all(m, !has(m.mountPath) || !m.mountPath.matches(r'{OWN_PATHS}'))",
+            f"mountPath {HIDES_OURS}",
+            ".volumeMounts",
         ),
         *(
             Rule(f"!has(self.port) || {test}", f"runtime.{name} {OWN_RUNTIME_ONLY}", f".{name}")
@@ -150,6 +165,25 @@ class RuntimeSpec(Section, frozen=True):
             " `$(NAME)`, and `$$` is one `$`."
         ),
     ] = ()
+    volume_mounts: Annotated[
+        VolumeMounts,
+        Meta(
+            description="More mounts of the runtime container, and of the init container `model`, as in a container;"
+            " of volumes in `pod.volumes`."
+        ),
+    ] = ()
+    shared_memory: (
+        Annotated[
+            Quantity,
+            Meta(
+                description="The most that may lie in `/dev/shm`; it counts as memory of the container. Default: what"
+                " the container's memory limit, or the node, leaves."
+            ),
+        ]
+        | None
+    ) = None
+    image_pull_policy: Annotated[ImagePullPolicy, Meta(description="As in a container.")] | None = None
+    security_context: Annotated[OpenObject, SECURITY_CONTEXT] | None = None
     port: (
         Annotated[
             int,
@@ -247,6 +281,8 @@ class ProxySpec(Section, frozen=True):
         ]
         | None
     ) = None
+    image_pull_policy: Annotated[ImagePullPolicy, Meta(description="As in a container.")] | None = None
+    security_context: Annotated[OpenObject, SECURITY_CONTEXT] | None = None
     env: Annotated[
         EnvironmentVariables,
         Meta(

@@ -8,7 +8,7 @@ from msgspec import Meta
 from shoal_schema.declaring import Rule, Section
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.pod import PodSpec
-from shoal_schema.resource.route import RouteSpec
+from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec
 
@@ -47,6 +47,16 @@ class InferenceServiceSpec(Section, frozen=True):
             "!has(self.runtime.port) || !has(self.proxy.grpcPort) || self.runtime.port != self.proxy.grpcPort",
             "proxy.grpcPort and runtime.port must differ: both listen in the same pod",
             ".proxy.grpcPort",
+        ),
+        *(
+            Rule(
+                f"!has(self.{port}) || !has(self.pod.{part}) || self.pod.{part}.all(c, !has(c.ports)"
+                f" || c.ports.all(p, !has(p.containerPort) || p.containerPort != self.{port}))",
+                f"a container of pod.{part} must not have the port of {port}: both listen in the same pod",
+                f".pod.{part}",
+            )
+            for port in ("runtime.port", "proxy.grpcPort")
+            for part in ("containers", "initContainers")
         ),
         Rule(
             "!has(self.scaling) || self.scaling.minReplicas > 0 || !has(self.proxy.grpcPort)",
@@ -96,4 +106,5 @@ class InferenceServiceSpec(Section, frozen=True):
     scaling: ScalingSpec | None = None
     rollout: RolloutSpec = RolloutSpec()
     route: RouteSpec | None = None
+    service: ServiceSpec = ServiceSpec()
     pod: PodSpec = PodSpec()

@@ -298,6 +298,11 @@ class RolloutSpec(Section, frozen=True):
             "maxSurge and maxUnavailable cannot both be 0: no pod could ever be replaced",
             ".maxSurge",
         ),
+        Rule(
+            "self.minReadySeconds < self.progressDeadlineSeconds",
+            "minReadySeconds must be less than progressDeadlineSeconds",
+            ".minReadySeconds",
+        ),
     )
 
     max_surge: Annotated[
@@ -319,6 +324,15 @@ class RolloutSpec(Section, frozen=True):
             " image and loading the model.",
         ),
     ] = 600
+    min_ready_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3600,
+            description="A new pod must have been ready for so long before the next one is replaced; until then it"
+            " serves, and does not count as available.",
+        ),
+    ] = 0
     drain_delay_seconds: Annotated[
         float,
         Meta(

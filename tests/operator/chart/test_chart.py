@@ -15,6 +15,7 @@ from shoal_operator.settings import Settings
 from shoal_schema.declaring import WAITING, Json
 from shoal_schema.decoding import parse_spec
 from shoal_schema.environment import read, variables
+from shoal_schema.policy import Policy
 from shoal_schema.processes import WaitingProcess
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.version import VERSION
@@ -265,6 +266,8 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
     ("values", "words"),
     [
         ({"replica": 2}, "replica"),
+        ({"policy": {"secret": ["*"]}}, "secret"),
+        ({"policy": {"secrets": "*"}}, "policy"),
         ({"replicas": "2"}, "replicas"),
         ({"replicas": 50}, "replicas"),
         ({"images": {"operator": {"digest": "latest"}}}, "digest"),
@@ -382,3 +385,13 @@ def test_how_services_are_upgraded_is_told_to_the_operator(chart: Chart) -> None
     for window in ("Sat", "Sat 25:00-05:00", "02:00-05:00 CET"):
         with pytest.raises(HelmError, match="window"):
             rendered(chart, upgrade={"window": window})
+
+
+def test_the_policy_of_the_chart_is_the_operators_default_and_reaches_it_as_it_is_written(chart: Chart) -> None:
+    def policy(**values: Json) -> Policy:
+        text = environment(rendered(chart, **values))["SHOAL_OPERATOR_POLICY"]
+        return Settings.from_env({"SHOAL_OPERATOR_POLICY": text.replace("$$(", "$(")}).process.policy
+
+    assert policy() == Policy()
+    hosts = ["*.$(NAMESPACE).example.com", 'a&<b>"c']
+    assert policy(policy={"hosts": hosts, "root": True}) == Policy(hosts=tuple(hosts), root=True)

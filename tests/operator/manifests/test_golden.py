@@ -61,7 +61,7 @@ def test_pods_pass_the_restricted_security_level(name: str) -> None:
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    allowed = {"emptyDir", "persistentVolumeClaim", "image"}
+    allowed = {"configMap", "emptyDir", "persistentVolumeClaim", "image"}
     assert all(allowed & set(volume) for volume in spec["volumes"])
 
 
@@ -71,7 +71,7 @@ def test_every_mount_has_its_volume_and_every_variable_is_given_once(name: str) 
     volumes = {volume["name"] for volume in spec["volumes"]}
 
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
-        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+        assert {mount["name"] for mount in container.get("volumeMounts", [])} <= volumes
         names = [variable["name"] for variable in container.get("env", [])]
         assert len(names) == len(set(names))
 

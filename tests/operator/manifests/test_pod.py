@@ -13,6 +13,7 @@ from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.labels import HASH_ANNOTATION, TEMPLATE_HASH_ANNOTATION
 from shoal_operator.manifests.policies import make_network_policy
 from shoal_operator.manifests.route import service_url
+from shoal_operator.manifests.service import make_service
 from shoal_operator.planning.drift import quantity
 from shoal_schema.declaring import Json
 from tests.operator.samples import (
@@ -286,3 +287,43 @@ def test_a_proxy_that_does_not_listen_yet_is_not_asked_by_the_probes_that_warn_a
         liveness["failureThreshold"] * liveness["periodSeconds"]
     )
     assert readiness["httpGet"]["path"] == "/readyz?wait_ms=2000"
+
+
+def test_containers_of_the_spec_come_after_ours_and_keep_the_restricted_default_but_where_they_say_otherwise() -> None:
+    pod = make_deployment(target(EVERYTHING))["spec"]["template"]["spec"]
+    (tunnel,), audit = pod["initContainers"], pod["containers"][-1]
+
+    assert [each["name"] for each in pod["containers"]] == ["runtime", "proxy", "audit"]
+    for container in (tunnel, audit):
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert audit["securityContext"]["runAsUser"] == 1002
+
+
+def test_what_brings_credentials_starts_before_the_download_which_has_the_runtimes_mounts() -> None:
+    mount = {"name": "keys", "mountPath": "/keys"}
+    before = {"initContainers": [{"name": "tunnel", "image": "tunnel:1"}], "volumes": [{"name": "keys"}]}
+    made = make_deployment(target(with_fields(DOWNLOADED, pod=before, runtime__volumeMounts=[mount])))
+    pod = made["spec"]["template"]["spec"]
+
+    assert [each["name"] for each in pod["initContainers"]] == ["tunnel", "model"]
+    assert mount in pod["initContainers"][1]["volumeMounts"]
+    assert mount in pod["containers"][0]["volumeMounts"]
+    assert mount not in pod["containers"][1]["volumeMounts"]
+
+
+def test_shared_memory_has_the_bound_that_is_given() -> None:
+    def shm(spec: Json) -> Json:
+        volumes = make_deployment(target(spec))["spec"]["template"]["spec"]["volumes"]
+        return dict(next(each["emptyDir"] for each in volumes if each["name"] == "shm"))
+
+    assert shm(MINIMAL) == {"medium": "Memory"}
+    assert shm(with_fields(MINIMAL, runtime={"sharedMemory": "1Gi"})) == {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
+def test_the_services_own_annotation_is_not_replaced_by_a_users() -> None:
+    given = {"type": "NodePort", "annotations": {"a/b": "c", "serving.shoal.dev/operator": "me"}}
+    service = make_service(target(with_fields(MINIMAL, service=given)))
+
+    assert service["spec"]["type"] == "NodePort"
+    assert service["metadata"]["annotations"].items() >= {"a/b": "c", "serving.shoal.dev/operator": "default"}.items()

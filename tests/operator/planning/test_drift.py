@@ -35,9 +35,10 @@ def test_a_deployment_with_the_servers_defaults_holds() -> None:
     live = copy.deepcopy(desired)
     live["status"] = {"replicas": 1}
     live["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
-    runtime, proxy = live["spec"]["template"]["spec"]["containers"]
+    runtime, proxy, audit = live["spec"]["template"]["spec"]["containers"]
     proxy["resources"]["requests"]["cpu"] = "500m"
-    proxy["imagePullPolicy"] = "Always"
+    audit["imagePullPolicy"] = "IfNotPresent"
+    audit["resources"]["limits"]["memory"] = "512Mi"
     runtime["resources"]["limits"]["nvidia.com/gpu"] = "1"
     live["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = "now"
     live["spec"]["template"]["spec"]["containers"].append({"name": "injected"})

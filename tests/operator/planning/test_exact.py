@@ -181,7 +181,8 @@ def test_a_setting_that_was_added_by_hand_is_taken_out_of_its_container_and_noth
     patch = removal(DEPLOYMENT, desired, live)
     wanted = copy.deepcopy(pod["containers"])
     wanted[1]["env"] = [entry for entry in wanted[1]["env"] if entry["name"] != "SHOAL_QUEUE_MAX_BATCHES"]
-    assert patch == {"spec": {"template": {"spec": {"containers": wanted}}}}
+    lists = {"initContainers": pod["initContainers"], "containers": wanted}
+    assert patch == {"spec": {"template": {"spec": lists}}}
     pod |= patch["spec"]["template"]["spec"]
     assert removal(DEPLOYMENT, desired, live) == {}
 

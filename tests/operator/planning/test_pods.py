@@ -54,6 +54,18 @@ def failing(**status: Any) -> Json:
             ["the model cannot be fetched: 404 Not Found"],
         ),
         (
+            failing(
+                containerStatuses=[running("proxy"), waiting("audit", "CrashLoopBackOff", exitCode=1, message="no")]
+            ),
+            Reason.CONTAINER_CRASHED,
+            ["container audit ended (exit code 1): no"],
+        ),
+        (
+            failing(initContainerStatuses=[waiting("tunnel", "CrashLoopBackOff", exitCode=2, message="a\nb")]),
+            Reason.CONTAINER_CRASHED,
+            ["container tunnel ended (exit code 2): b"],
+        ),
+        (
             failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message="no such file")]),
             Reason.RUNTIME_CRASHED,
             ["could not load the model (exit code 3): no such file"],
