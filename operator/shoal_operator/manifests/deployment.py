@@ -1,6 +1,6 @@
 """The Deployment and its pod template."""
 
-from shoal_operator.manifests.containers import RUNTIME, make_model, make_proxy, make_runtime, stop_time_s
+from shoal_operator.manifests.containers import RUNTIME, make_model, make_proxy, make_runtime, stop_time_s, tls_volumes
 from shoal_operator.manifests.labels import (
     TEMPLATE_HASH_ANNOTATION,
     digest,
@@ -123,7 +123,7 @@ def _volumes(target: Target) -> list[Json]:
     own = [] if target.foreign else [shared, cache]
     volume = target.spec.model.volume
     model = [{"name": "model", **_model_source(volume)}] if volume else []
-    return [*own, {"name": "shm", "emptyDir": memory}, {"name": "tmp", "emptyDir": {}}, *model]
+    return [*own, {"name": "shm", "emptyDir": memory}, {"name": "tmp", "emptyDir": {}}, *model, *tls_volumes(target)]
 
 
 def _model_source(volume: ModelVolume) -> Json:

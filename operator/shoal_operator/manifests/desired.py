@@ -78,7 +78,7 @@ WRITTEN_KINDS = (
 def desired_objects(target: Target) -> dict[Kind, Json]:
     """Return what should exist. A kind that is missing should not exist."""
     objects = {
-        NETWORK_POLICY: make_network_policy(target),
+        **({NETWORK_POLICY: make_network_policy(target)} if target.restricted else {}),
         SERVICE: make_service(target),
         **({SIBLINGS: make_siblings_service(target)} if target.finds_siblings else {}),
         DISRUPTION_BUDGET: make_disruption_budget(target),
