@@ -67,7 +67,7 @@ class Authority:
         """Return a new certificate for these names, and for the loopback address."""
         key = ec.generate_private_key(ec.SECP256R1())
         address = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))] if loopback else []
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0] if names else "a test")])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
         alternatives = x509.SubjectAlternativeName([*map(x509.DNSName, names), *address])
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         made = (

@@ -86,7 +86,8 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
     }
     if target.spec.pod.service_account_name is None:
         objects = {SERVICE_ACCOUNT: make_service_account(target), **objects}
-    if target.hosting is not None and target.hosting.open:
+    # The room has no certificate of the service's.
+    if target.hosting is not None and target.hosting.open and not target.spec.tls:
         objects[ENDPOINT_SLICE] = make_waiting_slice(target, target.hosting)
     route = target.spec.route
     if route and route.ingress:

@@ -27,7 +27,7 @@ def make_waiting_slice(target: Target, hosting: Hosting) -> Json:
         labels=labels,
         addressType=family,
         endpoints=[{"addresses": [room], "conditions": ready} for room in rooms],
-        ports=[{"name": target.scheme, "port": hosting.port, "protocol": "TCP", "appProtocol": target.scheme}],
+        ports=[{"name": "http", "port": hosting.port, "protocol": "TCP", "appProtocol": "http"}],
     )
 
 
