@@ -53,6 +53,8 @@ class Certificate:
         self.pem = self._seen = self._read()
         self.shown: Sequence[bytes] = ()
         """The certificate, and the one before it, as a handshake carries them."""
+        self._refused = ""
+        """Why the newest is not used, as it was told."""
         self._use(self.pem)
 
     @property
@@ -75,8 +77,11 @@ class Certificate:
             self._seen = pem
             self._use(pem)
         except CertificateError as error:
-            logger.error("event=certificate_refused error=%r used=the one before", str(error))
+            if str(error) != self._refused:  # a file that is missing is so at each look
+                self._refused = str(error)
+                logger.error("event=certificate_refused error=%r used=before", self._refused)
         else:
+            self._refused = ""
             logger.info("event=certificate_changed expires=%r", self.expires)
 
     def _read(self) -> Pem:
