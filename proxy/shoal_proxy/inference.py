@@ -44,6 +44,8 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
+from shoal_proxy.tracer import GONE, Tracer
+from shoal_proxy.tracing.span import Span
 from shoal_schema.headers import (
     HANDED_OVER,
     INSTANCE,
@@ -99,6 +101,8 @@ class Inference:
         self._fair_share_header = settings.fair_share_header
         self._dispatcher = dispatcher
         self._metrics = metrics
+        self.tracer: Tracer | None = None
+        """Follows those who are sampled; None: nobody is."""
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
@@ -117,6 +121,15 @@ class Inference:
 
     def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
         """Queue a request; ``reply`` is called once, at once when it is refused (then None is returned)."""
+        if self.tracer is not None:
+            span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
+            if span is not None:
+                return self._start(head, body, self._traced(reply, span), span)
+        return self._start(head, body, reply, None)
+
+    def _start(
+        self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None], span: Span | None
+    ) -> Pending | None:
         route = head.route
         self._metrics.request_bytes += len(body)
         try:
@@ -131,6 +144,8 @@ class Inference:
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
+            if span is not None:
+                _follow(pending, span)
         except Exception as error:
             if isinstance(error, RuntimeAway):
                 self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
@@ -144,6 +159,16 @@ class Inference:
             reply(self.refuse(route, error, counts=not pending.handed_over))
             return None
         return pending
+
+    def _traced(self, reply: Callable[[Reply], None], span: Span) -> Callable[[Reply], None]:
+        """Return ``reply`` that ends the request's span, too."""
+
+        def end(answer: Reply) -> None:
+            assert self.tracer is not None
+            self.tracer.end(span, answer.status, time.monotonic())
+            reply(answer)
+
+        return end
 
     def _telling_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
         """Return ``reply`` with how busy we are in each answer, for whoever asked; siblings need to know who we are."""
@@ -168,6 +193,8 @@ class Inference:
 
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
+        if self.tracer is not None and pending.span is not None:
+            self.tracer.end(pending.span, GONE, time.monotonic())
         self._dispatcher.cancel(pending)
 
     def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False, counts: bool = True) -> Reply:
@@ -271,6 +298,14 @@ class Inference:
         self._metrics.requests[route.codec.name, reply.status] += 1
         self._metrics.response_bytes += reply.size_bytes
         return reply
+
+
+def _follow(pending: Pending, span: Span) -> None:
+    """Let runtime and siblings see the span as that of who asks them."""
+    pending.span = span
+    pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
+    span.attributes["shoal.rows"] = pending.rows
+    span.events.append(("queued", pending.arrived_s))
 
 
 def _key(decoded: Decoded, terms: Terms, signature: ModelSignature, padding_factor: float) -> BatchKey:

@@ -42,6 +42,7 @@ from shoal_proxy.listener import Listener
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
+from shoal_proxy.tracer import tracer_from
 from shoal_proxy.upstream import RuntimeLink
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
@@ -50,6 +51,7 @@ from shoal_schema.version import VERSION
 from shoal_schema.wire.patience import Patience
 
 if TYPE_CHECKING:
+    from shoal_proxy.exporting import Exporter
     from shoal_proxy.rpc.port import GrpcPort
 
 logger = logging.getLogger(__name__)
@@ -203,6 +205,7 @@ class Proxy:
         )
         self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.second_chance, instance)
         self.inference = Inference(settings, self.dispatcher, self.metrics)
+        self._spans = self._exporter()
         self.pages = Pages(settings, self.link, self.dispatcher, VERSION)
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
         self.socket = bind(settings.process.listen)
@@ -215,8 +218,23 @@ class Proxy:
         self.dispatcher.on_settled = self._settled.set
         self._read_metrics()
 
+    def _exporter(self) -> "Exporter | None":
+        """Return what sends spans, if the environment names a collector (as OpenTelemetry's SDK reads it)."""
+        tracer = tracer_from(os.environ)
+        if tracer is None:
+            return None
+        try:
+            from shoal_proxy.exporting import Exporter  # noqa: PLC0415 (0.2 s, and not installed everywhere)
+        except ModuleNotFoundError as error:
+            logger.warning("event=tracing tracing=off lacks=%s remedy=%r", error.name, "pip install 'shoal[tracing]'")
+            return None
+        self.inference.tracer = self.dispatcher.tracer = tracer
+        return Exporter(tracer, os.environ, self.settings.name)
+
     async def run(self) -> None:
         """Serve until told to stop, then drain."""
+        if self._spans is not None:
+            self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
         config = _config(make_app(self.pages), http=protocol)
         front = TlsListener(config, self.certificate, self.front_guard) if self.certificate else Listener(config)
@@ -247,6 +265,8 @@ class Proxy:
             self.second_chance.close()
         self.dispatcher.close()
         self._drained.set()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
         admin.leave()
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
+from shoal_proxy.tracing.span import Span
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
@@ -72,8 +73,8 @@ class Pending:
 
     __slots__ = (
         "arrived_s", "burst", "deadline_s", "deliver", "due_s", "errors", "finished", "handed_over", "inputs", "key",
-        "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing",
-        "trace", "tried_elsewhere", "turn_s",
+        "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "span", "taken",
+        "timing", "trace", "tried_elsewhere", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -122,6 +123,8 @@ class Pending:
         self.resolved = False
         self.burst: Burst | None = None
         """Those it was answered with, for its connection to say when it comes back."""
+        self.span: Span | None = None
+        """What a trace is to tell of it; None: it is not traced."""
         self.parts: list[tuple[int, Mapping[str, Array]]] = []
         self.errors: list[RowError] = []
         """Rows that failed on their own."""
