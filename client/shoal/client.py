@@ -13,7 +13,7 @@ import httpx
 
 from shoal.deadline import bounded, within
 from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
-from shoal.exchange import base_url, base_urls, mapped_errors, request_of, response_of, too_late
+from shoal.exchange import Verify, base_url, base_urls, mapped_errors, request_of, response_of, too_late, trust
 from shoal.files import plain
 from shoal.lanes import Fleet, Lanes
 from shoal.progress import Progress, Report, reporting
@@ -49,6 +49,8 @@ class Client:
         retry_executed: send it again also when it may have been executed (the connection broke, the
             server lost its runtime, or does not say): for models that may run twice.
         transport: another way to the server: ``httpx.HTTPTransport(uds="/run/shoal/proxy.sock")``.
+        verify: whom to trust of a server that speaks TLS: a file of authorities, or an ``ssl.SSLContext``, which may
+            hold a certificate of the caller's own too; else the web's authorities.
     """
 
     def __init__(  # noqa: PLR0913 (keywords, each with its default)
@@ -61,10 +63,12 @@ class Client:
         retries: int = 0,
         retry_executed: bool = False,
         transport: httpx.BaseTransport | None = None,
+        verify: Verify = True,
     ) -> None:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
         self._session = Session(model, random.random, plain)
-        self._http = bounded(httpx.Client(base_url=base_url(url), headers=dict(headers or {}), transport=transport))
+        base, sent = base_url(url), dict(headers or {})
+        self._http = bounded(httpx.Client(base_url=base, headers=sent, transport=transport, verify=trust(verify)))
 
     def predict(
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
@@ -217,14 +221,16 @@ class AsyncClient:
         retries: int = 0,
         retry_executed: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
+        verify: Verify = True,
     ) -> None:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
         self._session = Session(model, random.random, plain)
         urls = base_urls(url, alone=transport is not None)
-        self._http = httpx.AsyncClient(base_url=urls[0], headers=dict(headers or {}), transport=transport)
+        context, sent = trust(verify), dict(headers or {})
+        self._http = httpx.AsyncClient(base_url=urls[0], headers=sent, transport=transport, verify=context)
         if transport is None:
             # Set afterwards, since httpx heeds a proxy of the environment only where it made the transport itself.
-            self._http._transport = Lanes() if len(urls) == 1 else Fleet(urls)
+            self._http._transport = Lanes(context) if len(urls) == 1 else Fleet(urls, context)
 
     async def predict(
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None

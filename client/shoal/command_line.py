@@ -239,6 +239,19 @@ def _fill_serve(parser: CommandParser) -> None:
         type=integer(0, 65535),
         help="the Open Inference Protocol over gRPC, of several models the first one's; else none",
     )
+    certificate = parser.add_argument(
+        "--tls-certificate",
+        metavar="FILE",
+        type=Path,
+        help="speak TLS, with this certificate (PEM), read again when it changes",
+    )
+    key = parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key")
+    client_ca = parser.add_argument(
+        "--tls-client-ca", metavar="FILE", type=Path, help="callers need a certificate of these authorities"
+    )
+    parser.only(certificate, lambda given: given.tls_key, "it needs --tls-key")
+    for each in (key, client_ca):
+        parser.only(each, lambda given: given.tls_certificate, "it needs --tls-certificate")
     parser.add_argument(
         "--management", action="store_true", help="let programs of this machine register models, as TorchServe does"
     )
@@ -261,7 +274,7 @@ def _fill_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
 
 
-def _fill_predict(parser: argparse.ArgumentParser) -> None:
+def _fill_predict(parser: CommandParser) -> None:
     _fill_server(parser)
     item = parser.add_mutually_exclusive_group(required=True)
     item.add_argument("file", metavar="FILE", nargs="?", help="the item; see below")
@@ -274,7 +287,7 @@ def _fill_json(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", action="store_true", help=what)
 
 
-def _fill_bench(parser: argparse.ArgumentParser) -> None:
+def _fill_bench(parser: CommandParser) -> None:
     _fill_server(parser)
     item = parser.add_mutually_exclusive_group()
     item.add_argument("--item", metavar="FILE", type=Path, help="what is asked, as for predict; else made of ones")
@@ -306,10 +319,14 @@ def _fill_looks(parser: CommandParser) -> None:
     )
 
 
-def _fill_server(parser: argparse.ArgumentParser) -> None:
+def _fill_server(parser: CommandParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server: http://127.0.0.1:8080")
     parser.add_argument("--model", help="the model's name, if the server does not list exactly one")
     parser.add_argument("--timeout", type=number(0, 86400, " seconds"), default=30.0, help="seconds (%(default)s)")
+    parser.add_argument("--ca-file", metavar="FILE", help="whom to trust, of a server that speaks TLS; else the web's")
+    parser.add_argument("--cert", metavar="FILE", help="a certificate of your own, where the server asks for one")
+    key = parser.add_argument("--key", metavar="FILE", help="its key, if that is in another file")
+    parser.only(key, lambda given: given.cert, "it needs --cert")
 
 
 def _host(text: str) -> str:

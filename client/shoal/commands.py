@@ -16,8 +16,9 @@ from shoal import serve as serving
 from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
 from shoal.colours import Style, styled
+from shoal.exchange import trusted
 from shoal.files import given_item
-from shoal.pair import DOCS, Launch, Teller, outlets
+from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import (
     FieldError,
@@ -38,7 +39,7 @@ ADMIN_PORT = 9090
 def predict(options: argparse.Namespace) -> int:
     """Ask about one item and print the answer."""
     item = given_item(options, options.file)
-    with Client(options.url, options.model, timeout_s=options.timeout) as client:
+    with Client(options.url, options.model, timeout_s=options.timeout, verify=trusted(options)) as client:
         outputs = [output.name for output in client.signature().outputs]
         answer = client.predict(item)
     print(json_text(answer) if options.json else _with_headline(answer_text(answer, outputs)))
@@ -47,7 +48,7 @@ def predict(options: argparse.Namespace) -> int:
 
 def info(options: argparse.Namespace) -> int:
     """Print the model's signature."""
-    with Client(options.url, options.model, timeout_s=options.timeout) as client:
+    with Client(options.url, options.model, timeout_s=options.timeout, verify=trusted(options)) as client:
         signature = client.signature()
     print(signature_json(signature) if options.json else _with_headline(signature_text(signature)))
     return 0
@@ -125,12 +126,17 @@ def serve(options: argparse.Namespace) -> int:
     names = [plan.name for plan in plans]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise FieldError(f"two models are called {', '.join(twice)}: name them as in `shoal serve one=PATH two=PATH`")
+    shared = options.management or len(plans) > 1
+    if shared and (options.tls_certificate or os.environ.get(CERTIFICATE)):
+        raise FieldError(
+            "one model alone on a port can speak TLS: leave --tls-certificate out, or serve the others apart"
+        )
     with ports.claimed(ADMIN_PORT) as ours:
         port = ports.find_port(options.host, options.port, option="--port")
         output, log = outlets(json=options.json)
         teller = Teller(output, log, quiet=options.quiet, json=options.json)
         with closing(teller):
-            several = _Several(options, teller, port, shared=options.management or len(plans) > 1, usual_is_ours=ours)
+            several = _Several(options, teller, port, shared=shared, usual_is_ours=ours)
             launches = [several.launch(plan) for plan in plans]
             return asyncio.run(serving.serve(launches, teller, several.port_of_all()))
 
@@ -187,7 +193,7 @@ class _Several:
         level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
         launch = Launch(
             name=plan.name,
-            settings={DOCS: "true", **os.environ, **to_environment(fields), **level},
+            settings={DOCS: "true", **os.environ, **to_environment(fields), **level, **_tls(options)},
             host=options.host,
             port=self._port,
             admin_port=self._admin_port(index),
@@ -242,6 +248,12 @@ class _Several:
         if usual and ports.is_free(options.host, ADMIN_PORT):
             return ADMIN_PORT
         return ports.find_port(options.host, 0, option="--admin-port")
+
+
+def _tls(options: argparse.Namespace) -> dict[str, str]:
+    """Return the settings of files that may be given relative to here."""
+    given = {CERTIFICATE: options.tls_certificate, KEY: options.tls_key, CLIENT_CA: options.tls_client_ca}
+    return {name: str(file.absolute()) for name, file in given.items() if file}
 
 
 def _following(port: int, index: int) -> int:

@@ -1,15 +1,21 @@
 """One exchange with httpx: our requests and answers from and to its own, and its errors as ours."""
 
+import argparse
+import os
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
 
-from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed, WrongAddress
+from shoal.errors import ConnectionFailed, DeadlineExceeded, InvalidInput, ServerFailed, WrongAddress
 from shoal.wire.messages import Request, Response
 
 CONNECT_TIMEOUT_S = 5.0
 MAX_PORT = 65535
+Verify = bool | str | os.PathLike[str] | ssl.SSLContext
+"""Whether a server's certificate is looked at, a file of those whom to trust instead of the web's authorities, or both
+and more in a context."""
 
 
 def base_url(url: str) -> httpx.URL:
@@ -39,6 +45,38 @@ def base_urls(url: str | Sequence[str], *, alone: bool) -> list[httpx.URL]:
     if alone and len(urls) > 1:
         raise WrongAddress("a transport of your own leads to one address")
     return urls
+
+
+def trust(verify: Verify, own: tuple[str, str | None] | None = None) -> ssl.SSLContext:
+    """Return what a handshake needs.
+
+    Args:
+        verify: whom to trust.
+        own: files of the caller's own certificate, and of its key where that is another.
+
+    Raises:
+        InvalidInput: a file cannot be used.
+    """
+    if isinstance(verify, ssl.SSLContext):
+        return verify
+    try:
+        if isinstance(verify, bool):
+            context = httpx.create_ssl_context(verify=verify)
+        else:
+            context = ssl.create_default_context(cafile=verify)
+            # A certificate that is in the file is trusted by itself, as by curl.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if own:
+            context.load_cert_chain(*own)
+    except OSError as error:
+        named = ", ".join(str(each) for each in (verify, *(own or ())) if each and not isinstance(each, bool))
+        raise InvalidInput(f"cannot use the certificates of {named}: {error.strerror or error}") from error
+    return context
+
+
+def trusted(options: argparse.Namespace) -> ssl.SSLContext:
+    """Return what a handshake needs, as a command's options say."""
+    return trust(options.ca_file or True, (options.cert, options.key) if options.cert else None)
 
 
 def request_of(build: Callable[..., httpx.Request], request: Request, left_s: float) -> httpx.Request:

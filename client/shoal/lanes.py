@@ -8,6 +8,7 @@ used last is used next, so those that nobody needs grow old, and are closed.
 import asyncio
 import math
 import random
+import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -28,8 +29,8 @@ _PATIENCE: Final = 0.9
 class Lanes(httpx.AsyncBaseTransport):
     """Send each request on a connection that nobody uses; answers are read whole."""
 
-    def __init__(self) -> None:
-        self._ssl = httpx.create_ssl_context()
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._ssl = context
         self._limits = httpx.Limits(max_connections=1, keepalive_expiry=IDLE_S)
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
         self._idle: deque[tuple[httpx.AsyncHTTPTransport, float]] = deque()
@@ -71,11 +72,11 @@ class Fleet(httpx.AsyncBaseTransport):
     What certainly did not run at one goes to another at once, if there is one that is not left alone.
     """
 
-    def __init__(self, addresses: Sequence[httpx.URL]) -> None:
+    def __init__(self, addresses: Sequence[httpx.URL], context: ssl.SSLContext) -> None:
         self._addresses = addresses
         self._places = [Place() for _ in addresses]
         # Connections of their own for each: `Lanes` gives the one used last, wherever it leads.
-        self._lanes = [Lanes() for _ in addresses]
+        self._lanes = [Lanes(context) for _ in addresses]
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Return the answer to one request (httpx)."""

@@ -36,17 +36,20 @@ class Load:
         url: the server's.
         request: is sent each time.
         timeout_s: how long each may take.
+        headers: sent beside the request's own.
+        context: whom to trust, of a server that speaks TLS; None: the web's authorities.
     """
 
     url: httpx.URL
     request: Request
     timeout_s: float
     headers: Mapping[str, str] = field(default_factory=dict)
+    context: ssl.SSLContext | None = None
     _idle: list[Connection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._bytes = _encoded(self.url, self.request, self.timeout_s, self.headers)
-        self._tls = ssl.create_default_context() if self.url.scheme == "https" else None
+        self._tls = (self.context or ssl.create_default_context()) if self.url.scheme == "https" else None
 
     async def alone(self, requests: int, seconds: float, random: Random) -> list[Answer]:
         """Ask one request after another, so many or so long, with short pauses between them.
@@ -92,7 +95,7 @@ class Load:
     def close(self) -> None:
         """Close the connections."""
         while self._idle:
-            self._idle.pop()[1].close()
+            _drop(self._idle.pop())
 
     def _reap(
         self, running: dict[asyncio.Task[Answer], float], answers: list[Answer]
@@ -115,15 +118,19 @@ class Load:
                 status, timing, kept = await _answer(connection[0])
         except (*_BROKEN, asyncio.CancelledError) as error:
             if connection:
-                connection[1].close()
+                _drop(connection)
             if isinstance(error, asyncio.CancelledError):
                 raise
             return Answer(due_s, sent_s, time.monotonic() - began_s, 0, {})
         if kept:
             self._idle.append(connection)
         else:
-            connection[1].close()
+            _drop(connection)
         return _timed(due_s, sent_s, time.monotonic() - began_s, status, timing)
+
+
+def _drop(connection: Connection) -> None:
+    connection[1].transport.abort()  # with TLS, `close` waits for the other side to say goodbye, and the loop may end
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, str, bool]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 import sys
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import orjson
 from shoal.client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
+from shoal.exchange import trust
 from shoal.outlet import Outlet, lines_lost
 from shoal.printing import progress_bar
 from shoal.processes import Process, Supervisor
@@ -23,6 +25,7 @@ from shoal.serving.supervision import Exit
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET, PROXY_SOCKET = "runtime.sock", "proxy.sock"
+CERTIFICATE, KEY, CLIENT_CA = (f"SHOAL_PROXY_TLS_{name}" for name in ("CERTIFICATE", "KEY", "CLIENT_CA"))
 DOCS = "SHOAL_PROXY_DOCS"
 """The page to try a model, which a cluster has only where it is asked for."""
 # Hosts that mean every interface, with an address of this machine that reaches them.
@@ -108,7 +111,12 @@ class Launch:
     @property
     def url(self) -> str:
         """Where callers on this machine reach the server."""
-        return url_of(self.host, self.port)
+        return url_of(self.host, self.port, "https" if self.certificate else "http")
+
+    @property
+    def certificate(self) -> str:
+        """The file of the certificate that callers are shown; empty without TLS."""
+        return self.settings.get(CERTIFICATE, "")
 
     @property
     def admin_url(self) -> str:
@@ -245,11 +253,17 @@ class Pair:
             tell_of_everywhere(self.launch.host, self.launch.teller)
         try:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
-            transport = httpx.AsyncHTTPTransport()
+            transport = httpx.AsyncHTTPTransport(verify=self._own_trust())
             async with AsyncClient(url, self.launch.name, transport=transport) as client:
                 signature = await client.signature()
-                curl, command = first_requests(url, signature, self.launch.files, among_others=self.launch.shared)
-        except ShoalError as error:
+                curl, command = first_requests(
+                    url,
+                    signature,
+                    self.launch.files,
+                    among_others=self.launch.shared,
+                    certificate=self.launch.certificate,
+                )
+        except (ShoalError, OSError) as error:
             self._say(f"no example of a request: {error}")
         else:
             page = self._page()
@@ -257,6 +271,15 @@ class Pair:
             self._say("\n  ".join(("try it:", *lines)), first_requests=[curl, command], docs_url=page)
         if not self.launch.shared:
             self._say("Ctrl-C stops")
+
+    def _own_trust(self) -> ssl.SSLContext | bool:
+        """Return what it takes to ask our own proxy, whose certificate need not name this address."""
+        certificate, key = self.launch.certificate, self.launch.settings.get(KEY)
+        if not certificate:
+            return True
+        context = trust(certificate, (certificate, key))
+        context.check_hostname = False
+        return context
 
     def _page(self) -> str | None:
         """Return where a browser finds the page to try the model, if it is on."""
@@ -280,6 +303,6 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, scheme: str = "http") -> str:
     """Return where a server is reached from this machine, also one that listens on all of its addresses."""
-    return f"http://{_address(EVERYWHERE.get(host, host), port)}"
+    return f"{scheme}://{_address(EVERYWHERE.get(host, host), port)}"

@@ -40,9 +40,10 @@ GET /metrics      for Prometheus
 GET /v1/load      what this replica holds, has done and can do, as JSON; the operator scales by it
 GET /v1/explain   what bounds latency and throughput now, and which field to change
 GET /v1/latency   what batches take, as JSON
-GET /v1/trace     what arrives from now on, as CSV (shoal record)
+GET /v1/trace     with a header x-shoal-admin: what arrives from now on, as CSV (shoal record)
 POST /drain       with a header x-shoal-admin: finish what was accepted, and stop
 """
+TRACE = "/v1/trace"
 MAX_READY_WAIT_MS = 60_000
 MAX_READY_WAITING = 16
 """Who asks beyond them is answered at once: waiting must not take the connections that liveness needs."""
@@ -94,7 +95,7 @@ class Admin:
                 Route(load.PATH, self.load),
                 Route("/v1/explain", self.explanation),
                 Route("/v1/latency", self.latency),
-                Route("/v1/trace", self.trace),
+                Route(TRACE, self.trace),
                 Route("/drain", self.drain, methods=["POST"]),
             ],
             middleware=[Middleware(_Door, hosts=self._hosts)],
@@ -199,6 +200,7 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        why = refusal(request.method, request.headers, self._hosts)
+        guarded = scope["path"] == TRACE
+        why = refusal(request.method, request.headers, self._hosts, guarded=guarded)
         app = JSONResponse({"error": why}, 403) if why else self._app
         await app(scope, receive, send)

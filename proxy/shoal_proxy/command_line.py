@@ -57,14 +57,13 @@ def _serve() -> int:
 
     try:
         settings = Settings.from_env(os.environ)
+        configure(settings.logging.level)
+        keep_freed_memory(KEEP_BODIES)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings))
     except SettingsError as error:
         print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
         return 2
-    configure(settings.logging.level)
-    keep_freed_memory(KEEP_BODIES)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings))
     except OSError as error:
         print(f"shoal-proxy: {error.strerror or error}", file=sys.stderr)  # noqa: T201
         return 1

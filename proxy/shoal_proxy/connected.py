@@ -253,6 +253,8 @@ class ConnectedProtocol(HttpToolsProtocol):
         """
         if self._half_closed:
             return True
+        if self.scheme == "https":  # asyncio knows no half of a connection of TLS
+            return None
         if self.incoming in (HEAD, BODY):
             self.drop_open()
         if not self.busy or self.transport.is_closing():

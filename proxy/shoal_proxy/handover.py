@@ -19,6 +19,7 @@ from shoal_proxy.balance.siblings import Ended, Sibling, choose, stalest
 from shoal_proxy.batching.batch import check_rows, make_batch
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
+from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure, decode_rows_failed, encode_batch
 from shoal_proxy.connection import Response
 from shoal_proxy.errors import ModelFailed, Overloaded, ProxyError
@@ -70,9 +71,9 @@ Given = tuple[Ended, Outcome | None]
 class Peer:
     """A sibling and the connections to it."""
 
-    def __init__(self, address: Address, model_name: str) -> None:
+    def __init__(self, address: Address, model_name: str, certificate: Certificate | None) -> None:
         self.sibling = Sibling()
-        self.upstream = Upstream(address, model_name, on_lost=_not_alarmed)
+        self.upstream = Upstream(address, model_name, on_lost=_not_alarmed, certificate=certificate)
 
 
 def _not_alarmed() -> None:
@@ -82,13 +83,21 @@ def _not_alarmed() -> None:
 class SecondChance:
     """Gives requests away and brings their answers back. All methods belong to the event loop's thread."""
 
-    def __init__(self, settings: Settings, batcher: Batcher, metrics: Metrics, instance: bytes) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        batcher: Batcher,
+        metrics: Metrics,
+        instance: bytes,
+        certificate: Certificate | None = None,
+    ) -> None:
         self._targets: Sequence[TcpAddress] = [parse_tcp_address(each) for each in settings.process.siblings]
         self._model_name = settings.name
         self._fair_share_header = settings.fair_share_header
         self._batcher = batcher
         self._metrics = metrics
         self._instance = instance
+        self._certificate = certificate
         self._peers: dict[str, Peer] = {}
         self._peer_of: dict[Sibling, Peer] = {}
         self._tasks: dict[Pending, asyncio.Task[Given]] = {}
@@ -287,7 +296,7 @@ class SecondChance:
     def _now_known(self, found: set[str], *, forget: bool) -> None:
         """Take in new ones; those that have gone are forgotten, unless a name could not be looked up."""
         for address in sorted(found - self._peers.keys()):
-            self._peers[address] = Peer(parse_tcp_address(address), self._model_name)
+            self._peers[address] = Peer(parse_tcp_address(address), self._model_name, self._certificate)
         for address in (self._peers.keys() - found) if forget else ():
             self._peers.pop(address).upstream.close_idle()
         self._peer_of = {peer.sibling: peer for peer in self._peers.values()}

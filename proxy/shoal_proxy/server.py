@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -27,6 +26,7 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.scheduler import Scheduler
+from shoal_proxy.certificate import Certificate
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
 from shoal_proxy.errors import Draining
@@ -35,8 +35,10 @@ from shoal_proxy.explaining.report import last_key
 from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
 from shoal_proxy.handover import SecondChance
+from shoal_proxy.handshakes import MOST_SHAKING, TlsListener
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.listener import Listener
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
@@ -58,54 +60,8 @@ ADMIN_CONNECTIONS = 64
 """More than kubelet, Prometheus, the operator and some people ever open; kept free of callers."""
 ADMIN_BODY_BYTES = 65536
 
-_TICK_S = 0.1  # uvicorn's: ten of them renew the Date header
-_LEAVING_TICK_S = 0.005
 _GRACE_S = 1.0
 """After the drain's time, for its refusals to reach gRPC's callers."""
-
-
-class Listener(uvicorn.Server):
-    """A uvicorn server without signal handlers, as two share the process; told to leave, it does so without delay.
-
-    uvicorn's own looks every 0.1 s whether it should go, and again whether everybody has gone.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._leave = asyncio.Event()
-
-    def leave(self) -> None:
-        """Take no more connections, answer what has been asked, and end."""
-        self.should_exit = True
-        self._leave.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
-
-    async def main_loop(self) -> None:
-        """Tick until told to leave."""
-        tick = 0
-        while not await self.on_tick(tick):
-            tick += 1
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S):
-                    await self._leave.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close what listens, and return when the last connection has been served."""
-        for server in self.servers:
-            server.close()
-        for sock in sockets or []:
-            sock.close()
-        state = self.server_state
-        for connection in list(state.connections):
-            connection.shutdown()
-        while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110 (uvicorn's sets tell nobody)
-            await asyncio.sleep(_LEAVING_TICK_S)
-        for server in self.servers:
-            await server.wait_closed()
 
 
 def bind(address: Address) -> socket.socket:
@@ -190,6 +146,18 @@ def open_files() -> int:
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
+def make_certificate(settings: Settings) -> Certificate | None:
+    """Return what callers are shown; None where the port speaks no TLS.
+
+    Raises:
+        CertificateError: no handshake can be made with what is in the files.
+    """
+    process = settings.process
+    if not process.tls_certificate:
+        return None
+    return Certificate(process.tls_certificate, process.tls_key, process.tls_client_ca)
+
+
 def make_guards(settings: Settings, metrics: Metrics, descriptors: int) -> tuple[Guard, Guard]:
     """Return what bounds the callers' connections, and the admin port's."""
     patience = Patience(
@@ -199,6 +167,8 @@ def make_guards(settings: Settings, metrics: Metrics, descriptors: int) -> tuple
         settings.process.idle_timeout_s,
         settings.process.min_bytes_per_s,
     )
+    if settings.process.tls_certificate:
+        descriptors -= min(MOST_SHAKING, descriptors // 4)
     front = Guard(
         patience,
         metrics,
@@ -224,11 +194,12 @@ class Proxy:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
+        self.certificate = make_certificate(settings)
         self.link = RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
         self.scheduler = make_scheduler(settings)
         instance = (settings.process.instance or uuid4().hex).encode()
         self.second_chance = (
-            SecondChance(settings, self.scheduler.batcher, self.metrics, instance)
+            SecondChance(settings, self.scheduler.batcher, self.metrics, instance, self.certificate)
             if settings.process.siblings
             else None
         )
@@ -265,7 +236,8 @@ class Proxy:
         if self._spans is not None:
             self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
-        front = _listener(make_app(self.pages), http=protocol)
+        config = _config(make_app(self.pages), http=protocol)
+        front = TlsListener(config, self.certificate, self.front_guard) if self.certificate else Listener(config)
         pages = Admin(
             self.metrics,
             self.dispatcher,
@@ -275,7 +247,7 @@ class Proxy:
             drain=self.drain,
         )
         admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
-        admin = _listener(pages.app(), http=admin_protocol)
+        admin = Listener(_config(pages.app(), http=admin_protocol))
         watch = asyncio.create_task(self._watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
         if self.grpc is not None:
@@ -299,13 +271,11 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Keep in touch with the runtime, and with siblings where there are any."""
-        if self.second_chance is None:
-            await self.link.watch()
-            return
+        """Keep in touch with the runtime, and with siblings and the certificate's files where there are any."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.link.watch())
-            group.create_task(self.second_chance.watch())
+            for each in (self.link, self.second_chance, self.certificate):
+                if each is not None:
+                    group.create_task(each.watch())
 
     def stop(self) -> None:
         """Start the drain; a second call ends the delay before it."""
@@ -353,11 +323,13 @@ class Proxy:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from shoal_proxy.rpc.port import GrpcPort  # noqa: PLC0415 (20 MB, and an extra that few install)
 
-        return GrpcPort(self.inference, self.pages, self.settings)
+        return GrpcPort(self.inference, self.pages, self.settings, self.certificate)
 
     def _read_metrics(self) -> None:
         scheduler, queue = self.scheduler, self.scheduler.queue
+        certificate = self.certificate
         self.metrics.read = {
+            **({declared.CERTIFICATE_EXPIRY: lambda: certificate.expires_s} if certificate else {}),
             declared.QUEUE_ROWS: lambda: queue.rows,
             declared.QUEUE_REQUESTS: lambda: queue.requests,
             declared.QUEUE_BYTES: lambda: queue.size_bytes,
@@ -382,8 +354,8 @@ def _part(of: tuple[int, int] | None, number: int) -> int | None:
     return None if of is None else of[number]
 
 
-def _listener(app: Any, *, http: Any) -> Listener:
-    config = uvicorn.Config(
+def _config(app: Any, *, http: Any) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http=http,
         ws="none",
@@ -392,7 +364,6 @@ def _listener(app: Any, *, http: Any) -> Listener:
         access_log=False,
         server_header=False,
     )
-    return Listener(config)
 
 
 EVERYWHERE = "every_interface"
@@ -409,8 +380,9 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, proxy.stop)
     logger.info(
-        "event=listening address=%s reach=%s admin=%s admin_reach=%s grpc=%s connections=%d compiled=%s",
+        "event=listening address=%s tls=%s reach=%s admin=%s admin_reach=%s grpc=%s connections=%d compiled=%s",
         _bound(proxy.socket),
+        "off" if proxy.certificate is None else "mutual" if proxy.certificate.mutual else "on",
         _reach(proxy.socket),
         _bound(proxy.admin_socket),
         _reach(proxy.admin_socket),

@@ -76,6 +76,7 @@ class Settings(Struct, frozen=True):
     def validate(self) -> None:
         """Raise `SettingsError` where two settings contradict each other."""
         batching, queue = self.batching, self.queue
+        _check_files(self.process)
         if self.queue_rows < batching.max_batch_size:
             raise SettingsError(
                 f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({batching.max_batch_size}),"
@@ -101,3 +102,10 @@ class Settings(Struct, frozen=True):
         ):
             if own := {header.lower() for header in headers} & OWN_HEADERS:
                 raise SettingsError(f"{name} must not name {', '.join(sorted(own))}: the connection's own")
+
+
+def _check_files(process: ProxyProcess) -> None:
+    if bool(process.tls_certificate) != bool(process.tls_key) or (process.tls_client_ca and not process.tls_key):
+        raise SettingsError(
+            "SHOAL_PROXY_TLS_CERTIFICATE and SHOAL_PROXY_TLS_KEY go together, and SHOAL_PROXY_TLS_CLIENT_CA needs both"
+        )

@@ -5,8 +5,8 @@ bound to our address meanwhile. So three things are looked at:
 
     Host                       an address, or a name that nobody outside can own (DNS rebinding)
     Sec-Fetch-Site, Origin     what browsers say of the page; other clients send neither
-    x-shoal-admin              for what changes something: a header that a page may send only with leave, which is
-                               asked for with OPTIONS and never given
+    x-shoal-admin              for what changes something, or tells of single callers: a header that a page may send
+                               only with leave, which is asked for with OPTIONS and never given
 
 Pure.
 """
@@ -23,13 +23,14 @@ _INSIDE = ("localhost", "svc", "cluster.local", "internal")
 _OWN_SITE = ("none", "same-origin")
 
 
-def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str]) -> str:
+def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str], *, guarded: bool = False) -> str:
     """Return why a request is not answered, or nothing.
 
     Args:
         method: of the request.
         headers: of the request; names in lower case.
         hosts: names that are ours, besides addresses and the cluster's names; with ``*`` any is.
+        guarded: the answer tells of single callers.
     """
     authority = headers.get("host", "")
     host = _name(authority)
@@ -43,8 +44,8 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str]) -> 
         return "the admin port does not answer pages of another origin"
     if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not _is_visit(method, headers):
         return "the admin port does not answer pages of another site"
-    if method not in ("GET", "HEAD") and HEADER not in headers:
-        return f"{method} needs the header {HEADER}: 1, which no page of another site can send"
+    if (guarded or method not in ("GET", "HEAD")) and HEADER not in headers:
+        return f"this {method} needs the header {HEADER}: 1, which no page of another site can send"
     return ""
 
 

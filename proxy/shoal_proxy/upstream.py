@@ -13,6 +13,7 @@ from urllib.parse import quote
 import orjson
 
 from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.certificate import Certificate
 from shoal_proxy.connection import Connection, Response
 from shoal_proxy.errors import NotExecuted, ProxyError
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
@@ -34,10 +35,21 @@ IDLE_LIMIT_S: Final = 4.0
 
 
 class Upstream:
-    """Connections to one runtime. ``on_lost`` is called when the last one breaks or is closed without a word."""
+    """Connections to one runtime. ``on_lost`` is called when the last one breaks or is closed without a word.
 
-    def __init__(self, address: Address, model_name: str, *, on_lost: Callable[[], None]) -> None:
+    With a ``certificate`` it is a sibling, who must show the same one.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        model_name: str,
+        *,
+        on_lost: Callable[[], None],
+        certificate: Certificate | None = None,
+    ) -> None:
         self._address = address
+        self._certificate = certificate
         self._on_lost = on_lost
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
@@ -160,12 +172,24 @@ class Upstream:
             if self._address.path:
                 _, connection = await loop.create_unix_connection(make, self._address.path)
             else:
-                _, connection = await loop.create_connection(make, self._address.host, self._address.port)
+                connection = await self._connect_by_tcp(make)
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotExecuted(f"no runtime listens at {self._address}") from None
         except OSError as error:
             raise NotExecuted(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
         self._connections.add(connection)
+        return connection
+
+    async def _connect_by_tcp(self, make: Callable[[], Connection]) -> Connection:
+        certificate, address = self._certificate, self._address
+        transport, connection = await asyncio.get_running_loop().create_connection(
+            make, address.host, address.port, ssl=None if certificate is None else certificate.among
+        )
+        if certificate is not None:
+            shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            if not certificate.is_sibling(shown):
+                transport.abort()
+                raise NotExecuted(f"who listens at {address} shows another certificate")
         return connection
 
     def _lost(self, connection: Connection) -> None:

@@ -100,6 +100,10 @@ EXPECTED_WAIT_SECONDS = _gauge(
     "expected_wait_seconds", "Until the answer, of a request of one row that arrived now, 95th percentile."
 )
 DRAINING = _gauge("draining", "1 from the start of the drain.")
+CERTIFICATE_EXPIRY = _gauge(
+    "certificate_expiry_timestamp_seconds",
+    "Until when the certificate in use holds, in seconds since 1970; with TLS alone.",
+)
 BATCH_ROWS = _histogram("batch_rows", "Rows per batch sent.")
 REQUEST_SECONDS = _histogram(
     "request_seconds", "Time from arrival until the answer left the batch, of requests that the model answered."

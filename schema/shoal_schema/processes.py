@@ -117,6 +117,27 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_SIBLINGS", PROXY, allowed="comma-separated HOST:PORT"),
     ] = ()
+    tls_certificate: Annotated[
+        str,
+        Meta(
+            description="File of the certificate that callers are shown, with those between it and its authority, PEM:"
+            " the port then speaks TLS alone, gRPC's too. It is read again when it changes."
+        ),
+        Env("SHOAL_PROXY_TLS_CERTIFICATE", PROXY, allowed="a file"),
+    ] = ""
+    tls_key: Annotated[
+        str,
+        Meta(description="File of its key, PEM without a password."),
+        Env("SHOAL_PROXY_TLS_KEY", PROXY, allowed="a file"),
+    ] = ""
+    tls_client_ca: Annotated[
+        str,
+        Meta(
+            description="File of authorities, PEM: callers need a certificate of one of them (mutual TLS); else they"
+            " need none."
+        ),
+        Env("SHOAL_PROXY_TLS_CLIENT_CA", PROXY, allowed="a file"),
+    ] = ""
     padding_factor: Annotated[
         float,
         Meta(

@@ -46,7 +46,7 @@ async def serving() -> AsyncIterator[tuple[Counting, httpx.AsyncClient]]:
     counting = Counting()
     server = await asyncio.start_server(counting.serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, httpx.AsyncClient(base_url=url, transport=Lanes()) as client:
+    async with server, httpx.AsyncClient(base_url=url, transport=Lanes(httpx.create_ssl_context())) as client:
         yield counting, client
 
 

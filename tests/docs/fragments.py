@@ -1,12 +1,10 @@
 """Checks YAML of the pages as what will read it does."""
 
 import functools
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import kubernetes_validate
 import yaml
 from helm_python import Chart, HelmError
@@ -93,14 +91,6 @@ def _envoy(found: Any) -> None:
             raise ValueError("load_assignment is of another cluster")
 
 
-def _values(found: Any) -> None:
-    """Check values of the chart as Helm does."""
-    try:
-        jsonschema.validate(found, json.loads(CHARTS_SCHEMA.read_text(encoding="utf-8")))
-    except jsonschema.ValidationError as error:
-        raise ValueError(error.message) from error
-
-
 def _route(found: Any) -> None:
     """Check an action of Envoy's routes against the one that was tried with it."""
     if found != {"timeout": "65s", "retry_policy": RETRIES}:
@@ -127,7 +117,6 @@ FRAGMENTS: dict[str, Callable[[Any], None]] = {
     "container": _container,
     "envoy": _envoy,
     "images": _images,
-    "values": _values,
     "route": _route,
     "values": _values,
     "scrapes": _scrapes,

@@ -145,6 +145,14 @@ DOWNLOADED: Json = {
     "model": {"uri": "https://models.example.com/cat.pt2", "checksum": "sha256:" + "a" * 64},
     "runtime": {"resources": {"limits": {"nvidia.com/gpu": 1}}},
 }
+SECURE: Json = {
+    **MINIMAL,
+    "proxy": {"grpcPort": 8081},
+    "tls": {"secretName": "cat-tls", "clientCaSecretName": "callers-ca"},
+    "networkPolicy": {"from": [{"podSelector": {"matchLabels": {"app": "shop"}}}]},
+    "route": {"ingress": {"host": "cat.example.com"}, "httpRoute": {"parentRefs": [{"name": "public"}]}},
+}
+OPEN: Json = {**MINIMAL, "networkPolicy": {"mode": "None"}}
 FOREIGN: Json = {
     "model": {"volume": {"mountPath": "/models", "image": {"reference": "example/models:1"}}},
     "runtime": {

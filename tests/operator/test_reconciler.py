@@ -25,7 +25,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
-from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, service, with_fields
+from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, OPEN, SECURE, service, with_fields
 from tests.operator.worlds import POD_UID, healthy, pod
 
 CAT = Key("default", "cat")
@@ -81,7 +81,9 @@ def ready(cluster: FakeCluster) -> Json:
 
 
 @pytest.mark.parametrize(
-    "spec", [MINIMAL, EVERYTHING, ROUTED, OBJECTIVE], ids=["minimal", "everything", "routed", "objective"]
+    "spec",
+    [MINIMAL, EVERYTHING, ROUTED, OBJECTIVE, SECURE],
+    ids=["minimal", "everything", "routed", "objective", "secure"],
 )
 def test_the_second_look_at_an_unchanged_world_writes_nothing(spec: Json) -> None:
     cluster = cluster_with(spec)
@@ -625,6 +627,31 @@ def test_a_route_that_is_taken_out_of_the_spec_is_deleted() -> None:
     look(cluster)
 
     assert (CAT, INGRESS) not in cluster.children
+
+
+def test_a_policy_is_taken_away_with_its_mode_and_comes_back_with_it() -> None:
+    cluster = cluster_with(MINIMAL)
+    look(cluster)
+    cluster.services[CAT]["spec"] = OPEN
+    look(cluster)
+    assert (CAT, NETWORK_POLICY) not in cluster.children
+    cluster.writes.clear()
+    look(cluster)
+    assert cluster.writes == []
+    cluster.services[CAT]["spec"] = MINIMAL
+    look(cluster)
+    assert (CAT, NETWORK_POLICY) in cluster.children
+
+
+@pytest.mark.parametrize("spec", [MINIMAL, OPEN])
+def test_a_policy_of_the_services_name_that_is_not_ours_is_left_alone(spec: Json) -> None:
+    cluster = cluster_with(spec)
+    foreign = {"metadata": {"name": "cat", "namespace": "default", "uid": "theirs"}, "spec": {"podSelector": {}}}
+    cluster.children[CAT, NETWORK_POLICY] = copy.deepcopy(foreign)
+    look(cluster)
+    assert cluster.children[CAT, NETWORK_POLICY] == foreign
+    told = "NetworkPolicy" in ready(cluster)["message"]
+    assert told is (spec == MINIMAL)
 
 
 def test_each_look_takes_the_pods_that_it_reads_in_the_place_of_those_before() -> None:

@@ -258,7 +258,7 @@ def test_the_admin_port_explains_and_shows_what_was_learned(running: RunningProx
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon", "3601", ""])
 def test_a_recording_of_no_time_is_refused(running: RunningProxy, seconds: str) -> None:
-    answer = plain.get(f"{running.admin_url}/v1/trace", params={"seconds": seconds})
+    answer = plain.get(f"{running.admin_url}/v1/trace", params={"seconds": seconds}, headers={"x-shoal-admin": "1"})
     assert answer.status_code == 400
     assert "more than 0 to 3600" in answer.json()["error"]
 
@@ -269,14 +269,16 @@ def test_recordings_end_with_their_readers(running: RunningProxy, client: httpx.
     seen = threading.Event()
 
     def read() -> None:
-        with plain.stream("GET", running.admin_url + "/v1/trace?seconds=60", timeout=20) as answer:
+        with plain.stream(
+            "GET", running.admin_url + "/v1/trace?seconds=60", timeout=20, headers={"x-shoal-admin": "1"}
+        ) as answer:
             for line in answer.iter_lines():
                 lines.append(line)
                 if len(lines) == 3:
                     seen.set()
                     return
 
-    with plain.stream("GET", running.admin_url + "/v1/trace?seconds=60", timeout=20):
+    with plain.stream("GET", running.admin_url + "/v1/trace?seconds=60", timeout=20, headers={"x-shoal-admin": "1"}):
         reader = threading.Thread(target=read)
         reader.start()
         running.until(lambda: len(recordings) == 2)

@@ -18,7 +18,12 @@ SAMPLE_FILES = {"image/jpeg": "picture.jpg", "image/png": "picture.png"}
 
 
 def first_requests(
-    url: str, signature: Signature, files: Collection[str] = (), *, among_others: bool = False
+    url: str,
+    signature: Signature,
+    files: Collection[str] = (),
+    *,
+    among_others: bool = False,
+    certificate: str = "",
 ) -> tuple[str, str]:
     """Return a curl line and a shoal line, each a whole command for a shell; what a model calls its inputs is quoted.
 
@@ -27,7 +32,18 @@ def first_requests(
         signature: the model's.
         files: paths that are there, one of which may be an item to send.
         among_others: other models share the server.
+        certificate: file of the server's own, whom a caller on this machine may trust; empty without TLS.
     """
+    curl, command = _first_requests(url, signature, files, among_others=among_others)
+    if not certificate:
+        return curl, command
+    file = shlex.quote(certificate)
+    return curl.replace("curl", f"curl --cacert {file}", 1), command.replace(
+        " predict", f" predict --ca-file {file}", 1
+    )
+
+
+def _first_requests(url: str, signature: Signature, files: Collection[str], *, among_others: bool) -> tuple[str, str]:
     server = f"{url} --model {signature.name}" if among_others else url
     required = [tensor for tensor in signature.inputs if not tensor.optional]
     only = required[0] if len(required) == 1 else None

@@ -13,9 +13,11 @@ from typing import Any
 from shoal_operator.manifests.environment import (
     ADMIN_PORT,
     CACHE_DIR,
+    CLIENT_CA_DIR,
     HTTP_PORT,
     SOCKET,
     SOCKET_DIR,
+    TLS_DIR,
     spec_variables,
     variable,
 )
@@ -31,6 +33,7 @@ _PROXY_BASE_MI = 512
 _COPIES_OF_QUEUE = 4
 _MI = 2**20
 _FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
+_GROUP_READS = 0o440
 _SHUTDOWN_MARGIN_S = 5
 _MAX_SHUTDOWN_S = 3600
 _READY_PERIOD_S = 2
@@ -57,7 +60,7 @@ def make_proxy(target: Target) -> Json:
         "name": PROXY,
         "image": proxy.image or target.defaults.proxy_image,
         **_pull_policy(proxy.image_pull_policy),
-        "ports": [_port("http", HTTP_PORT), _port("admin", ADMIN_PORT), *grpc],
+        "ports": [_port(target.scheme, HTTP_PORT), _port("admin", ADMIN_PORT), *grpc],
         "env": _merged(_proxy_fixed(target), spec_variables(target.spec, Process.PROXY), as_json(proxy.env)),
         "resources": as_json(proxy.resources) if proxy.resources else resources,
         "startupProbe": _STARTUP_PROBE,
@@ -65,7 +68,7 @@ def make_proxy(target: Target) -> Json:
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(proxy.security_context, read_only=True),
-        "volumeMounts": [*_socket_mount(target), _mount("tmp", "/tmp")],
+        "volumeMounts": [*_socket_mount(target), _mount("tmp", "/tmp"), *_tls_mounts(target)],
     }
 
 
@@ -181,6 +184,30 @@ def _proxy_fixed(target: Target) -> list[Json]:
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
         variable("SHOAL_PROXY_RUNTIME", runtime),
         *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
+        *(variable(name, path) for name, path in _tls_files(target).items()),
+    ]
+
+
+def _tls_files(target: Target) -> dict[str, str]:
+    tls = target.spec.tls
+    own = {"SHOAL_PROXY_TLS_CERTIFICATE": f"{TLS_DIR}/tls.crt", "SHOAL_PROXY_TLS_KEY": f"{TLS_DIR}/tls.key"}
+    client_ca = {"SHOAL_PROXY_TLS_CLIENT_CA": f"{CLIENT_CA_DIR}/ca.crt"}
+    return {**(own if tls else {}), **(client_ca if tls and tls.client_ca_secret_name else {})}
+
+
+def _tls_mounts(target: Target) -> list[Json]:
+    mounts = {"tls": TLS_DIR, "client-ca": CLIENT_CA_DIR}
+    return [{**_mount(volume["name"], mounts[volume["name"]]), "readOnly": True} for volume in tls_volumes(target)]
+
+
+def tls_volumes(target: Target) -> list[Json]:
+    """Return the volumes of what the proxy shows callers, and of who vouches for them; the kubelet keeps them fresh."""
+    tls = target.spec.tls
+    secrets = {"tls": tls.secret_name, "client-ca": tls.client_ca_secret_name} if tls else {}
+    return [
+        {"name": name, "secret": {"secretName": secret, "defaultMode": _GROUP_READS}}
+        for name, secret in secrets.items()
+        if secret
     ]
 
 

@@ -1,6 +1,14 @@
 """The Deployment and its pod template."""
 
-from shoal_operator.manifests.containers import RUNTIME, make_given, make_model, make_proxy, make_runtime, stop_time_s
+from shoal_operator.manifests.containers import (
+    RUNTIME,
+    make_given,
+    make_model,
+    make_proxy,
+    make_runtime,
+    stop_time_s,
+    tls_volumes,
+)
 from shoal_operator.manifests.labels import (
     SPEC_HASH_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
@@ -140,7 +148,8 @@ def _volumes(target: Target) -> list[Json]:
     shm = {**memory, **({"sizeLimit": most.written} if most else {})}
     volume = target.spec.model.volume
     model = [{"name": "model", **_model_source(volume)}] if volume else []
-    return [*own, {"name": "shm", "emptyDir": shm}, {"name": "tmp", "emptyDir": {}}, *model, *target.spec.pod.volumes]
+    ours = [*own, {"name": "shm", "emptyDir": shm}, {"name": "tmp", "emptyDir": {}}, *model, *tls_volumes(target)]
+    return [*ours, *target.spec.pod.volumes]
 
 
 def _model_source(volume: ModelVolume) -> Json:

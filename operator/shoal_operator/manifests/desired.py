@@ -78,7 +78,7 @@ WRITTEN_KINDS = (
 def desired_objects(target: Target) -> dict[Kind, Json]:
     """Return what should exist. A kind that is missing should not exist."""
     objects = {
-        NETWORK_POLICY: make_network_policy(target),
+        **({NETWORK_POLICY: make_network_policy(target)} if target.restricted else {}),
         SERVICE: make_service(target),
         **({SIBLINGS: make_siblings_service(target)} if target.finds_siblings else {}),
         DISRUPTION_BUDGET: make_disruption_budget(target),
@@ -86,7 +86,8 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
     }
     if target.spec.pod.service_account_name is None:
         objects = {SERVICE_ACCOUNT: make_service_account(target), **objects}
-    if target.hosting is not None and target.hosting.open:
+    # The room has no certificate of the service's.
+    if target.hosting is not None and target.hosting.open and not target.spec.tls:
         objects[ENDPOINT_SLICE] = make_waiting_slice(target, target.hosting)
     route = target.spec.route
     if route and route.ingress:

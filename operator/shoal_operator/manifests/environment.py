@@ -7,6 +7,7 @@ from shoal_schema.resource.service import InferenceServiceSpec
 SOCKET_DIR = "/run/shoal"
 SOCKET = f"unix:{SOCKET_DIR}/runtime.sock"
 CACHE_DIR = "/var/cache/shoal"
+TLS_DIR, CLIENT_CA_DIR = "/etc/shoal/tls", "/etc/shoal/client-ca"
 HTTP_PORT = 8080
 ADMIN_PORT = 9090
 

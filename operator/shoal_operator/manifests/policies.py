@@ -3,7 +3,10 @@
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.labels import make_object, selector_labels
 from shoal_operator.manifests.target import Target
-from shoal_schema.declaring import Json
+from shoal_schema.declaring import Json, as_json
+
+_NAMESPACE = "kubernetes.io/metadata.name"
+"""The label with its name that every namespace has."""
 
 
 def make_disruption_budget(target: Target) -> Json:
@@ -17,13 +20,16 @@ def make_disruption_budget(target: Target) -> Json:
 
 
 def make_network_policy(target: Target) -> Json:
-    """Return a policy that opens the inference ports to all and the admin port to the operator."""
+    """Return a policy that opens the inference ports to callers and the admin port to the operator.
+
+    Probes come from the node, which no policy names: networks let a kubelet reach the pods of its own node.
+    """
     grpc = target.spec.proxy.grpc_port
     inference = [_port(HTTP_PORT), *([] if grpc is None else [_port(grpc)])]
     spec: Json = {
         "podSelector": {"matchLabels": selector_labels(target.name)},
         "policyTypes": ["Ingress"],
-        "ingress": [{"ports": inference}, {"ports": [_port(ADMIN_PORT)], **_admin_peers(target)}],
+        "ingress": [{"ports": inference, **_callers(target)}, {"ports": [_port(ADMIN_PORT)], **_admin_peers(target)}],
     }
     return make_object(target, "NetworkPolicy", "networking.k8s.io/v1", spec=spec)
 
@@ -32,10 +38,24 @@ def _port(number: int) -> Json:
     return {"protocol": "TCP", "port": number}
 
 
+def _callers(target: Target) -> Json:
+    """Return who may ask: whom the user names, replicas that hand requests over, and the waiting room."""
+    named = as_json(target.spec.network_policy.from_)
+    if not named:
+        return {}
+    selector = target.defaults.waiting_selector
+    room = {
+        "namespaceSelector": {"matchLabels": {_NAMESPACE: target.defaults.namespace}},
+        "podSelector": {"matchLabels": dict(each.split("=", 1) for each in selector.split(",") if selector)},
+    }
+    siblings = {"podSelector": {"matchLabels": selector_labels(target.name)}}
+    return {"from": [*named, siblings, *([room] if selector else ())]}
+
+
 def _admin_peers(target: Target) -> Json:
     names = target.defaults.admin_namespaces
     if not names:
         return {}
     values = sorted(names)
-    match = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": values}
+    match = {"key": _NAMESPACE, "operator": "In", "values": values}
     return {"from": [{"namespaceSelector": {"matchExpressions": [match]}}]}

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from shoal_operator.manifests.labels import make_object
-from shoal_operator.manifests.service import SERVICE_PORT
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, as_json
 from shoal_schema.resource.route import HttpRouteSpec, IngressSpec, Scheme
@@ -15,7 +14,7 @@ GRPC_PATH = "/inference.GRPCInferenceService"
 
 def make_ingress(target: Target, ingress: IngressSpec) -> Json:
     """Return the Ingress of a service."""
-    backend = {"service": {"name": target.name, "port": {"name": "http"}}}
+    backend = {"service": {"name": target.name, "port": {"name": target.scheme}}}
     path = {"path": ingress.path, "pathType": "Prefix", "backend": backend}
     spec: Json = {"rules": [{"host": ingress.host, "http": {"paths": [path]}}]}
     if ingress.class_name:
@@ -28,7 +27,7 @@ def make_ingress(target: Target, ingress: IngressSpec) -> Json:
 
 def make_http_route(target: Target, route: HttpRouteSpec) -> Json:
     """Return the Gateway API route of a service."""
-    rules = [_rule(target, route, route.path, SERVICE_PORT)]
+    rules = [_rule(target, route, route.path, target.service_port)]
     grpc_port = target.spec.proxy.grpc_port
     if grpc_port is not None and route.path == "/":
         # Its calls say their model within, so they can only be told from others by a host of their own.
@@ -73,7 +72,7 @@ def _internal_url(target: Target, cluster_ip: str) -> str:
     known = {"$(NAME)": target.name, "$(NAMESPACE)": target.namespace, "$(CLUSTER_IP)": address}
     for name, value in known.items():
         text = text.replace(name, value)
-    return text
+    return text.replace("http://", f"{target.scheme}://", 1)
 
 
 def _host(target: Target, names: Sequence[str]) -> str:

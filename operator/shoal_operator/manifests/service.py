@@ -5,16 +5,14 @@ from shoal_operator.manifests.labels import OPERATOR_ANNOTATION, make_object, se
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 
-SERVICE_PORT = 80
-
 
 def make_service(target: Target) -> Json:
     """Return the Service in front of the proxies."""
-    port = {"name": "http", "port": SERVICE_PORT, "targetPort": "http", "appProtocol": "http"}
-    ports: list[Json] = [{**port, "protocol": "TCP"}]
+    ports: list[Json] = [_port(target, target.service_port)]
     if (number := target.spec.proxy.grpc_port) is not None:
-        # The name is what Istio reads, the protocol all else: HTTP/2 without TLS.
-        grpc = {"name": "grpc", "port": number, "targetPort": "grpc", "appProtocol": "kubernetes.io/h2c"}
+        # The name is what Istio reads, the protocol all else: HTTP/2, without TLS or with it.
+        protocol = "https" if target.spec.tls else "kubernetes.io/h2c"
+        grpc = {"name": "grpc", "port": number, "targetPort": "grpc", "appProtocol": protocol}
         ports.append({**grpc, "protocol": "TCP"})
     asked = target.spec.service
     spec: Json = {"type": str(asked.type), "selector": selector_labels(target.name), "ports": ports}
@@ -25,14 +23,19 @@ def make_service(target: Target) -> Json:
 
 def make_siblings_service(target: Target) -> Json:
     """Return the headless Service by whose name proxies find one another: one address for each ready pod."""
-    port = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "appProtocol": "http", "protocol": "TCP"}
     spec: Json = {
         "type": "ClusterIP",
         "clusterIP": "None",
         "selector": selector_labels(target.name),
-        "ports": [port],
+        "ports": [_port(target, HTTP_PORT)],
     }
     return make_object(target, "Service", "v1", name=target.siblings_name, spec=spec)
+
+
+def _port(target: Target, number: int) -> Json:
+    # By name: while a service turns to TLS, a pod that does not speak it yet is no endpoint of the port that does.
+    scheme = target.scheme
+    return {"name": scheme, "port": number, "targetPort": scheme, "appProtocol": scheme, "protocol": "TCP"}
 
 
 def make_service_account(target: Target) -> Json:

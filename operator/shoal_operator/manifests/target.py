@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource.network import NetworkPolicyMode
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
 
@@ -70,6 +71,21 @@ class Target:
     def foreign(self) -> bool:
         """Whether the runtime container is somebody else's server."""
         return self.spec.runtime.port is not None
+
+    @property
+    def scheme(self) -> str:
+        """What callers speak to the pods; also the name of the port."""
+        return "https" if self.spec.tls else "http"
+
+    @property
+    def service_port(self) -> int:
+        """The Service's port for HTTP."""
+        return 443 if self.spec.tls else 80
+
+    @property
+    def restricted(self) -> bool:
+        """Whether a NetworkPolicy says who reaches the pods."""
+        return self.spec.network_policy.mode is NetworkPolicyMode.RESTRICTED
 
     @property
     def downloads(self) -> bool:

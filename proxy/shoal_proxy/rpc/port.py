@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from shoal_proxy.app import Pages
+from shoal_proxy.certificate import Certificate, Pem
 from shoal_proxy.codecs.base import Reply
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.header_cache import Head, Route
@@ -45,15 +46,19 @@ class GrpcPort:
         inference: where calls are queued.
         pages: what the calls that ask about the server answer.
         settings: of the proxy.
+        certificate: that callers are shown; None: they speak without TLS.
 
     Raises:
         OSError: nobody can listen there.
     """
 
-    def __init__(self, inference: Inference, pages: Pages, settings: Settings) -> None:
+    def __init__(
+        self, inference: Inference, pages: Pages, settings: Settings, certificate: Certificate | None = None
+    ) -> None:
         self._inference = inference
         self._pages = pages
         self._settings = settings
+        self._certificate = certificate
         self._codec = GrpcV2(settings.name, settings.version)
         self._route = Route(self._codec)
         # Twice as many as can wait or run: it is the queue that refuses, and this holds what it has not seen yet.
@@ -66,7 +71,10 @@ class GrpcPort:
     def _bind(self, address: TcpAddress | None) -> TcpAddress:
         assert address is not None  # or else there would be no such port
         try:
-            return TcpAddress(address.host, self._server.add_insecure_port(str(address)))
+            if self._certificate is None:
+                return TcpAddress(address.host, self._server.add_insecure_port(str(address)))
+            credentials = _credentials(self._certificate)
+            return TcpAddress(address.host, self._server.add_secure_port(str(address), credentials))
         except RuntimeError:
             raise OSError(None, f"cannot listen on {address}: gRPC's port is in use") from None
 
@@ -147,6 +155,21 @@ class GrpcPort:
         return metadata_message(self._pages.description())
 
 
+def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
+    """Return what each handshake of gRPC's, in a thread of its own, takes the newest certificate from."""
+    used: Pem | None = None
+
+    def newest() -> Any:
+        nonlocal used
+        if used is certificate.pem:
+            return None
+        used = certificate.pem
+        pair = [(used.key, used.certificate)]
+        return grpc.ssl_server_certificate_configuration(pair, used.client_ca or None)
+
+    return grpc.dynamic_ssl_server_credentials(newest(), newest, certificate.mutual)
+
+
 def _options(settings: Settings) -> list[tuple[str, int]]:
     age_ms = int(settings.process.connection_age_s * 1000)
     return [
@@ -155,6 +178,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", settings.queue.max_body_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", settings.process.max_head_bytes),
+        ("grpc.server_handshake_timeout_ms", int(settings.process.head_timeout_s * 1000)),
         ("grpc.max_connection_idle_ms", int(settings.process.idle_timeout_s * 1000)),
         # A channel stays with the replica that it found first, which scaling and rollouts would not change. gRPC adds
         # some chance of its own, and calls under way are finished.

@@ -7,7 +7,8 @@ from typing import Any
 
 import uvicorn
 
-from shoal_proxy.server import Listener, bind
+from shoal_proxy.listener import Listener
+from shoal_proxy.server import bind
 from shoal_proxy.waiting.door import Desk, Door, Receive, Send
 from shoal_schema.addresses import Address
 from shoal_schema.waiting import MAX_REASON_LENGTH

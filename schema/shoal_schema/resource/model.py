@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
 from shoal_schema.resource.locations import CLAIM, FIXED, IN_WORDS, NAKED, LocationError, parse, scheme_of, shown
-from shoal_schema.resource.passthrough import HIDES_OURS, OWN_PATHS, SET, OpenObject, Resources
+from shoal_schema.resource.passthrough import HIDES_OURS, OWN_PATHS, SECRET_NAME, SET, OpenObject, Resources
 from shoal_schema.resource.uris import (
     ANY_SCHEME,
     AUTHORITY,
@@ -233,7 +233,7 @@ class ModelSpec(Section, frozen=True):
         Annotated[
             str,
             Meta(
-                pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z",
+                pattern=SECRET_NAME,
                 max_length=253,
                 description="A Secret of the namespace whose keys are environment variables of the init container"
                 " `model` (`AWS_ACCESS_KEY_ID`, `HF_TOKEN`, `MLFLOW_TRACKING_TOKEN`, ...), and of no other. A key that"

@@ -15,6 +15,8 @@ from shoal_schema.quantities import Quantity
 
 HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z"
 """The pattern of a header's name (RFC 9110, a token)."""
+SECRET_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z"
+"""The pattern of a Secret's name."""
 SET: Json = {"x-kubernetes-list-type": "set"}
 """Elements are unique and their order says nothing."""
 BY_NAME: Json = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from shoal_schema.declaring import Rule, Section
 from shoal_schema.resource.model import ModelSpec
+from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
@@ -65,6 +66,12 @@ class InferenceServiceSpec(Section, frozen=True):
             ".scaling.minReplicas",
         ),
         Rule(
+            "!has(self.scaling) || self.scaling.minReplicas > 0 || !has(self.tls)",
+            "scaling.minReplicas must be at least 1 with tls: while no pod runs, the waiting room holds what comes, and"
+            " it has no certificate to show",
+            ".scaling.minReplicas",
+        ),
+        Rule(
             "!has(self.scaling) || !has(self.scaling.targetQueueDepth)"
             f" || self.scaling.targetQueueDepth <= {_QUEUED} + {_BATCHED}",
             "scaling.targetQueueDepth must be what a pod can hold: at most queue.maxRows + (batching.inFlight + 1) *"
@@ -107,4 +114,6 @@ class InferenceServiceSpec(Section, frozen=True):
     rollout: RolloutSpec = RolloutSpec()
     route: RouteSpec | None = None
     service: ServiceSpec = ServiceSpec()
+    tls: TlsSpec | None = None
+    network_policy: NetworkPolicySpec = NetworkPolicySpec()
     pod: PodSpec = PodSpec()

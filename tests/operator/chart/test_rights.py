@@ -26,7 +26,18 @@ from shoal_operator.planning.observation import Key, Observation
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
 from tests.operator.chart.rendering import PATH, by_kind, environment, is_hook, rendered
-from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, target
+from tests.operator.samples import (
+    BY_HPA,
+    BY_KEDA,
+    DOWNLOADED,
+    EVERYTHING,
+    FOREIGN,
+    MINIMAL,
+    OPEN,
+    SECURE,
+    service,
+    target,
+)
 
 CAT = Key("team-a", "cat")
 LEASE = Key("shoal-system", "shoal-operator")
@@ -159,7 +170,7 @@ def changes(settings: Settings) -> tuple[set[Kind], set[Kind]]:
     applied: set[Kind] = set()
     always = set(WRITTEN_KINDS)
     for spec, hosting in itertools.product(
-        (MINIMAL, EVERYTHING, DOWNLOADED, FOREIGN, BY_HPA, BY_KEDA), (None, *hostings)
+        (MINIMAL, EVERYTHING, DOWNLOADED, FOREIGN, BY_HPA, BY_KEDA, SECURE, OPEN), (None, *hostings)
     ):
         of_spec = target(spec, defaults=settings.process)
         object.__setattr__(of_spec, "hosting", hosting)

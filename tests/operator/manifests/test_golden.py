@@ -1,4 +1,4 @@
-"""Every object of four services, against files that a person has read.
+"""Every object of some services, against files that a person has read.
 
 ``SHOAL_WRITE_GOLDEN=1 python -m pytest tests/operator/manifests`` writes them anew.
 """
@@ -13,7 +13,18 @@ from msgspec import structs
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, SCALED_OBJECT, desired_objects
 from shoal_schema.declaring import Json
-from tests.operator.samples import BY_HPA, BY_KEDA, DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
+from tests.operator.samples import (
+    BY_HPA,
+    BY_KEDA,
+    DEFAULTS,
+    DOWNLOADED,
+    EVERYTHING,
+    FOREIGN,
+    MINIMAL,
+    OPEN,
+    SECURE,
+    target,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LOCAL = structs.replace(DEFAULTS, listen_host="$(POD_IP)", admin_namespaces=("shoal-system",))
@@ -24,6 +35,8 @@ CASES = {
     "foreign": target(FOREIGN),
     "hpa": target(BY_HPA),
     "keda": target(BY_KEDA),
+    "secure": target(SECURE, defaults=structs.replace(LOCAL, namespace="shoal-system", waiting_selector="a=b,c=d")),
+    "open": target(OPEN),
 }
 
 
@@ -61,7 +74,7 @@ def test_pods_pass_the_restricted_security_level(name: str) -> None:
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    allowed = {"configMap", "emptyDir", "persistentVolumeClaim", "image"}
+    allowed = {"configMap", "emptyDir", "persistentVolumeClaim", "image", "secret"}
     assert all(allowed & set(volume) for volume in spec["volumes"])
 
 

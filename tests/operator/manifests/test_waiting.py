@@ -8,7 +8,7 @@ import pytest
 from shoal_operator.manifests.desired import ENDPOINT_SLICE, desired_objects
 from shoal_operator.manifests.target import Hosting
 from shoal_schema.declaring import Json
-from tests.operator.samples import UID, target
+from tests.operator.samples import SECURE, UID, target
 
 
 def made(*rooms: str, opened: bool = True) -> Json | None:
@@ -41,3 +41,9 @@ def test_a_slice_holds_addresses_of_one_family(rooms: tuple[str, ...], family: s
 
 def test_while_the_pods_answer_there_is_no_such_slice() -> None:
     assert made("10.0.0.9", opened=False) is None
+
+
+def test_a_service_that_speaks_tls_has_no_such_slice_as_rooms_have_no_certificate_of_it() -> None:
+    of_spec = replace(target(SECURE), hosting=Hosting(20000, ("10.0.0.9",), open=True))
+
+    assert ENDPOINT_SLICE not in desired_objects(of_spec)
