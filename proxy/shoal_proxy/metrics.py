@@ -19,6 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from shoal_proxy.access.gate import Gate
 from shoal_schema import metrics as declared
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -61,6 +62,8 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.handed_over: dict[str, int] = defaultdict(int)
+        self.gate: Gate | None = None
+        """Counts by who calls, where that is asked."""
         self.batch_rows = Histogram(ROWS)
         self.queue_seconds = Histogram(SECONDS)
         self.batch_seconds = Histogram(SECONDS)
@@ -82,6 +85,9 @@ class Metrics(Collector):
         """Yield every metric, as prometheus-client asks."""
         yield _labelled(declared.REQUESTS, self.requests)
         yield _labelled(declared.REJECTIONS, {(reason,): count for reason, count in self.rejections.items()})
+        if self.gate is not None:
+            yield _labelled(declared.CALLER_REQUESTS, self.gate.requests)
+            yield _labelled(declared.CALLER_ROWS, {(caller,): count for caller, count in self.gate.rows.items()})
         yield _labelled(declared.HANDED_OVER, {(outcome,): count for outcome, count in self.handed_over.items()})
         for metric, read in self.read.items():
             family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily

@@ -27,6 +27,7 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.scheduler import Scheduler
+from shoal_proxy.credentials import make_gate
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
 from shoal_proxy.errors import Draining
@@ -231,8 +232,10 @@ class Proxy:
             else None
         )
         self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.second_chance, instance)
-        self.inference = Inference(settings, self.dispatcher, self.metrics)
-        self.pages = Pages(settings, self.link, self.dispatcher, VERSION)
+        self.gate, self._watched = make_gate(settings)
+        self.metrics.gate = self.gate
+        self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
+        self.pages = Pages(settings, self.link, self.dispatcher, VERSION, self.gate)
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
@@ -279,13 +282,16 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Keep in touch with the runtime, and with siblings where there are any."""
-        if self.second_chance is None:
+        """Keep in touch with the runtime, with siblings and with callers' keys where there are any."""
+        if self.second_chance is None and not self._watched:
             await self.link.watch()
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self.link.watch())
-            group.create_task(self.second_chance.watch())
+            if self.second_chance is not None:
+                group.create_task(self.second_chance.watch())
+            for each in self._watched:
+                group.create_task(each.watch())
 
     def stop(self) -> None:
         """Start the drain; a second call ends the delay before it."""

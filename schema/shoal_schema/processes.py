@@ -114,6 +114,17 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_SIBLINGS", PROXY, allowed="comma-separated HOST:PORT"),
     ] = ()
+    api_keys: (
+        Annotated[
+            str,
+            Meta(
+                description="Where the keys of callers are: a folder with a file for each name, as Kubernetes mounts a"
+                " Secret, or a file of `NAME=KEY` lines. Looked at every second."
+            ),
+            Env("SHOAL_PROXY_API_KEYS", PROXY, allowed="a path"),
+        ]
+        | None
+    ) = None
     padding_factor: Annotated[
         float,
         Meta(

@@ -3,6 +3,8 @@ import pytest
 from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal_proxy.access.gate import Gate
+from shoal_proxy.access.limits import Limits
 from shoal_proxy.metrics import ROWS, SECONDS, Histogram, Metrics
 from shoal_schema.metrics import ALL, COALESCED_ROWS, Kind
 
@@ -13,6 +15,7 @@ def busy() -> Metrics:
     metrics.rejections["queue_rows"] += 2
     metrics.batch_rows.observe(5)
     metrics.rows = 5
+    metrics.gate = Gate(Limits({}, {}))
     metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE or metric is COALESCED_ROWS}
     return metrics
 

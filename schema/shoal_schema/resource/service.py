@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.declaring import Rule, Section
+from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec
@@ -96,4 +97,5 @@ class InferenceServiceSpec(Section, frozen=True):
     scaling: ScalingSpec | None = None
     rollout: RolloutSpec = RolloutSpec()
     route: RouteSpec | None = None
+    access: AccessSpec | None = None
     pod: PodSpec = PodSpec()
