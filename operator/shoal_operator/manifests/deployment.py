@@ -1,6 +1,14 @@
 """The Deployment and its pod template."""
 
-from shoal_operator.manifests.containers import RUNTIME, make_model, make_proxy, make_runtime, stop_time_s
+from shoal_operator.manifests.containers import (
+    API_KEYS,
+    RUNTIME,
+    keys_secret,
+    make_model,
+    make_proxy,
+    make_runtime,
+    stop_time_s,
+)
 from shoal_operator.manifests.labels import (
     TEMPLATE_HASH_ANNOTATION,
     digest,
@@ -123,7 +131,10 @@ def _volumes(target: Target) -> list[Json]:
     own = [] if target.foreign else [shared, cache]
     volume = target.spec.model.volume
     model = [{"name": "model", **_model_source(volume)}] if volume else []
-    return [*own, {"name": "shm", "emptyDir": memory}, {"name": "tmp", "emptyDir": {}}, *model]
+    secret = keys_secret(target.spec)
+    # Not optional: a pod without it would let nobody in, and waits for it instead.
+    keys = [{"name": API_KEYS, "secret": {"secretName": secret}}] if secret else []
+    return [*own, {"name": "shm", "emptyDir": memory}, {"name": "tmp", "emptyDir": {}}, *model, *keys]
 
 
 def _model_source(volume: ModelVolume) -> Json:

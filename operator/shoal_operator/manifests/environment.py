@@ -6,6 +6,7 @@ from shoal_schema.resource.service import InferenceServiceSpec
 
 SOCKET_DIR = "/run/shoal"
 SOCKET = f"unix:{SOCKET_DIR}/runtime.sock"
+KEYS_DIR = "/var/run/shoal/api-keys"
 CACHE_DIR = "/var/cache/shoal"
 HTTP_PORT = 8080
 ADMIN_PORT = 9090

@@ -61,7 +61,7 @@ def test_pods_pass_the_restricted_security_level(name: str) -> None:
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    allowed = {"emptyDir", "persistentVolumeClaim", "image"}
+    allowed = {"emptyDir", "persistentVolumeClaim", "image", "secret"}
     assert all(allowed & set(volume) for volume in spec["volumes"])
 
 

@@ -286,3 +286,16 @@ def test_a_proxy_that_does_not_listen_yet_is_not_asked_by_the_probes_that_warn_a
         liveness["failureThreshold"] * liveness["periodSeconds"]
     )
     assert readiness["httpGet"]["path"] == "/readyz?wait_ms=2000"
+
+
+def test_the_keys_of_callers_are_the_proxys_alone_and_no_pod_starts_without_them() -> None:
+    asked = target(with_fields(MINIMAL, access={"apiKeys": {"secretName": "callers"}}))
+    spec = make_deployment(asked)["spec"]["template"]["spec"]
+    [volume] = [each for each in spec["volumes"] if each["name"] == "api-keys"]
+
+    assert volume["secret"] == {"secretName": "callers"}  # not optional, by default
+    mounts = {each["name"]: [m for m in each["volumeMounts"] if m["name"] == "api-keys"] for each in spec["containers"]}
+    assert mounts["runtime"] == []
+    assert mounts["proxy"] == [{"name": "api-keys", "mountPath": "/var/run/shoal/api-keys", "readOnly": True}]
+    assert env(make_proxy(asked))["SHOAL_PROXY_API_KEYS"] == "/var/run/shoal/api-keys"
+    assert "SHOAL_PROXY_API_KEYS" not in env(make_proxy(target(MINIMAL)))
