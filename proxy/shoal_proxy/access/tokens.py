@@ -83,7 +83,7 @@ class Tokens:
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud", self._claim]},
             )
-        except (jwt.PyJWTError, ValueError, RecursionError) as error:
+        except (jwt.PyJWTError, TypeError, ValueError, RecursionError) as error:
             # Its name and no more: what the library says may repeat what the token holds.
             raise Unauthenticated(f"this token is not taken: {_words(error)}") from None
         if self._scope and self._scope not in _scopes(claims):
@@ -94,7 +94,8 @@ class Tokens:
         return name
 
     def _key_of(self, header: dict[str, Any]) -> jwt.PyJWK:
-        if header.get("alg") not in ALGORITHMS:
+        algorithm = header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise Unauthenticated("this token is signed in a way that is not taken: use RS256, ES256 or EdDSA")
         keys = self._keys or {}
         named = header.get("kid")
@@ -103,7 +104,7 @@ class Tokens:
             if self.look_again() or self._keys is None:
                 raise IssuerAway("the issuer's keys are being fetched: try again")
             raise Unauthenticated("this token is signed with a key that is not the issuer's")
-        if header["alg"] != key.algorithm_name:
+        if algorithm != key.algorithm_name:
             raise Unauthenticated("this token is signed in another way than its key is for")
         return key
 
@@ -119,11 +120,11 @@ def _public_key(listed: Any) -> jwt.PyJWK | None:
     return key if key.algorithm_name in ALGORITHMS else None
 
 
-def _scopes(claims: dict[str, Any]) -> list[str]:
-    found: list[str] = []
+def _scopes(claims: dict[str, Any]) -> list[Any]:
+    found: list[Any] = []
     for name in ("scope", "scp"):
-        given = claims.get(name, "")
-        found += given.split() if isinstance(given, str) else [each for each in given if isinstance(each, str)]
+        given = claims.get(name)
+        found += given.split() if isinstance(given, str) else given if isinstance(given, list) else []
     return found
 
 
