@@ -14,6 +14,7 @@ from shoal_local.apiserver.server import load_definitions
 from shoal_local.kubelet.images import BadTableError, parse_table
 from shoal_schema.decoding import parse_spec
 from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.resource import API_VERSION, KIND
 
 
 def check_yaml(text: str, kind: str | None) -> None:
@@ -85,4 +86,15 @@ def _envoy(found: Any) -> None:
             raise ValueError("load_assignment is of another cluster")
 
 
-FRAGMENTS: dict[str, Callable[[Any], None]] = {"container": _container, "envoy": _envoy, "images": _images}
+def _spec(found: Any) -> None:
+    """Check a part of a service's spec."""
+    model = {"uri": "file:///models/cat"}
+    _resource({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "cat"}, "spec": {"model": model, **found}})
+
+
+FRAGMENTS: dict[str, Callable[[Any], None]] = {
+    "container": _container,
+    "envoy": _envoy,
+    "images": _images,
+    "spec": _spec,
+}
