@@ -36,7 +36,7 @@ test-compiled: $(COMPILED)/.built ## The tests of proxy and runtime again, on th
 	  --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(COMPILED_TESTS)
 
 # Tests that ask the pure cores directly. Coverage doubles their time: too much for `make test`.
-CORE_TESTS := $(addprefix tests/,client/benching client/serving client/wire contract/test_settings.py contract/test_logs.py operator \
+CORE_TESTS := $(addprefix tests/,client/benching client/serving client/watching client/wire contract/test_settings.py contract/test_logs.py operator \
   proxy/batching proxy/codecs proxy/edge proxy/explaining proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
   runtime/batches runtime/codecs runtime/test_pipeline.py runtime/test_settings.py schema)
 

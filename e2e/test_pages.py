@@ -9,6 +9,8 @@ from tests.docs.following import EXAMPLES, PAGES, follow_page
 from tests.docs.pages import read_page
 from tests.docs.surroundings import ROOT, apart, hindrance
 
+pytestmark = pytest.mark.timeout(900)  # models.md serves one model after another
+
 
 def needs_more(page: str) -> bool:
     return any("e2e" in block.notes for block in read_page(ROOT / page, page))

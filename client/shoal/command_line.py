@@ -39,6 +39,8 @@ examples:
   shoal info http://127.0.0.1:8080          what it takes and gives
   shoal predict http://127.0.0.1:8080 examples/cat/picture.jpg
   shoal bench http://127.0.0.1:8080         how much it takes, and what bounds it
+  shoal top                                 what it does now, in figures that follow it
+  shoal dashboard                           the same as a page in a browser
   shoal local up                            a Kubernetes cluster on this machine, with the operator
   shoal record --from http://127.0.0.1:9090 > trace.csv
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30
@@ -94,6 +96,23 @@ examples:
 
 Requests leave at random moments at a rising rate until answers are missing or late; what a server does
 under load, everybody else who uses it at that time feels too.
+"""
+TOP_EXAMPLES = """\
+examples:
+  shoal top                                 what `shoal serve` here does: it asks http://127.0.0.1:9090
+  shoal top 127.0.0.1:9090 127.0.0.1:9091   several, by their admin ports
+  shoal top --cluster                       every service of the cluster that kubectl reaches
+  shoal top --context prod -n shop --once   one table of one namespace, of a cluster by its name
+
+Times are means over the last interval; "p95 now" is what a request that comes now has to expect. In a cluster the
+operator is asked, through kubectl, by who may list InferenceServices and forward a port of the operator's pod.
+"""
+DASHBOARD_EXAMPLES = """\
+examples:
+  shoal dashboard                           what `shoal serve` here does, at http://127.0.0.1:8099
+  shoal dashboard --cluster                 every service of the cluster that kubectl reaches
+
+It is seen on this machine alone.
 """
 COMPLETION_EXAMPLES = """\
 examples:
@@ -187,6 +206,15 @@ def make_parser() -> argparse.ArgumentParser:
     info = command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES)
     _fill_server(info)
     _fill_json(info, "print it as JSON")
+    showing = command("top", "show what services do now", epilog=TOP_EXAMPLES)
+    _fill_looks(showing)
+    showing.add_argument("--once", action="store_true", help="print one table, of one interval, and end")
+    _fill_json(showing, "print an object a line, for each interval")
+    page = command("dashboard", "show what services do now in a browser", epilog=DASHBOARD_EXAMPLES)
+    _fill_looks(page)
+    page.add_argument(
+        "--port", type=integer(0, 65535), default=8099, help="of 127.0.0.1 (%(default)s); 0 takes a free one"
+    )
     shell = command("completion", "complete commands and options in a shell", epilog=COMPLETION_EXAMPLES)
     shell.add_argument("shell", choices=completion.SHELLS, help="print what this shell has to read")
     return parser
@@ -271,6 +299,17 @@ def _fill_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", metavar="FILE", type=Path, help="write a picture: .svg, or .png with matplotlib")
     parser.add_argument("--seed", type=integer(), default=0, help="of the random moments (%(default)s)")
     _fill_json(parser, "figures for programs")
+
+
+def _fill_looks(parser: CommandParser) -> None:
+    parser.add_argument("urls", metavar="URL", nargs="*", help="admin ports of proxies; else http://127.0.0.1:9090")
+    parser.add_argument("--cluster", action="store_true", help="the cluster of kubectl's current context instead")
+    parser.add_argument("--context", help="the cluster of this context of kubectl's")
+    namespace = parser.add_argument("--namespace", "-n", help="of a cluster, one namespace's services; else all")
+    parser.only(namespace, lambda given: given.cluster or given.context, "it needs --cluster or --context")
+    parser.add_argument(
+        "--interval", type=number(0, 3600, " seconds"), default=2.0, help="seconds between two looks (%(default)s)"
+    )
 
 
 def _fill_server(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Container, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +62,28 @@ def info(options: argparse.Namespace) -> int:
 def bench(options: argparse.Namespace) -> int:
     """Load a server until it bends, and say what to change."""
     return load_until_it_bends(options)
+
+
+def top(options: argparse.Namespace) -> int:
+    """Show what services do now."""
+    with _needs("watch"):
+        from shoal.top import top as show  # noqa: PLC0415 (only these two commands need what it shows with)
+    return show(options)
+
+
+def dashboard(options: argparse.Namespace) -> int:
+    """Show what services do now in a browser."""
+    with _needs("watch"):
+        from shoal.dashboard import dashboard as show  # noqa: PLC0415 (likewise)
+    return show(options)
+
+
+@contextmanager
+def _needs(extra: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MachineError(f"{error.name} is not installed: pip install 'shoal[{extra}]'") from None
 
 
 def completion(options: argparse.Namespace) -> int:

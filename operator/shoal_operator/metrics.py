@@ -12,6 +12,7 @@ from shoal_operator.scaling import Standing
 from shoal_operator.scraper import Scrape
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
+from shoal_schema.fleet import PATH as FLEET_PATH
 from shoal_schema.waiting import ROOMS_PATH, SEEN
 
 _GAUGES: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
@@ -78,14 +79,18 @@ class Metrics:
 
 @asynccontextmanager
 async def serving(
-    metrics: Metrics, listen: Address | None, rooms: Callable[[str], Awaitable[bytes | None]]
+    metrics: Metrics,
+    listen: Address | None,
+    rooms: Callable[[str], Awaitable[bytes | None]],
+    fleet: Callable[[], bytes | None],
 ) -> AsyncIterator[None]:
-    """Serve ``/metrics``, and the waiting rooms' table, while the block runs.
+    """Serve ``/metrics``, the waiting rooms' table and what all pods say, while the block runs.
 
     Args:
         metrics: what is shown.
         listen: where; None means nowhere.
         rooms: returns the table when it is another one than was seen; None where this operator does not lead.
+        fleet: likewise, what pods said last.
 
     Raises:
         SettingsError: nothing can listen there.
@@ -97,15 +102,21 @@ async def serving(
     async def show(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def tell_rooms(request: web.Request) -> web.Response:
-        table = await rooms(request.query.get(SEEN, ""))
-        if table is None:
+    def told(document: bytes | None) -> web.Response:
+        if document is None:
             return web.Response(status=503, text="this operator does not lead, or has not seen every service yet")
-        return web.Response(body=table, content_type="application/json")
+        return web.Response(body=document, content_type="application/json")
+
+    async def tell_rooms(request: web.Request) -> web.Response:
+        return told(await rooms(request.query.get(SEEN, "")))
+
+    async def tell_fleet(_: web.Request) -> web.Response:
+        return told(fleet())
 
     app = web.Application()
     app.router.add_get("/metrics", show)
     app.router.add_get(ROOMS_PATH, tell_rooms)
+    app.router.add_get(FLEET_PATH, tell_fleet)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -81,7 +81,8 @@ class Operation:
     async def run(self) -> None:
         """Run until a signal ends kopf, or a part fails."""
         allow_connections()
-        async with serving(self._metrics, self._settings.process.metrics_listen, self._waiting.answer):
+        listen = self._settings.process.metrics_listen
+        async with serving(self._metrics, listen, self._waiting.answer, self._autoscaler.fleet):
             await self._run()
 
     async def _run(self) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 from zlib import crc32
 
+import msgspec
+
 from shoal_operator.autoscaler.account import Account, is_other, is_stale
 from shoal_operator.autoscaler.decision import Decision, Limit, State, decide
 from shoal_operator.autoscaler.down import victims
@@ -20,6 +22,8 @@ from shoal_operator.load.reading import Reading, unread
 from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.observation import Key
 from shoal_operator.replicas import Replicas, ScaleCluster
+from shoal_schema.fleet import Fleet as ShownFleet
+from shoal_schema.fleet import Pod, Service
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +34,8 @@ _RENEWED_S = 60.0
 """What is said of a load is said anew as often at most: each time costs a look at the service, and a status."""
 _COST_OF_A_VICTIM = -1
 """Less than that of a pod of which nothing was said."""
+_SHOWN_S = 30.0
+"""Since somebody asked for the fleet, services that nothing else is decided of are read, too."""
 _PARTS = 10
 """Of an interval: services take turns, so that the readings of a large fleet do not all wait for one another."""
 
@@ -118,6 +124,15 @@ class Autoscaler:
         self._followed: dict[Key, _Followed] = {}
         self._reports: dict[Key, Reports] = {}
         self._attainable: dict[Key, Mapping[str, bool]] = {}
+        self._shown_s = -math.inf
+        self._pods: dict[Key, tuple[Pod, ...]] = {}
+        self._runs = False
+
+    def fleet(self) -> bytes | None:
+        """Return what every service's pods said last, as `shoal_schema.fleet`; None while this operator reads none."""
+        self._shown_s = self._clock()
+        services = (Service(key.namespace, key.name, pods) for key, pods in self._pods.items())
+        return msgspec.json.encode(ShownFleet(tuple(services))) if self._runs else None
 
     def scaling(self, key: Key) -> Scaling | None:
         """Return what the law last said of a service, or None before the first tick."""
@@ -134,11 +149,15 @@ class Autoscaler:
 
     async def run(self, cluster: _Cluster, interval_s: float) -> None:
         """Tick until cancelled."""
-        async with asyncio.TaskGroup() as looks:
-            while True:
-                for part in range(_PARTS):
-                    self.tick(cluster, looks, part)
-                    await asyncio.sleep(interval_s / _PARTS)
+        self._runs = True
+        try:
+            async with asyncio.TaskGroup() as looks:
+                while True:
+                    for part in range(_PARTS):
+                        self.tick(cluster, looks, part)
+                        await asyncio.sleep(interval_s / _PARTS)
+        finally:
+            self._runs = False
 
     def tick(self, cluster: _Cluster, looks: asyncio.TaskGroup, part: int | None = None) -> None:
         """Begin a look at every watched service whose last one has ended: a slow one delays none but itself.
@@ -148,7 +167,7 @@ class Autoscaler:
             looks: where they run.
             part: of ten, the services whose turn it is; None for all.
         """
-        services = list(self._fleet.watched())
+        services = list(self._fleet.watched(everyone=self._clock() - self._shown_s < _SHOWN_S))
         if not part:
             self._forget(services)
         for service in services:
@@ -166,6 +185,8 @@ class Autoscaler:
 
     async def _look(self, cluster: _Cluster, service: Watched) -> None:
         readings = await self._source.read(service.replicas)
+        pairs = zip(service.replicas, readings, strict=True)
+        self._pods[service.key] = tuple(Pod(replica.name, reading.load) for replica, reading in pairs)
         if any(reading.load is None for reading in readings):
             # Ask the cluster, now and then, whether a pod that cannot be read is still there.
             now_s = self._clock()
@@ -266,6 +287,8 @@ class Autoscaler:
             self._changed(key)
 
     def _forget(self, services: Sequence[Watched]) -> None:
+        for key in self._pods.keys() - {service.key for service in services}:
+            self._pods.pop(key)
         for key in self._doubted_s.keys() - {service.key for service in services}:
             self._doubted_s.pop(key)
         for key in self._followed.keys() - {service.key for service in services if service.scaled}:

@@ -69,3 +69,5 @@ class Load(Struct, frozen=True):
     """None before the first batch."""
     expected_wait_s: Seconds | None = None
     """Until the answer, of a request of one row that arrived now; None where none is taken."""
+    batches: Count = 0
+    """That were answered. Older proxies do not say."""

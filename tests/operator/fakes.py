@@ -147,8 +147,10 @@ class FakeProxies:
 
     def __init__(self) -> None:
         self.readings: dict[str, Reading] = {}
+        self.asked: list[str] = []
 
     async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
+        self.asked += [replica.uid for replica in replicas]
         return [self.readings.get(replica.uid, Reading()) for replica in replicas]
 
 

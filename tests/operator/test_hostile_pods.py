@@ -198,7 +198,10 @@ def test_what_pods_answer_is_counted_and_shown() -> None:
                 await scraper.close()
         async with saying(b"") as free:
             pass
-        async with serving(metrics, Address("127.0.0.1", free), nothing_to_tell), aiohttp.ClientSession() as session:
+        async with (
+            serving(metrics, Address("127.0.0.1", free), nothing_to_tell, no_fleet),
+            aiohttp.ClientSession() as session,
+        ):
             return await (await session.get(f"http://127.0.0.1:{free}/metrics")).text()
 
     shown = asyncio.run(main())
@@ -207,13 +210,17 @@ def test_what_pods_answer_is_counted_and_shown() -> None:
     assert [line for line in counts if line not in shown.splitlines()] == []
 
 
+def no_fleet() -> None:
+    return None
+
+
 async def nothing_to_tell(seen: str) -> bytes | None:
     return None
 
 
 def test_a_metrics_port_that_cannot_be_bound_is_named() -> None:
     async def main() -> None:
-        async with serving(Metrics(), Address("192.0.2.1", 0), nothing_to_tell):
+        async with serving(Metrics(), Address("192.0.2.1", 0), nothing_to_tell, no_fleet):
             pass
 
     with pytest.raises(SettingsError, match="SHOAL_OPERATOR_METRICS_LISTEN"):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
+from shoal_schema.fleet import Fleet as Shown
 from tests.operator.fakes import FakeCluster, FakeProxies, NoRooms, clock, run
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
@@ -496,5 +498,34 @@ def test_an_objective_that_is_taken_back_is_forgotten() -> None:
         world.fleet.see(CAT, service(MINIMAL, generation=2), [])
         await world.tick(5, attainable=True)
         assert world.autoscaler.attainable(CAT) is None
+
+    run(main())
+
+
+def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too() -> None:
+    async def main() -> None:
+        world = World(spec=MINIMAL)
+        assert world.autoscaler.fleet() is None
+        ticking = asyncio.create_task(world.autoscaler.run(world.cluster, interval_s=0.01))
+        world.proxies.readings[POD_UID] = Reading(holding(7))
+        while not (shown := msgspec.json.decode(world.autoscaler.fleet() or b"{}", type=Shown)).services:
+            await asyncio.sleep(0.01)  # noqa: ASYNC110 (nothing tells of a tick)
+        ticking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ticking
+
+        [service] = shown.services
+        assert (service.namespace, service.name) == (CAT.namespace, CAT.name)
+        assert [each.load for each in service.pods] == [holding(7)]
+        assert world.autoscaler.fleet() is None
+
+    run(main())
+
+
+def test_while_nobody_asks_services_of_a_fixed_number_are_not_read() -> None:
+    async def main() -> None:
+        world = World(spec=MINIMAL)
+        await world.tick(7)
+        assert world.proxies.asked == []
 
     run(main())

@@ -128,9 +128,9 @@ class Fleet:
         """Return how long a service's pods take to start; None before one was seen to."""
         return self._around[key].start_s if key in self._around else None
 
-    def watched(self) -> Iterator[Watched]:
-        """Yield every service that scales or has an objective."""
-        for key in self._scaled.keys() | self._objectives:
+    def watched(self, *, everyone: bool = False) -> Iterator[Watched]:
+        """Yield every service that scales or has an objective; with ``everyone`` all others, too."""
+        for key in self._replicas.keys() if everyone else self._scaled.keys() | self._objectives:
             yield Watched(
                 key,
                 self._scaled.get(key),

@@ -246,6 +246,7 @@ class Scheduler:
         running.answered_s, running.forward_s = answered_s, result.forward_s
         self._recovery.succeeded(batch)
         self.traffic.answered_rows += batch.rows
+        self.traffic.batches += 1
         self._unsettled.discard(running)
         return deliveries
 

@@ -20,6 +20,8 @@ class Traffic:
     def __init__(self) -> None:
         self.arrived_rows = 0
         self.answered_rows = 0
+        self.batches = 0
+        """That were answered."""
         self.handed_over_rows = 0
         self.refused_rows: dict[Rejection, int] = {}
         self.row_s = 0.0

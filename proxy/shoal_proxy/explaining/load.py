@@ -37,6 +37,7 @@ def read_load(scheduler: Scheduler, now_s: float, *, draining: bool = False, tak
         draining=draining,
         capacity=serves,
         expected_wait_s=expected_wait_s(scheduler, now_s) if taking else None,
+        batches=traffic.batches,
     )
 
 

@@ -1,0 +1,114 @@
+"""``shoal dashboard``: what services do now, as one page in a browser, from this machine and for it.
+
+The page asks nobody but its own server, which answers to addresses of this machine alone.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import re
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from shoal import ports
+from shoal.errors import ShoalError
+from shoal.looking import Look, Source, looks
+from shoal.serving.fields import MachineError
+from shoal.top import chosen
+from shoal.watching.seen import KEPT, Watched
+from shoal.watching.words import document
+
+LOOPBACK: Final = "127.0.0.1"
+PAGE: Final = Path(__file__).with_name("dashboard.html").read_text(encoding="utf-8")
+
+
+def _hash(tag: str) -> str:
+    [content] = re.findall(f"<{tag}>(.*?)</{tag}>", PAGE, re.DOTALL)
+    return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+HEADERS: Final = {
+    "content-security-policy": (
+        f"default-src 'none'; img-src data:; script-src {_hash('script')}; style-src {_hash('style')};"
+        " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+        " require-trusted-types-for 'script'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+class Dashboard:
+    """What the page asks for."""
+
+    def __init__(self) -> None:
+        self.watched = Watched()
+        self._source: Source | None = None
+        self._trouble = ""
+
+    async def follow(self, seen: AsyncIterator[Look]) -> None:
+        """Take every look, until cancelled."""
+        async for look in seen:
+            self._source, self._trouble = look.source, look.trouble
+            if not look.trouble:
+                self.watched.see(look.seen)
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        return Starlette(
+            routes=[Route("/", self._page), Route("/data", self._data), Route("/explain", self._explain)],
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
+        )
+
+    async def _page(self, _: Request) -> Response:
+        return Response(PAGE, headers=HEADERS, media_type="text/html")
+
+    async def _data(self, _: Request) -> Response:
+        told = document(self.watched, looks=KEPT)
+        return JSONResponse({**told, "trouble": self._trouble}, headers={"cache-control": "no-store"})
+
+    async def _explain(self, request: Request) -> Response:
+        service = request.query_params.get("service", "")
+        if service not in self.watched.services or self._source is None:
+            return JSONResponse({"sentences": []})
+        try:
+            return JSONResponse({"sentences": await self._source.explain(service)})
+        except (ShoalError, MachineError, msgspec.MsgspecError, ValueError) as error:
+            return JSONResponse({"sentences": [f"cannot be explained now: {error}"]})
+
+
+def dashboard(options: argparse.Namespace) -> int:
+    """Serve the page until interrupted."""
+    port = ports.find_port(LOOPBACK, options.port, option="--port")
+    asyncio.run(_serve(port, options))
+    return 0
+
+
+async def _serve(port: int, options: argparse.Namespace) -> None:
+    board, seen = Dashboard(), looks(chosen(options), options.interval)
+    # The first look, before the page is promised: what cannot be seen at all is told here, and not in a browser.
+    first = await anext(seen)
+    board.watched.see(first.seen)
+    config = uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    following = asyncio.create_task(board.follow(seen))
+    following.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    print(f"http://{LOOPBACK}:{port}  (Ctrl-C ends)", flush=True)
+    try:
+        await server.serve()
+    finally:
+        if not following.cancel():
+            following.result()
+        await asyncio.wait([following])

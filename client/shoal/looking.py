@@ -1,0 +1,251 @@
+"""Asks proxies, or a cluster's operator, what they do now: by HTTP, and by kubectl, which reaches clusters.
+
+One machine's proxies are asked at their admin ports. In a cluster the operator has read them all: one port-forward
+does for any number of pods, and what each service's status says is read beside it.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import httpx
+import msgspec
+
+from shoal.errors import ConnectionFailed, ServerFailed, ShoalError
+from shoal.exchange import base_url
+from shoal.serving.fields import MachineError
+from shoal.watching.seen import Seen, seen_in_cluster
+from shoal_schema import fleet, load
+
+TIMEOUT_S: Final = 5.0
+OPERATOR_PORT: Final = 8082
+ADMIN_PORT: Final = 9090
+_OPERATORS: Final = "app.kubernetes.io/name=shoal,app.kubernetes.io/component=operator"
+_FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
+
+
+class Source(Protocol):
+    """Where services are seen."""
+
+    async def look(self) -> dict[str, Seen]:
+        """Return every service that is there now.
+
+        Raises:
+            ShoalError: nothing can be seen, now or ever.
+        """
+        ...
+
+    async def explain(self, service: str) -> list[str]:
+        """Return what bounds a service, in words."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look.
+
+    Args:
+        source: which can be asked more; None while there is none.
+        seen: every service.
+        trouble: why nothing is seen.
+    """
+
+    source: Source | None
+    seen: Mapping[str, Seen]
+    trouble: str = ""
+
+
+class Machine:
+    """Proxies by the addresses of their admin ports."""
+
+    def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
+        self._client = client
+        self._urls = [f"{base_url(url)}".rstrip("/") for url in urls]
+        self._names: dict[str, str] = {}
+
+    async def look(self) -> dict[str, Seen]:
+        """Return what each proxy says; one that is away for now is known by the name it had."""
+        seen = await asyncio.gather(*(self._look(url) for url in self._urls))
+        if not self._names:
+            raise ConnectionFailed(f"no proxy answers at {', '.join(self._urls)}: give the admin port of shoal serve")
+        return {self._names[url]: each for url, each in zip(self._urls, seen, strict=True) if url in self._names}
+
+    async def _look(self, url: str) -> Seen:
+        try:
+            if url not in self._names:
+                await self._name(url)
+            said = msgspec.json.decode(await _get(self._client, url + load.PATH), type=load.Load)
+        except (ConnectionFailed, ServerFailed, msgspec.MsgspecError):
+            return Seen({url: None}, state="Unreachable", well=False, says=f"{url} does not answer")
+        taking = said.expected_wait_s is not None
+        return Seen({url: said}, state="Ready" if taking else "Draining" if said.draining else "NotReady", well=taking)
+
+    async def _name(self, url: str) -> None:
+        name = (await _explained(self._client, url))["report"]["model"]
+        self._names[url] = name if name not in self._names.values() else f"{name} {url}"
+
+    async def explain(self, service: str) -> list[str]:
+        """Return what ``/v1/explain`` says."""
+        url = next(url for url, name in self._names.items() if name == service)
+        return list((await _explained(self._client, url))["sentences"])
+
+
+class Cluster:
+    """A cluster that kubectl reaches.
+
+    Args:
+        client: asks through the forwarded port.
+        kubectl: the command, with what chooses the cluster.
+        namespace: of the services; empty: all.
+        operator: the address that leads to the operator.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, kubectl: Sequence[str], namespace: str, operator: str) -> None:
+        self._client = client
+        self._kubectl = kubectl
+        self._namespace = namespace
+        self._operator = operator
+        self._pods: dict[str, tuple[str, str]] = {}
+
+    async def look(self) -> dict[str, Seen]:
+        """Return what the operator has read of pods, beside what each service's status says."""
+        scope = ("--namespace", self._namespace) if self._namespace else ("--all-namespaces",)
+        told, resources = await asyncio.gather(
+            _get(self._client, self._operator + fleet.PATH),
+            _objects(self._kubectl, "get", "inferenceservices.serving.shoal.dev", *scope),
+        )
+        pods = {(each.namespace, each.name): each.pods for each in msgspec.json.decode(told, type=fleet.Fleet).services}
+        seen = {}
+        for resource in resources:
+            namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
+            loads = {pod.name: pod.load for pod in pods.get((namespace, name), ())}
+            seen[f"{namespace}/{name}"] = seen_in_cluster(resource, loads)
+            if loads:
+                self._pods[f"{namespace}/{name}"] = (namespace, next(iter(loads)))
+        return seen
+
+    async def explain(self, service: str) -> list[str]:
+        """Return what one pod's ``/v1/explain`` says."""
+        if service not in self._pods:
+            return []
+        namespace, pod = self._pods[service]
+        async with forwarded(self._kubectl, namespace, pod, ADMIN_PORT) as url:
+            return [f"of the pod {pod}:", *(await _explained(self._client, url))["sentences"]]
+
+
+@asynccontextmanager
+async def machine(urls: Sequence[str]) -> AsyncIterator[Source]:
+    """Look at proxies by their admin ports while the block runs."""
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
+        yield Machine(client, urls)
+
+
+@asynccontextmanager
+async def cluster(context: str, namespace: str) -> AsyncIterator[Source]:
+    """Look at the services of a cluster while the block runs.
+
+    Raises:
+        MachineError: there is no kubectl, or it reaches no cluster with an operator that leads.
+    """
+    program = shutil.which("kubectl")
+    if program is None:
+        raise MachineError("a cluster is seen through kubectl, which is not installed here")
+    kubectl = (program, *(("--context", context) if context else ()))
+    operators = await _objects(kubectl, "get", "pods", "--all-namespaces", "--selector", _OPERATORS)
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client, AsyncExitStack() as stack:
+        for pod in operators:
+            forward = forwarded(kubectl, pod["metadata"]["namespace"], pod["metadata"]["name"], OPERATOR_PORT)
+            with contextlib.suppress(ConnectionFailed):
+                url = await stack.enter_async_context(forward)
+                if await _leads(client, url):
+                    break
+        else:
+            names = ", ".join(pod["metadata"]["name"] for pod in operators)
+            raise MachineError(
+                f"no operator that leads answers: of {names}" if names else "no pod of Shoal's operator is there"
+            )
+        yield Cluster(client, kubectl, namespace, url)
+
+
+async def looks(opened: Callable[[], AbstractAsyncContextManager[Source]], interval_s: float) -> AsyncIterator[Look]:
+    """Yield what is seen, again and again; a source that fails later on is opened anew, and said to be away.
+
+    Raises:
+        ShoalError, MachineError: the first look fails.
+    """
+    began = False
+    while True:
+        try:
+            async with opened() as source:
+                while True:
+                    yield Look(source, await source.look())
+                    began = True
+                    await asyncio.sleep(interval_s)
+        except (ShoalError, MachineError, msgspec.MsgspecError) as error:
+            if not began:
+                raise
+            yield Look(None, {}, str(error))
+            await asyncio.sleep(interval_s)
+
+
+@asynccontextmanager
+async def forwarded(kubectl: Sequence[str], namespace: str, pod: str, port: int) -> AsyncIterator[str]:
+    """Forward a port of a pod to this machine while the block runs; yields its URL.
+
+    Raises:
+        ConnectionFailed: kubectl cannot, in its own words.
+    """
+    words = (*kubectl, "--namespace", namespace, "port-forward", f"pod/{pod}", f":{port}")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        line = (await process.stdout.readline()).decode(errors="replace")
+        match = _FORWARDING.match(line)
+        if match is None:
+            raise ConnectionFailed((await process.stderr.read()).decode(errors="replace").strip() or line)
+        yield f"http://127.0.0.1:{match[1]}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.communicate()
+
+
+async def _leads(client: httpx.AsyncClient, url: str) -> bool:
+    try:
+        await _get(client, url + fleet.PATH)
+    except ServerFailed:
+        return False
+    return True
+
+
+async def _objects(kubectl: Sequence[str], *words: str) -> list[Any]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *kubectl, *words, "--output", "json", stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+    output, error = await process.communicate()
+    if process.returncode != 0:
+        raise MachineError(f"kubectl {' '.join(words)}: {error.decode(errors='replace').strip()}")
+    return list(json.loads(output)["items"])
+
+
+async def _explained(client: httpx.AsyncClient, url: str) -> Any:
+    return json.loads(await _get(client, f"{url}/v1/explain"))
+
+
+async def _get(client: httpx.AsyncClient, url: str) -> bytes:
+    try:
+        answer = await client.get(url, headers={"accept": "application/json"})
+    except httpx.HTTPError as error:
+        raise ConnectionFailed(f"cannot reach {url}: {error or type(error).__name__}") from error
+    if answer.status_code != 200:
+        raise ServerFailed(f"{url} answers {answer.status_code}: {answer.text:.200}", status=answer.status_code)
+    return answer.content

@@ -1,0 +1,78 @@
+"""Figures -> short words for a table, and curves of blocks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from shoal.watching.seen import History, Watched
+
+COLUMNS = (
+    "service", "pods", "state", "waiting", "running", "asked/s", "answered/s", "refused/s", "batch", "time", "p95 now",
+    "busy", "rows in the system",
+)  # fmt: skip
+LESS = ("running", "batch", "p95 now", "busy", "rows in the system")
+"""Columns that a narrow terminal does without."""
+CURVE = 20
+"""Looks that a curve shows."""
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_NOTHING = "-"
+
+
+def cells(name: str, history: History) -> tuple[str, ...]:
+    """Return the words of one service, by `COLUMNS`."""
+    now, seen = history.now, history.last
+    held = [each.queued_rows + each.running_rows for each in history.figures][-CURVE:]
+    return (
+        name,
+        str(now.pods) if seen.wanted in (None, now.pods) else f"{now.pods}/{seen.wanted}",
+        f"{seen.state}, {now.silent} silent" if now.silent and seen.well else seen.state,
+        str(now.queued_rows),
+        str(now.running_rows),
+        rate(now.asked_per_s),
+        rate(now.answered_per_s),
+        rate(now.refused_per_s),
+        _NOTHING if now.batch_rows is None else f"{now.batch_rows:.1f}",
+        duration(now.time_ms),
+        duration(now.expected_ms),
+        _NOTHING if now.busy is None else f"{100 * now.busy:.0f} %",
+        curve(held),
+    )
+
+
+def rate(per_s: float | None) -> str:
+    """Return rows a second in few digits."""
+    if per_s is None:
+        return _NOTHING
+    return f"{per_s:,.0f}" if per_s >= 10 or per_s == 0 else f"{per_s:.1f}"
+
+
+def duration(time_ms: float | None) -> str:
+    """Return a time in three digits and a unit."""
+    if time_ms is None:
+        return _NOTHING
+    return f"{time_ms / 1000:.3g} s" if time_ms >= 1000 else f"{time_ms:.3g} ms"
+
+
+def curve(values: Sequence[float]) -> str:
+    """Return values as blocks, the largest of them the highest; what is more than nothing is seen."""
+    most = max(values, default=0)
+    top = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[math.ceil(top * value / most) if most else 0] for value in values)
+
+
+def document(watched: Watched, *, looks: int = 1) -> dict[str, Any]:
+    """Return the same for programs: of each service as many looks, the last one last."""
+    return {
+        "services": [
+            {
+                "name": name,
+                "wanted": history.last.wanted,
+                "state": history.last.state,
+                "well": history.last.well,
+                "says": history.last.says,
+                "looks": [asdict(figures) for figures in list(history.figures)[-looks:]],
+            }
+            for name, history in watched.sorted
+        ]
+    }

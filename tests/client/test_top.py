@@ -1,0 +1,149 @@
+"""``shoal top`` and ``shoal dashboard`` beside a real proxy."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+
+from shoal.dashboard import Dashboard
+from shoal.watching.seen import Seen
+from tests.browser import CHROMIUM, browsing
+from tests.fakes import RunningProxy, running_proxy
+
+SHOAL = (sys.executable, "-m", "shoal")
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def top(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SHOAL, "top", *words], check=False, capture_output=True, text=True, timeout=60)
+
+
+@contextmanager
+def dashboard(*words: str) -> Iterator[str]:
+    """Run the command; yields the page's URL."""
+    with subprocess.Popen([*SHOAL, "dashboard", "--port", "0", *words], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+
+
+def ask(running: RunningProxy, times: int) -> None:
+    for _ in range(times):
+        body = {"instances": np.ones((1, 4)).tolist()}
+        assert httpx.post(f"{running.url}/v1/models/double:predict", json=body).status_code == 200
+
+
+def test_one_table_is_of_one_interval() -> None:
+    with running_proxy() as running:
+        ended = top(running.admin_url, "--once", "--interval", "0.2")
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split()[:3] == ["service", "pods", "state"]
+    assert "double" in ended.stdout
+    assert "Ready" in ended.stdout
+
+
+def test_programs_get_the_figures() -> None:
+    with running_proxy() as running:
+        ask(running, 3)
+        ended = top(running.admin_url, "--once", "--json", "--interval", "0.2")
+
+    [service] = json.loads(ended.stdout)["services"]
+    assert (service["name"], service["state"], service["well"]) == ("double", "Ready", True)
+    assert service["looks"][0]["asked_per_s"] == 0
+    assert service["looks"][0]["pods"] == 1
+
+
+def test_where_no_proxy_answers_it_says_what_to_give() -> None:
+    ended = top("127.0.0.1:1", "--once")
+
+    assert ended.returncode == 1
+    assert ended.stderr.strip() == "shoal: no proxy answers at http://127.0.0.1:1: give the admin port of shoal serve"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--namespace", "x"), "it needs --cluster or --context"),
+        (("--interval", "0"), "--interval"),
+        (("http://",), "is not the address of a server"),
+    ],
+)
+def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:
+    ended = top(*words)
+
+    assert ended.returncode == 2
+    assert said in ended.stderr
+
+
+def test_without_kubectl_a_cluster_is_not_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = top("--cluster")
+
+    assert ended.returncode == 1
+    assert "kubectl, which is not installed here" in ended.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+def test_a_browser_shows_figures_curves_and_words(tmp_path: Path) -> None:
+    own = ("--interval", "0.2")
+    with running_proxy() as running, dashboard(running.admin_url, *own) as url, browsing(tmp_path) as browser:
+        browser.open(url)
+        browser.until("document.querySelector('#services td button').textContent === 'double'")
+        ask(running, 5)
+        browser.until("told.services[0].looks.some((each) => each.answered_per_s > 0)")
+        browser.until("document.querySelectorAll('#charts path').length >= 10")
+        browser.until("document.getElementById('words').textContent.startsWith('Model double.')")
+
+        assert browser.complaints() == []
+        assert {each.partition(url)[0] for each in browser.requested() if not each.startswith("data:")} == {""}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+def test_a_page_says_when_nothing_is_seen_any_more_and_goes_on(tmp_path: Path) -> None:
+    with browsing(tmp_path) as browser, running_proxy() as running:
+        with dashboard(running.admin_url, "--interval", "0.2") as url:
+            browser.open(url)
+            browser.until("document.querySelector('#services .well').textContent === 'Ready'")
+        browser.until("document.getElementById('trouble').textContent.includes('was it ended?')")
+
+
+def test_other_names_than_this_machines_are_refused() -> None:
+    with running_proxy() as running, dashboard(running.admin_url) as url:
+        assert httpx.get(f"{url}/data", headers={"host": "evil.example"}).status_code == 400
+        answer = httpx.get(url)
+        assert answer.status_code == 200
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+def test_what_a_service_is_called_and_says_stays_text(tmp_path: Path) -> None:
+    board = Dashboard()
+    board.watched.see({HOSTILE: Seen({}, state=HOSTILE, says=HOSTILE)})
+    server = uvicorn.Server(uvicorn.Config(board.app(), port=0, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        with browsing(tmp_path) as browser:
+            while not server.started:
+                thread.join(0.01)
+            port = server.servers[0].sockets[0].getsockname()[1]
+            browser.open(f"http://127.0.0.1:{port}")
+            browser.until(f"document.querySelector('#services td button').textContent === {json.dumps(HOSTILE)}")
+            assert browser.evaluate("document.images.length") == 0
+            assert browser.complaints() == []
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,135 @@
+"""What happened between two looks at a service's pods."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shoal.watching.figures import between
+from shoal.watching.seen import Seen, Watched, seen_in_cluster
+from shoal.watching.words import COLUMNS, cells, curve, document, duration, rate
+from shoal_schema.load import Capacity, Load, Refused
+
+NEW = Load(
+    time_s=100.0,
+    queued_rows=0,
+    running_rows=0,
+    arrived_rows=0,
+    answered_rows=0,
+    refused_rows=Refused(0, 0, 0, 0),
+    handed_over_rows=0,
+    row_seconds=0.0,
+    queued_row_seconds=0.0,
+    busy_s=0.0,
+    utilization=0.0,
+    objective_attainable=True,
+    draining=False,
+)
+LATER = replace(
+    NEW,
+    time_s=102.0,
+    queued_rows=3,
+    running_rows=4,
+    arrived_rows=220,
+    answered_rows=200,
+    refused_rows=Refused(0, 0, 20, 0),
+    row_seconds=10.0,
+    queued_row_seconds=4.0,
+    busy_s=1.0,
+    batches=50,
+    expected_wait_s=0.03,
+    capacity=Capacity(120.0, 8.0),
+)
+
+
+def test_rates_and_means_are_those_of_the_time_between() -> None:
+    seen = between({"a": NEW}, {"a": LATER})
+
+    assert (seen.asked_per_s, seen.answered_per_s, seen.refused_per_s) == (110, 100, 10)
+    assert (seen.batch_rows, seen.busy) == (4, 0.5)
+    assert seen.time_ms == pytest.approx(50)
+    assert seen.queued_ms == pytest.approx(20)
+    assert (seen.queued_rows, seen.running_rows, seen.expected_ms, seen.capacity_per_s) == (3, 4, 30, 120)
+
+
+def test_of_the_first_look_only_what_is_held_is_known() -> None:
+    seen = between({}, {"a": LATER, "b": None})
+
+    assert (seen.pods, seen.silent, seen.queued_rows, seen.running_rows) == (2, 1, 3, 4)
+    assert seen.asked_per_s is seen.batch_rows is seen.time_ms is None
+
+
+def test_a_row_that_a_sibling_took_is_asked_for_once() -> None:
+    gave = replace(LATER, handed_over_rows=20, refused_rows=Refused(0, 0, 0, 0))
+    took = replace(LATER, arrived_rows=20, answered_rows=20, refused_rows=Refused(0, 0, 0, 0))
+
+    assert between({"a": NEW, "b": NEW}, {"a": gave, "b": took}).asked_per_s == 110
+
+
+def test_a_process_that_began_anew_adds_no_rate() -> None:
+    again = replace(NEW, time_s=3.0, queued_rows=1)
+
+    assert between({"a": LATER}, {"a": again}).asked_per_s is None
+    assert between({"a": LATER, "b": NEW}, {"a": again, "b": LATER}).asked_per_s == 110
+
+
+def test_what_pods_can_serve_is_told_where_all_know() -> None:
+    assert between({}, {"a": LATER, "b": LATER}).capacity_per_s == 240
+    assert between({}, {"a": LATER, "b": NEW}).capacity_per_s is None
+
+
+def test_services_that_are_gone_are_forgotten() -> None:
+    watched = Watched()
+    watched.see({"a": Seen({"p": NEW}), "b": Seen({"p": NEW})})
+    watched.see({"b": Seen({"p": LATER}, wanted=2)})
+
+    [(name, history)] = watched.sorted
+    assert name == "b"
+    assert history.now.asked_per_s == 110
+    assert dict(zip(COLUMNS, cells(name, history), strict=True))["pods"] == "1/2"
+    assert [len(each["looks"]) for each in document(watched, looks=10)["services"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("resource", "state", "well", "says"),
+    [
+        ({}, "Unseen", False, ""),
+        (
+            {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "X", "message": "m"}]}},
+            "X",
+            False,
+            "m",
+        ),
+        (
+            {
+                "status": {
+                    "conditions": [
+                        {"type": "Ready", "status": "True", "reason": "Ready", "message": "m"},
+                        {"type": "ScalingActive", "status": "True", "message": "2 replicas: why"},
+                    ]
+                }
+            },
+            "Ready",
+            True,
+            "2 replicas: why",
+        ),
+    ],
+)
+def test_a_service_says_what_is_wrong_else_why_it_has_so_many_pods(
+    resource: dict[str, object], state: str, well: bool, says: str
+) -> None:
+    seen = seen_in_cluster(resource, {})
+    assert (seen.state, seen.well, seen.says) == (state, well, says)
+
+
+def test_figures_are_short() -> None:
+    assert [rate(each) for each in (None, 0, 0.25, 12.4, 12345)] == ["-", "0", "0.2", "12", "12,345"]
+    assert [duration(each) for each in (None, 0.5, 41.23, 1234)] == ["-", "0.5 ms", "41.2 ms", "1.23 s"]
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=30))
+def test_a_curve_has_a_block_for_each_value_and_hides_none(values: list[float]) -> None:
+    drawn = curve(values)
+
+    assert len(drawn) == len(values)
+    assert all((block == " ") == (value == 0) for block, value in zip(drawn, values, strict=True))
