@@ -190,8 +190,8 @@ def _proxy_advice(evidence: Evidence) -> str:
     if secret and all(waits_for_volumes(pod) for pod in evidence.new_pods):
         find = f"kubectl get secret {secret} --namespace {evidence.namespace}"
         return (
-            f"; no pod starts without the Secret of access.apiKeys: {find} tells whether it is there, and once it is pods"
-            " go on by themselves"
+            f"; no pod starts without the Secret of access.apiKeys: {find} tells whether it is there, and once it is"
+            " pods go on by themselves"
         )
     pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
     logs = f"kubectl logs {pods} --container {PROXY}"
