@@ -24,7 +24,7 @@ COMPILED: Mapping[str, Sequence[str]] = {
             for name in (
                 "balance/*", "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection",
                 "dispatcher", "exchange", "guard", "guarded", "header_cache", "inference", "metrics", "protocol",
-                "timing", "upstream", "waiting/protocol",
+                "timing", "tracer", "tracing/*", "upstream", "waiting/protocol",
             )
         ),
         "schema/shoal_schema/wire/*.py",

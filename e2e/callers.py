@@ -19,7 +19,7 @@ PAUSE_S = 0.01
 
 def predict(cluster: Cluster, name: str = "adder", *, patience_s: float = PATIENCE_S) -> list[float]:
     """Return what the model makes of one row."""
-    answer = httpx.post(_url(cluster, name), json={"instances": [ROW]}, timeout=patience_s)
+    answer = httpx.post(_url(cluster.address(name), name), json={"instances": [ROW]}, timeout=patience_s)
     assert answer.status_code == 200, answer.text
     prediction: list[float] = answer.json()["predictions"][0]
     return prediction
@@ -42,7 +42,14 @@ class Seen:
 
 @contextmanager
 def callers(
-    cluster: Cluster, name: str = "adder", *, keeping: int = 2, fresh: int = 0, patience_s: float = PATIENCE_S
+    cluster: Cluster,
+    name: str = "adder",
+    *,
+    keeping: int = 2,
+    fresh: int = 0,
+    patience_s: float = PATIENCE_S,
+    address: str = "",
+    host: str = "",
 ) -> Iterator[Seen]:
     """Call without a pause that matters until the block ends.
 
@@ -52,11 +59,15 @@ def callers(
         keeping: callers that keep their connection.
         fresh: callers that open a connection for each request.
         patience_s: how long each waits for an answer.
+        address: of a gateway, in the place of the Service's.
+        host: the name that the gateway goes by.
     """
-    url, seen, stop = _url(cluster, name), Seen(), threading.Event()
+    url, seen, stop = _url(address or cluster.address(name), name), Seen(), threading.Event()
+    named = {"host": host} if host else {}
+    once = {**named, "connection": "close"}
     with ThreadPoolExecutor(keeping + fresh) as pool:
         calls = [
-            pool.submit(_call, url, seen, stop, keep=number < keeping, patience_s=patience_s)
+            pool.submit(_call, url, seen, stop, headers=named if number < keeping else once, patience_s=patience_s)
             for number in range(keeping + fresh)
         ]
         try:
@@ -67,8 +78,7 @@ def callers(
         call.result()
 
 
-def _call(url: str, seen: Seen, stop: threading.Event, *, keep: bool, patience_s: float) -> None:
-    headers = {} if keep else {"connection": "close"}
+def _call(url: str, seen: Seen, stop: threading.Event, *, headers: dict[str, str], patience_s: float) -> None:
     with httpx.Client(timeout=patience_s, headers=headers) as client:
         while not stop.wait(PAUSE_S):
             try:
@@ -82,5 +92,5 @@ def _call(url: str, seen: Seen, stop: threading.Event, *, keep: bool, patience_s
                 seen.failures.append(f"{answer.status_code} {answer.text}")
 
 
-def _url(cluster: Cluster, name: str) -> str:
-    return f"{cluster.address(name)}/v1/models/{name}:predict"
+def _url(address: str, name: str) -> str:
+    return f"{address}/v1/models/{name}:predict"

@@ -38,17 +38,17 @@ def chosen(folder: Path) -> AbstractContextManager[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def program() -> Path:
-    """Install Traefik beside its own interpreter."""
-    return python_with("traefik").with_name("traefik")
+def programs() -> dict[str, Path]:
+    """Install the gateways, each beside an interpreter of its own."""
+    return {name: python_with(name).with_name(name) for name in ("envoy", "traefik")}
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a cluster; stop it, pods included, at the end, also when SIGTERM brings that."""
-    if any("program" in getattr(item, "fixturenames", ()) for item in request.session.items):
+    if any("programs" in getattr(item, "fixturenames", ()) for item in request.session.items):
         # Now: from a network of its own nothing can be downloaded.
-        request.getfixturevalue("program")
+        request.getfixturevalue("programs")
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("SIGTERM"))
     with chosen(tmp_path_factory.mktemp("cluster")) as started:
         yield started

@@ -3,6 +3,9 @@
 The rest: tests/docs.
 """
 
+import os
+from pathlib import Path
+
 import pytest
 
 from tests.docs.following import EXAMPLES, PAGES, follow_page
@@ -20,7 +23,10 @@ def needs_more(page: str) -> bool:
     apart() is None, reason="a page's cluster needs networks and processes of its own: root, or unshare"
 )
 @pytest.mark.parametrize("page", [page for page in PAGES if needs_more(page)])
-def test_a_page_can_be_followed_into_a_cluster(page: str) -> None:
+def test_a_page_can_be_followed_into_a_cluster(
+    page: str, programs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{programs['traefik'].parent}")
     follow_page(page, with_cluster=True)
 
 

@@ -25,6 +25,7 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.recording import Recorder
 from shoal_proxy.timing import batch_timing
+from shoal_proxy.tracer import Tracer
 from shoal_proxy.upstream import RuntimeLink
 from shoal_schema.metrics import Rejection
 
@@ -60,6 +61,8 @@ class Dispatcher:
             scheduler.gives_away = True
             second_chance.on_ended = self._given_ended
             second_chance.on_sent_back = self._sent_back
+        self.tracer: Tracer | None = None
+        """Follows batches that hold requests that are traced; None: nobody is."""
         self.recorder = Recorder()
         self.phase = Phase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
@@ -297,6 +300,9 @@ class Dispatcher:
             self._second_chance.served_here(failed=False)
         runtime_s = sent.answered_s - sent.sent_s
         batch_s = time.monotonic() - running.sent_s - runtime_s
+        if self.tracer is not None:
+            events = (("sent", sent.sent_s), ("answered", sent.answered_s))
+            self.tracer.batch_ended(running.batch, running.sent_s, events, time.monotonic())
         timing = batch_timing(running.batch, sent.merged, runtime_s=runtime_s, batch_s=batch_s)
         self._deliver(self.scheduler.answered(running, result, signature, answered_s=sent.answered_s, timing=timing))
         self.scheduler.delivered(running, time.monotonic(), time.thread_time())
@@ -304,6 +310,9 @@ class Dispatcher:
     def _fail(self, running: Running, error: ProxyError) -> None:
         if self._second_chance is not None and isinstance(error, ModelFailed):
             self._second_chance.served_here(failed=True)
+        if self.tracer is not None:
+            now_s = time.monotonic()
+            self.tracer.batch_ended(running.batch, running.sent_s, (), now_s, failed=error.message)
         failure = self.scheduler.failed(running, error, time.monotonic())
         if failure.max_rows is not None:
             logger.warning("event=out_of_memory rows=%d next_at_most=%d", running.rows, failure.max_rows)

@@ -46,6 +46,8 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
+from shoal_proxy.tracer import GONE, Tracer
+from shoal_proxy.tracing.span import Span
 from shoal_schema.headers import (
     HANDED_OVER,
     INSTANCE,
@@ -104,6 +106,8 @@ class Inference:
         self._fair_share_header = settings.fair_share_header
         self._dispatcher = dispatcher
         self._metrics = metrics
+        self.tracer: Tracer | None = None
+        """Follows those who are sampled; None: nobody is."""
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
@@ -122,6 +126,15 @@ class Inference:
 
     def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
         """Queue a request; ``reply`` is called once, at once when it is refused (then None is returned)."""
+        if self.tracer is not None:
+            span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
+            if span is not None:
+                return self._start(head, body, self._traced(reply, span), span)
+        return self._start(head, body, reply, None)
+
+    def _start(
+        self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None], span: Span | None
+    ) -> Pending | None:
         route = head.route
         self._metrics.request_bytes += len(body)
         if self.gate is not None:
@@ -143,6 +156,7 @@ class Inference:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
             self._charge(pending, head.caller)
+            _follow(pending, span)
         except Exception as error:
             reply(self.refuse(route, self._explained(error)))
             return None
@@ -184,6 +198,16 @@ class Inference:
             pending.caller = caller
             self.gate.enter(caller, pending.rows, pending.arrived_s, handed_over=pending.handed_over)
 
+    def _traced(self, reply: Callable[[Reply], None], span: Span) -> Callable[[Reply], None]:
+        """Return ``reply`` that ends the request's span, too."""
+
+        def end(answer: Reply) -> None:
+            assert self.tracer is not None
+            self.tracer.end(span, answer.status, time.monotonic())
+            reply(answer)
+
+        return end
+
     def _telling_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
         """Return ``reply`` with how busy we are in each answer, for whoever asked; siblings need to know who we are."""
 
@@ -211,6 +235,8 @@ class Inference:
         """Forget a request whose caller has gone."""
         if pending.caller is not None and self.gate is not None:
             self.gate.leave(pending.caller)
+        if self.tracer is not None and pending.span is not None:
+            self.tracer.end(pending.span, GONE, time.monotonic())
         self._dispatcher.cancel(pending)
 
     def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False, counts: bool = True) -> Reply:
@@ -316,6 +342,16 @@ class Inference:
         self._metrics.requests[route.codec.name, reply.status] += 1
         self._metrics.response_bytes += reply.size_bytes
         return reply
+
+
+def _follow(pending: Pending, span: Span | None) -> None:
+    """Let runtime and siblings see the span as that of who asks them."""
+    if span is None:
+        return
+    pending.span = span
+    pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
+    span.attributes["shoal.rows"] = pending.rows
+    span.events.append(("queued", pending.arrived_s))
 
 
 def _key(decoded: Decoded, terms: Terms, signature: ModelSignature, padding_factor: float) -> BatchKey:

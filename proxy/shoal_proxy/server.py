@@ -41,6 +41,7 @@ from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
+from shoal_proxy.tracer import tracer_from
 from shoal_proxy.upstream import RuntimeLink
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
@@ -49,6 +50,7 @@ from shoal_schema.version import VERSION
 from shoal_schema.wire.patience import Patience
 
 if TYPE_CHECKING:
+    from shoal_proxy.exporting import Exporter
     from shoal_proxy.rpc.port import GrpcPort
 
 logger = logging.getLogger(__name__)
@@ -235,6 +237,7 @@ class Proxy:
         self.gate, self._watched = make_gate(settings)
         self.metrics.gate = self.gate
         self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
+        self._spans = self._exporter()
         self.pages = Pages(settings, self.link, self.dispatcher, VERSION, self.gate)
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
         self.socket = bind(settings.process.listen)
@@ -247,8 +250,23 @@ class Proxy:
         self.dispatcher.on_settled = self._settled.set
         self._read_metrics()
 
+    def _exporter(self) -> "Exporter | None":
+        """Return what sends spans, if the environment names a collector (as OpenTelemetry's SDK reads it)."""
+        tracer = tracer_from(os.environ)
+        if tracer is None:
+            return None
+        try:
+            from shoal_proxy.exporting import Exporter  # noqa: PLC0415 (0.2 s, and not installed everywhere)
+        except ModuleNotFoundError as error:
+            logger.warning("event=tracing tracing=off lacks=%s remedy=%r", error.name, "pip install 'shoal[tracing]'")
+            return None
+        self.inference.tracer = self.dispatcher.tracer = tracer
+        return Exporter(tracer, os.environ, self.settings.name)
+
     async def run(self) -> None:
         """Serve until told to stop, then drain."""
+        if self._spans is not None:
+            self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
         front = _listener(make_app(self.pages), http=protocol)
         pages = Admin(
@@ -278,6 +296,8 @@ class Proxy:
             self.second_chance.close()
         self.dispatcher.close()
         self._drained.set()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
         admin.leave()
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 

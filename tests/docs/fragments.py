@@ -7,6 +7,7 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
+from e2e.gateways.envoy import RETRIES
 from shoal_local.apiserver.kinds.registry import resources_of
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import root_of
@@ -92,9 +93,16 @@ def _spec(found: Any) -> None:
     _resource({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "cat"}, "spec": {"model": model, **found}})
 
 
+def _route(found: Any) -> None:
+    """Check an action of Envoy's routes against the one that was tried with it."""
+    if found != {"timeout": "65s", "retry_policy": RETRIES}:
+        raise ValueError("e2e/gateways/envoy.py has tried another")
+
+
 FRAGMENTS: dict[str, Callable[[Any], None]] = {
     "container": _container,
     "envoy": _envoy,
     "images": _images,
     "spec": _spec,
+    "route": _route,
 }

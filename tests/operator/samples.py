@@ -79,6 +79,7 @@ EVERYTHING: Json = {
             "parentRefs": [{"name": "public", "namespace": "gateways", "sectionName": "https"}],
             "hostnames": ["cat.example.com"],
             "path": "/v2/models/cat",
+            "timeoutSeconds": 75,
         },
     },
     "access": {

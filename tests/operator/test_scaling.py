@@ -508,8 +508,8 @@ def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too
         assert world.autoscaler.fleet() is None
         ticking = asyncio.create_task(world.autoscaler.run(world.cluster, interval_s=0.01))
         world.proxies.readings[POD_UID] = Reading(holding(7))
-        while not (shown := msgspec.json.decode(world.autoscaler.fleet() or b"{}", type=Shown)).services:
-            await asyncio.sleep(0.01)  # noqa: ASYNC110 (nothing tells of a tick)
+        while not (shown := msgspec.json.decode(world.autoscaler.fleet() or b"{}", type=Shown)).services:  # noqa: ASYNC110 (nothing tells of a tick)
+            await asyncio.sleep(0.01)
         ticking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await ticking

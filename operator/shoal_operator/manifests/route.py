@@ -9,6 +9,8 @@ from shoal_schema.declaring import Json, as_json
 from shoal_schema.resource.route import HttpRouteSpec, IngressSpec, Scheme
 
 HTTPS_PORT = 443
+GRPC_PATH = "/inference.GRPCInferenceService"
+"""Where the Open Inference Protocol has its calls."""
 
 
 def make_ingress(target: Target, ingress: IngressSpec) -> Json:
@@ -26,14 +28,25 @@ def make_ingress(target: Target, ingress: IngressSpec) -> Json:
 
 def make_http_route(target: Target, route: HttpRouteSpec) -> Json:
     """Return the Gateway API route of a service."""
-    rule = {
-        "matches": [{"path": {"type": "PathPrefix", "value": route.path}}],
-        "backendRefs": [{"name": target.name, "port": SERVICE_PORT}],
-    }
-    spec: Json = {"parentRefs": as_json(route.parent_refs), "rules": [rule]}
+    rules = [_rule(target, route, route.path, SERVICE_PORT)]
+    grpc_port = target.spec.proxy.grpc_port
+    if grpc_port is not None and route.path == "/":
+        # Its calls say their model within, so they can only be told from others by a host of their own.
+        rules.append(_rule(target, route, GRPC_PATH, grpc_port))
+    spec: Json = {"parentRefs": as_json(route.parent_refs), "rules": rules}
     if route.hostnames:
         spec["hostnames"] = list(route.hostnames)
     return make_object(target, "HTTPRoute", "gateway.networking.k8s.io/v1", spec=spec)
+
+
+def _rule(target: Target, route: HttpRouteSpec, path: str, port: int) -> Json:
+    rule: Json = {
+        "matches": [{"path": {"type": "PathPrefix", "value": path}}],
+        "backendRefs": [{"name": target.name, "port": port}],
+    }
+    if route.timeout_seconds is not None:
+        rule["timeouts"] = {"request": f"{route.timeout_seconds}s"}
+    return rule
 
 
 def service_url(target: Target, cluster_ip: str = "") -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from shoal_proxy.access.gate import Caller
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
+from shoal_proxy.tracing.span import Span
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
@@ -73,8 +74,8 @@ class Pending:
 
     __slots__ = (
         "arrived_s", "burst", "caller", "deadline_s", "deliver", "due_s", "errors", "finished", "handed_over", "inputs",
-        "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken",
-        "timing", "trace", "tried_elsewhere", "turn_s",
+        "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "span",
+        "taken", "timing", "trace", "tried_elsewhere", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -125,6 +126,8 @@ class Pending:
         """Who calls, where that is asked."""
         self.burst: Burst | None = None
         """Those it was answered with, for its connection to say when it comes back."""
+        self.span: Span | None = None
+        """What a trace is to tell of it; None: it is not traced."""
         self.parts: list[tuple[int, Mapping[str, Array]]] = []
         self.errors: list[RowError] = []
         """Rows that failed on their own."""

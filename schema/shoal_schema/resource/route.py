@@ -73,6 +73,18 @@ class HttpRouteSpec(Section, frozen=True):
         | None
     ) = None
     path: PathPrefix = "/"
+    timeout_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=3600,
+                description="How long the Gateway waits for an answer (`timeouts.request`), where it can be told;"
+                " default: as long as it does without, 15 s with some.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class RouteSpec(Section, frozen=True):

@@ -1,0 +1,94 @@
+"""Sends spans to an OpenTelemetry collector, from a thread that no request waits for."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from shoal_proxy.tracer import Tracer
+from shoal_proxy.tracing.sampling import Context
+from shoal_proxy.tracing.span import Span
+from shoal_schema.version import VERSION
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 1.0
+AT_ONCE: Final = 512
+LAST_WORDS_S: Final = 2.0
+"""For what is left when the process ends."""
+_SCOPE: Final = InstrumentationScope("shoal_proxy", VERSION)
+
+
+class Exporter:
+    """The thread. ``environ`` names the collector, as the SDK reads it, and perhaps the service."""
+
+    def __init__(self, tracer: Tracer, environ: Mapping[str, str], model: str) -> None:
+        self._tracer = tracer
+        self._exporter = OTLPSpanExporter()
+        named = "service.name" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "") or environ.get("OTEL_SERVICE_NAME")
+        self._resource = Resource.create({} if named else {SERVICE_NAME: model})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._told = 0
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what is left, for a while."""
+        self._stop.set()
+        self._thread.join(LAST_WORDS_S)
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+    def _run(self) -> None:
+        ends = False
+        while not ends:
+            ends = self._stop.wait(INTERVAL_S)
+            spans = self._tracer.take()
+            for start in range(0, len(spans), AT_ONCE):
+                self._send(spans[start : start + AT_ONCE])
+            if (dropped := self._tracer.dropped) > self._told:
+                logger.warning("event=spans_dropped count=%d", dropped - self._told)
+                self._told = dropped
+
+    def _send(self, spans: Sequence[Span]) -> None:
+        # The clock may be set meanwhile: asked anew each time.
+        to_wall_ns = time.time_ns() - time.monotonic_ns()
+        try:
+            self._exporter.export([readable(span, self._resource, to_wall_ns) for span in spans])
+        except Exception:  # whatever it is, it must cost no request, and not end the thread
+            logger.exception("event=spans_not_sent count=%d", len(spans))
+
+
+def readable(span: Span, resource: Resource, to_wall_ns: int) -> ReadableSpan:
+    """Return a span as the SDK has it; ``to_wall_ns`` added to monotonic nanoseconds is the time of day."""
+
+    def at(monotonic_s: float) -> int:
+        return int(monotonic_s * 1e9) + to_wall_ns
+
+    return ReadableSpan(
+        name=span.name,
+        context=_context(span.context),
+        parent=None if span.parent is None else _context(span.parent, remote=True),
+        resource=resource,
+        attributes=span.attributes,
+        events=[Event(name, timestamp=at(when_s)) for name, when_s in span.events],
+        links=[Link(_context(other)) for other in span.links],
+        kind=SpanKind.INTERNAL if span.name == "batch" else SpanKind.SERVER,
+        status=Status(StatusCode.ERROR, span.failed) if span.failed else Status(StatusCode.UNSET),
+        start_time=at(span.began_s),
+        end_time=at(span.ended_s),
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def _context(context: Context, *, remote: bool = False) -> SpanContext:
+    return SpanContext(context.trace_id, context.span_id, remote, TraceFlags(int(context.sampled)))

@@ -1,0 +1,93 @@
+"""Which requests are traced: by their ``traceparent`` (W3C trace context), and by OpenTelemetry's samplers."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from shoal_schema.environment import SettingsError
+
+_TRACEPARENT: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_RATIO_MASK: Final = (1 << 64) - 1
+"""Of a trace's id, those that the ratio goes by: every service that sees the trace decides alike."""
+
+
+class Context(NamedTuple):
+    """A span, as others name it."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool
+
+    @property
+    def traceparent(self) -> str:
+        """It as a header."""
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Who is sampled: with ``by_parent`` as the caller's span is, where there is one; else this share."""
+
+    by_parent: bool = True
+    share: float = 1.0
+
+    @property
+    def below(self) -> int:
+        """The share, as what the low half of an id is to be less than."""
+        return round(self.share * (_RATIO_MASK + 1))
+
+    def takes(self, parent: Context | None, trace_id: int) -> bool:
+        """Return whether a request is traced."""
+        if self.by_parent and parent is not None:
+            return parent.sampled
+        return trace_id & _RATIO_MASK < self.below
+
+
+_COLLECTOR: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_SAMPLERS: Final[Mapping[str, tuple[bool, float | None]]] = {
+    "always_on": (False, 1.0),
+    "always_off": (False, 0.0),
+    "traceidratio": (False, None),
+    "parentbased_always_on": (True, 1.0),
+    "parentbased_always_off": (True, 0.0),
+    "parentbased_traceidratio": (True, None),
+}
+
+
+def parse_traceparent(value: bytes | None) -> Context | None:
+    """Return the caller's span; None where there is none, or nothing that the standard knows."""
+    match = _TRACEPARENT.fullmatch(value) if value else None
+    if match is None:
+        return None
+    trace_id, span_id, flags = (int(part, 16) for part in match.groups())
+    return Context(trace_id, span_id, bool(flags & 1)) if trace_id and span_id else None
+
+
+def is_asked_for(environ: Mapping[str, str]) -> bool:
+    """Return whether the environment names a collector, and nothing that turns traces off."""
+    off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    return not off and any(environ.get(name) for name in _COLLECTOR)
+
+
+def sampling_of(environ: Mapping[str, str]) -> Sampling:
+    """Return what ``OTEL_TRACES_SAMPLER`` and ``OTEL_TRACES_SAMPLER_ARG`` ask for.
+
+    Raises:
+        SettingsError: a sampler that is not here, or a share that is none.
+    """
+    name = environ.get("OTEL_TRACES_SAMPLER") or "parentbased_always_on"
+    if name not in _SAMPLERS:
+        raise SettingsError(f"OTEL_TRACES_SAMPLER must be one of {', '.join(_SAMPLERS)}, not {name!r}")
+    by_parent, share = _SAMPLERS[name]
+    return Sampling(by_parent, _share(environ.get("OTEL_TRACES_SAMPLER_ARG") or "1") if share is None else share)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise SettingsError(f"OTEL_TRACES_SAMPLER_ARG must be 0 to 1, not {text!r}")
+    return share
