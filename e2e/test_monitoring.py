@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from e2e.test_traefik import free_port
 
 from e2e.clusters.cluster import Cluster
+from e2e.gateways.asking import free_port
 from e2e.waiting import eventually
 from monitoring.pictures import Answer, draw
 from monitoring.queries import Question, questions

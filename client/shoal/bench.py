@@ -22,6 +22,7 @@ from shoal.client import Client
 from shoal.errors import InvalidInput, ServerFailed
 from shoal.exchange import base_url, trusted
 from shoal.files import given_item, plain
+from shoal.keys import key_in, shown
 from shoal.loading import Load
 from shoal.wire.items import many_items, one_item
 from shoal.wire.messages import Request, infer_request
@@ -49,7 +50,8 @@ class Measured:
 def bench(options: argparse.Namespace) -> int:
     """Load the server and print what came of it."""
     _check_picture(options.plot)
-    with Client(options.url, options.model, timeout_s=options.timeout, verify=trusted(options)) as client:
+    key, context = key_in(options.api_key_file), trusted(options)
+    with Client(options.url, options.model, timeout_s=options.timeout, api_key=key, verify=context) as client:
         signature = client.signature()
         item = given_item(options, options.item)
         item = plain(sample(signature) if item is None else item)
@@ -81,9 +83,8 @@ async def _measure(options: argparse.Namespace, request: Request, admin: "_Admin
     alone_ms = percentile(alone, 0.5)
     within_ms = options.objective_ms or limit_ms(alone_ms, admin.objective_ms(len(alone) * options.rows))
     # Whoever is later than that is late in any case; a second is for what a busy machine takes.
-    loader = Load(
-        base_url(options.url), request, min(options.timeout, max(1.0, 2 * within_ms / 1000)), context=trusted(options)
-    )
+    patience_s = min(options.timeout, max(1.0, 2 * within_ms / 1000))
+    loader = Load(base_url(options.url), request, patience_s, _key(options), context=trusted(options))
     runs: dict[float, list[Run]] = {}
     steps: list[Step] = []
     try:
@@ -99,9 +100,13 @@ async def _measure(options: argparse.Namespace, request: Request, admin: "_Admin
         loader.close()
 
 
+def _key(options: argparse.Namespace) -> dict[str, str]:
+    return shown(key_in(options.api_key_file))
+
+
 async def _alone(options: argparse.Namespace, request: Request, seconds: float, random: Random) -> list[float]:
     """Return what requests alone take, in milliseconds and in order of that."""
-    loader = Load(base_url(options.url), request, options.timeout, context=trusted(options))
+    loader = Load(base_url(options.url), request, options.timeout, _key(options), context=trusted(options))
     try:
         alone = await loader.alone(ALONE_REQUESTS, seconds, random)
     finally:

@@ -15,6 +15,7 @@ from shoal.deadline import bounded, within
 from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
 from shoal.exchange import Verify, base_url, base_urls, mapped_errors, request_of, response_of, too_late, trust
 from shoal.files import plain
+from shoal.keys import shown
 from shoal.lanes import Fleet, Lanes
 from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
@@ -42,7 +43,8 @@ class Client:
         model: the model's name; found out when the server has just one.
         timeout_s: how long a call may take in all, retries included, unless it says otherwise; of a large
             ``predict_batch``, each of its portions.
-        headers: sent with every request (``{"authorization": "Bearer ..."}``).
+        api_key: shown to the server, where it asks for one; also a token (``Authorization: Bearer ...``).
+        headers: sent with every request.
         retries: how often a call is sent again when it was certainly not executed: no connection
             was made, or the server says so. Each time after the server's ``Retry-After`` and a
             random pause that doubles from 0.1 s to 5 s, as long as ``timeout_s`` allows.
@@ -59,6 +61,7 @@ class Client:
         model: str | None = None,
         *,
         timeout_s: float = 30.0,
+        api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         retries: int = 0,
         retry_executed: bool = False,
@@ -67,7 +70,7 @@ class Client:
     ) -> None:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
         self._session = Session(model, random.random, plain)
-        base, sent = base_url(url), dict(headers or {})
+        base, sent = base_url(url), {**shown(api_key), **(headers or {})}
         self._http = bounded(httpx.Client(base_url=base, headers=sent, transport=transport, verify=trust(verify)))
 
     def predict(
@@ -217,6 +220,7 @@ class AsyncClient:
         model: str | None = None,
         *,
         timeout_s: float = 30.0,
+        api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         retries: int = 0,
         retry_executed: bool = False,
@@ -226,7 +230,7 @@ class AsyncClient:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
         self._session = Session(model, random.random, plain)
         urls = base_urls(url, alone=transport is not None)
-        context, sent = trust(verify), dict(headers or {})
+        context, sent = trust(verify), {**shown(api_key), **(headers or {})}
         self._http = httpx.AsyncClient(base_url=urls[0], headers=sent, transport=transport, verify=context)
         if transport is None:
             # Set afterwards, since httpx heeds a proxy of the environment only where it made the transport itself.

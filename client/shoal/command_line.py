@@ -259,6 +259,12 @@ def _fill_serve(parser: CommandParser) -> None:
         "--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)"
     )
     parser.only(management_port, lambda given: given.management, "it needs --management")
+    parser.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        type=Path,
+        help="let only callers in who show a key of this file, a NAME=KEY in each line; it may change (docs/access.md)",
+    )
     _fill_set(parser)
     parser.add_argument(
         "--log-level",
@@ -322,6 +328,9 @@ def _fill_looks(parser: CommandParser) -> None:
 def _fill_server(parser: CommandParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server: http://127.0.0.1:8080")
     parser.add_argument("--model", help="the model's name, if the server does not list exactly one")
+    parser.add_argument(
+        "--api-key-file", metavar="FILE", type=Path, help="shows the server the key in FILE, alone or as NAME=KEY"
+    )
     parser.add_argument("--timeout", type=number(0, 86400, " seconds"), default=30.0, help="seconds (%(default)s)")
     parser.add_argument("--ca-file", metavar="FILE", help="whom to trust, of a server that speaks TLS; else the web's")
     parser.add_argument("--cert", metavar="FILE", help="a certificate of your own, where the server asks for one")

@@ -18,7 +18,8 @@ from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.exchange import trusted
 from shoal.files import given_item
-from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, Launch, Teller, outlets
+from shoal.keys import key_in
+from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import (
     FieldError,
@@ -34,21 +35,27 @@ from shoal.targets import check_is_here, default_name, files_beside, find_target
 from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
+ASKS_FOR_KEYS = "access.apiKeys"
 
 
 def predict(options: argparse.Namespace) -> int:
     """Ask about one item and print the answer."""
     item = given_item(options, options.file)
-    with Client(options.url, options.model, timeout_s=options.timeout, verify=trusted(options)) as client:
+    with _client(options) as client:
         outputs = [output.name for output in client.signature().outputs]
         answer = client.predict(item)
     print(json_text(answer) if options.json else _with_headline(answer_text(answer, outputs)))
     return 0
 
 
+def _client(options: argparse.Namespace) -> Client:
+    key = key_in(options.api_key_file)
+    return Client(options.url, options.model, timeout_s=options.timeout, api_key=key, verify=trusted(options))
+
+
 def info(options: argparse.Namespace) -> int:
     """Print the model's signature."""
-    with Client(options.url, options.model, timeout_s=options.timeout, verify=trusted(options)) as client:
+    with _client(options) as client:
         signature = client.signature()
     print(signature_json(signature) if options.json else _with_headline(signature_text(signature)))
     return 0
@@ -123,6 +130,7 @@ def serve(options: argparse.Namespace) -> int:
     if not (options.targets or options.management):
         raise FieldError("name what is to be served: a manifest, a folder, a file or a URL (shoal serve --help)")
     plans = [_plan(*named_target(each), options.set) for each in options.targets]
+    _check_keys(options, plans)
     names = [plan.name for plan in plans]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise FieldError(f"two models are called {', '.join(twice)}: name them as in `shoal serve one=PATH two=PATH`")
@@ -139,6 +147,21 @@ def serve(options: argparse.Namespace) -> int:
             several = _Several(options, teller, port, shared=shared, usual_is_ours=ours)
             launches = [several.launch(plan) for plan in plans]
             return asyncio.run(serving.serve(launches, teller, several.port_of_all()))
+
+
+def _check_keys(options: argparse.Namespace, plans: Sequence["_Plan"]) -> None:
+    """Refuse to serve anybody what asks for keys, and to seem to ask for them.
+
+    Raises:
+        FieldError: keys are asked for, and none are given; or they would guard only a part of what is served.
+    """
+    if options.api_key_file is None:
+        if KEYS not in os.environ and any(name.startswith(ASKS_FOR_KEYS) for plan in plans for name in plan.ignored):
+            raise FieldError("access.apiKeys asks callers for a key: name the file of the keys, --api-key-file FILE")
+    elif options.management or len(plans) > 1:
+        raise FieldError("--api-key-file guards one model: serve each by a command, and a port, of its own")
+    elif not os.access(options.api_key_file, os.R_OK):
+        raise MachineError(f"cannot read {options.api_key_file}: it must hold a NAME=KEY in each line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +213,24 @@ class _Several:
         grpc = {} if options.grpc_port is None else {"proxy.grpcPort": self._grpc_port(index)}
         fields = merge(plan.fields, grpc)
         log_level = options.log_level or ("error" if options.quiet else None)
+        keys = options.api_key_file
+        guard = {} if keys is None else {KEYS: str(keys.absolute())}
         level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
         launch = Launch(
             name=plan.name,
-            settings={DOCS: "true", **os.environ, **to_environment(fields), **level, **_tls(options)},
+            settings={DOCS: "true", **os.environ, **to_environment(fields), **level, **guard, **_tls(options)},
             host=options.host,
             port=self._port,
             admin_port=self._admin_port(index),
             teller=self._teller,
             files=files_beside(plan.target),
             shared=self._shared,
+            key_file=keys,
         )
         uri = shown(fields["model.uri"])
         launch.say(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
-        if plan.ignored:
-            launch.say(f"without effect on one machine: {', '.join(plan.ignored)}", ignored=plan.ignored)
+        if ignored := [name for name in plan.ignored if not name.startswith(ASKS_FOR_KEYS)]:
+            launch.say(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
         if not self._shared and options.admin_port is None and launch.admin_port != ADMIN_PORT:
             launch.say(
                 f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url

@@ -3,6 +3,7 @@
 ```
 ShoalError
 ├── InvalidInput        400, 415: the item does not fit the model; ``errors`` names the rows
+├── NotAllowed          401, 403: no key that the server knows, or one that may not do this
 ├── NotFound            404, 405: no such model or route
 ├── TooLarge            413: the request is over one of the server's limits
 ├── Overloaded          429, 503 with Retry-After: come back in ``retry_after_s``
@@ -52,6 +53,10 @@ class ShoalError(Exception):
 
 class InvalidInput(ShoalError):
     """The item does not fit the model's signature, or the model's handler refused it."""
+
+
+class NotAllowed(ShoalError):
+    """The server lets in callers with a key of its own, or a token, and this was none, or may not do this."""
 
 
 class NotFound(ShoalError):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import ssl
 import sys
 import time
@@ -16,6 +17,7 @@ from shoal.client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.exchange import trust
+from shoal.keys import key_in
 from shoal.outlet import Outlet, lines_lost
 from shoal.printing import progress_bar
 from shoal.processes import Process, Supervisor
@@ -28,6 +30,8 @@ SOCKET, PROXY_SOCKET = "runtime.sock", "proxy.sock"
 CERTIFICATE, KEY, CLIENT_CA = (f"SHOAL_PROXY_TLS_{name}" for name in ("CERTIFICATE", "KEY", "CLIENT_CA"))
 DOCS = "SHOAL_PROXY_DOCS"
 """The page to try a model, which a cluster has only where it is asked for."""
+KEYS = "SHOAL_PROXY_API_KEYS"
+"""Where the keys of callers are."""
 # Hosts that mean every interface, with an address of this machine that reaches them.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
@@ -90,6 +94,7 @@ class Launch:
         teller: tells what happens.
         files: what lies beside the model, one of which may be an item to send.
         shared: other models share the port, and callers' requests come by a front.
+        key_file: holds the keys of callers; None: everybody may ask.
     """
 
     name: str
@@ -100,6 +105,7 @@ class Launch:
     teller: "Teller"
     files: tuple[str, ...] = ()
     shared: bool = False
+    key_file: Path | None = None
 
     def say(self, line: str, *styles: Style, **facts: object) -> None:
         """Tell what happens, and where several models are served, to which."""
@@ -254,7 +260,8 @@ class Pair:
         try:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
             transport = httpx.AsyncHTTPTransport(verify=self._own_trust())
-            async with AsyncClient(url, self.launch.name, transport=transport) as client:
+            key = key_in(self.launch.key_file)
+            async with AsyncClient(url, self.launch.name, api_key=key, transport=transport) as client:
                 signature = await client.signature()
                 curl, command = first_requests(
                     url,
@@ -267,6 +274,11 @@ class Pair:
             self._say(f"no example of a request: {error}")
         else:
             page = self._page()
+            if self.launch.key_file is not None:  # a browser shows no key
+                page, file = None, shlex.quote(str(self.launch.key_file))
+                header = f'-H "x-api-key: $(head -n 1 {file} | cut -d = -f 2-)"'
+                curl = curl.replace("curl ", f"curl {header} ", 1)
+                command += f" --api-key-file {file}"
             lines = [curl, command, *([f"{page} in a browser"] if page else ())]
             self._say("\n  ".join(("try it:", *lines)), first_requests=[curl, command], docs_url=page)
         if not self.launch.shared:

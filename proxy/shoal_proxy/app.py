@@ -1,20 +1,24 @@
 """The inference port's other routes: health, metadata, and errors in the protocol of the path that was asked."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shoal_proxy.access.gate import Gate
 from shoal_proxy.balance.orca import asked_format, load_value
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.docs import docs_routes
-from shoal_proxy.errors import NotFound, ProxyError
+from shoal_proxy.errors import NotFound, ProxyError, Unauthenticated
 from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.management import describe_model, instead_of_registering
@@ -31,11 +35,20 @@ _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
 class Pages:
     """The handlers; one instance per proxy."""
 
-    def __init__(self, settings: Settings, link: RuntimeLink, dispatcher: Dispatcher, version: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        link: RuntimeLink,
+        dispatcher: Dispatcher,
+        version: str,
+        gate: Gate | None = None,
+    ) -> None:
         self._settings = settings
         self._link = link
         self._dispatcher = dispatcher
         self._version = version
+        self.gate = gate
+        """Who may ask for more than whether we are well; None: everybody."""
 
     def routes(self) -> Sequence[Route]:
         """Return every route of the port but the infer ones."""
@@ -71,7 +84,8 @@ class Pages:
 
     def reason(self) -> str:
         """Return why this replica is not ready, or nothing when it is."""
-        return unready_reason(self._dispatcher.phase, self._link.reason)
+        closed = "" if self.gate is None else self.gate.reason
+        return unready_reason(self._dispatcher.phase, closed or self._link.reason)
 
     async def alive(self, request: Request) -> Response:
         """Answer V1's liveness."""
@@ -240,6 +254,8 @@ async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
     reply = codec_for(request.url.path).error(error)
     headers = {EXECUTED: "no"}
+    if error.status == Unauthenticated.status:
+        headers["www-authenticate"] = "Bearer"
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")
@@ -257,4 +273,26 @@ async def _http_error(request: Request, error: Exception) -> Response:
 def make_app(pages: Pages) -> Starlette:
     """Return the ASGI application of the inference port."""
     handlers = {ProxyError: _proxy_error, HTTPException: _http_error}
-    return Starlette(routes=list(pages.routes()), exception_handlers=handlers)
+    doors = [] if pages.gate is None else [Middleware(_Door, gate=pages.gate)]
+    return Starlette(routes=list(pages.routes()), exception_handlers=handlers, middleware=doors)
+
+
+_OPEN = re.compile(r"/|/ping|/v2/health/(live|ready)|/v1/models/[^/:]+|/v2/models/[^/]+(/versions/[^/]+)?/ready")
+"""Whether we live and are ready, in each protocol's words: who asks that, a load balancer or a sibling, has no key."""
+
+
+class _Door:
+    """Lets those in who may; all else that has no key gets the same answer, be there such a path or not."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not (_OPEN.fullmatch(scope["path"]) and scope["method"] in ("GET", "HEAD")):
+            try:
+                self._gate.identify(dict(scope["headers"]))
+            except ProxyError as error:
+                await (await _proxy_error(Request(scope), error))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

@@ -2,17 +2,21 @@
 
     ProxyError                  status   reason (the label of shoal_proxy_rejections_total)
       InvalidRequest            400      invalid
+      Unauthenticated           401      unauthenticated
+      Forbidden                 403      forbidden
       NotFound                  404      invalid
       RequestTimeout            408      invalid
       BodyTooLarge              413      body_too_large
         PaddingTooLarge         413      body_too_large
       UnsupportedMediaType      415      invalid
+      LimitReached              429      limit
       HeadTooLarge              431      invalid
       NotImplementedHere        501      invalid
       VersionNotSupported       505      invalid
       RowsFailed                the first failing row's
       ModelFailed               500      -
         BatchTooLarge           500      -
+      IssuerAway                503      unauthenticated
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
       RuntimeAway               503      runtime_away
@@ -50,6 +54,20 @@ class InvalidRequest(ProxyError):
     reason = Rejection.INVALID
 
 
+class Unauthenticated(ProxyError):
+    """Nobody knows who calls: no key, or one that is not ours."""
+
+    status = 401
+    reason = Rejection.UNAUTHENTICATED
+
+
+class Forbidden(ProxyError):
+    """Who calls is known, and may not."""
+
+    status = 403
+    reason = Rejection.FORBIDDEN
+
+
 class NotFound(ProxyError):
     """No such model or version here."""
 
@@ -80,6 +98,17 @@ class UnsupportedMediaType(ProxyError):
 
     status = 415
     reason = Rejection.INVALID
+
+
+class LimitReached(ProxyError):
+    """The caller asks for more than its own share, however much is free."""
+
+    status = 429
+    reason = Rejection.LIMIT
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class HeadTooLarge(ProxyError):
@@ -134,6 +163,14 @@ class Overloaded(ProxyError):
         super().__init__(message)
         self.reason = reason
         self.retry_after_s = retry_after_s
+
+
+class IssuerAway(ProxyError):
+    """The keys that a token is checked with could not be fetched yet."""
+
+    status = 503
+    reason = Rejection.UNAUTHENTICATED
+    retry_after_s = 1
 
 
 class Draining(ProxyError):

@@ -54,7 +54,7 @@ _ASKING: Final = [(HANDED_OVER.encode(), b"1"), (LOAD_FORMAT.encode(), b"TEXT")]
 _EXECUTED, _HEADER_LENGTH = EXECUTED.encode(), HEADER_LENGTH.encode()
 _INSTANCE, _LOAD = INSTANCE.encode(), LOAD.encode()
 _TIMEOUT_MS, _PRIORITY = TIMEOUT_MS.encode(), PRIORITY.encode()
-_NOT_TAKEN: Final = frozenset({400, 404, 408, 413, 415, 429, 431, 501, 503, 504})
+_NOT_TAKEN: Final = frozenset({400, 401, 403, 404, 408, 413, 415, 429, 431, 501, 503, 504})
 """What a sibling answers that would not, or could not in time, run the request; of another revision perhaps."""
 _OWN_WEIGHT: Final = 0.1
 """Of the newest batch in the share of those that fail here."""
@@ -230,6 +230,8 @@ class SecondChance:
             extra.append((_PRIORITY, b"%d" % pending.lane.level))
         if self._fair_share_header and pending.lane.share:
             extra.append((self._fair_share_header, pending.lane.share))
+        if pending.caller is not None:  # a sibling asks for the same keys, and lets nobody in on our word
+            extra.extend(pending.caller.credentials)
         for name, value in (pending.trace or {}).items():
             extra.append((name.encode("latin-1"), value.encode("latin-1")))
         return extra

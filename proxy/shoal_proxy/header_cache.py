@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from shoal_proxy.access.gate import Caller
 from shoal_proxy.batching.pending import LaneKey
 from shoal_proxy.codecs.base import Codec
 from shoal_schema.wire.framing import FIELD_BYTES
@@ -67,7 +68,7 @@ class Terms:
 class Head:
     """A request line and headers; header names in lower case."""
 
-    __slots__ = ("headers", "keep_alive", "route", "terms")
+    __slots__ = ("caller", "headers", "keep_alive", "route", "terms")
 
     def __init__(self, route: Route, headers: dict[bytes, bytes], *, keep_alive: bool) -> None:
         self.route = route
@@ -75,6 +76,8 @@ class Head:
         self.keep_alive = keep_alive
         self.terms: Terms | None = None
         """None until somebody has made sense of the headers."""
+        self.caller: Caller | None = None
+        """None until it is known who calls, where that is asked; never kept for a later request."""
 
 
 class Template:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from math import isfinite
 
+from shoal_proxy.access.gate import Caller, Gate
 from shoal_proxy.balance.orca import asked_format, load_line
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import (
@@ -35,6 +36,7 @@ from shoal_proxy.errors import (
     PerhapsExecuted,
     ProxyError,
     RuntimeAway,
+    Unauthenticated,
     UnsupportedMediaType,
 )
 from shoal_proxy.header_cache import Head, HeaderCache, Route, Terms
@@ -60,6 +62,7 @@ from shoal_schema.metrics import Rejection
 
 logger = logging.getLogger(__name__)
 
+CHALLENGE = b"www-authenticate: Bearer\r\n"
 _MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
 """However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
 _MAX_TRACE_BYTES = 1024
@@ -94,7 +97,9 @@ def infer_routes(model_name: str, version: str, max_body_bytes: int) -> Mapping[
 class Inference:
     """Decodes calls, submits them, and encodes what comes back."""
 
-    def __init__(self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, gate: Gate | None = None) -> None:
+        self.gate = gate
+        """Who may ask; None: everybody."""
         # Read once: a request looks at each of them.
         self._padding_factor = settings.process.padding_factor
         self._forwarded_headers = settings.forwarded_headers
@@ -132,6 +137,12 @@ class Inference:
     ) -> Pending | None:
         route = head.route
         self._metrics.request_bytes += len(body)
+        if self.gate is not None:
+            refusal = self.let_in(head)
+            if refusal is not None:
+                reply(self.refuse(route, refusal))
+                return None
+            reply = self._noting(reply, head.caller)
         try:
             signature = self._dispatcher.signature_to_decode()
             terms = head.terms
@@ -144,11 +155,9 @@ class Inference:
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
-            if span is not None:
-                _follow(pending, span)
+            self._charge(pending, head.caller)
+            _follow(pending, span)
         except Exception as error:
-            if isinstance(error, RuntimeAway):
-                self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
             reply(self.refuse(route, self._explained(error)))
             return None
         decoded.inputs = {}  # the queue's from here on, to let go of as soon as it can
@@ -159,6 +168,35 @@ class Inference:
             reply(self.refuse(route, error, counts=not pending.handed_over))
             return None
         return pending
+
+    def let_in(self, head: Head) -> ProxyError | None:
+        """Find out who calls; return why that is nobody who may."""
+        if head.caller is None and self.gate is not None:
+            try:
+                head.caller = self.gate.identify(head.headers)
+            except ProxyError as error:
+                return error
+        return None
+
+    def _noting(self, reply: Callable[[Reply], None], caller: Caller | None) -> Callable[[Reply], None]:
+        """Return ``reply``, which ends what the caller holds of its limits."""
+
+        def note(answer: Reply) -> None:
+            if self.gate is not None and caller is not None:
+                self.gate.answered(caller, answer.status)
+            reply(answer)
+
+        return note
+
+    def _charge(self, pending: Pending, caller: Caller | None) -> None:
+        """Charge a request to who calls.
+
+        Raises:
+            LimitReached: the caller asks for more than its share.
+        """
+        if self.gate is not None and caller is not None:
+            pending.caller = caller
+            self.gate.enter(caller, pending.rows, pending.arrived_s, handed_over=pending.handed_over)
 
     def _traced(self, reply: Callable[[Reply], None], span: Span) -> Callable[[Reply], None]:
         """Return ``reply`` that ends the request's span, too."""
@@ -185,6 +223,8 @@ class Inference:
 
     def _explained(self, error: Exception) -> ProxyError:
         """Return the error to answer with: a fault of ours in decoding is this request's alone, and is logged."""
+        if isinstance(error, RuntimeAway):
+            self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
         if isinstance(error, ProxyError):
             return error
         if (unseen := self._undecoded.take(time.monotonic())) is not None:
@@ -193,6 +233,8 @@ class Inference:
 
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
+        if pending.caller is not None and self.gate is not None:
+            self.gate.leave(pending.caller)
         if self.tracer is not None and pending.span is not None:
             self.tracer.end(pending.span, GONE, time.monotonic())
         self._dispatcher.cancel(pending)
@@ -206,6 +248,8 @@ class Inference:
             error = PerhapsExecuted(error)
         reply = route.codec.error(error)
         reply.lines += EXECUTED[may_have_run]
+        if error.status == Unauthenticated.status:
+            reply.lines += CHALLENGE
         if error.retry_after_s is not None:
             reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
         return self._counted(route, reply)
@@ -300,8 +344,10 @@ class Inference:
         return reply
 
 
-def _follow(pending: Pending, span: Span) -> None:
+def _follow(pending: Pending, span: Span | None) -> None:
     """Let runtime and siblings see the span as that of who asks them."""
+    if span is None:
+        return
     pending.span = span
     pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
     span.attributes["shoal.rows"] = pending.rows

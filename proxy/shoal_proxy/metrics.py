@@ -19,6 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from shoal_proxy.access.gate import Gate
 from shoal_proxy.batching.pending import Answer, Delivery
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema import metrics as declared
@@ -63,6 +64,8 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.handed_over: dict[str, int] = defaultdict(int)
+        self.gate: Gate | None = None
+        """Counts by who calls, where that is asked."""
         self.batch_rows = Histogram(ROWS)
         self.request_seconds = Histogram(SECONDS)
         self.queue_seconds = Histogram(SECONDS)
@@ -102,6 +105,9 @@ class Metrics(Collector):
         yield _labelled(
             declared.REJECTIONS, {(reason,): self.rejections.get(reason, 0) for reason in declared.Rejection}
         )
+        if self.gate is not None:
+            yield _labelled(declared.CALLER_REQUESTS, self.gate.requests)
+            yield _labelled(declared.CALLER_ROWS, {(caller,): count for caller, count in self.gate.rows.items()})
         yield _labelled(declared.HANDED_OVER, {(outcome,): count for outcome, count in self.handed_over.items()})
         for metric, read in self.read.items():
             family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily

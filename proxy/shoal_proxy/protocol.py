@@ -88,12 +88,16 @@ class InferCycle:
         self.disconnected = False
 
     def begin(self) -> None:
-        """Take the headers' word for the body's size, before any of it has come."""
+        """Take the headers' word for the body's size, and who sends it, before any of it has come."""
         declared = self.head.headers.get(b"content-length")
         limit_bytes = self._protocol.guard.max_body_bytes
         size_bytes = limit_bytes if declared is None else int(declared)
         if size_bytes > limit_bytes:
             self.stop(_too_large(limit_bytes))
+            return
+        inference = self._protocol.inference
+        if inference.gate is not None and (refusal := inference.let_in(self.head)) is not None:
+            self.stop(refusal)
             return
         self._expected_bytes = size_bytes
         if declared is not None and size_bytes > LARGE_BYTES:

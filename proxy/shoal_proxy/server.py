@@ -27,6 +27,7 @@ from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.certificate import Certificate
+from shoal_proxy.credentials import make_gate
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
 from shoal_proxy.errors import Draining
@@ -204,9 +205,11 @@ class Proxy:
             else None
         )
         self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.second_chance, instance)
-        self.inference = Inference(settings, self.dispatcher, self.metrics)
+        self.gate, self._watched = make_gate(settings)
+        self.metrics.gate = self.gate
+        self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
         self._spans = self._exporter()
-        self.pages = Pages(settings, self.link, self.dispatcher, VERSION)
+        self.pages = Pages(settings, self.link, self.dispatcher, VERSION, self.gate)
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
@@ -271,9 +274,9 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Keep in touch with the runtime, and with siblings and the certificate's files where there are any."""
+        """Keep in touch with the runtime; with siblings, keys and the certificate's files, where there are any."""
         async with asyncio.TaskGroup() as group:
-            for each in (self.link, self.second_chance, self.certificate):
+            for each in (self.link, self.second_chance, self.certificate, *self._watched):
                 if each is not None:
                     group.create_task(each.watch())
 

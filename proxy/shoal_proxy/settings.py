@@ -11,6 +11,7 @@ from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError
 from shoal_schema.headers import OWN_HEADERS
 from shoal_schema.processes import LogSettings, Metadata, ProxyProcess
+from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.runtime import ProxySpec
 from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpec, RolloutSpec, queue_rows
@@ -26,6 +27,9 @@ class Settings(Struct, frozen=True):
     batching: BatchingSpec = field(default_factory=BatchingSpec)
     queue: QueueSpec = field(default_factory=QueueSpec)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
+    access_header: GatewayHeaderSpec = field(default_factory=lambda: GatewayHeaderSpec("", ()))
+    access_jwt: JwtSpec = field(default_factory=lambda: JwtSpec("", "", ""))
+    access_limits: LimitsSpec = field(default_factory=LimitsSpec)
     logging: LogSettings = field(default_factory=LogSettings)
 
     @property
@@ -90,6 +94,7 @@ class Settings(Struct, frozen=True):
                 raise SettingsError(f"{name} works with SHOAL_BATCHING_POLICY={needed} only, not {batching.policy}")
         if queue.fair_share_weights and not queue.fair_share_header:
             raise SettingsError("SHOAL_QUEUE_FAIR_SHARE_WEIGHTS needs SHOAL_QUEUE_FAIR_SHARE_HEADER")
+        self._validate_access()
         if batching.max_delay_milliseconds >= queue.timeout_milliseconds:
             raise SettingsError(
                 f"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS"
@@ -102,6 +107,15 @@ class Settings(Struct, frozen=True):
         ):
             if own := {header.lower() for header in headers} & OWN_HEADERS:
                 raise SettingsError(f"{name} must not name {', '.join(sorted(own))}: the connection's own")
+
+    def _validate_access(self) -> None:
+        header, jwt = self.access_header, self.access_jwt
+        if any((jwt.issuer, jwt.audience, jwt.jwks_url)) and not all((jwt.issuer, jwt.audience, jwt.jwks_url)):
+            raise SettingsError(
+                "SHOAL_ACCESS_JWT_ISSUER, SHOAL_ACCESS_JWT_AUDIENCE and SHOAL_ACCESS_JWT_JWKS_URL go together"
+            )
+        if header.name and not (header.keys and self.process.api_keys):
+            raise SettingsError("SHOAL_ACCESS_HEADER needs SHOAL_ACCESS_HEADER_KEYS and SHOAL_PROXY_API_KEYS")
 
 
 def _check_files(process: ProxyProcess) -> None:

@@ -92,6 +92,7 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
         except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
             value = f", not {text!r:.200}" if told else ""
             faults.append(f"{each.env.name} must be {each.allowed}{value}")
+            values[each.path[0]] = each.unset
     try:
         return cls(**values)
     except FieldFault as fault:

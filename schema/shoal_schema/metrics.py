@@ -28,6 +28,10 @@ class Rejection(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     CONNECTIONS = "connections"
     INVALID = "invalid"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    LIMIT = "limit"
+    """The caller asks for more than its own limits allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,13 @@ REQUESTS = _counter(
     status="of HTTP",
 )
 REJECTIONS = _counter("rejections", "Requests refused or given up.", reason=", ".join(Rejection))
+CALLER_REQUESTS = _counter(
+    "caller_requests",
+    "Requests answered, by who called, where `access` asks who does.",
+    caller="names of keys and limits; a gateway's key or (jwt) for others",
+    status="of HTTP",
+)
+CALLER_ROWS = _counter("caller_rows", "Rows let in, by who called.", caller="as above")
 QUEUE_ROWS = _gauge("queue_rows", "Rows waiting.")
 QUEUE_REQUESTS = _gauge("queue_requests", "Requests waiting.")
 QUEUE_BYTES = _gauge("queue_bytes", "Bytes of waiting inputs.")

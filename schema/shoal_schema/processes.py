@@ -138,6 +138,17 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_TLS_CLIENT_CA", PROXY, allowed="a file"),
     ] = ""
+    api_keys: (
+        Annotated[
+            str,
+            Meta(
+                description="Where the keys of callers are: a folder with a file for each name, as Kubernetes mounts a"
+                " Secret, or a file of `NAME=KEY` lines. Looked at every second."
+            ),
+            Env("SHOAL_PROXY_API_KEYS", PROXY, allowed="a path"),
+        ]
+        | None
+    ) = None
     padding_factor: Annotated[
         float,
         Meta(

@@ -7,7 +7,7 @@ from shoal_proxy.settings import Settings as ProxySettings
 from shoal_runtime.settings import Settings as RuntimeSettings
 from shoal_schema.environment import manifest_fields
 
-REQUIRED = {"SHOAL_MODEL_URI": "/models/cat"}
+REQUIRED = {"SHOAL_MODEL_URI": "/models/cat", "SHOAL_PROXY_API_KEYS": "/keys"}
 VALUES = {
     "metadata.name": "cat-2",
     "model.version": "7",
@@ -45,10 +45,22 @@ VALUES = {
     "queue.fairShareWeights": '{"acme": 3}',
     "rollout.drainDelaySeconds": "7",
     "rollout.drainTimeoutSeconds": "8",
+    "access.header.name": "x-consumer",
+    "access.header.keys": "edge",
+    "access.jwt.issuer": "https://issuer.example.com",
+    "access.jwt.audience": "cat",
+    "access.jwt.jwksUrl": "https://issuer.example.com/keys",
+    "access.jwt.scope": "predict",
+    "access.jwt.callerClaim": "client_id",
+    "access.limits.rowsPerSecond": '{"team-a": 100, "*": 10}',
+    "access.limits.rowsInFlight": '{"team-a": 64}',
 }
+_JWT = {f"access.jwt.{name}": f"https://other.example.com/{name}" for name in ("issuer", "audience", "jwksUrl")}
 NEEDED = {
-    "batching.maxDelayMilliseconds": "batching.policy=Fixed",
-    "queue.fairShareWeights": "queue.fairShareHeader=x-tenant",
+    "batching.maxDelayMilliseconds": {"batching.policy": "Fixed"},
+    "queue.fairShareWeights": {"queue.fairShareHeader": "x-tenant"},
+    "access.header.name": {"access.header.keys": "edge"},
+    **dict.fromkeys((name for name in VALUES if name.startswith("access.jwt.")), _JWT),
 }
 """What a field needs beside it."""
 SHARED = {"metadata.name", "model.version", "batching.maxBatchSize"}
@@ -60,7 +72,9 @@ def test_every_field_has_an_example_here() -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_field_changes_the_settings_of_the_process_it_is_for(name: str) -> None:
-    before = {**REQUIRED, **(to_environment(parse_assignment(NEEDED[name])) if name in NEEDED else {})}
+    before = dict(REQUIRED)
+    for needed, value in NEEDED.get(name, {}).items():
+        before |= to_environment(parse_assignment(f"{needed}={value}"))
     environment = {**before, **to_environment(parse_assignment(f"{name}={VALUES[name]}"))}
     proxy = ProxySettings.from_env(environment) != ProxySettings.from_env(before)
     runtime = RuntimeSettings.from_env(environment) != RuntimeSettings.from_env(before)

@@ -18,6 +18,7 @@ from shoal_local.installing import chart_folder
 from shoal_local.kubelet.images import BadTableError, parse_table
 from shoal_schema.decoding import parse_spec
 from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.resource import API_VERSION, KIND
 
 CHARTS_SCHEMA = Path(__file__).parents[2] / "charts" / "shoal" / "values.schema.json"
 
@@ -91,6 +92,12 @@ def _envoy(found: Any) -> None:
             raise ValueError("load_assignment is of another cluster")
 
 
+def _spec(found: Any) -> None:
+    """Check a part of a service's spec."""
+    model = {"uri": "file:///models/cat"}
+    _resource({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "cat"}, "spec": {"model": model, **found}})
+
+
 def _route(found: Any) -> None:
     """Check an action of Envoy's routes against the one that was tried with it."""
     if found != {"timeout": "65s", "retry_policy": RETRIES}:
@@ -117,6 +124,7 @@ FRAGMENTS: dict[str, Callable[[Any], None]] = {
     "container": _container,
     "envoy": _envoy,
     "images": _images,
+    "spec": _spec,
     "route": _route,
     "values": _values,
     "scrapes": _scrapes,

@@ -96,6 +96,17 @@ EVERYTHING: Json = {
         },
     },
     "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
+    "access": {
+        "apiKeys": {"secretName": "cat-callers"},
+        "header": {"name": "x-consumer-username", "keys": ["edge"]},
+        "jwt": {
+            "issuer": "https://issuer.example.com",
+            "audience": "cat",
+            "jwksUrl": "https://issuer.example.com/keys",
+            "scope": "predict",
+        },
+        "limits": {"rowsPerSecond": {"team-a": 100, "*": 10}, "rowsInFlight": {"team-a": 64}},
+    },
     "pod": {
         "labels": {"team": "vision"},
         "annotations": {"example.com/profile": "on"},

@@ -14,7 +14,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
 from shoal_schema.policy import Policy
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told
+from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 from tests.operator.worlds import healthy
 
@@ -29,7 +29,15 @@ def now() -> datetime.datetime:
 def look(cluster: FakeCluster, **policy: Any) -> Outcome:
     defaults = structs.replace(DEFAULTS, policy=Policy(**policy))
     reconciler = Reconciler(
-        cluster, defaults, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(), waiting=NoRooms()
+        cluster,
+        defaults,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: 0.0,
+        names=NoNames(),
+        waiting=NoRooms(),
+        upgrading=upgrading(cluster),
     )
     return asyncio.run(reconciler.reconcile(CAT))
 

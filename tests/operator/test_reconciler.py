@@ -64,7 +64,15 @@ def test_what_a_status_says_is_known_until_its_service_has_gone() -> None:
     async def main() -> None:
         cluster = cluster_with(MINIMAL)
         reconciler = Reconciler(
-            cluster, DEFAULTS, Told(None), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(), waiting=NoRooms()
+            cluster,
+            DEFAULTS,
+            Told(None),
+            now,
+            fleet=Fleet(),
+            clock=lambda: 0.0,
+            names=NoNames(),
+            waiting=NoRooms(),
+            upgrading=upgrading(cluster),
         )
         await reconciler.reconcile(CAT)
         assert reconciler.told[CAT] == cluster.services[CAT]["status"]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 from msgspec.structs import replace
-from prometheus_client.parser import text_string_to_metric_families
 
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
@@ -19,7 +18,6 @@ from shoal_operator.scaling import Autoscaler
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.fleet import Fleet as Shown
-from shoal_schema.metrics import OPERATOR
 from tests.operator.fakes import FakeCluster, FakeProxies, NoRooms, clock, run
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
@@ -276,19 +274,6 @@ def test_what_the_status_of_a_service_says_is_shown_as_metrics_until_the_service
     labels = 'condition="Ready",namespace="default",reason="ModelDownloadFailed",service="cat",status="False"'
     assert f"shoal_operator_service_condition{{{labels}}} 1.0\n" in shown
     assert 'service="cat"' not in metrics.text().decode()
-
-
-def test_the_operators_metrics_are_those_that_the_schema_declares() -> None:
-    metrics = Metrics()
-    metrics.show_scaling(list)
-    metrics.show_services(dict)
-
-    parsed = text_string_to_metric_families(metrics.text().decode())
-    shown = {
-        family.name: (family.type, family.documentation) for family in parsed if not family.name.endswith("_created")
-    }
-
-    assert shown == {metric.family: (metric.kind, metric.description) for metric in OPERATOR}
 
 
 def test_a_limit_is_told_once_and_taken_back_when_it_has_been_none_for_a_minute() -> None:

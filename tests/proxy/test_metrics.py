@@ -3,6 +3,8 @@ import pytest
 from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal_proxy.access.gate import Gate
+from shoal_proxy.access.limits import Limits
 from shoal_proxy.batching.pending import Answer, Delivery, Outcome, Pending
 from shoal_proxy.errors import Draining, ModelFailed, RowsFailed
 from shoal_proxy.metrics import ROWS, SECONDS, Histogram, Metrics
@@ -17,6 +19,7 @@ def busy() -> Metrics:
     metrics.rejections["queue_rows"] += 2
     metrics.batch_rows.observe(5)
     metrics.rows = 5
+    metrics.gate = Gate(Limits({}, {}))
     metrics.read = {
         metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE or metric in (COALESCED_ROWS, RUNTIME_LOSSES)
     }

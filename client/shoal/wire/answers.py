@@ -17,6 +17,8 @@ from shoal_schema.wire.row_errors import RowError, decode_row_errors
 
 _BY_STATUS: dict[int, type[errors.ShoalError]] = {
     400: errors.InvalidInput,
+    401: errors.NotAllowed,
+    403: errors.NotAllowed,
     404: errors.NotFound,
     405: errors.NotFound,
     408: errors.DeadlineExceeded,

@@ -32,6 +32,9 @@ _ACCOUNT: Object = {
 }
 
 
+_OBJECTS = (("configMap", "configmaps"), ("secret", "secrets"))
+
+
 class VolumeError(Exception):
     """A volume cannot be made; the message says which and why."""
 
@@ -61,6 +64,22 @@ class Volumes:
         if self._short:
             _shorten(self._record)
 
+    @property
+    def follows(self) -> bool:
+        """Return whether a volume shows what may change while the pod runs."""
+        return any(field in volume for volume in self._pod["spec"].get("volumes") or [] for field, _ in _OBJECTS)
+
+    def renew(self, found: Found) -> None:
+        """Write anew what Secrets and ConfigMaps hold now, in volumes that were made.
+
+        Raises VolumeError: one of them is no more; its files stay.
+        """
+        for volume in self._pod["spec"].get("volumes") or []:
+            for field, plural in _OBJECTS:
+                folder = self._record.volume(volume["name"])
+                if field in volume and folder.exists():
+                    _write_files(folder, _object_files(volume[field], plural, found))
+
     async def _make(self, volume: Object, found: Found, context: Context) -> Path:
         folder = self._record.volume(volume["name"])
         if "emptyDir" in volume:
@@ -82,7 +101,7 @@ class Volumes:
         return folder
 
     async def _source_files(self, source: Object, name: str, found: Found, context: Context) -> dict[str, bytes]:
-        for field, plural in (("configMap", "configmaps"), ("secret", "secrets")):
+        for field, plural in _OBJECTS:
             if field in source:
                 return _object_files(source[field], plural, found)
         if "downwardAPI" in source:

@@ -1,6 +1,7 @@
 """Looks after one pod. Brings its containers to what the steps say, and its status to what is observed."""
 
 import asyncio
+import contextlib
 import logging
 import shutil
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from shoal_local.objects import Object, has_ended
 LOG = logging.getLogger(__name__)
 RETRY_S = 5.0
 STARTING_S = 10.0
+FOLLOW_S = 2.0
+"""Between two looks at the Secrets and ConfigMaps of a pod that runs; a real kubelet takes up to a minute or two."""
 ERASED_GRACE_S = 1.0
 """A pod that vanished from the API without a grace period gets this long."""
 
@@ -75,6 +78,9 @@ class PodWorker:
     async def run(self) -> None:
         """Work until the pod is gone."""
         self._record.save(self.pod, self._address)
+        if self._volumes.follows:
+            self._tasks.add(task := asyncio.create_task(self._follow()))
+            task.add_done_callback(self._tasks.discard)
         while True:
             self._changed.clear()
             try:
@@ -89,6 +95,13 @@ class PodWorker:
                     await self._changed.wait()
             except TimeoutError:
                 pass
+
+    async def _follow(self) -> None:
+        """Show the pod's containers what becomes of its Secrets and ConfigMaps, as long as it is there."""
+        while self._end() is None:
+            await asyncio.sleep(FOLLOW_S)
+            with contextlib.suppress(ApiError, UnreachableError, VolumeError, OSError):
+                self._volumes.renew(await self._machine.lookups.wanted_by(self.pod))
 
     def release(self) -> None:
         """Leave the pod's processes to themselves: the kubelet ends and they do not."""

@@ -15,6 +15,7 @@ from shoal_operator.manifests.environment import (
     CACHE_DIR,
     CLIENT_CA_DIR,
     HTTP_PORT,
+    KEYS_DIR,
     SOCKET,
     SOCKET_DIR,
     TLS_DIR,
@@ -24,8 +25,11 @@ from shoal_operator.manifests.environment import (
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, Process, as_json
 from shoal_schema.resource.passthrough import ImagePullPolicy
+from shoal_schema.resource.service import InferenceServiceSpec
 
 MODEL, PROXY, RUNTIME = "model", "proxy", "runtime"
+API_KEYS = "api-keys"
+"""The volume with the keys of callers."""
 _PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 # One thread does the proxy's work: two CPUs never throttle it.
 _PROXY_CPUS = "2"
@@ -68,8 +72,13 @@ def make_proxy(target: Target) -> Json:
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(proxy.security_context, read_only=True),
-        "volumeMounts": [*_socket_mount(target), _mount("tmp", "/tmp"), *_tls_mounts(target)],
+        "volumeMounts": [*_socket_mount(target), _mount("tmp", "/tmp"), *_tls_mounts(target), *_keys_mount(target)],
     }
+
+
+def keys_secret(spec: InferenceServiceSpec) -> str | None:
+    """Return the Secret that holds the keys of callers, if they are asked for any."""
+    return spec.access.api_keys.secret_name if spec.access and spec.access.api_keys else None
 
 
 def make_runtime(target: Target) -> Json:
@@ -185,6 +194,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
         variable("SHOAL_PROXY_RUNTIME", runtime),
         *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
         *(variable(name, path) for name, path in _tls_files(target).items()),
+        *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
     ]
 
 
@@ -241,6 +251,10 @@ def _runtime_image(target: Target) -> str:
 
 def _socket_mount(target: Target) -> list[Json]:
     return [] if target.foreign else [_mount("run", SOCKET_DIR)]
+
+
+def _keys_mount(target: Target) -> list[Json]:
+    return [{**_mount(API_KEYS, KEYS_DIR), "readOnly": True}] if keys_secret(target.spec) else []
 
 
 def _model_mount(target: Target) -> list[Json]:

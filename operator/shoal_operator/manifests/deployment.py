@@ -1,7 +1,9 @@
 """The Deployment and its pod template."""
 
 from shoal_operator.manifests.containers import (
+    API_KEYS,
     RUNTIME,
+    keys_secret,
     make_given,
     make_model,
     make_proxy,
@@ -148,7 +150,17 @@ def _volumes(target: Target) -> list[Json]:
     shm = {**memory, **({"sizeLimit": most.written} if most else {})}
     volume = target.spec.model.volume
     model = [{"name": "model", **_model_source(volume)}] if volume else []
-    ours = [*own, {"name": "shm", "emptyDir": shm}, {"name": "tmp", "emptyDir": {}}, *model, *tls_volumes(target)]
+    secret = keys_secret(target.spec)
+    # Not optional: a pod without it would let nobody in, and waits for it instead.
+    keys = [{"name": API_KEYS, "secret": {"secretName": secret}}] if secret else []
+    ours = [
+        *own,
+        {"name": "shm", "emptyDir": shm},
+        {"name": "tmp", "emptyDir": {}},
+        *model,
+        *tls_volumes(target),
+        *keys,
+    ]
     return [*ours, *target.spec.pod.volumes]
 
 

@@ -6,6 +6,7 @@ from shoal_schema.resource.service import InferenceServiceSpec
 
 SOCKET_DIR = "/run/shoal"
 SOCKET = f"unix:{SOCKET_DIR}/runtime.sock"
+KEYS_DIR = "/var/run/shoal/api-keys"
 CACHE_DIR = "/var/cache/shoal"
 TLS_DIR, CLIENT_CA_DIR = "/etc/shoal/tls", "/etc/shoal/client-ca"
 HTTP_PORT = 8080

@@ -2,7 +2,7 @@
 
 import re
 
-from shoal_operator.manifests.containers import MODEL, PROXY
+from shoal_operator.manifests.containers import MODEL, PROXY, keys_secret
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
@@ -10,7 +10,7 @@ from shoal_operator.planning.blocked import Check, Verdict, failure_text
 from shoal_operator.planning.conditions import find, told_before
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
-from shoal_operator.planning.pods import is_ready, runs, unready_containers
+from shoal_operator.planning.pods import is_ready, runs, unready_containers, waits_for_volumes
 from shoal_operator.planning.refusals import pod_advice
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
@@ -187,8 +187,17 @@ def _proxy_advice(evidence: Evidence) -> str:
     """Return where a proxy that runs and is not ready says why."""
     if PROXY not in unready_containers(evidence.new_pods):
         return ""
+    secret = evidence.target and keys_secret(evidence.target.spec)
+    if secret and all(waits_for_volumes(pod) for pod in evidence.new_pods):
+        find = f"kubectl get secret {secret} --namespace {evidence.namespace}"
+        return (
+            f"; no pod starts without the Secret of access.apiKeys: {find} tells whether it is there, and once it is"
+            " pods go on by themselves"
+        )
     pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
     logs = f"kubectl logs {pods} --container {PROXY}"
+    if secret:
+        logs = f"the Secret {secret} of access.apiKeys must hold a key (docs/access.md); {logs}"
     return f"; {logs} tells why (event=not_ready), as /readyz on its port {ADMIN_PORT} does"
 
 

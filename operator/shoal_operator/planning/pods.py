@@ -68,6 +68,12 @@ def runs(pod: Json, container: str) -> bool:
     return dig(_status_of(pod, container), "state", "running") is not None
 
 
+def waits_for_volumes(pod: Json) -> bool:
+    """Return whether no container of the pod was ever started, though a node has taken it."""
+    states = [dig(status, "state", default={}) for status in _statuses(pod)]
+    return bool(states) and not any("running" in state or "terminated" in state for state in states)
+
+
 def find_problem(pods: Iterable[Json]) -> Problem | None:
     """Return the most important problem of the pods that should serve and do not."""
     waiting = [pod for pod in pods if not is_leaving(pod) and not is_ready(pod)]

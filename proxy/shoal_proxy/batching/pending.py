@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal_proxy.access.gate import Caller
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
 from shoal_proxy.tracing.span import Span
@@ -72,9 +73,9 @@ class Pending:
     """
 
     __slots__ = (
-        "arrived_s", "burst", "deadline_s", "deliver", "due_s", "errors", "finished", "handed_over", "inputs", "key",
-        "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "span", "taken",
-        "timing", "trace", "tried_elsewhere", "turn_s",
+        "arrived_s", "burst", "caller", "deadline_s", "deliver", "due_s", "errors", "finished", "handed_over", "inputs",
+        "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "span",
+        "taken", "timing", "trace", "tried_elsewhere", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -121,6 +122,8 @@ class Pending:
         self.tried_elsewhere = False
         """A sibling has sent it back: it is not given away again."""
         self.resolved = False
+        self.caller: Caller | None = None
+        """Who calls, where that is asked."""
         self.burst: Burst | None = None
         """Those it was answered with, for its connection to say when it comes back."""
         self.span: Span | None = None

@@ -232,6 +232,8 @@ def _refusals(report: Report) -> Iterator[str]:
         Rejection.QUEUE_BYTES: "because queue.maxBytes were held already: raise it, or send smaller requests",
         Rejection.DEADLINE: "with 504, because their own deadline passed: they allow less time than the model takes"
         " under load",
+        Rejection.LIMIT: "with 429, because their callers were at their own limits: raise access.limits if they may ask"
+        " for more",
     }
     for reason, sentence in sentences.items():
         if count := report.rejected.get(reason):

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from shoal_proxy.access.gate import Gate
 from shoal_proxy.app import Pages
 from shoal_proxy.certificate import Certificate, Pem
 from shoal_proxy.codecs.base import Reply
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 SERVICE = "inference.GRPCInferenceService"
 CODES: Mapping[int, grpc.StatusCode] = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -37,6 +40,8 @@ CODES: Mapping[int, grpc.StatusCode] = {
 """By the status of HTTP; any other of a caller's is INVALID_ARGUMENT, of ours INTERNAL."""
 _TIMEOUT, _ECHOED = TIMEOUT_MS.encode(), (REQUEST_ID.encode(), TRACEPARENT.encode())
 _MIN_TIMEOUT_MS = 0.001
+_GUARDED = ("ServerMetadata", "ModelMetadata")
+"""Pages that say more than whether we live and are ready."""
 
 
 class GrpcPort:
@@ -96,7 +101,9 @@ class GrpcPort:
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                _page(answer), request_deserializer=request.FromString, response_serializer=_serialized
+                _page(answer, self._inference.gate if name in _GUARDED else None),
+                request_deserializer=request.FromString,
+                response_serializer=_serialized,
             )
             for name, (answer, request) in pages.items()
         }
@@ -105,13 +112,17 @@ class GrpcPort:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def _infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        try:
-            async with asyncio.timeout(self._settings.process.body_timeout_s):
-                body = await anext(requests)
-        except (TimeoutError, StopAsyncIteration):
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not arrive whole in time")
         headers = _headers(context)
-        reply = await self._reply(headers, body)
+        head = Head(self._route, headers, keep_alive=True)
+        if self._inference.gate is not None and (refusal := self._inference.let_in(head)) is not None:
+            reply = self._inference.refuse(self._route, refusal)
+        else:
+            try:
+                async with asyncio.timeout(self._settings.process.body_timeout_s):
+                    body = await anext(requests)
+            except (TimeoutError, StopAsyncIteration):
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not arrive whole in time")
+            reply = await self._reply(head, body)
         lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
         told = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
         told += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
@@ -121,7 +132,7 @@ class GrpcPort:
         context.set_trailing_metadata(tuple(told))
         return answer
 
-    async def _reply(self, headers: dict[bytes, bytes], body: bytes) -> Reply:
+    async def _reply(self, head: Head, body: bytes) -> Reply:
         """Return what the queue answers; a caller who leaves, or whose deadline passes, leaves the queue too."""
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
@@ -129,7 +140,7 @@ class GrpcPort:
             if not answered.done():
                 answered.set_result(given)
 
-        pending = self._inference.start(Head(self._route, headers, keep_alive=True), body, reply)
+        pending = self._inference.start(head, body, reply)
         try:
             return await answered
         except asyncio.CancelledError:
@@ -186,9 +197,11 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def _page(answer: Callable[[Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
+def _page(answer: Callable[[Any], Any], gate: Gate | None) -> Callable[[Any, Any], Awaitable[Any]]:
     async def handle(request: Any, context: Any) -> Any:
         try:
+            if gate is not None:
+                gate.identify(_headers(context))
             return answer(request)
         except ProxyError as error:
             await context.abort(_code(error.status), error.message)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.declaring import Rule, Section
+from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.pod import PodSpec
@@ -116,4 +117,5 @@ class InferenceServiceSpec(Section, frozen=True):
     service: ServiceSpec = ServiceSpec()
     tls: TlsSpec | None = None
     network_policy: NetworkPolicySpec = NetworkPolicySpec()
+    access: AccessSpec | None = None
     pod: PodSpec = PodSpec()

@@ -327,3 +327,16 @@ def test_the_services_own_annotation_is_not_replaced_by_a_users() -> None:
 
     assert service["spec"]["type"] == "NodePort"
     assert service["metadata"]["annotations"].items() >= {"a/b": "c", "serving.shoal.dev/operator": "default"}.items()
+
+
+def test_the_keys_of_callers_are_the_proxys_alone_and_no_pod_starts_without_them() -> None:
+    asked = target(with_fields(MINIMAL, access={"apiKeys": {"secretName": "callers"}}))
+    spec = make_deployment(asked)["spec"]["template"]["spec"]
+    [volume] = [each for each in spec["volumes"] if each["name"] == "api-keys"]
+
+    assert volume["secret"] == {"secretName": "callers"}  # not optional, by default
+    mounts = {each["name"]: [m for m in each["volumeMounts"] if m["name"] == "api-keys"] for each in spec["containers"]}
+    assert mounts["runtime"] == []
+    assert mounts["proxy"] == [{"name": "api-keys", "mountPath": "/var/run/shoal/api-keys", "readOnly": True}]
+    assert env(make_proxy(asked))["SHOAL_PROXY_API_KEYS"] == "/var/run/shoal/api-keys"
+    assert "SHOAL_PROXY_API_KEYS" not in env(make_proxy(target(MINIMAL)))

@@ -61,6 +61,24 @@ def test_where_a_proxy_that_runs_and_is_not_ready_tells_why_is_named(ready: bool
         assert ("--container proxy tells why" in told) is not ready
 
 
+@pytest.mark.parametrize(
+    ("proxy", "words"),
+    [
+        (waiting("proxy", "ContainerCreating"), "kubectl get secret callers --namespace default tells whether it is"),
+        (running("proxy"), "the Secret callers of access.apiKeys must hold a key"),
+    ],
+)
+def test_the_secret_of_callers_keys_is_named_while_a_pod_lacks_it(proxy: Json, words: str) -> None:
+    spec = with_fields(MINIMAL, access={"apiKeys": {"secretName": "callers"}})
+    states = [{**proxy, "ready": False}, waiting("runtime", "ContainerCreating")]
+    starting = {"replicas": 1, "updatedReplicas": 1}
+    found = judge(evidence(spec, pod(spec, ready=False, containerStatuses=states), deployment=starting))
+
+    told = {item.type: item.message for item in found}
+    assert words in told[ConditionType.READY]
+    assert words in told[ConditionType.AVAILABLE]
+
+
 def test_a_crash_on_load_is_told_everywhere_with_its_last_message() -> None:
     starting = {"replicas": 1, "updatedReplicas": 1}
     seen = evidence(None, CRASHED, deployment=starting)

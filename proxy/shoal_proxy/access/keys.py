@@ -1,0 +1,97 @@
+"""API keys: what is kept of them, and whose a presented one is."""
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b, sha256
+from typing import Final
+
+LEAST_CHARACTERS: Final = 16
+"""Of a key: a shorter one can be guessed."""
+MAX_CHARACTERS: Final = 4096
+MAX_KEYS: Final = 10_000
+_NAME: Final = re.compile(r"[-._A-Za-z0-9]{1,253}")
+_KEY: Final = re.compile(rb"[\x21-\x7e]+")
+_HASHED: Final = re.compile(rb"sha256:[0-9a-fA-F]{64}")
+
+
+class Keys:
+    """Keys that were read once; a rotation makes another of these.
+
+    Neither a key nor its plain hash is kept, but a hash of it under a ``salt`` that only this process knows: how long a
+    look-up takes tells nothing of any key, as nobody can choose, or know, what is compared.
+
+    Args:
+        entries: by name, a key in each line; ``sha256:`` and 64 hexadecimal digits stand for a key with that hash.
+        salt: random bytes, 16 to 64.
+    """
+
+    def __init__(self, entries: Mapping[str, bytes], salt: bytes) -> None:
+        self._salt = salt
+        self._names: dict[bytes, str] = {}
+        self.faults: list[str] = []
+        """What was passed over, in words that hold no key."""
+        for name, text in sorted(entries.items()):
+            self._take(name, text)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return whose keys are known."""
+        return frozenset(self._names.values())
+
+    def owner(self, presented: bytes) -> str | None:
+        """Return the name of a presented key, None where it is no key."""
+        return None if len(presented) > MAX_CHARACTERS else self._names.get(self._kept(sha256(presented).digest()))
+
+    def _kept(self, digest: bytes) -> bytes:
+        return blake2b(digest, key=self._salt, digest_size=32).digest()
+
+    def _take(self, name: str, text: bytes) -> None:
+        if not _NAME.fullmatch(name):
+            self.faults.append(f"{name!r:.100} is no name of a key: letters, digits, '.', '_' and '-'")
+            return
+        for line in text.splitlines():
+            if given := line.strip():
+                fault = self._refusal(given) or self._kept_as(name, given)
+                if fault:
+                    self.faults.append(f"a key of {name} {fault}")
+        if not text.strip():
+            self.faults.append(f"{name} is empty")
+
+    def _refusal(self, given: bytes) -> str:
+        if given.startswith(b"sha256:"):
+            return "" if _HASHED.fullmatch(given) else "begins with sha256: and is not 64 hexadecimal digits after it"
+        if not LEAST_CHARACTERS <= len(given) <= MAX_CHARACTERS:
+            return f"has {len(given)} characters; {LEAST_CHARACTERS} to {MAX_CHARACTERS} are taken"
+        return "" if _KEY.fullmatch(given) else "holds a space, or what is not ASCII"
+
+    def _kept_as(self, name: str, given: bytes) -> str:
+        """Keep a key; return what is wrong with it beside the others."""
+        hashed = given.startswith(b"sha256:")
+        kept = self._kept(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
+        other = self._names.get(kept, name)
+        if other != name:
+            return f"is one of {other} too, and counts as that"
+        if len(self._names) >= MAX_KEYS:
+            return f"is beyond the first {MAX_KEYS}"
+        self._names[kept] = name
+        return ""
+
+
+def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
+    """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and what is wrong with others.
+
+    The form that ``kubectl create secret generic --from-env-file`` reads; empty lines and those with ``#`` are skipped.
+    """
+    entries: dict[str, bytes] = {}
+    faults = []
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith(b"#"):
+            continue
+        name, equals, key = stripped.partition(b"=")
+        if not equals:
+            faults.append(f"line {number} is not NAME=KEY")
+            continue
+        named = name.strip().decode("utf-8", "replace")
+        entries[named] = entries.get(named, b"") + b"\n" + key
+    return entries, faults

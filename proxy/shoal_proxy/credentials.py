@@ -1,0 +1,201 @@
+"""Where keys and an issuer's keys come from, and when they are looked at again."""
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from shoal_proxy.access.gate import Gate
+from shoal_proxy.access.keys import Keys, entries_of
+from shoal_proxy.access.limits import Limits
+from shoal_proxy.settings import Settings
+from shoal_schema.environment import SettingsError
+
+if TYPE_CHECKING:
+    from shoal_proxy.access.tokens import Tokens
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""Between two looks at the files."""
+FETCH_S: Final = 300.0
+"""Between two fetches of the issuer's keys; sooner where a token names one that is not known."""
+FETCH_AGAIN_S: Final = 10.0
+"""The least between two fetches."""
+FETCH_WITHIN_S: Final = 5.0
+MAX_BYTES: Final = 1 << 20
+"""Of a Secret, and of an issuer's key set."""
+_SWAPPED: Final = "..data"
+"""The link that a kubelet swaps when a Secret has changed: all of it changes at once."""
+
+
+class KeyFiles:
+    """The keys in a folder, or in a file of ``NAME=KEY`` lines."""
+
+    def __init__(self, path: str, gate: Gate) -> None:
+        self._path = Path(path)
+        self._gate = gate
+        self._salt = secrets.token_bytes(32)
+        self._seen: object = None
+        self._fault = ""
+
+    def look(self) -> None:
+        """Take the keys that are there now; while they cannot be read, those that were stay."""
+        try:
+            seen = _state(self._path)
+            if seen == self._seen:
+                return
+            entries, faults = _read(self._path)
+            self._seen = seen
+        except (OSError, ValueError) as error:
+            fault = str(error) if isinstance(error, ValueError) else f"{error.strerror}"
+            self._tell(f"{self._path} cannot be read: {fault}")
+            if self._gate.keys is None:
+                self._gate.reasons["keys"] = f"the keys of callers in {self._path} cannot be read"
+            return
+        keys = self._gate.keys = Keys(entries, self._salt)
+        self._fault = ""
+        if keys.names:
+            self._gate.reasons.pop("keys", None)
+        else:
+            self._gate.reasons["keys"] = f"there is no key of a caller in {self._path}"
+        logger.info("event=keys_read names=%d", len(keys.names))
+        for fault in (*faults, *keys.faults)[:10]:
+            logger.warning("event=key_passed_over %s", fault)
+
+    def _tell(self, fault: str) -> None:
+        if fault != self._fault:
+            self._fault = fault
+            logger.error("event=keys_unreadable %s", fault)
+
+    async def watch(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+
+def _folder(path: Path) -> Path:
+    """Return the folder behind the link that is swapped: what is read there is all of one time."""
+    swapped = path / _SWAPPED
+    return swapped.resolve() if swapped.is_symlink() else path
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(each for each in _folder(path).iterdir() if not each.name.startswith(".") and each.is_file())
+
+
+def _state(path: Path) -> object:
+    """Return what differs whenever the keys might."""
+    files = _files(path) if path.is_dir() else [path]
+    stats = [(str(each), each.stat()) for each in files]
+    return [(name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) for name, stat in stats]
+
+
+def _read(path: Path) -> tuple[dict[str, bytes], Sequence[str]]:
+    if not path.is_dir():
+        return entries_of(_bytes(path))
+    return {each.name: _bytes(each) for each in _files(path)}, ()
+
+
+def _bytes(path: Path) -> bytes:
+    if os.stat(path).st_size > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
+    return path.read_bytes()
+
+
+class Issuer:
+    """Fetches an issuer's keys."""
+
+    def __init__(self, url: str, tokens: "Tokens", gate: Gate) -> None:
+        self._url = url
+        self._tokens = tokens
+        self._gate = gate
+        self._wanted = asyncio.Event()
+        self._fetched_s = float("-inf")
+        self._fault = ""
+        tokens.look_again = self._look_again
+        gate.reasons["issuer"] = "the issuer's keys are not fetched yet"
+
+    def _look_again(self) -> bool:
+        self._wanted.set()
+        return time.monotonic() - self._fetched_s >= FETCH_AGAIN_S
+
+    async def watch(self) -> None:
+        """Fetch again and again, until cancelled."""
+        while True:
+            self._wanted.clear()
+            await self._fetch()
+            self._fetched_s = time.monotonic()
+            await asyncio.sleep(FETCH_AGAIN_S if self._tokens.ready else LOOK_S)
+            try:
+                async with asyncio.timeout(FETCH_S if self._tokens.ready else 0):
+                    await self._wanted.wait()
+            except TimeoutError:
+                continue
+
+    async def _fetch(self) -> None:
+        import httpx  # noqa: PLC0415 (only who checks tokens needs it)
+
+        try:
+            async with httpx.AsyncClient(timeout=FETCH_WITHIN_S) as client, asyncio.timeout(FETCH_WITHIN_S):
+                body = b""
+                async with client.stream("GET", self._url) as answer:
+                    answer.raise_for_status()
+                    async for piece in answer.aiter_bytes():
+                        body += piece
+                        if len(body) > MAX_BYTES:
+                            raise ValueError(f"more than {MAX_BYTES} bytes")
+            count = self._tokens.take_keys(json.loads(body))
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, ValueError, RecursionError) as error:
+            self._tell(f"{type(error).__name__}: {error}")
+        else:
+            self._fault = ""
+            self._gate.reasons.pop("issuer", None)
+            logger.debug("event=issuer_keys_fetched keys=%d", count)
+
+    def _tell(self, fault: str) -> None:
+        """Log once that the keys cannot be fetched; those that are known stay."""
+        if fault != self._fault:
+            self._fault = fault
+            logger.error("event=issuer_keys_not_fetched url=%s error=%r", self._url, fault)
+
+
+def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issuer]]:
+    """Return who is let in, None where everybody is, and what has to be watched for that.
+
+    Raises:
+        SettingsError: tokens are to be checked, and the library for it is not installed.
+    """
+    header, jwt, limits = settings.access_header, settings.access_jwt, settings.access_limits
+    if not (settings.process.api_keys or jwt.issuer):
+        return None, ()
+    tokens = _tokens(settings) if jwt.issuer else None
+    gate = Gate(
+        Limits(limits.rows_per_second or {}, limits.rows_in_flight or {}),
+        header=header.name.lower().encode(),
+        gateways=header.keys,
+        check_token=None if tokens is None else tokens.check,
+    )
+    watched: list[KeyFiles | Issuer] = []
+    if tokens is not None:
+        watched.append(Issuer(jwt.jwks_url, tokens, gate))
+    if settings.process.api_keys:
+        files = KeyFiles(settings.process.api_keys, gate)
+        files.look()
+        watched.append(files)
+    return gate, watched
+
+
+def _tokens(settings: Settings) -> "Tokens":
+    try:
+        from shoal_proxy.access.tokens import Tokens  # noqa: PLC0415 (an extra that few install)
+    except ImportError:
+        raise SettingsError("SHOAL_ACCESS_JWT_ISSUER needs PyJWT: pip install 'shoal[jwt]'") from None
+    jwt = settings.access_jwt
+    return Tokens(jwt.issuer, jwt.audience, jwt.scope or "", jwt.caller_claim)

@@ -1,0 +1,253 @@
+"""The cores of access: what is kept of keys, and what a caller has left."""
+
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_proxy.access.gate import TOKENS, Caller, Gate
+from shoal_proxy.access.keys import MAX_KEYS, Keys, entries_of
+from shoal_proxy.access.limits import MAX_ACCOUNTS, Account, Limits
+from shoal_proxy.errors import Forbidden, LimitReached, ProxyError, Unauthenticated
+
+SALT = bytes(range(32))
+KEY = b"0123456789abcdef"
+key_texts = st.text("abcXYZ019+/=_-.~", min_size=16, max_size=64).map(str.encode)
+
+
+def keys(**entries: bytes) -> Keys:
+    return Keys(entries, SALT)
+
+
+def gate(limits: Limits | None = None, **more: Any) -> Gate:
+    made = Gate(limits or Limits({}, {}), **more)
+    made.keys = keys(alice=KEY, edge=b"edge-key-of-the-gateway")
+    return made
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), key_texts, min_size=1), key_texts)
+def test_each_key_is_its_owners_and_no_other_is_anybodys(entries: dict[str, bytes], other: bytes) -> None:
+    known = Keys(entries, SALT)
+    for text in entries.values():
+        assert known.owner(text) == min(name for name, each in entries.items() if each == text)
+    if other not in entries.values():
+        assert known.owner(other) is None
+
+
+@given(key_texts)
+def test_a_hash_stands_for_its_key_and_is_none_itself(key: bytes) -> None:
+    hashed = f"sha256:{hashlib.sha256(key).hexdigest()}".encode()
+    known = keys(alice=hashed)
+
+    assert known.owner(key) == "alice"
+    assert known.owner(hashed) is None
+    assert known.owner(hashed[7:]) is None
+
+
+@given(key_texts)
+def test_neither_key_nor_plain_hash_is_kept_nor_what_another_process_keeps(key: bytes) -> None:
+    """What is compared is a hash under a salt of this process: nobody can aim at it, so its timing tells nothing."""
+    digest = hashlib.sha256(key).digest()
+    here, elsewhere = Keys({"alice": key}, SALT), Keys({"alice": key}, bytes(32))
+
+    kept = set(here._names)
+    assert kept.isdisjoint({key, digest, digest.hex().encode()})
+    assert kept.isdisjoint(elsewhere._names)
+    assert key not in repr(vars(here)).encode()
+
+
+def test_several_keys_of_one_name_are_all_valid() -> None:
+    known = keys(alice=b"\n old-key-0123456789 \r\n\nnew-key-0123456789\n")
+    assert {known.owner(b"old-key-0123456789"), known.owner(b"new-key-0123456789")} == {"alice"}
+    assert known.names == {"alice"}
+    assert not known.faults
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("alice", b"tooshort", "a key of alice has 8 characters; 16 to 4096 are taken"),
+        ("alice", b"x" * 4097, "has 4097 characters"),
+        ("alice", b"with a space 0123456789", "holds a space"),
+        ("alice", "schl\u00fcssel-0123456789".encode(), "what is not ASCII"),
+        ("alice", b"sha256:abc", "is not 64 hexadecimal digits"),
+        ("alice", b" \n", "alice is empty"),
+        ("a b", KEY, "'a b' is no name of a key"),
+        ("*", KEY, "'*' is no name of a key"),
+        ("", KEY, "'' is no name of a key"),
+        ("zoe", b"0123456789-other", "a key of zoe is one of bob too"),
+    ],
+)
+def test_what_is_no_key_is_passed_over_and_told_without_it(name: str, text: bytes, words: str) -> None:
+    known = Keys({name: text, "bob": b"0123456789-other"}, SALT)
+    assert known.names == {"bob"}
+    [fault] = known.faults
+    assert words in fault
+    assert not text.strip() or text not in fault.encode() or text in words.encode()
+
+
+def test_no_more_keys_are_held_than_there_may_be() -> None:
+    known = Keys({f"n{number:05}": b"key-number-%08d" % number for number in range(MAX_KEYS + 2)}, SALT)
+    assert len(known.names) == MAX_KEYS
+    assert len(known.faults) == 2
+
+
+def test_a_file_of_lines_is_read_as_kubectl_reads_it() -> None:
+    entries, faults = entries_of(b"# callers\n\nalice=ab=cd==\nbob = x\nalice=second\nnobody\n")
+    assert entries == {"alice": b"\nab=cd==\nsecond", "bob": b"\n x"}
+    assert faults == ["line 6 is not NAME=KEY"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "outcome"),
+    [
+        ({}, Unauthenticated),
+        ({b"x-api-key": KEY}, "alice"),
+        ({b"authorization": b"Bearer " + KEY}, "alice"),
+        ({b"authorization": b"BEARER   " + KEY}, "alice"),
+        ({b"authorization": KEY}, Unauthenticated),
+        ({b"authorization": b"Basic " + KEY}, Unauthenticated),
+        ({b"authorization": b"Bearer " + KEY + b" x"}, Unauthenticated),
+        ({b"authorization": b"Bearer"}, Unauthenticated),
+        ({b"x-api-key": b""}, Unauthenticated),
+        ({b"x-api-key": b"x" * 100_000}, Unauthenticated),
+        # A key of its own speaks for a caller, whatever token a gateway passes on beside it.
+        ({b"x-api-key": KEY, b"authorization": b"Bearer a.b.c"}, "alice"),
+        ({b"x-api-key": b"wrong-key-0123456789", b"authorization": b"Bearer " + KEY}, Unauthenticated),
+        ({b"x-consumer": b"carol"}, Unauthenticated),
+        ({b"x-api-key": KEY, b"x-consumer": b"carol"}, "alice"),
+        ({b"x-api-key": b"edge-key-of-the-gateway", b"x-consumer": b"carol"}, "carol"),
+        ({b"x-api-key": b"edge-key-of-the-gateway"}, Forbidden),
+        ({b"x-api-key": b"edge-key-of-the-gateway", b"x-consumer": b""}, Forbidden),
+        ({b"x-api-key": b"edge-key-of-the-gateway", b"x-consumer": b"a\nb"}, Forbidden),
+        ({b"x-api-key": b"edge-key-of-the-gateway", b"x-consumer": b"c" * 254}, Forbidden),
+    ],
+)
+def test_who_calls(headers: dict[bytes, bytes], outcome: str | type[ProxyError]) -> None:
+    known = gate(header=b"x-consumer", gateways=["edge"])
+    if isinstance(outcome, str):
+        assert known.identify(headers).name == outcome
+    else:
+        with pytest.raises(outcome) as refused:
+            known.identify(headers)
+        assert not any(
+            len(value) > 8 and value.decode("latin-1") in refused.value.message for value in headers.values()
+        )
+
+
+def test_labels_are_names_that_somebody_wrote_down() -> None:
+    known = gate(
+        Limits({"carol": 5, "*": 1}, {}),
+        header=b"x-consumer",
+        gateways=["edge"],
+        check_token=lambda token: token.decode(),
+    )
+
+    def label(**headers: bytes) -> str:
+        return known.identify({name.replace("_", "-").encode(): value for name, value in headers.items()}).label
+
+    edge = b"edge-key-of-the-gateway"
+    assert label(x_api_key=KEY) == "alice"
+    assert label(x_api_key=edge, x_consumer=b"carol") == "carol"
+    assert {label(x_api_key=edge, x_consumer=b"user-%d" % number) for number in range(100)} == {"edge"}
+    assert {label(authorization=b"Bearer user-%d" % number) for number in range(100)} == {TOKENS}
+    assert label(authorization=b"Bearer carol") == "carol"
+
+
+def take(account: Account, rows: int, now_s: float) -> int:
+    """Return 0 where rows are let in, else when to come back."""
+    try:
+        account.take(rows, now_s)
+    except LimitReached as refused:
+        return refused.retry_after_s or 0
+    return 0
+
+
+@given(
+    rate_s=st.floats(0.1, 100),
+    arrivals=st.lists(st.tuples(st.floats(0, 3), st.integers(1, 50)), max_size=60),
+)
+def test_a_rate_is_kept_over_any_time(rate_s: float, arrivals: list[tuple[float, int]]) -> None:
+    """What is let in never exceeds the rate and one burst, but for the rows of the last request."""
+    account, now_s, let_in = Account(rate_s, 0, 0.0), 0.0, 0
+    for pause_s, rows in arrivals:
+        now_s += pause_s
+        if not take(account, rows, now_s):
+            assert let_in <= max(1.0, rate_s) + rate_s * now_s + 1e-6
+            let_in += rows
+
+
+@given(rate_s=st.floats(0.1, 1000), rows=st.integers(1, 5000), used=st.integers(0, 2000), clock_s=st.floats(0, 1e9))
+def test_who_comes_back_when_told_is_let_in(rate_s: float, rows: int, used: int, clock_s: float) -> None:
+    account = Account(rate_s, 0, clock_s)
+    if used:
+        take(account, used, clock_s)
+    wait_s = take(account, rows, clock_s)
+    if wait_s:
+        assert take(account, rows, clock_s + wait_s + 1e-3) == 0
+
+
+def test_a_clock_that_stands_still_or_goes_back_gives_nothing() -> None:
+    account = Account(1.0, 0, 10.0)
+    assert take(account, 1, 10.0) == 0
+    assert take(account, 1, 10.0) > 0
+    assert take(account, 1, 5.0) > 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=80))
+def test_rows_in_flight_never_exceed_what_is_allowed_but_by_a_request_alone(steps: list[tuple[bool, int]]) -> None:
+    known = gate(Limits({}, {"alice": 8}))
+    held: list[Caller] = []
+    for enters, rows in steps:
+        if enters:
+            caller = known.identify({b"x-api-key": KEY})
+            before = sum(each.rows for each in held)
+            try:
+                known.enter(caller, rows, 0.0, handed_over=False)
+            except LimitReached:
+                assert before
+                assert before + rows > 8
+                known.answered(caller, 429)
+            else:
+                assert not before or before + rows <= 8
+                held.append(caller)
+        elif held:
+            caller = held.pop(0)
+            known.answered(caller, 200)
+            known.leave(caller)  # a second time gives nothing back
+    account = known._limits.account("alice", 0.0, handed_over=False)
+    assert account is not None
+    assert account.rows == sum(each.rows for each in held)
+
+
+def test_what_is_handed_over_is_neither_charged_twice_nor_a_way_around() -> None:
+    """Who only says so gains one account more of the same size, and is counted nowhere twice."""
+    known = gate(Limits({"alice": 2.0}, {}))
+
+    def enter(*, handed_over: bool) -> bool:
+        caller = known.identify({b"x-api-key": KEY})
+        try:
+            known.enter(caller, 1, 0.0, handed_over=handed_over)
+        except LimitReached:
+            return False
+        known.answered(caller, 200)
+        return True
+
+    assert [enter(handed_over=True) for _ in range(3)] == [True, True, False]
+    assert [enter(handed_over=False) for _ in range(3)] == [True, True, False]
+    assert known.requests == {("alice", 200): 2}
+    assert known.rows == {"alice": 2}
+
+
+def test_each_of_the_others_has_an_account_and_they_are_bounded() -> None:
+    limits = Limits({"*": 1.0}, {})
+    for number in range(MAX_ACCOUNTS + 10):
+        account = limits.account(f"user-{number}", 0.0, handed_over=False)
+        assert account is not None
+        account.take(1, 0.0)
+        account.rows = 0
+    assert len(limits._accounts) == MAX_ACCOUNTS
+    assert limits.account("user-5000", 0.0, handed_over=False) is limits.account("user-5000", 0.0, handed_over=False)
+    assert Limits({"a": 1.0}, {}).account("b", 0.0, handed_over=False) is None
