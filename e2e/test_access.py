@@ -21,7 +21,9 @@ def describe(cluster: Cluster) -> str:
 
 def put_secret(cluster: Cluster, **keys: str) -> None:
     literals = [f"--from-literal={name}={key}" for name, key in keys.items()]
-    made = cluster.kubectl("create", "secret", "generic", "callers", "--dry-run=client", "--output=yaml", *literals)
+    made = cluster.kubectl(
+        "create", "secret", "generic", "shoal-callers", "--dry-run=client", "--output=yaml", *literals
+    )
     cluster.kubectl("apply", "--filename=-", text=made.stdout)
 
 
@@ -33,9 +35,9 @@ def ask(cluster: Cluster, client: httpx.Client, key: str) -> httpx.Response:
 
 
 def test_keys_come_from_a_secret_and_change_without_a_restart_or_a_lost_request(namespace: Cluster) -> None:
-    namespace.apply(access={"apiKeys": {"secretName": "callers"}, "limits": {"rowsInFlight": {"*": 1000}}})
+    namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}, "limits": {"rowsInFlight": {"*": 1000}}})
     eventually(
-        lambda: "kubectl get secret callers" in namespace.condition("adder", "Available").get("message", ""),
+        lambda: "kubectl get secret shoal-callers" in namespace.condition("adder", "Available").get("message", ""),
         lambda: describe(namespace),
     )
     put_secret(namespace, alice=OLD)
@@ -76,10 +78,10 @@ def test_keys_come_from_a_secret_and_change_without_a_restart_or_a_lost_request(
 
 def test_a_secret_without_a_key_is_named_in_the_status(namespace: Cluster) -> None:
     put_secret(namespace, alice="tooshort")
-    namespace.apply(access={"apiKeys": {"secretName": "callers"}})
+    namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}})
     eventually(
         lambda: (
-            "the Secret callers of access.apiKeys must hold a key"
+            "the Secret shoal-callers of access.apiKeys must hold a key"
             in namespace.condition("adder", "Available").get("message", "")
         ),
         lambda: describe(namespace),
@@ -98,8 +100,14 @@ def test_what_lets_nobody_in_or_trusts_anybody_is_refused(namespace: Cluster) ->
             },
             "header needs apiKeys",
         ),
-        ({"apiKeys": {"secretName": "callers"}, "header": {"name": "host", "keys": ["edge"]}}, "connection's own"),
-        ({"apiKeys": {"secretName": "callers"}, "header": {"name": "x-consumer", "keys": []}}, "at least one key"),
+        (
+            {"apiKeys": {"secretName": "shoal-callers"}, "header": {"name": "host", "keys": ["edge"]}},
+            "connection's own",
+        ),
+        (
+            {"apiKeys": {"secretName": "shoal-callers"}, "header": {"name": "x-consumer", "keys": []}},
+            "at least one key",
+        ),
         ({"jwt": {"issuer": "a", "audience": "b", "jwksUrl": "http://issuer.example.com/keys"}}, "jwksUrl"),
     ):
         refused = namespace.apply(check=False, access=access)

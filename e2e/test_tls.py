@@ -27,7 +27,7 @@ def certified(cluster: Cluster, folder: Path) -> None:
     """Give the service a certificate, as cert-manager would: it names the Service."""
     issued = TRUST.issue(f"adder.{cluster.namespace}.svc", usages=(SERVER, CLIENT), loopback=False)
     certificate, key = issued.written(folder)
-    give_secret(cluster, "adder-tls", {"tls.crt": certificate, "tls.key": key})
+    give_secret(cluster, "shoal-adder-tls", {"tls.crt": certificate, "tls.key": key})
 
 
 def calling(cluster: Cluster, own: tuple[Path, Path] | None = None, trust: Authority = TRUST) -> httpx.Client:
@@ -75,7 +75,7 @@ def under_load(cluster: Cluster) -> Iterator[list[str]]:
 
 def test_callers_speak_tls_as_far_as_the_pods_and_a_rollout_fails_none(namespace: Cluster, tmp_path: Path) -> None:
     certified(namespace, tmp_path)
-    tls = {"secretName": "adder-tls"}
+    tls = {"secretName": "shoal-adder-tls"}
     namespace.apply(tls=tls, rollout={"drainDelaySeconds": 2})
     namespace.until_ready()
 
@@ -99,7 +99,7 @@ def test_a_service_turns_to_tls_and_back(namespace: Cluster, tmp_path: Path) -> 
     namespace.until_ready()
     assert predict(namespace) == ANSWER
 
-    namespace.apply(tls={"secretName": "adder-tls"})
+    namespace.apply(tls={"secretName": "shoal-adder-tls"})
     namespace.until_ready()
     with calling(namespace) as client:
         assert predict_by(client, namespace) == ANSWER
@@ -111,8 +111,8 @@ def test_a_service_turns_to_tls_and_back(namespace: Cluster, tmp_path: Path) -> 
 
 def test_with_an_authority_for_callers_they_need_a_certificate(namespace: Cluster, tmp_path: Path) -> None:
     certified(namespace, tmp_path)
-    give_secret(namespace, "callers", {"ca.crt": TRUST.written(tmp_path)})
-    namespace.apply(tls={"secretName": "adder-tls", "clientCaSecretName": "callers"})
+    give_secret(namespace, "shoal-callers", {"ca.crt": TRUST.written(tmp_path)})
+    namespace.apply(tls={"secretName": "shoal-adder-tls", "clientCaSecretName": "shoal-callers"})
     namespace.until_ready()
 
     own = TRUST.issue("a caller", usages=(CLIENT,)).written(tmp_path / "own")
