@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -15,14 +17,19 @@ from e2e.clusters.kubectl import KUBECTL
 from e2e.waiting import eventually
 
 
-def shoal(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
+@contextmanager
+def shoal(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run the command as somebody who has the cluster's kubeconfig."""
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "shoal", *words, "--cluster", "--namespace", cluster.namespace, "--interval", "1"],
         env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": f"{KUBECTL.parent}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def top(cluster: Cluster) -> Any:
@@ -57,9 +64,12 @@ def test_the_page_shows_the_cluster_and_explains_a_pod(namespace: Cluster) -> No
             lambda: any(each["name"] == name and each["looks"][-1]["pods"] for each in told(url)["services"]),
             lambda: str(told(url)),
         )
-        answer = httpx.get(f"{url}/explain", params={"service": name}, timeout=30).json()["sentences"]
-        assert answer[0].startswith("of the pod adder-")
-        assert answer[1] == "Model adder."
+
+        def explained() -> bool:
+            said = httpx.get(f"{url}/explain", params={"service": name}, timeout=30).json()["sentences"]
+            return said[0].startswith("of the pod adder-") and said[1] == "Model adder."
+
+        eventually(explained, lambda: str(told(url)))
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
 

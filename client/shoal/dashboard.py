@@ -61,9 +61,13 @@ class Dashboard:
     async def follow(self, seen: AsyncIterator[Look]) -> None:
         """Take every look, until cancelled."""
         async for look in seen:
-            self._source, self._trouble = look.source, look.trouble
-            if not look.trouble:
-                self.watched.see(look.seen)
+            self.take(look)
+
+    def take(self, look: Look) -> None:
+        """Show one look; where nothing was seen, what was before and why."""
+        self._source, self._trouble = look.source, look.trouble
+        if not look.trouble:
+            self.watched.see(look.seen)
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -81,8 +85,10 @@ class Dashboard:
 
     async def _explain(self, request: Request) -> Response:
         service = request.query_params.get("service", "")
-        if service not in self.watched.services or self._source is None:
+        if service not in self.watched.services:
             return JSONResponse({"sentences": []})
+        if self._source is None:
+            return JSONResponse({"sentences": [f"cannot be explained now: {self._trouble}"]})
         try:
             return JSONResponse({"sentences": await self._source.explain(service)})
         except (ShoalError, MachineError, msgspec.MsgspecError, ValueError) as error:
@@ -99,8 +105,7 @@ def dashboard(options: argparse.Namespace) -> int:
 async def _serve(port: int, options: argparse.Namespace) -> None:
     board, seen = Dashboard(), looks(chosen(options), options.interval)
     # The first look, before the page is promised: what cannot be seen at all is told here, and not in a browser.
-    first = await anext(seen)
-    board.watched.see(first.seen)
+    board.take(await anext(seen))
     config = uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     following = asyncio.create_task(board.follow(seen))
