@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := benchmarks client e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages pictures bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test test-compiled test-images e2e check format lint types contracts guard generated messages pictures bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -49,6 +49,9 @@ mutants: $(VENV)/.installed ## Change one token of the pure cores a hundred time
 
 e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
 	$(BIN)/python -m pytest e2e --timeout=300 --numprocesses=$(E2E_PROCESSES) --dist=loadfile --no-loadscope-reorder
+
+test-images: $(VENV)/.installed ## Build the images with docker, podman or buildah, and run each as a pod would; SHOAL_IMAGES_TAG names built ones
+	SHOAL_IMAGES_BUILD=1 $(BIN)/python -m pytest e2e/test_images.py --timeout=300
 
 check: $(VENV)/.installed ## Format, lint, strict types, import contracts
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts guard

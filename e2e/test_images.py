@@ -1,5 +1,7 @@
 """The images, built by `make images` and run as a pod runs them: nobody's user, a root that cannot be written.
 
+`make test-images` runs them: building takes a registry and many minutes, which `make e2e` does without.
+
 Where pip or the base is to be found is told as for `make images` (BASE, PIP_CONF, FLAGS, BUILDER). SHOAL_IMAGES_TAG
 names a tag that is there already; SHOAL_IMAGES_RUN is another way to run one than the builder's ``run``.
 """
@@ -49,6 +51,8 @@ print(json.dumps([os.getuid(), written, held, listed["bomFormat"], [each["name"]
 @pytest.fixture(scope="module")
 def runs() -> list[str]:
     """The beginning of a command that runs an image."""
+    if not any(os.environ.get(name) for name in ("SHOAL_IMAGES_BUILD", "SHOAL_IMAGES_TAG")):
+        pytest.skip("images take a registry and many minutes: make test-images")
     works = load("images").works
     runner = next((each for each in ("docker", "podman") if works(each)), None)
     if runner is None:
