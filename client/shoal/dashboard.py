@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import hashlib
 import re
+import socket
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -102,15 +103,22 @@ def dashboard(options: argparse.Namespace) -> int:
     return 0
 
 
+class _Server(uvicorn.Server):
+    """Says where the page is once it is there."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen (uvicorn)."""
+        await super().startup(sockets)
+        print(f"http://{LOOPBACK}:{self.config.port}  (Ctrl-C ends)", flush=True)
+
+
 async def _serve(port: int, options: argparse.Namespace) -> None:
     board, seen = Dashboard(), looks(chosen(options), options.interval)
     # The first look, before the page is promised: what cannot be seen at all is told here, and not in a browser.
     board.take(await anext(seen))
-    config = uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off")
-    server = uvicorn.Server(config)
+    server = _Server(uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off"))
     following = asyncio.create_task(board.follow(seen))
     following.add_done_callback(lambda _: setattr(server, "should_exit", True))
-    print(f"http://{LOOPBACK}:{port}  (Ctrl-C ends)", flush=True)
     try:
         await server.serve()
     finally:

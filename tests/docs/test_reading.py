@@ -107,7 +107,12 @@ def test_a_comment_of_json_is_an_output() -> None:
         ("toml", "a = b", {}, "this toml is wrong"),
         ("yaml", "a: b: c", {}, "this yaml is wrong"),
         ("yaml", "a: b", {}, "no resource; say what it is"),
-        ("yaml", "a: b", {"as": "cat"}, "there is no check for 'cat'; there are container, envoy, images, route"),
+        (
+            "yaml",
+            "a: b",
+            {"as": "cat"},
+            "there is no check for 'cat'; there are container, envoy, images, spec, route, values",
+        ),
         ("yaml", "kind: InferenceService\nspec: {models: {}}", {}, "there is no field spec.models"),
         (
             "yaml",

