@@ -19,6 +19,8 @@ from tests import helm
 CHART = "charts/shoal"
 PREVIOUS = "e2e/charts/previous.tgz"
 """The chart of 2026-11-22, before it had tests, policies of its own and roles for people: `helm package`, as it was."""
+NEW_SINCE = ("policy",)
+"""Values that it does not know."""
 DEFINITION = "inferenceservices.serving.shoal.dev"
 OPERATORS = ("install", "upgrade")
 
@@ -28,14 +30,17 @@ class Releases:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
-        self._values = folder / "values.yaml"
         # A waiting room cannot be told where the operator is before that is there: no names are resolved here.
-        self._values.write_text(yaml.safe_dump(values() | {"waitingRoom": {"enabled": False}}))
+        given = values() | {"waitingRoom": {"enabled": False}}
+        self._values, self._older = folder / "values.yaml", folder / "older.yaml"
+        self._values.write_text(yaml.safe_dump(given))
+        self._older.write_text(yaml.safe_dump({name: given[name] for name in given if name not in NEW_SINCE}))
 
     def __call__(self, command: str, name: str, *args: str, check: bool = True, **chosen: Any) -> str:
         options = ["--namespace", "shoal-system", "--timeout", "90s"]
         if command in OPERATORS:
-            options += ["--wait", "--values", str(self._values), *self._chosen(chosen)]
+            known = self._older if PREVIOUS in args else self._values
+            options += ["--wait", "--values", str(known), *self._chosen(chosen)]
         done = subprocess.run(
             [*helm.command(), command, name, *args, *options],
             env={**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)},
