@@ -54,6 +54,9 @@ _STATUS = "status"
 _PATIENCE_LOOKS = 3
 """After so many looks in a row that an outage cut short, the status says so."""
 
+_YOUNG = ("images", "upgrade")
+"""Fields of the status that an older definition does not have: until it is renewed, all else is written."""
+
 
 class _Cluster(Protocol):
     """What a look needs of `shoal_operator.cluster.Cluster`."""
@@ -424,16 +427,21 @@ class Reconciler:
         await self._announce(key, resource, news, now)
 
     async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
-        """Write the status, or the least of one where the whole is refused; return what was written."""
-        try:
-            await self._cluster.apply_status(resource, status)
-        except ApiError as error:
-            if not error.refuses_object:
-                raise
-            logger.error("event=status_refused service=%s status=refused error=%s", key, error)
-            status = plain_status(resource, error.message, _seconds(now))
-            await self._cluster.apply_status(resource, status)
-        return status
+        """Write the status, or as much of it as the definition takes; return what was written."""
+        older = {name: value for name, value in status.items() if name not in _YOUNG}
+        message = ""
+        for each in (status, older):
+            try:
+                await self._cluster.apply_status(resource, each)
+                return each
+            except ApiError as error:
+                if not error.refuses_object:
+                    raise
+                logger.error("event=status_refused service=%s status=refused error=%s", key, error)
+                message = error.message
+        least = plain_status(resource, message, _seconds(now))
+        await self._cluster.apply_status(resource, least)
+        return least
 
     async def _announce(self, key: Key, resource: Json, news: Announcement, now: datetime.datetime) -> None:
         logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)

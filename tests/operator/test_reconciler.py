@@ -588,6 +588,28 @@ def test_what_a_policy_denies_is_told_alike_whatever_status_the_policy_chose(sta
     assert cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 7
 
 
+class OlderDefinition(FakeCluster):
+    """A cluster whose definition knows nothing of upgrades, and whose API server takes no field that it does not know."""
+
+    async def apply_status(self, resource: Json, status: Json) -> Json:
+        for name in ("images", "upgrade"):
+            if name in status:
+                raise ApiError(
+                    500, f"failed to create typed patch object: .status.{name}: field not declared in schema"
+                )
+        return await super().apply_status(resource, status)
+
+
+def test_beside_the_definition_of_an_older_release_all_is_told_that_it_has_a_field_for() -> None:
+    older = OlderDefinition()
+    older.services[CAT] = service(MINIMAL)
+    newer = cluster_with(MINIMAL)
+
+    assert look(older) is look(newer)
+    told = newer.services[CAT]["status"]
+    assert older.services[CAT]["status"] == {name: told[name] for name in told if name not in ("images", "upgrade")}
+
+
 def test_a_status_that_a_policy_denies_is_told_as_one_that_may_not_be_written() -> None:
     cluster = cluster_with(MINIMAL, refuse=lambda verb, _: ApiError(422, VAP) if verb == "status" else None)
 
