@@ -129,4 +129,4 @@ def applied(cluster: Cluster, *objects: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        cluster.kubectl("delete", "--filename", "-", text=text)
+        cluster.kubectl("delete", "--ignore-not-found", "--filename", "-", text=text)

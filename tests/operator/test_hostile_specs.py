@@ -202,7 +202,7 @@ def test_a_status_that_the_api_server_refuses_is_said_plainly() -> None:
     refused: list[str] = []
 
     def refuse(verb: str, what: str) -> Exception | None:
-        if verb == "status" and not refused:
+        if verb == "status" and len(refused) < 2:  # also without what an older definition has no field for
             refused.append(what)
             return ApiError(422, "status.conditions[0].message: \U0001f680 not today")
         return None
