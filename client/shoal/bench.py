@@ -4,7 +4,9 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -59,7 +61,8 @@ def bench(options: argparse.Namespace) -> int:
         client.predict(item)
     request = _request(item, options.rows, signature)
     admin = _Admin(options)
-    measured = asyncio.run(_measure(options, request, admin))
+    load = partial(Load, base_url(options.url), request, headers=shown(key), context=context)
+    measured = asyncio.run(_measure(options, load, admin))
     knee = find(measured.steps)
     explained = admin.explained(sum(step.answered for step in measured.steps) * options.rows)
     sentences = advice(
@@ -76,15 +79,16 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _measure(options: argparse.Namespace, request: Request, admin: "_Admin") -> Measured:
+async def _measure(options: argparse.Namespace, load: Callable[[float], Load], admin: "_Admin") -> Measured:
+    """Measure; ``load`` makes the loads, by how long each request may take (s)."""
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
     step_s = max(MIN_STEP_S, options.seconds / STEPS)
-    alone = await _alone(options, request, step_s, random)
+    alone = await _alone(load(options.timeout), step_s, random)
     alone_ms = percentile(alone, 0.5)
     within_ms = options.objective_ms or limit_ms(alone_ms, admin.objective_ms(len(alone) * options.rows))
     # Whoever is later than that is late in any case; a second is for what a busy machine takes.
     patience_s = min(options.timeout, max(1.0, 2 * within_ms / 1000))
-    loader = Load(base_url(options.url), request, patience_s, _key(options), context=trusted(options))
+    loader = load(patience_s)
     runs: dict[float, list[Run]] = {}
     steps: list[Step] = []
     try:
@@ -100,13 +104,8 @@ async def _measure(options: argparse.Namespace, request: Request, admin: "_Admin
         loader.close()
 
 
-def _key(options: argparse.Namespace) -> dict[str, str]:
-    return shown(key_in(options.api_key_file))
-
-
-async def _alone(options: argparse.Namespace, request: Request, seconds: float, random: Random) -> list[float]:
+async def _alone(loader: Load, seconds: float, random: Random) -> list[float]:
     """Return what requests alone take, in milliseconds and in order of that."""
-    loader = Load(base_url(options.url), request, options.timeout, _key(options), context=trusted(options))
     try:
         alone = await loader.alone(ALONE_REQUESTS, seconds, random)
     finally:

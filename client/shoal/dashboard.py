@@ -5,10 +5,7 @@ The page asks nobody but its own server, which answers to addresses of this mach
 
 import argparse
 import asyncio
-import hashlib
-import re
 import socket
-from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -29,26 +26,11 @@ from shoal.serving.fields import MachineError
 from shoal.top import chosen
 from shoal.watching.seen import KEPT, Watched
 from shoal.watching.words import document
+from shoal_schema.pages import page_headers
 
 LOOPBACK: Final = "127.0.0.1"
 PAGE: Final = Path(__file__).with_name("dashboard.html").read_text(encoding="utf-8")
-
-
-def _hash(tag: str) -> str:
-    [content] = re.findall(f"<{tag}>(.*?)</{tag}>", PAGE, re.DOTALL)
-    return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
-
-HEADERS: Final = {
-    "content-security-policy": (
-        f"default-src 'none'; img-src data:; script-src {_hash('script')}; style-src {_hash('style')};"
-        " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
-        " require-trusted-types-for 'script'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
-}
+HEADERS: Final = page_headers(PAGE)
 
 
 class Dashboard:

@@ -1,12 +1,8 @@
 """A page to try the model, and the document that it and other programs read: ``/docs`` and ``/openapi.json``.
 
-The page is one file that asks nobody but its own server. Its policy names the one script and style that may run, and
-that no text becomes HTML: what a model calls its tensors, or answers, cannot do anything there.
+The page is one file that asks nobody but its own server; `shoal_schema.pages` says what it may do.
 """
 
-import hashlib
-import re
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,33 +13,10 @@ from starlette.routing import Route
 
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.openapi import openapi
+from shoal_schema.pages import page_headers
 
 PAGE: Final = Path(__file__).with_name("docs.html").read_text(encoding="utf-8")
-
-
-def _hash(tag: str) -> str:
-    [content] = re.findall(f"<{tag}>(.*?)</{tag}>", PAGE, re.DOTALL)
-    return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
-
-HEADERS: Final = {
-    "content-security-policy": "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {_hash('script')}",
-            f"style-src {_hash('style')}",
-            "connect-src 'self'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-            "require-trusted-types-for 'script'",
-        )
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
-}
+HEADERS: Final = page_headers(PAGE)
 
 
 def docs_routes(signature: Callable[[], ModelSignature], *, name: str, version: str) -> Sequence[Route]:

@@ -8,26 +8,13 @@ from msgspec.structs import replace
 from shoal.watching.figures import between
 from shoal.watching.seen import Seen, Watched, seen_in_cluster
 from shoal.watching.words import COLUMNS, cells, curve, document, duration, rate
-from shoal_schema.load import Capacity, Load, Refused
+from shoal_schema.load import Capacity, Refused
+from tests.operator.loads import NOTHING
 
-NEW = Load(
-    time_s=100.0,
-    queued_rows=0,
-    running_rows=0,
-    arrived_rows=0,
-    answered_rows=0,
-    refused_rows=Refused(0, 0, 0, 0),
-    handed_over_rows=0,
-    row_seconds=0.0,
-    queued_row_seconds=0.0,
-    busy_s=0.0,
-    utilization=0.0,
-    objective_attainable=True,
-    draining=False,
-)
+NEW = NOTHING
 LATER = replace(
     NEW,
-    time_s=102.0,
+    time_s=NEW.time_s + 2,
     queued_rows=3,
     running_rows=4,
     arrived_rows=220,
