@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Replica
+from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
 from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Key, Observation
+from shoal_operator.reconciler import Reconciler
 from shoal_operator.upgrading import Upgrading
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource.locations import moves
 from shoal_schema.resource.service import InferenceServiceSpec
+from tests.operator.samples import DEFAULTS
 
 T = TypeVar("T")
 
@@ -204,16 +206,40 @@ class NoRooms:
         return False
 
 
+def new_year() -> datetime.datetime:
+    """Return the time at which all happens that has no time of its own."""
+    return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
 def upgrading(
     cluster: "FakeCluster",
     settings: OperatorProcess = OperatorProcess(),  # noqa: B008 (it cannot be changed)
     mark: Callable[[Key, float], object] = lambda key, delay_s: None,
-    utc_now: Callable[[], datetime.datetime] = lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+    utc_now: Callable[[], datetime.datetime] = new_year,
 ) -> Upgrading:
     """Return the real thing, which knows of no other service."""
     made = Upgrading(cluster, settings, mark, utc_now)
     made.upgrades.start({})
     return made
+
+
+def reconciler_of(
+    cluster: "FakeCluster",
+    *,
+    defaults: OperatorProcess = DEFAULTS,
+    utc_now: Callable[[], datetime.datetime] = new_year,
+    **seams: Any,
+) -> Reconciler:
+    """Return the reconciler of a cluster; where no seam is given, it knows nothing."""
+    knowing: dict[str, Any] = {
+        "known": Told(),
+        "fleet": Fleet(),
+        "clock": lambda: 0.0,
+        "names": NoNames(),
+        "waiting": NoRooms(),
+        "upgrading": upgrading(cluster, defaults),
+    }
+    return Reconciler(cluster, defaults, utc_now=utc_now, **(knowing | seams))
 
 
 class _NoWaiting(selectors.SelectSelector):

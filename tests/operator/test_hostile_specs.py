@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import datetime
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,15 +11,14 @@ from hypothesis import strategies as st
 
 from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.planning.conditions import MAX_MESSAGE_LENGTH
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
-from tests.operator.samples import DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
+from tests.operator.fakes import FakeCluster, reconciler_of
+from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
 
 CAT = Key("default", "cat")
 HOSTILE: list[Any] = [
@@ -60,24 +58,6 @@ FAILED_TO_CONVERT = (
 
 def look(cluster: FakeCluster, reconciler: Reconciler | None = None) -> Outcome:
     return asyncio.run((reconciler or reconciler_of(cluster)).reconcile(CAT))
-
-
-def reconciler_of(cluster: FakeCluster) -> Reconciler:
-    return Reconciler(
-        cluster,
-        DEFAULTS,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: 0.0,
-        names=NoNames(),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
-
-
-def now() -> datetime.datetime:
-    return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 def world(spec: Json, **kwargs: Any) -> FakeCluster:

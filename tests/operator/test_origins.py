@@ -1,7 +1,6 @@
 """Where a model comes from: who gets credentials, what a name stands for, and what is mounted."""
 
 import asyncio
-import datetime
 import json
 import logging
 from typing import Any
@@ -10,7 +9,6 @@ import kubernetes_validate
 import pytest
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
 from shoal_operator.manifests.origin import placed, registry
@@ -21,17 +19,13 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
+from tests.operator.fakes import FakeCluster, NoNames, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, UID, service, with_fields
 from tests.operator.worlds import healthy, pod, running, unschedulable, waiting
 
 CAT = Key("default", "cat")
 NAME = "models:/cat@best"
 MLFLOW = {"MLFLOW_TRACKING_URI": "http://someb0dy:s3cret@mlflow:5000/", "MLFLOW_TRACKING_TOKEN": "t0ken"}
-
-
-def now() -> datetime.datetime:
-    return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 def spec_of(uri: str, **model: Any) -> Json:
@@ -53,17 +47,7 @@ def variables(container: Json) -> dict[str, str]:
 
 
 def look(cluster: FakeCluster, naming: Naming | None = None, reconciler: Reconciler | None = None) -> Outcome:
-    made = reconciler or Reconciler(
-        cluster,
-        DEFAULTS,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: 0.0,
-        names=NoNames(naming),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
+    made = reconciler or reconciler_of(cluster, names=NoNames(naming))
     return asyncio.run(made.reconcile(CAT))
 
 
@@ -240,17 +224,7 @@ def test_while_a_new_name_is_not_resolved_replicas_follow_and_nothing_else_of_th
 
 def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_for_ever() -> None:
     cluster = cluster_with(spec_of(NAME))
-    reconciler = Reconciler(
-        cluster,
-        DEFAULTS,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: 0.0,
-        names=NoNames(Naming("models:/cat@nobody")),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
+    reconciler = reconciler_of(cluster, names=NoNames(Naming("models:/cat@nobody")))
     look(cluster, Naming(NAME, "models:/cat/1"))
     cluster.services[CAT]["spec"] = {**spec_of("models:/cat@nobody"), "replicas": 2}
     for _ in range(20):

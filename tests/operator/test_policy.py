@@ -1,20 +1,17 @@
 """A service that asks for what it may not have: nothing is made of it, what runs stays, and it is told once."""
 
 import asyncio
-import datetime
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT, INGRESS, SERVICE, SERVICE_ACCOUNT
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
-from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
 from shoal_schema.policy import Policy
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
+from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 from tests.operator.worlds import healthy
 
@@ -22,23 +19,9 @@ CAT = Key("default", "cat")
 BY_ANOTHER_ACCOUNT = with_fields(MINIMAL, pod={"serviceAccountName": "admin"})
 
 
-def now() -> datetime.datetime:
-    return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-
-
 def look(cluster: FakeCluster, **policy: Any) -> Outcome:
     defaults = structs.replace(DEFAULTS, policy=Policy(**policy))
-    reconciler = Reconciler(
-        cluster,
-        defaults,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: 0.0,
-        names=NoNames(),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
+    reconciler = reconciler_of(cluster, defaults=defaults)
     return asyncio.run(reconciler.reconcile(CAT))
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import datetime
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +21,9 @@ from shoal_operator.manifests.desired import (
 )
 from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.workqueue import Outcome
-from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
-from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, OPEN, SECURE, service, with_fields
+from tests.operator.fakes import FakeCluster, Told, reconciler_of
+from tests.operator.samples import EVERYTHING, MINIMAL, OPEN, SECURE, service, with_fields
 from tests.operator.worlds import POD_UID, healthy, pod
 
 CAT = Key("default", "cat")
@@ -33,25 +31,9 @@ OBJECTIVE = with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)
 ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
-def now() -> datetime.datetime:
-    return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-
-
 def look(cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, fleet: Fleet | None = None) -> Outcome:
     told, fleet = Told(attainable), fleet or Fleet()
-    return asyncio.run(
-        Reconciler(
-            cluster,
-            DEFAULTS,
-            told,
-            now,
-            fleet=fleet,
-            clock=lambda: 0.0,
-            names=NoNames(),
-            waiting=NoRooms(),
-            upgrading=upgrading(cluster),
-        ).reconcile(CAT)
-    )
+    return asyncio.run(reconciler_of(cluster, known=told, fleet=fleet).reconcile(CAT))
 
 
 def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
@@ -63,17 +45,7 @@ def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
 def test_what_a_status_says_is_known_until_its_service_has_gone() -> None:
     async def main() -> None:
         cluster = cluster_with(MINIMAL)
-        reconciler = Reconciler(
-            cluster,
-            DEFAULTS,
-            Told(None),
-            now,
-            fleet=Fleet(),
-            clock=lambda: 0.0,
-            names=NoNames(),
-            waiting=NoRooms(),
-            upgrading=upgrading(cluster),
-        )
+        reconciler = reconciler_of(cluster)
         await reconciler.reconcile(CAT)
         assert reconciler.told[CAT] == cluster.services[CAT]["status"]
         del cluster.services[CAT]
@@ -373,17 +345,7 @@ def test_a_forbidden_read_lets_no_old_condition_stand_and_a_readable_cluster_put
 @pytest.mark.parametrize("code", [0, 500, 503])
 def test_an_outage_of_reads_is_told_after_three_looks(code: int) -> None:
     cluster = unreadable(code, "later")
-    reconciler = Reconciler(
-        cluster,
-        DEFAULTS,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: 0.0,
-        names=NoNames(),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
+    reconciler = reconciler_of(cluster)
     for _ in range(2):
         with pytest.raises(ApiError, match="later"):
             asyncio.run(reconciler.reconcile(CAT))
@@ -471,17 +433,7 @@ def test_what_a_policy_of_the_cluster_puts_into_each_write_is_told_once_and_not_
 ) -> None:
     cluster = cluster_with(MINIMAL, mutate=mutate)
     clock = itertools.count(0.0, 0.1)
-    reconciler = Reconciler(
-        cluster,
-        DEFAULTS,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: next(clock),
-        names=NoNames(),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
+    reconciler = reconciler_of(cluster, clock=lambda: next(clock))
     asyncio.run(reconciler.reconcile(CAT))
     (event,) = cluster.events
     cluster.writes.clear()
@@ -500,17 +452,7 @@ def test_what_a_policy_put_into_a_write_is_taken_out_soon_after_the_policy_is_go
     policies = [adding_a_setting]
     cluster = cluster_with(MINIMAL, mutate=lambda kind, child: [policy(kind, child) for policy in policies] and None)
     clock = itertools.count(0.0)
-    reconciler = Reconciler(
-        cluster,
-        DEFAULTS,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: next(clock),
-        names=NoNames(),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
+    reconciler = reconciler_of(cluster, clock=lambda: next(clock))
     asyncio.run(reconciler.reconcile(CAT))
     policies.clear()
     asyncio.run(reconciler.reconcile(CAT))
@@ -537,17 +479,7 @@ def test_a_route_that_a_policy_changes_is_there_and_not_refused() -> None:
 def test_what_somebody_changes_beside_a_policy_is_put_right_at_once() -> None:
     cluster = cluster_with(MINIMAL, mutate=adding_a_setting)
     clock = itertools.count(0.0, 0.1)
-    reconciler = Reconciler(
-        cluster,
-        DEFAULTS,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: next(clock),
-        names=NoNames(),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
+    reconciler = reconciler_of(cluster, clock=lambda: next(clock))
     asyncio.run(reconciler.reconcile(CAT))
     cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
 
@@ -624,17 +556,7 @@ def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(ca
     may_write = False
     cluster = cluster_with(MINIMAL, refuse=lambda verb, _: NO_STATUS if verb == "status" and not may_write else None)
     clock = itertools.count(0.0, 2.0)
-    reconciler = Reconciler(
-        cluster,
-        DEFAULTS,
-        Told(),
-        now,
-        fleet=Fleet(),
-        clock=lambda: next(clock),
-        names=NoNames(),
-        waiting=NoRooms(),
-        upgrading=upgrading(cluster),
-    )
+    reconciler = reconciler_of(cluster, clock=lambda: next(clock))
 
     assert {asyncio.run(reconciler.reconcile(CAT)) for _ in range(12)} == {Outcome.FAILED}
     (event,) = cluster.events

@@ -19,7 +19,7 @@ from shoal_operator.planning.workqueue import WAIT_S, Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.conditions import ConditionType
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told, upgrading
+from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 
 CAT = Key("default", "cat")
@@ -38,16 +38,8 @@ class Installs:
     def start(self, name: str) -> None:
         defaults = structs.replace(DEFAULTS, runtime_image=f"{name}/runtime", namespace=name)
         fleet = self.fleets[name] = Fleet()
-        self.reconcilers[name] = Reconciler(
-            self.cluster,
-            defaults,
-            Told(),
-            self.utc_now,
-            fleet=fleet,
-            clock=lambda: self.now_s,
-            names=NoNames(),
-            waiting=NoRooms(),
-            upgrading=upgrading(self.cluster, defaults),
+        self.reconcilers[name] = reconciler_of(
+            self.cluster, defaults=defaults, utc_now=self.utc_now, fleet=fleet, clock=lambda: self.now_s
         )
 
     def stop(self, name: str) -> None:

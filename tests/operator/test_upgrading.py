@@ -11,19 +11,17 @@ import pytest
 from msgspec import structs
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT, Kind
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
 from shoal_operator.planning.conditions import find
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.pods import template_hash
 from shoal_operator.planning.workqueue import Outcome
-from shoal_operator.reconciler import Reconciler
 from shoal_operator.upgrading import Upgrading
 from shoal_schema.conditions import ConditionType
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
-from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told
+from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 from tests.operator.worlds import healthy
 
@@ -72,15 +70,11 @@ class World:
         self.due_s = dict.fromkeys(sorted(self.cluster.services, reverse=True), self.now_s)
         self.upgrading = Upgrading(self.cluster, self.settings, self._mark, self.utc_now)
         asyncio.run(self.upgrading.start())
-        self.reconciler = Reconciler(
+        self.reconciler = reconciler_of(
             self.cluster,
-            self.settings,
-            Told(),
-            self.utc_now,
-            fleet=Fleet(),
+            defaults=self.settings,
+            utc_now=self.utc_now,
             clock=lambda: self.now_s,
-            names=NoNames(),
-            waiting=NoRooms(),
             upgrading=self.upgrading,
         )
 

@@ -1,7 +1,6 @@
 """Services that sleep: looks, ticks and the waiting room together, with a room that says what it is told."""
 
 import asyncio
-import datetime
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,12 +15,11 @@ from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.ports import REST_S
-from shoal_operator.reconciler import Reconciler
 from shoal_operator.waiting import WaitingRooms
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.waiting import RoomNews, RoomTable, decode_table, encode
-from tests.operator.fakes import FakeCluster, NoNames, Told, upgrading
+from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import healthy, pod
@@ -106,16 +104,12 @@ class World:
         self.settings = structs.replace(self.settings, **settings)
         clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
         self.waiting = WaitingRooms(self.fleet, self.settings, self._mark, clock)
-        self.reconciler = Reconciler(
+        self.reconciler = reconciler_of(
             self.cluster,
-            self.settings,
-            Told(),
-            lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+            defaults=self.settings,
             fleet=self.fleet,
             clock=clock,
-            names=NoNames(),
             waiting=self.waiting,
-            upgrading=upgrading(self.cluster),
         )
 
     async def look(self, *, ready: bool = True) -> Json:
