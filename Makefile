@@ -18,13 +18,17 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := benchmarks client e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled test-images e2e check format lint types contracts guard generated messages pictures bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test test-compiled test-interop test-images e2e check format lint types contracts guard generated messages pictures bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
 
 test: check ## Everything that must pass before a change lands
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder \
+	  --ignore=tests/interop
+
+test-interop: $(VENV)/.installed ## Other projects' clients, registries and servers beside Shoal, each in an environment of its own
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile tests/interop
 
 # Those of the runtime that ask what is compiled; its other modules are the same sources.
 COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/handlers runtime/tensors \

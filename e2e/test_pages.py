@@ -1,4 +1,4 @@
-"""What README and docs show of a cluster, and what takes long, examples too, as a reader would follow it.
+"""What README and docs show of a cluster, and what takes long, as a reader would follow it.
 
 The rest: tests/docs.
 """
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.following import EXAMPLES, PAGES, follow_page
+from tests.docs.following import LONG, PAGES, follow_page
 from tests.docs.pages import read_page
 from tests.docs.surroundings import ROOT, apart, hindrance
 
-pytestmark = pytest.mark.timeout(900)  # models.md serves one model after another
+pytestmark = pytest.mark.timeout(900)
 
 
 def needs_more(page: str) -> bool:
@@ -31,6 +31,6 @@ def test_a_page_can_be_followed_into_a_cluster(
 
 
 @pytest.mark.skipif(hindrance() is not None, reason=str(hindrance()))
-@pytest.mark.parametrize("page", EXAMPLES)
-def test_an_examples_page_can_be_followed(page: str) -> None:
+@pytest.mark.parametrize("page", LONG)
+def test_a_long_page_can_be_followed(page: str) -> None:
     follow_page(page)

@@ -23,6 +23,8 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"
 )
 EXAMPLES = [page for page in PAGES if page.startswith("examples/")]
+LONG = [*EXAMPLES, "docs/models.md"]
+"""They serve one model after another: a minute each."""
 
 
 @dataclass(frozen=True)

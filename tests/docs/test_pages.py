@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.docs.following import EXAMPLES, PAGES, check, follow_page, needs_a_shell, runs
+from tests.docs.following import LONG, PAGES, check, follow_page, needs_a_shell, runs
 from tests.docs.pages import Block, PageError, read_page
 from tests.docs.surroundings import ROOT, hindrance
 
@@ -29,9 +29,8 @@ def test_every_block_says_what_it_is_and_can_be_read(page: str) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(600)  # models.md serves one model after another
 @pytest.mark.skipif(hindrance() is not None, reason=str(hindrance()))
-@pytest.mark.parametrize("page", [page for page in STORIES if page not in EXAMPLES])
+@pytest.mark.parametrize("page", [page for page in STORIES if page not in LONG])
 def test_a_page_can_be_followed(page: str) -> None:
     follow_page(page)
 
