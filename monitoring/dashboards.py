@@ -101,6 +101,42 @@ FLEET: Mapping[str, Sequence[Builder[Panel]]] = {
             ("sum by (outcome) (rate(shoal_operator_scrapes_total[$__rate_interval]))", "{{outcome}}"),
         ),
     ),
+    "Operator": (
+        lines(
+            "Who leads", "short", "One operator writes, the others stand by. None for more than a minute: see its pods and the Lease.",
+            ("shoal_operator_leader", "{{pod}}"), stacked=True,
+        ),
+        lines(
+            "Looks at services", "reqps",
+            "failed: the API server refused or did not answer, and it is tried again; the panel below has the reason, the operator's log the service.",
+            ("sum by (outcome) (rate(shoal_operator_looks_total[$__rate_interval]))", "{{outcome}}"), stacked=True,
+        ),
+        lines(
+            "Looks cut short", "reqps", "By reason. forbidden: its rights; refused: an admission policy, or the spec; unreachable and server: the API server.",
+            ("sum by (reason) (rate(shoal_operator_look_errors_total[$__rate_interval]))", "{{reason}}"), stacked=True,
+        ),
+        lines(
+            "Time of a look", "s", "Of one service, with all that is read and written. Seconds: the API server is slow, or holds the operator back.",
+            *(
+                (f"histogram_quantile({share}, sum by (le) (rate(shoal_operator_look_seconds_bucket[$__rate_interval])))", name)
+                for share, name in ((0.5, "50 %"), (0.99, "99 %"))
+            ),
+        ),
+        lines(
+            "Behind", "s",
+            "For how long the service has waited that waited longest: for a look, and for its pods to be read. It scales as late as that.",
+            ("max(shoal_operator_queue_age_seconds)", "a look"), ("max(shoal_operator_scrape_age_seconds)", "a reading"),
+        ),
+        lines(
+            "Requests to the API server", "reqps", "Without the watches. Of an idle fleet almost none; 409s and 422s that stay: somebody else writes the same.",
+            ("sum by (method, status) (rate(shoal_operator_api_requests_total[$__rate_interval]))", "{{method}} {{status}}"),
+        ),
+        lines(
+            "Services with pods of another operator", "short",
+            "They wait for their turn, or failed: `kubectl get infsvc` names them, docs/operations.md has the order.",
+            ("sum by (state) (shoal_operator_upgrades)", "{{state}}"), stacked=True,
+        ),
+    ),
 }  # fmt: skip
 
 SERVICE: Mapping[str, Sequence[Builder[Panel]]] = {
