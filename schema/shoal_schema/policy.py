@@ -22,7 +22,13 @@ class Policy(Section, frozen=True):
         Patterns,
         Meta(description="Hosts of an Ingress, host names of an HTTPRoute; a route without one asks for `*`."),
     ] = ("*",)
-    annotations: Annotated[Patterns, Meta(description="Names of annotations of the Ingress and of the Service.")] = (
+    annotations: Annotated[
+        Patterns,
+        Meta(
+            description="Names of annotations of the Ingress and of the Service, with plain values: no blanks, quotes,"
+            " braces or semicolons. `NAME=*` allows any value."
+        ),
+    ] = (
         "cert-manager.io/cluster-issuer",
         "cert-manager.io/duration",
         "cert-manager.io/issuer*",

@@ -44,11 +44,12 @@ class Room:
     async def start(self) -> None:
         app = web.Application()
         app.router.add_get("/v1/waiting", self._tell)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, self.address, 9090).start()
 
     async def stop(self) -> None:
+        self._changed.set()  # who asks is answered: aiohttp now and then waits for ever for one that it cancelled
         await self._runner.cleanup()
 
     def say(self, version: str, **waiting: int) -> None:

@@ -3,6 +3,7 @@
 Who may only create InferenceServices must not reach through the operator what is not theirs.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,6 +17,8 @@ from shoal_schema.policy import Policy
 
 Asked = Iterator[tuple[str, str]]
 """Fields of the spec, and what they ask for."""
+_PLAIN = re.compile(r"[-\w.,:/@%+*~]*", re.ASCII)
+"""A value that stays one wherever a controller writes it: a size, a time, a name, a list of them."""
 _FREE = ("annotations", "labels", "parameters")
 """Parts of a spec in which a key that is called like a reference is none."""
 
@@ -36,8 +39,14 @@ def _unmatched(target: Target) -> Iterator[str]:
         patterns: tuple[str, ...] = getattr(policy, each.path[0]) if rule else ()
         known = [pattern.replace("$(NAMESPACE)", target.namespace) for pattern in patterns]
         for path, asked in rule(target) if rule else ():
-            if not any(fnmatchcase(asked, pattern) for pattern in known):
+            if not any(_matches(asked, pattern) for pattern in known):
                 yield f"{path} {asked!r:.200} (policy.{each.name}: {', '.join(known) or 'none'})"
+
+
+def _matches(asked: str, pattern: str) -> bool:
+    """Return whether a pattern allows it; only one with a value of its own allows an annotation that is told with its."""
+    name, *_ = pattern.split("=")
+    return fnmatchcase(asked, name) if "=" not in asked else "=" in pattern and fnmatchcase(asked, pattern)
 
 
 def _beyond(target: Target) -> Iterator[str]:
@@ -71,10 +80,12 @@ def hosts(target: Target) -> Asked:
 
 
 def annotations(target: Target) -> Asked:
-    """Annotations that controllers outside the service act upon."""
+    """Annotations that controllers outside the service act upon; nginx, for one, copies values into its configuration."""
     ingress = target.spec.route.ingress if target.spec.route else None
-    yield from (("spec.route.ingress.annotations", name) for name in (ingress and ingress.annotations) or ())
-    yield from (("spec.service.annotations", name) for name in target.spec.service.annotations or ())
+    given = {"spec.route.ingress": ingress and ingress.annotations, "spec.service": target.spec.service.annotations}
+    for path, each in given.items():
+        for name, value in (each or {}).items():
+            yield f"{path}.annotations", name if _PLAIN.fullmatch(value) else f"{name}={value}"
 
 
 def secrets(target: Target) -> Asked:

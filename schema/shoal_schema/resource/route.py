@@ -13,7 +13,7 @@ HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 PathPrefix = Annotated[
     str,
     Meta(
-        pattern="^/",
+        pattern=r"^/[-A-Za-z0-9._~/%:@+,=]*\Z",  # some controllers write it into their configuration as it is
         max_length=1024,
         description="Path prefix. The proxy sees the whole path, so give `/`, or `/v2/models/NAME` where services"
         " share a host.",

@@ -145,6 +145,18 @@ CASES: list[tuple[Json, str, str, Json]] = [
         {"annotations": ("*-snippet",)},
     ),
     (
+        ingress(annotations={"nginx.ingress.kubernetes.io/proxy-body-size": "1m;\n} location /own {"}),
+        "spec.route.ingress.annotations 'nginx.ingress.kubernetes.io/proxy-body-size=1m;",
+        "annotations",
+        {"annotations": ("nginx.ingress.kubernetes.io/*=*",)},
+    ),
+    (
+        ingress(annotations={"nginx.ingress.kubernetes.io/proxy-request-buffering": "on; root /"}),
+        "spec.route.ingress.annotations 'nginx",
+        "annotations",
+        {"annotations": ("*=on; *",)},
+    ),
+    (
         with_fields(MINIMAL, service={"annotations": {"external-dns.alpha.kubernetes.io/hostname": "x"}}),
         "spec.service.annotations 'external-dns",
         "annotations",
