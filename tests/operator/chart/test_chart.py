@@ -268,6 +268,9 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
         ({"replica": 2}, "replica"),
         ({"policy": {"secret": ["*"]}}, "secret"),
         ({"policy": {"secrets": "*"}}, "policy"),
+        ({"policy": {"images": None}}, "images"),
+        ({"env": [{"name": "SHOAL_OPERATOR_POLICY", "value": "{}"}]}, "/env/0/name"),
+        ({"env": [{"name": "SHOAL_OPERATOR_WORKRES", "value": "1"}]}, "/env/0/name"),
         ({"replicas": "2"}, "replicas"),
         ({"replicas": 50}, "replicas"),
         ({"images": {"operator": {"digest": "latest"}}}, "digest"),
@@ -294,6 +297,14 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
 def test_wrong_values_are_refused_and_named(chart: Chart, values: Json, words: str) -> None:
     with pytest.raises(HelmError, match=words):
         rendered(chart, **values)
+
+
+def test_settings_that_are_no_values_may_be_given_as_environment(chart: Chart) -> None:
+    set_by_values = environment(rendered(chart, **FULL, watchNamespaces=["team-a"])).keys()
+    own = {name for name in variables() if name.startswith("SHOAL_OPERATOR_")} - set_by_values
+    given = [{"name": name, "value": "1"} for name in sorted(own)]
+
+    assert environment(rendered(chart, env=given)).keys() >= own
 
 
 @pytest.mark.parametrize(
