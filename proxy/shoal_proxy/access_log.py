@@ -18,6 +18,7 @@ from shoal_proxy.timing import batch_rows
 from shoal_proxy.tracer import GONE
 from shoal_proxy.tracing.sampling import Share
 from shoal_schema.headers import REQUEST_ID
+from shoal_schema.log_lines import word
 
 RING: Final = 4096
 """Lines that wait to be written; more are not kept."""
@@ -94,8 +95,8 @@ class Line(NamedTuple):
 def line_of(entry: Entry) -> Line:
     """Return the line of a request that was answered: texts quoted, so that a caller's end in their field."""
     fields = entry.fields()
-    places = " ".join(f"{name}=%{'r' if isinstance(value, str) else 's'}" for name, value in fields.items())
-    return Line(f"event=access {places}", tuple(fields.values()))
+    values = (word(value) if isinstance(value, str) else value for value in fields.values())
+    return Line(" ".join(["event=access", *(f"{name}=%s" for name in fields)]), tuple(values))
 
 
 class AccessLog:
@@ -155,6 +156,7 @@ def told_of(pages: ASGIApp, log: AccessLog) -> ASGIApp:
             await pages(scope, receive, send)
             return
         status = bytes_out = 0
+        entry.bytes_in = int(dict(scope["headers"]).get(b"content-length", b"0"))
 
         async def note(message: Message) -> None:
             nonlocal status, bytes_out
