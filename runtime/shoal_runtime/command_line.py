@@ -104,7 +104,7 @@ def fetch(settings: Settings) -> int:
         logger.critical("%s", error)
         return EXIT_LOAD_FAILED
     except Exception as error:  # its last words reach the resource's status, and may hold credentials
-        logger.error("%s", hidden(traceback.format_exc(), os.environ))
+        logger.error("event=fetching_failed traceback=\n%s", hidden(traceback.format_exc(), os.environ))
         why = safe(str(error), os.environ)
         logger.critical("%s cannot be downloaded: %s: %s", shown(settings.uri), type(error).__name__, why)
         return EXIT_LOAD_FAILED

@@ -16,6 +16,7 @@ QUIET = {
     # Of huggingface_hub; they tell of addresses that are signed.
     "httpx2": logging.ERROR,
     "httpcore2": logging.ERROR,
+    "kopf._core": logging.WARNING,
     "kopf.objects": logging.WARNING,
     "kopf.activities": logging.WARNING,
     "aiohttp.access": logging.WARNING,

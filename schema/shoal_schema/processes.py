@@ -368,6 +368,11 @@ class OperatorProcess(Section, frozen=True):
         ),
         Env("SHOAL_OPERATOR_SIBLINGS", OPERATOR),
     ] = True
+    pod_log_format: Annotated[
+        LogForm,
+        Meta(description="`SHOAL_LOG_FORMAT` of the services' pods."),
+        Env("SHOAL_OPERATOR_POD_LOG_FORMAT", OPERATOR),
+    ] = LogForm.TEXT
     admin_namespaces: Annotated[
         tuple[str, ...],
         Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain); none means all may."),

@@ -8,6 +8,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +151,16 @@ def test_callers_who_leave_have_a_line_and_one_who_is_refused_for_want_of_room(r
     body = json.dumps({"instances": [row(1)] * 8}).encode()
     whole = head(V1_PATH, f"content-length: {len(body)}") + body
     scheduler = running.proxy.scheduler
-    callers = []
+    callers: list[socket.socket] = []
+
+    def has(rows: int) -> bool:
+        return scheduler.in_flight_rows + scheduler.queue.rows == rows
+
     # One batch runs, one is sent ahead, one waits, and there is no room for another.
     for rows in (8, 16, 24, 24):
         callers.append(socket.create_connection(running.address, 10))
         callers[-1].sendall(whole)
-        running.until(lambda rows=rows: scheduler.in_flight_rows + scheduler.queue.rows == rows)
+        running.until(partial(has, rows))
     assert callers[3].recv(65536).startswith(b"HTTP/1.1 503")
     [refused] = told(running)
     for each in callers:

@@ -35,6 +35,7 @@ def test_every_variable_is_read() -> None:
             "SHOAL_BATCHING_MAX_BATCH_SIZE": "8",
             "SHOAL_BATCHING_ALLOWED_BATCH_SIZES": "1,4,8",
             "SHOAL_LOG_LEVEL": "debug",
+            "SHOAL_LOG_FORMAT": "json",
             "SHOAL_MODEL_MAX_BYTES": "1048576",
             "SHOAL_MODEL_MAX_FILES": "7",
             "SHOAL_MODEL_MAX_RATIO": "8",
