@@ -172,7 +172,7 @@ def faults_of(template: str) -> Iterator[str]:
     for each in first:
         if not re.fullmatch(r"[a-z][a-z0-9_-]*=[^\s=]+", each):
             yield f"{each!r} is no field"
-    if not re.fullmatch(r"[a-z][a-z0-9_-]*=\S.*", last, re.DOTALL) or (not first and " " in last):
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*=(\n%s|\S.*)", last) or (not first and " " in last):
         yield f"{last!r} has no name"
 
 

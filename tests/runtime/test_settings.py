@@ -6,7 +6,7 @@ from shoal_runtime.settings import Settings, help_text
 from shoal_schema.addresses import Address
 from shoal_schema.declaring import RUNTIME
 from shoal_schema.environment import SettingsError, variables
-from shoal_schema.processes import Level, LogSettings, Metadata, RuntimeProcess
+from shoal_schema.processes import Level, LogForm, LogSettings, Metadata, RuntimeProcess
 from shoal_schema.resource.model import ModelFormat, ModelSpec
 from shoal_schema.resource.runtime import DType, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec
@@ -95,7 +95,7 @@ def test_every_variable_is_read() -> None:
             min_bytes_per_s=100,
             shutdown_timeout_s=0,
         ),
-        logging=LogSettings(level=Level.DEBUG),
+        logging=LogSettings(level=Level.DEBUG, form=LogForm.JSON),
     )
     assert settings.cache_dir == Path("/cache")
 
