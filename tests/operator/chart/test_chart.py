@@ -28,6 +28,7 @@ FULL = {
     "podListenHost": "$(POD_IP)",
     "serviceUrl": "http://$(CLUSTER_IP)",
     "verbose": True,
+    "logFormat": "json",
     "scaleDownWindowSeconds": 60,
     "priorityClassName": "high",
     "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -216,6 +217,7 @@ def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart)
     )
 
     assert settings.process.proxy_image == f"shoal/proxy:{VERSION}"
+    assert (settings.logging.form, settings.process.pod_log_format) == ("json", "json")
     assert settings.process.admin_namespaces == ("shoal-system", "monitoring")
     # The kubelet turns $$( into $(, so that the operator's own address is not put in.
     assert settings.process.listen_host == "$$(POD_IP)"
@@ -223,7 +225,8 @@ def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart)
 
 
 def test_the_waiting_room_understands_its_environment_and_the_operator_finds_it(chart: Chart) -> None:
-    objects = rendered(chart, podListenHost="$(POD_IP)", waitingRoom={"ports": {"first": 30000, "count": 7}})
+    ports = {"first": 30000, "count": 7}
+    objects = rendered(chart, podListenHost="$(POD_IP)", waitingRoom={"ports": ports}, logFormat="json")
     given = {name: text.replace("$(POD_IP)", "10.0.0.5") for name, text in environment(objects, "waiting-room").items()}
     operator = environment(objects)
     selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_WAITING_SELECTOR"].split(","))
@@ -232,6 +235,7 @@ def test_the_waiting_room_understands_its_environment_and_the_operator_finds_it(
     (service,) = by_kind(objects, "Service")
 
     room = environment_of_waiting(given)
+    assert given["SHOAL_LOG_FORMAT"] == "json"
     assert (room.listen_host, str(room.admin_listen)) == ("10.0.0.5", "10.0.0.5:9090")
     assert (
         room.operator == f"http://{service['metadata']['name']}.shoal-system.svc:{service['spec']['ports'][0]['port']}"
