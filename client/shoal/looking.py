@@ -12,7 +12,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -22,11 +22,13 @@ from shoal.exchange import base_url
 from shoal.serving.fields import MachineError
 from shoal.watching.seen import Seen, seen_in_cluster
 from shoal_schema import fleet, load
+from shoal_schema.redaction import visible
 
 TIMEOUT_S: Final = 5.0
 OPERATOR_PORT: Final = 8082
 ADMIN_PORT: Final = 9090
 _OPERATORS: Final = "app.kubernetes.io/name=shoal,app.kubernetes.io/component=operator"
+_What = TypeVar("_What")
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
@@ -61,6 +63,17 @@ class Look:
     trouble: str = ""
 
 
+class _Report(msgspec.Struct, frozen=True):
+    model: str
+
+
+class _Explained(msgspec.Struct, frozen=True):
+    """What is asked of ``/v1/explain``."""
+
+    report: _Report
+    sentences: list[str]
+
+
 class Machine:
     """Proxies by the addresses of their admin ports."""
 
@@ -74,26 +87,26 @@ class Machine:
         seen = await asyncio.gather(*(self._look(url) for url in self._urls))
         if not self._names:
             raise ConnectionFailed(f"no proxy answers at {', '.join(self._urls)}: give the admin port of shoal serve")
-        return {self._names[url]: each for url, each in zip(self._urls, seen, strict=True) if url in self._names}
+        return {self._names.get(url, url): each for url, each in zip(self._urls, seen, strict=True)}
 
     async def _look(self, url: str) -> Seen:
         try:
             if url not in self._names:
                 await self._name(url)
-            said = msgspec.json.decode(await _get(self._client, url + load.PATH), type=load.Load)
-        except (ConnectionFailed, ServerFailed, msgspec.MsgspecError):
-            return Seen({url: None}, state="Unreachable", well=False, says=f"{url} does not answer")
+            said = await _read(self._client, url + load.PATH, load.Load)
+        except (ConnectionFailed, ServerFailed) as error:
+            return Seen({url: None}, state="Unreachable", well=False, says=visible(str(error)))
         taking = said.expected_wait_s is not None
         return Seen({url: said}, state="Ready" if taking else "Draining" if said.draining else "NotReady", well=taking)
 
     async def _name(self, url: str) -> None:
-        name = (await _explained(self._client, url))["report"]["model"]
+        name = visible((await _explained(self._client, url)).report.model)
         self._names[url] = name if name not in self._names.values() else f"{name} {url}"
 
     async def explain(self, service: str) -> list[str]:
         """Return what ``/v1/explain`` says."""
         url = next(url for url, name in self._names.items() if name == service)
-        return list((await _explained(self._client, url))["sentences"])
+        return (await _explained(self._client, url)).sentences
 
 
 class Cluster:
@@ -117,10 +130,10 @@ class Cluster:
         """Return what the operator has read of pods, beside what each service's status says."""
         scope = ("--namespace", self._namespace) if self._namespace else ("--all-namespaces",)
         told, resources = await asyncio.gather(
-            _get(self._client, self._operator + fleet.PATH),
+            _read(self._client, self._operator + fleet.PATH, fleet.Fleet),
             _objects(self._kubectl, "get", "inferenceservices.serving.shoal.dev", *scope),
         )
-        pods = {(each.namespace, each.name): each.pods for each in msgspec.json.decode(told, type=fleet.Fleet).services}
+        pods = {(each.namespace, each.name): each.pods for each in told.services}
         seen = {}
         for resource in resources:
             namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
@@ -136,7 +149,7 @@ class Cluster:
             return []
         namespace, pod = self._pods[service]
         async with forwarded(self._kubectl, namespace, pod, ADMIN_PORT) as url:
-            return [f"of the pod {pod}:", *(await _explained(self._client, url))["sentences"]]
+            return [f"of the pod {pod}:", *(await _explained(self._client, url)).sentences]
 
 
 @asynccontextmanager
@@ -187,7 +200,7 @@ async def looks(opened: Callable[[], AbstractAsyncContextManager[Source]], inter
                     yield Look(source, await source.look())
                     began = True
                     await asyncio.sleep(interval_s)
-        except (ShoalError, MachineError, msgspec.MsgspecError) as error:
+        except (ShoalError, MachineError) as error:
             if not began:
                 raise
             yield Look(None, {}, str(error))
@@ -237,8 +250,15 @@ async def _objects(kubectl: Sequence[str], *words: str) -> list[Any]:
     return list(json.loads(output)["items"])
 
 
-async def _explained(client: httpx.AsyncClient, url: str) -> Any:
-    return json.loads(await _get(client, f"{url}/v1/explain"))
+async def _explained(client: httpx.AsyncClient, url: str) -> _Explained:
+    return await _read(client, f"{url}/v1/explain", _Explained)
+
+
+async def _read(client: httpx.AsyncClient, url: str, what: type[_What]) -> _What:
+    try:
+        return msgspec.json.decode(await _get(client, url), type=what)
+    except msgspec.MsgspecError as error:
+        raise ServerFailed(f"{url} answers what none of Shoal's processes does: {error}", status=200) from None
 
 
 async def _get(client: httpx.AsyncClient, url: str) -> bytes:

@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 
 from shoal.wire.signature import Signature, Tensor
+from shoal_schema.redaction import visible
 
 # Longer arrays are described rather than written out.
 MAX_ARRAY_ELEMENTS = 64
@@ -85,11 +86,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
-
-
-def visible(text: str) -> str:
-    """Return text with all that a terminal would obey, and not show, written as escapes."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _columns(outputs: Mapping[str, Any]) -> str | None:

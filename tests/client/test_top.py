@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -15,7 +16,7 @@ import pytest
 import uvicorn
 
 from shoal.dashboard import Dashboard
-from shoal.watching.seen import Seen
+from shoal.watching.seen import Seen, seen_in_cluster
 from tests.browser import CHROMIUM, browsing
 from tests.fakes import RunningProxy, running_proxy
 
@@ -71,6 +72,50 @@ def test_where_no_proxy_answers_it_says_what_to_give() -> None:
 
     assert ended.returncode == 1
     assert ended.stderr.strip() == "shoal: no proxy answers at http://127.0.0.1:1: give the admin port of shoal serve"
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    """Answer every question with the same; yields the address."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'{"report": 5}', b'{"report": {"model": 5}}', b"<html>"])
+def test_an_address_of_something_else_is_named_and_disturbs_no_other(body: bytes) -> None:
+    with answering(body) as strange, running_proxy() as running:
+        alone = top(strange, "--once")
+        beside = top(strange, running.admin_url, "--once", "--json", "--interval", "0.2")
+
+    assert (alone.returncode, alone.stderr.count("\n")) == (1, 1)
+    assert strange in alone.stderr
+    states = {each["name"]: each["state"] for each in json.loads(beside.stdout)["services"]}
+    assert states == {strange: "Unreachable", "double": "Ready"}
+
+
+def test_a_terminal_is_told_nothing_that_it_obeys() -> None:
+    words = "EVIL\x1b[2J\x1b]0;title\x07\u202e"
+    said = {"type": "Ready", "status": "False", "reason": "RuntimeCrashed", "message": words}
+    seen = seen_in_cluster({"spec": {}, "status": {"conditions": [said]}}, {})
+
+    assert seen.says == r"EVIL\x1b[2J\x1b]0;title\x07\u202e"
 
 
 @pytest.mark.parametrize(

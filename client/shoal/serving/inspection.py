@@ -3,10 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shoal.printing import signature_text, visible
+from shoal.printing import signature_text
 from shoal.serving.fields import with_field_names
 from shoal.serving.hints import first_requests
 from shoal.wire.signature import parse_signature
+from shoal_schema.redaction import visible
 
 URL = "http://127.0.0.1:8080"
 """Where `shoal serve` listens unless told otherwise."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.watching.figures import Figures, Loads, between
+from shoal_schema.redaction import visible
 
 KEPT = 300
 """Looks that are kept of a service."""
@@ -78,7 +79,7 @@ def seen_in_cluster(resource: Mapping[str, Any], loads: Loads) -> Seen:
     return Seen(
         loads,
         wanted=(resource.get("spec") or {}).get("replicas", 1),
-        state=ready.get("reason", "Unseen"),
+        state=visible(ready.get("reason", "Unseen")),
         well=well,
-        says=says.get("message", ""),
+        says=visible(says.get("message", "")),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from shoal_operator.autoscaler.aim import Aim
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
+from shoal_schema.redaction import visible
 from shoal_schema.resource import API_VERSION, KIND
 
 
@@ -53,7 +54,7 @@ def make_event(resource: Json, news: Announcement, at: str) -> Json:
         },
         "type": "Warning" if news.warning else "Normal",
         "reason": news.reason,
-        "message": news.message[:1024],
+        "message": visible(news.message)[:1024],
         "source": {"component": "shoal-operator"},
         "firstTimestamp": at,
         "lastTimestamp": at,

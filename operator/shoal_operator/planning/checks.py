@@ -2,7 +2,7 @@
 
 import re
 
-from shoal_operator.manifests.containers import MODEL, PROXY, keys_secret
+from shoal_operator.manifests.containers import MODEL, PROXY, keys_secret, volumes_named
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
@@ -180,23 +180,38 @@ def answers_unowned(evidence: Evidence) -> Verdict | None:
 
 def pods_not_ready(evidence: Evidence) -> Verdict:
     """No pod answers yet."""
-    return Status.FALSE, Reason.PODS_NOT_READY, f"no pod is ready yet{_proxy_advice(evidence)}"
+    advice = _placing_advice(evidence) or _volume_advice(evidence) or _proxy_advice(evidence)
+    return Status.FALSE, Reason.PODS_NOT_READY, f"no pod is ready yet{advice}"
+
+
+def _placing_advice(evidence: Evidence) -> str:
+    """Return who is to place the pods, where it is a scheduler that may not be there."""
+    scheduler = evidence.target and evidence.target.spec.pod.scheduler_name
+    placed = not evidence.new_pods or any(dig(pod, "spec", "nodeName") for pod in evidence.new_pods)
+    return (
+        f"; the scheduler {scheduler} of pod.schedulerName has placed none of them" if scheduler and not placed else ""
+    )
+
+
+def _volume_advice(evidence: Evidence) -> str:
+    """Return what pods mount that may be missing, where none of their containers was ever started."""
+    mounted = volumes_named(evidence.target.spec) if evidence.target else []
+    if not (mounted and evidence.new_pods and all(map(waits_for_volumes, evidence.new_pods))):
+        return ""
+    pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
+    return (
+        f"; none starts without {', '.join(mounted)}: kubectl describe pods {pods} names what is missing, and once it"
+        " is there pods go on by themselves"
+    )
 
 
 def _proxy_advice(evidence: Evidence) -> str:
     """Return where a proxy that runs and is not ready says why."""
     if PROXY not in unready_containers(evidence.new_pods):
         return ""
-    secret = evidence.target and keys_secret(evidence.target.spec)
-    if secret and all(waits_for_volumes(pod) for pod in evidence.new_pods):
-        find = f"kubectl get secret {secret} --namespace {evidence.namespace}"
-        return (
-            f"; no pod starts without the Secret of access.apiKeys: {find} tells whether it is there, and once it is"
-            " pods go on by themselves"
-        )
     pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
     logs = f"kubectl logs {pods} --container {PROXY}"
-    if secret:
+    if secret := evidence.target and keys_secret(evidence.target.spec):
         logs = f"the Secret {secret} of access.apiKeys must hold a key (docs/access.md); {logs}"
     return f"; {logs} tells why (event=not_ready), as /readyz on its port {ADMIN_PORT} does"
 

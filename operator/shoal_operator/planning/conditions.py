@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
-from shoal_schema.redaction import redacted
+from shoal_schema.redaction import redacted, visible
 
 MAX_MESSAGE_LENGTH = 4096
 """Characters; the API server refuses a status with a message of more than 32768."""
@@ -35,7 +35,7 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
         "type": str(condition.type),
         "status": str(condition.status),
         "reason": str(condition.reason),
-        "message": shortened(redacted(condition.message)),
+        "message": shortened(visible(redacted(condition.message))),
         "observedGeneration": generation,
         "lastTransitionTime": old.get("lastTransitionTime", now) if same and old else now,
     }

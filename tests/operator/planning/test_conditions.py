@@ -24,3 +24,10 @@ def test_a_condition_is_found_by_its_type() -> None:
 
     assert find([stored], ConditionType.READY) == stored
     assert find([stored], ConditionType.AVAILABLE) is None
+
+
+def test_what_a_pod_says_is_told_without_what_a_terminal_obeys() -> None:
+    words = "last words: EVIL\x1b[2J\u202e"
+    condition = Condition(ConditionType.READY, Status.FALSE, Reason.RUNTIME_CRASHED, words)
+
+    assert stamped(condition, [], 1, "")["message"] == r"last words: EVIL\x1b[2J\u202e"

@@ -61,15 +61,37 @@ def test_where_a_proxy_that_runs_and_is_not_ready_tells_why_is_named(ready: bool
         assert ("--container proxy tells why" in told) is not ready
 
 
+CREATING = waiting("proxy", "ContainerCreating")
+
+
 @pytest.mark.parametrize(
-    ("proxy", "words"),
+    ("fields", "proxy", "words"),
     [
-        (waiting("proxy", "ContainerCreating"), "kubectl get secret callers --namespace default tells whether it is"),
-        (running("proxy"), "the Secret callers of access.apiKeys must hold a key"),
+        (
+            {"access": {"apiKeys": {"secretName": "callers"}}},
+            CREATING,
+            "the Secret callers of access.apiKeys: kubectl describe",
+        ),
+        (
+            {"access": {"apiKeys": {"secretName": "callers"}}},
+            running("proxy"),
+            "the Secret callers of access.apiKeys must hold",
+        ),
+        (
+            {"tls": {"secretName": "pair"}},
+            CREATING,
+            "none starts without the Secret pair of tls.secretName: kubectl describe",
+        ),
+        (
+            {"pod": {"volumes": [{"name": "a", "configMap": {"name": "words"}}, {"name": "b", "emptyDir": {}}]}},
+            CREATING,
+            "none starts without the configMap words of pod.volumes: kubectl describe pods",
+        ),
+        ({}, CREATING, "no pod is ready yet; kubectl logs"),
     ],
 )
-def test_the_secret_of_callers_keys_is_named_while_a_pod_lacks_it(proxy: Json, words: str) -> None:
-    spec = with_fields(MINIMAL, access={"apiKeys": {"secretName": "callers"}})
+def test_what_a_pod_waits_for_is_named(fields: Json, proxy: Json, words: str) -> None:
+    spec = {**MINIMAL, **fields}
     states = [{**proxy, "ready": False}, waiting("runtime", "ContainerCreating")]
     starting = {"replicas": 1, "updatedReplicas": 1}
     found = judge(evidence(spec, pod(spec, ready=False, containerStatuses=states), deployment=starting))
@@ -77,6 +99,17 @@ def test_the_secret_of_callers_keys_is_named_while_a_pod_lacks_it(proxy: Json, w
     told = {item.type: item.message for item in found}
     assert words in told[ConditionType.READY]
     assert words in told[ConditionType.AVAILABLE]
+
+
+@pytest.mark.parametrize("node", ["", "node-1"])
+def test_a_scheduler_that_places_nothing_is_named(node: str) -> None:
+    spec = {**MINIMAL, "pod": {"schedulerName": "nobody"}}
+    waits = pod(spec, ready=False)
+    waits["spec"]["nodeName"] = node
+    found = judge(evidence(spec, waits, deployment={"replicas": 1, "updatedReplicas": 1}))
+
+    told = {item.type: item.message for item in found}
+    assert ("the scheduler nobody of pod.schedulerName" in told[ConditionType.READY]) is (not node)
 
 
 def test_a_crash_on_load_is_told_everywhere_with_its_last_message() -> None:
