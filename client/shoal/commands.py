@@ -216,9 +216,10 @@ class _Several:
         keys = options.api_key_file
         guard = {} if keys is None else {KEYS: str(keys.absolute())}
         level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
+        form = {"SHOAL_LOG_FORMAT": options.log_format} if options.log_format else {}
         launch = Launch(
             name=plan.name,
-            settings={DOCS: "true", **os.environ, **to_environment(fields), **level, **guard, **_tls(options)},
+            settings={DOCS: "true", **os.environ, **to_environment(fields), **level, **form, **guard, **_tls(options)},
             host=options.host,
             port=self._port,
             admin_port=self._admin_port(index),

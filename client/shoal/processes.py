@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Self
 
 from shoal.outlet import Outlet
-from shoal.serving.supervision import EXIT_LINE, Backoff, Exit, after_exit, cause, exit_message, is_final
+from shoal.serving.supervision import Backoff, Exit, after_exit, cause, exit_message, is_final, takes_leave
 
 TETHER = str(Path(__file__).with_name("tether.py"))
-TAIL_BYTES = 8192
+TAIL_BYTES = 32768
 # A dead process's last words arrive within this; its own children may hold the pipe longer.
 LAST_OUTPUT_S = 1.0
 
@@ -124,7 +124,7 @@ class Output(asyncio.SubprocessProtocol):
 
     def _keeps(self, line: bytes) -> bool:
         """Keep the line that says why the process ends: whoever tells of the end tells it once, and last."""
-        if EXIT_LINE.match(line):
+        if takes_leave(line):
             self._exit_line = line
             return True
         return False

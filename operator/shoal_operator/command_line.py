@@ -5,7 +5,6 @@ import asyncio
 import logging
 import os
 import socket
-import sys
 import uuid
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ from msgspec import structs
 from shoal_operator.errors import OperatorError
 from shoal_operator.settings import Settings
 from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure
+from shoal_schema.logs import configure, form_asked, say_why
 from shoal_schema.version import VERSION
 
 
@@ -27,17 +26,18 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     if options.kubeconfig:
         os.environ["KUBECONFIG"] = options.kubeconfig
+    configure(form=form_asked(os.environ))
     try:
         settings = _with_identity(Settings.from_env(os.environ))
-        configure(settings.logging.level)
+        configure(settings.logging.level, settings.logging.form)
         if options.verbose:
             logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
         asyncio.run(_run(settings))
     except _MissingPackage as error:
-        sys.stderr.write(f'shoal-operator: {error}: pip install "shoal[operator]"\n')
+        say_why("shoal-operator", f'{error}: pip install "shoal[operator]"')
         return 2
     except (OperatorError, SettingsError) as error:
-        sys.stderr.write(f"shoal-operator: {error}\n")
+        say_why("shoal-operator", error)
         return 2
     return 0
 

@@ -317,7 +317,9 @@ class Reconciler:
                     self._contests.wrote(key, action.kind.label, digest(action.body), self._clock())
                     await self._tell_removed(key, observation.resource, action, live, stored)
                     failures += self._changed(key, action, stored)
-                logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
+                logger.info(
+                    "event=wrote service=%s action=%s kind=%s", key, type(action).__name__.lower(), action.kind.kind
+                )
             except ApiError as error:
                 self._check_passing(key, error)
                 logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.label, error)

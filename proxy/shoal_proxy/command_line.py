@@ -15,7 +15,9 @@ def run(arguments: Sequence[str]) -> int:
         return _command(arguments) if arguments or _is_completing() else _serve()
     except ModuleNotFoundError as missing:
         extra = "grpc" if (missing.name or "").partition(".")[0] in _OF_GRPC else "proxy"
-        print(f'shoal-proxy: {missing}: pip install "shoal[{extra}]"', file=sys.stderr)  # noqa: T201
+        from shoal_schema.logs import say_why  # noqa: PLC0415
+
+        say_why("shoal-proxy", f'{missing}: pip install "shoal[{extra}]"')
         return 1
 
 
@@ -47,24 +49,26 @@ def _serve() -> int:
     """Run until told to stop; return the exit status."""
     import asyncio  # noqa: PLC0415 (the commands above need none of this)
 
+    from shoal_schema.logs import configure, form_asked, say_why  # noqa: PLC0415
+
+    configure(form=form_asked(os.environ))
     import uvloop  # noqa: PLC0415
 
     from shoal_proxy.server import serve  # noqa: PLC0415
     from shoal_proxy.settings import Settings  # noqa: PLC0415
     from shoal_schema.environment import SettingsError  # noqa: PLC0415
-    from shoal_schema.logs import configure  # noqa: PLC0415
     from shoal_schema.memory import KEEP_BODIES, keep_freed_memory  # noqa: PLC0415
 
     try:
         settings = Settings.from_env(os.environ)
-        configure(settings.logging.level)
+        configure(settings.logging.level, settings.logging.form)
         keep_freed_memory(KEEP_BODIES)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except SettingsError as error:
-        print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
+        say_why("shoal-proxy", error)  # the last line is what a person reads
         return 2
     except OSError as error:
-        print(f"shoal-proxy: {error.strerror or error}", file=sys.stderr)  # noqa: T201
+        say_why("shoal-proxy", error.strerror or error)
         return 1
     return 0

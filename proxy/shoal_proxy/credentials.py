@@ -66,12 +66,12 @@ class KeyFiles:
             self._gate.reasons["keys"] = f"there is no key of a caller in {self._path}"
         logger.info("event=keys_read names=%d", len(keys.names))
         for fault in (*faults, *keys.faults)[:10]:
-            logger.warning("event=key_passed_over %s", fault)
+            logger.warning("event=key_passed_over message=%s", fault)
 
     def _tell(self, fault: str) -> None:
         if fault != self._fault:
             self._fault = fault
-            logger.error("event=keys_unreadable %s", fault)
+            logger.error("event=keys_unreadable message=%s", fault)
 
     async def watch(self) -> None:
         """Look again and again, until cancelled."""

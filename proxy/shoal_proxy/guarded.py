@@ -219,7 +219,11 @@ class GuardedProtocol(ConnectedProtocol):
         if refused.error.retry_after_s is not None:
             reply.lines += b"retry-after: %d\r\n" % refused.error.retry_after_s
         self.transport.write(b"".join((self.reply_head(reply, reply.lines + b"connection: close\r\n"), *reply.body)))
+        self.refused_answered(refused, reply)
         self.linger()
+
+    def refused_answered(self, refused: Refused, reply: Reply) -> None:
+        """Note how what is not a request was answered."""
 
     def reply_head(self, reply: Reply, lines: bytes) -> bytes:
         """Return status line and headers of ``reply``, with these ``lines`` instead of its own."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 
 from shoal_proxy.access.gate import Caller, Gate
+from shoal_proxy.access_log import AccessLog
 from shoal_proxy.balance.orca import asked_format, load_line
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import (
@@ -108,6 +109,9 @@ class Inference:
         self._metrics = metrics
         self.tracer: Tracer | None = None
         """Follows those who are sampled; None: nobody is."""
+        percent = settings.process.access_log_percent
+        self.access_log = AccessLog(percent) if percent else None
+        """Is told of those who are sampled; None: nobody is."""
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()

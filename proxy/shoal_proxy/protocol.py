@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from shoal_proxy.access_log import AccessLog, Entry, host_of
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, BodyReader
@@ -23,10 +24,11 @@ from shoal_proxy.codecs.base import Reply
 from shoal_proxy.connected import NOTHING
 from shoal_proxy.edge.holding import Holding
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
-from shoal_proxy.guard import NOBODY_WAITS, Guard
+from shoal_proxy.guard import NOBODY_WAITS, Guard, Refused
 from shoal_proxy.guarded import GuardedProtocol, origin_form
 from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
+from shoal_proxy.tracer import GONE
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
 from shoal_schema.metrics import Rejection
 from shoal_schema.wire.body import Body
@@ -200,6 +202,39 @@ class InferCycle:
             self._held = None
 
 
+class LoggedCycle(InferCycle):
+    """An infer request that the access log has a line for."""
+
+    __slots__ = ("_entry", "_log")
+
+    def __init__(self, protocol: "InferProtocol", head: Head, log: AccessLog, entry: Entry) -> None:
+        super().__init__(protocol, head)
+        self._log = log
+        self._entry = entry
+
+    def submit(self, body: bytes | memoryview) -> None:
+        """Queue the request."""
+        self._entry.bytes_in = len(body)
+        super().submit(body)
+
+    def admit(self, size_bytes: int) -> bool:
+        """Account for body bytes that have come."""
+        self._entry.bytes_in += size_bytes
+        return super().admit(size_bytes)
+
+    def abandon(self) -> None:
+        """Note that the caller has gone."""
+        pending = self._pending
+        super().abandon()
+        self._log.end(self._entry, GONE, 0, pending, self.head.caller)
+
+    def reply(self, reply: Reply) -> None:
+        """Write ``reply``, and tell of it."""
+        pending = self._pending
+        super().reply(reply)
+        self._log.end(self._entry, reply.status, reply.size_bytes, pending, self.head.caller)
+
+
 def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is over the limit of {limit_bytes} bytes")
 
@@ -241,7 +276,13 @@ class InferProtocol(GuardedProtocol):
             head, start = known
             self.speaks_1_0 = False  # heads of HTTP/1.0 are never known
             self._note_return()
-            self.cycle = cycle = InferCycle(self, head)
+            log = self.inference.access_log
+            cycle = (
+                InferCycle(self, head)
+                if log is None
+                else self._logged(log, head, *data[: data.find(b"\r")].split(b" ")[:2])
+            )
+            self.cycle = cycle
             self._unanswered.append(cycle)
             cycle.submit(data[start:])
         else:
@@ -312,7 +353,9 @@ class InferProtocol(GuardedProtocol):
             super().take_head(headers)
             return
         previous = self.cycle
-        self.cycle = cycle = InferCycle(self, Head(route, headers, keep_alive=self.parser.should_keep_alive()))
+        head, log = Head(route, headers, keep_alive=self.parser.should_keep_alive()), self.inference.access_log
+        cycle = InferCycle(self, head) if log is None else self._logged(log, head, self.parser.get_method(), self.url)
+        self.cycle = cycle
         self._unanswered.append(cycle)
         cycle.begin()
         if previous is not None and not previous.response_complete:
@@ -322,6 +365,20 @@ class InferProtocol(GuardedProtocol):
         cycle.activate()
         if self.expect_100_continue and not cycle.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _logged(self, log: AccessLog, head: Head, method: bytes, target: bytes) -> InferCycle:
+        """Return the request's cycle where there is an access log."""
+        entry = log.begin(method, target, head.route.codec.name, head.headers, host_of(self.client))
+        return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
+
+    def refused_answered(self, refused: Refused, reply: Reply) -> None:
+        """Tell of what was no request, of which little is known."""
+        log = self.inference.access_log
+        entry = (
+            None if log is None else log.begin(b"", refused.url, "http", dict(self.headers or ()), host_of(self.client))
+        )
+        if log is not None and entry is not None:
+            log.end(entry, reply.status, reply.size_bytes)
 
     def _route_of(self, target: bytes) -> Route | None:
         """Return the route of a target with a query, a host, or letters that are encoded for no need."""

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import uvicorn
 
+from shoal_proxy.access_log import told_of
 from shoal_proxy.admin import Admin
 from shoal_proxy.app import Pages, make_app
 from shoal_proxy.batching.batcher import Batcher
@@ -40,6 +41,7 @@ from shoal_proxy.handshakes import MOST_SHAKING, TlsListener
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.listener import Listener
+from shoal_proxy.log_writer import writing
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
@@ -239,7 +241,8 @@ class Proxy:
         if self._spans is not None:
             self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
-        config = _config(make_app(self.pages), http=protocol)
+        log, app = self.inference.access_log, make_app(self.pages)
+        config = _config(app if log is None else told_of(app, log), http=protocol)
         front = TlsListener(config, self.certificate, self.front_guard) if self.certificate else Listener(config)
         pages = Admin(
             self.metrics,
@@ -371,8 +374,8 @@ def _config(app: Any, *, http: Any) -> uvicorn.Config:
 
 EVERYWHERE = "every_interface"
 _EVERYWHERE = (
-    "event=listening_everywhere setting=%s address=%s: whoever reaches this machine reaches this port;"
-    " %s=127.0.0.1:%d is for this machine alone"
+    "event=listening_everywhere setting=%s address=%s message=whoever reaches this machine reaches this port;"
+    " 127.0.0.1:%d is for this machine alone"
 )
 
 
@@ -395,8 +398,9 @@ async def serve(settings: Settings) -> None:
     )
     for name, sock in (("SHOAL_PROXY_LISTEN", proxy.socket), ("SHOAL_PROXY_ADMIN_LISTEN", proxy.admin_socket)):
         if _reach(sock) == EVERYWHERE:
-            logger.info(_EVERYWHERE, name, _bound(sock), name, sock.getsockname()[1])
-    await proxy.run()
+            logger.info(_EVERYWHERE, name, _bound(sock), sock.getsockname()[1])
+    with writing(proxy.inference.access_log):
+        await proxy.run()
 
 
 def _bound(sock: socket.socket) -> str:

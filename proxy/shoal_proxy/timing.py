@@ -1,6 +1,10 @@
 """What a request cost, as its caller sees it: the Server-Timing header."""
 
+from typing import Final
+
 from shoal_proxy.batching.batch import Batch, Merged
+
+_ROWS: Final = b'rows;desc="'
 
 
 def batch_timing(batch: Batch, merged: Merged, *, runtime_s: float, batch_s: float) -> bytes:
@@ -12,6 +16,12 @@ def batch_timing(batch: Batch, merged: Merged, *, runtime_s: float, batch_s: flo
         batch.rows,
         padding,
     )
+
+
+def batch_rows(timing: bytes) -> int | None:
+    """Return what `batch_timing` says of the batch's rows; None where no batch of ours is told of."""
+    _, found, rest = timing.partition(_ROWS)
+    return int(rest.partition(b'"')[0]) if found else None
 
 
 def server_timing(queued_s: float, timing: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shoal_proxy.batching.batch import Batch
-from shoal_proxy.tracing.sampling import Context, Sampling, is_asked_for, parse_traceparent, sampling_of
+from shoal_proxy.tracing.sampling import Context, Sampling, Share, is_asked_for, parse_traceparent, sampling_of
 from shoal_proxy.tracing.span import Span
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
 
@@ -22,7 +22,7 @@ class Tracer:
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
-        self._below = sampling.below
+        self._share = Share(sampling.share)
         self._ring: deque[Span] = deque(maxlen=RING)
         self.dropped = 0
 
@@ -34,7 +34,7 @@ class Tracer:
         parent = parse_traceparent(value)
         if parent is None:
             low = random.getrandbits(64)
-            if low >= self._below:
+            if not self._share.takes(low):
                 return None
             trace_id = random.getrandbits(64) << 64 | low or 1
         else:

@@ -14,7 +14,7 @@ from shoal_runtime.garbage import seldom_collected
 from shoal_runtime.settings import Settings, help_text
 from shoal_runtime.threads import wait_briefly
 from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure
+from shoal_schema.logs import configure, form_asked
 from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
 from shoal_schema.resource.locations import shown
 from shoal_schema.version import VERSION
@@ -37,13 +37,13 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         asked = arguments in (["--help"], ["-h"])
         (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
         return 0 if asked else EXIT_USAGE
-    configure()
+    configure(form=form_asked(environ))
     # A preprocess busy in Python would keep the device's thread waiting for 5 ms, the default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         # Beside `fetch` its environment holds a Secret's keys, whatever they are called.
         settings = Settings.from_env(environ, told=command is not fetch)
-        configure(settings.logging.level)
+        configure(settings.logging.level, settings.logging.form)
         return command(settings)
     except SettingsError as error:
         logger.critical("%s", error)
@@ -104,7 +104,7 @@ def fetch(settings: Settings) -> int:
         logger.critical("%s", error)
         return EXIT_LOAD_FAILED
     except Exception as error:  # its last words reach the resource's status, and may hold credentials
-        logger.error("%s", hidden(traceback.format_exc(), os.environ))
+        logger.error("event=fetching_failed traceback=\n%s", hidden(traceback.format_exc(), os.environ))
         why = safe(str(error), os.environ)
         logger.critical("%s cannot be downloaded: %s: %s", shown(settings.uri), type(error).__name__, why)
         return EXIT_LOAD_FAILED

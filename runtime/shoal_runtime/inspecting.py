@@ -19,7 +19,7 @@ from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
 from shoal_runtime.starting import Started, bring_up
 
-EVENT: Final = re.compile(r"^event=\w+ ")
+EVENT: Final = re.compile(r"^event=\w+ (?:message=)?")
 STATUS: Final = Path("/proc/self/status")
 MODULES_DEEP: Final = 2
 """Where a handler keeps its network: in an attribute, or in one of that object's."""

@@ -1,8 +1,6 @@
 """Logging of what failed through the model's fault: a line a row, a traceback a batch, and never a flood."""
 
-import json
 import logging
-import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,11 +12,11 @@ from shoal_runtime.codecs.request import InferRequest
 from shoal_runtime.errors import BatchError, FailedRow
 from shoal_runtime.faults import own_traceback
 from shoal_schema.headers import REQUEST_ID
+from shoal_schema.log_lines import word
 
 LINES_PER_WINDOW: Final = 10
 WINDOW_S: Final = 60.0
 IDS_SHOWN: Final = 8
-_WORD: Final = re.compile(r"[A-Za-z0-9._:;/+@-]+")
 
 logger = logging.getLogger(__name__)
 
@@ -96,11 +94,6 @@ def one_line(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in escaped)
 
 
-def value(text: str) -> str:
-    """Return what a caller chose as a value of the log: as it is if it is a word, else quoted as JSON in ASCII."""
-    return text if _WORD.fullmatch(text) else json.dumps(text)
-
-
 def request_id(requests: Any, row: int) -> str:
     """Return the x-request-id of the request that a row of the batch came in, or "-".
 
@@ -125,4 +118,4 @@ def _traced(requests: Any) -> Iterator[tuple[str, int]]:
     with suppress(orjson.JSONDecodeError, TypeError, AttributeError):
         for entry in orjson.loads(requests):
             rows = entry.get("rows")
-            yield value(str(entry.get(REQUEST_ID, "-"))), rows if isinstance(rows, int) else 0
+            yield word(str(entry.get(REQUEST_ID, "-"))), rows if isinstance(rows, int) else 0

@@ -37,7 +37,7 @@ def within(
     def give_up() -> None:
         doing = readiness.reason
         readiness.lost(f"the model cannot be loaded within {limit_s:g} s")
-        end(f"shoal_runtime: the model cannot be loaded: {doing} takes longer than {limit_s:g} s ({setting})")
+        end(f"the model cannot be loaded: {doing} takes longer than {limit_s:g} s ({setting})")
 
     timer = threading.Timer(limit_s + grace_s, give_up)
     timer.daemon, timer.name = True, "load limit"

@@ -135,7 +135,7 @@ def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
     wanted = getattr(handler, "tensors", "torch") == "torch"
     if wanted and not has_torch():
         logger.warning(
-            "event=no_torch PyTorch is not installed, so %s gets arrays of numpy: if it wants tensors,"
+            "event=no_torch message=PyTorch is not installed, so %s gets arrays of numpy: if it wants tensors,"
             ' pip install "shoal[runtime]"; else say so with tensors = "numpy" in the class',
             getattr(handler, "__name__", "the handler"),
         )

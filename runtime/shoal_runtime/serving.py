@@ -158,4 +158,4 @@ def _tell(error: LoadError) -> None:
 def log_cause(error: LoadError) -> None:
     """Log the traceback if the handler's code raised."""
     if isinstance(error, HandlerFailed) and error.__cause__ is not None:
-        logger.error("event=model_code_failed\n%s", own_traceback(error.__cause__))
+        logger.error("event=model_code_failed traceback=\n%s", own_traceback(error.__cause__))

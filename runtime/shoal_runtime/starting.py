@@ -190,7 +190,7 @@ def _try_rows(model: Model, placement: Placement, answers: Answers) -> None:
     try:
         # What lies outside a table ends a GPU's process, and is an error on a CPU.
         for doubt in doubts(run, signature, ids=2 if str(model.machine.device) == "cpu" else 1):
-            logger.warning("event=rows_not_apart %s", doubt)
+            logger.warning("event=rows_not_apart message=%s", doubt)
     except Leak as leak:
         raise LoadError(_mixes_rows(signature, leak)) from None
     except HANDLER_FAULTS as error:

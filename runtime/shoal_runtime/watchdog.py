@@ -16,6 +16,7 @@ from typing import Final
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.executor import Executor
 from shoal_runtime.readiness import Readiness
+from shoal_schema.logs import last_words
 
 ANSWER_S: Final = 0.5
 """How long the event loop gets to tell callers that their batches failed."""
@@ -28,7 +29,7 @@ def exit_now(message: str, code: int = EXIT_DEVICE_LOST) -> None:
     """End the process with a last line; no destructors, some thread is stuck for good."""
     try:
         sys.stderr.flush()
-        os.write(2, f"{message}\n".encode(errors="backslashreplace"))
+        os.write(2, last_words("shoal_runtime", message).encode(errors="backslashreplace"))
     finally:
         os._exit(code)
 
@@ -101,4 +102,4 @@ class Watchdog:
                 self._executor.abandon(self._reason)
                 time.sleep(ANSWER_S)
             finally:
-                self._end(f"shoal_runtime: it cannot go on: {self._reason}")
+                self._end(f"it cannot go on: {self._reason}")

@@ -1,9 +1,13 @@
 """How every process writes its log: time, level, logger, then ``event=...`` and what belongs to it."""
 
 import logging
+import sys
 import time
+from collections.abc import Mapping
 
-FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s"
+from shoal_schema.log_lines import MAX_TRACEBACK, TEXT, as_json, fields_of
+from shoal_schema.processes import LOG_FORMAT, LogForm
+
 # They tell of each malformed request, each handler or each probe; what matters of that is said by us.
 QUIET = {
     "uvicorn": logging.ERROR,
@@ -12,18 +16,63 @@ QUIET = {
     # Of huggingface_hub; they tell of addresses that are signed.
     "httpx2": logging.ERROR,
     "httpcore2": logging.ERROR,
+    "kopf._core": logging.WARNING,
     "kopf.objects": logging.WARNING,
     "kopf.activities": logging.WARNING,
     "aiohttp.access": logging.WARNING,
 }
 
 
-def configure(level: str = "INFO") -> None:
-    """Log to standard error from now on, what is at least of this `processes.Level`."""
-    formatter = logging.Formatter(FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
+class TextFormatter(logging.Formatter):
+    """Writes a line for people, with a traceback on lines of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT, datefmt="%Y-%m-%dT%H:%M:%S")
+        self.converter = time.gmtime
+
+
+class JsonFormatter(TextFormatter):
+    """Writes a line for programs, whatever is to be told."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as one object (logging)."""
+        fields = fields_of(record.msg, record.args)
+        if record.exc_info and (error := record.exc_info[1]) is not None:
+            fields.setdefault("error", f"{type(error).__name__}: {error}")
+            fields.setdefault("traceback", self.formatException(record.exc_info)[-MAX_TRACEBACK:])
+        when = f"{self.formatTime(record, self.datefmt)}.{int(record.msecs):03d}Z"
+        return as_json(when, record.levelname, record.name, fields)
+
+
+def configure(level: str = "INFO", form: str = LogForm.TEXT) -> None:
+    """Log to standard error from now on, what is at least of this `processes.Level`, in this form."""
+    in_json = form == LogForm.JSON
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter)
+    handler.setFormatter(JsonFormatter() if in_json else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(max(least, logging.getLogger().level))
+    logging.captureWarnings(in_json)
+    sys.excepthook = _tell_of_end if in_json else sys.__excepthook__
+
+
+def form_asked(environ: Mapping[str, str]) -> LogForm:
+    """Return the form of the log before settings are known to be right: a wrong one is refused in text."""
+    return LogForm.JSON if environ.get(LOG_FORMAT, "").strip().lower() == LogForm.JSON else LogForm.TEXT
+
+
+def last_words(program: str, why: object) -> str:
+    """Return the last line of a process, which says why it ends: of the log where that is JSON, else as commands do."""
+    if not any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers):
+        return f"{program}: {why}\n"
+    record = logging.makeLogRecord({"name": program, "levelname": "CRITICAL", "msg": why})
+    return f"{JsonFormatter().format(record)}\n"
+
+
+def say_why(program: str, why: object) -> None:
+    """Write why a process ends, as its last line."""
+    sys.stderr.write(last_words(program, why))
+
+
+def _tell_of_end(kind: type[BaseException], error: BaseException, trace: object) -> None:
+    logging.getLogger("shoal").critical("%s: %s", kind.__name__, error, exc_info=error)

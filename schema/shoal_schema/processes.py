@@ -44,6 +44,16 @@ class Level(StrEnum):
     ERROR = "ERROR"
 
 
+LOG_FORMAT = "SHOAL_LOG_FORMAT"
+
+
+class LogForm(StrEnum):
+    """How a line of the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class Metadata(Section, frozen=True):
     """Who a service is."""
 
@@ -65,6 +75,11 @@ class LogSettings(Section, frozen=True):
         Meta(description="What is less important is not logged."),
         Env("SHOAL_LOG_LEVEL", PROXY, RUNTIME, MODEL, OPERATOR, WAITING),
     ] = Level.INFO
+    form: Annotated[
+        LogForm,
+        Meta(description="`json` is one object a line, for programs ([operations.md](operations.md#logs))."),
+        Env(LOG_FORMAT, PROXY, RUNTIME, MODEL, OPERATOR, WAITING),
+    ] = LogForm.TEXT
 
 
 class ProxyProcess(Section, frozen=True):
@@ -227,6 +242,16 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_MAX_CONNECTIONS_PER_ADDRESS", PROXY),
     ] = 0
+    access_log_percent: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="Of how many inference requests in a hundred, chosen by chance, the log has a line when they"
+            " are answered; 0 means none ([operations.md](operations.md#logs)).",
+        ),
+        Env("SHOAL_PROXY_ACCESS_LOG_PERCENT", PROXY),
+    ] = 0.0
 
 
 class RuntimeProcess(Section, frozen=True):
@@ -343,6 +368,11 @@ class OperatorProcess(Section, frozen=True):
         ),
         Env("SHOAL_OPERATOR_SIBLINGS", OPERATOR),
     ] = True
+    pod_log_format: Annotated[
+        LogForm,
+        Meta(description="`SHOAL_LOG_FORMAT` of the services' pods."),
+        Env("SHOAL_OPERATOR_POD_LOG_FORMAT", OPERATOR),
+    ] = LogForm.TEXT
     admin_namespaces: Annotated[
         tuple[str, ...],
         Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain); none means all may."),

@@ -34,8 +34,22 @@ def condition(kind: str, status: str, reason: str) -> dict[str, str]:
     return stays("shoal_operator_service_condition", 1, labels)
 
 
-OPERATOR_WORKS = {"series": 'shoal_operator_scrapes_total{outcome="read"}', "values": f"0+30x{HOURS}"}
-OPERATOR_STANDS = {"series": 'shoal_operator_scrapes_total{outcome="read"}', "values": f"30+0x{HOURS}"}
+LEADS, STANDS_BY = ({"series": "shoal_operator_leader", "values": f"{n}+0x{HOURS}"} for n in (1, 0))
+
+
+def behind(what: str, seconds: float) -> dict[str, str]:
+    """Return for how long the operator has not come to something."""
+    return {"series": f"shoal_operator_{what}_age_seconds", "values": f"{seconds}+0x{HOURS}"}
+
+
+def upgrades(failed: int) -> list[dict[str, str]]:
+    counts = {"pending": 3, "running": 1, "failed": failed}
+    return [
+        {"series": f'shoal_operator_upgrades{{state="{name}"}}', "values": f"{n}+0x{HOURS}"}
+        for name, n in counts.items()
+    ]
+
+
 ANSWERS = grows("shoal_proxy_requests_total", 1000, ',protocol="v2",status="200"')
 ROWS = grows("shoal_proxy_rows_total", 1000)
 ELEMENTS = grows("shoal_proxy_elements_total", 1000)
@@ -122,13 +136,18 @@ CASES = [
         [stays("shoal_operator_service_replicas_ready", 0)],
         SERVICE,
     ),
-    Case("ShoalOperatorStale", [], [OPERATOR_WORKS, stays("shoal_operator_service_replicas", 2)], {}),
     Case(
-        "ShoalOperatorStale",
-        [OPERATOR_STANDS, stays("shoal_operator_service_replicas", 2)],
-        [OPERATOR_STANDS, stays("shoal_operator_service_replicas", 0)],
-        {},
+        "ShoalNotReady",
+        [condition("Ready", "False", "NotAllowed")],
+        [condition("Ready", "False", "Parked"), condition("Ready", "Unknown", "RollingOut")],
+        {**SERVICE, "reason": "NotAllowed"},
     ),
+    # Services of which none scales: none is read.
+    Case("ShoalOperatorStale", [], [LEADS, behind("queue", 0), behind("scrape", 0)], {}),
+    Case("ShoalOperatorStale", [STANDS_BY], [LEADS], {}),
+    Case("ShoalOperatorStale", [LEADS, behind("queue", 400)], [LEADS, behind("queue", 200)], {}),
+    Case("ShoalOperatorStale", [LEADS, behind("scrape", 70)], [LEADS, behind("scrape", 50)], {}),
+    Case("ShoalUpgradeFailed", upgrades(2), upgrades(0), {}),
 ]
 
 

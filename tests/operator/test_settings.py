@@ -26,6 +26,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 def test_every_setting_is_read() -> None:
     given = {
         "SHOAL_LOG_LEVEL": "debug",
+        "SHOAL_LOG_FORMAT": "json",
+        "SHOAL_OPERATOR_POD_LOG_FORMAT": "json",
         "SHOAL_OPERATOR_PROXY_IMAGE": "p",
         "SHOAL_OPERATOR_RUNTIME_IMAGE": "r",
         "SHOAL_OPERATOR_LISTEN_HOST": "$(POD_IP)",

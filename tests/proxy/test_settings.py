@@ -21,6 +21,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_MODEL_NAME": ("cat-net_1.0", "cat-net_1.0"),
     "SHOAL_MODEL_VERSION": ("7", "7"),
     "SHOAL_LOG_LEVEL": ("debug", "DEBUG"),
+    "SHOAL_LOG_FORMAT": ("JSON", "json"),
+    "SHOAL_PROXY_ACCESS_LOG_PERCENT": ("0.1", 0.1),
     "SHOAL_PROXY_LISTEN": ("unix:/tmp/s", Address(path="/tmp/s")),
     "SHOAL_PROXY_ADMIN_LISTEN": ("[::1]:0", Address("::1", 0)),
     "SHOAL_PROXY_ADMIN_HOSTS": ("shoal.example, *", ("shoal.example", "*")),

@@ -166,7 +166,7 @@ def test_a_graph_that_is_random_is_served_with_a_warning(
 ) -> None:
     started(load, graph(tmp_path / "random.onnx", helper.make_node("RandomNormalLike", ["x"], ["y"])))
 
-    assert "event=rows_not_apart output y of a row differs by" in caplog.text
+    assert "event=rows_not_apart message=output y of a row differs by" in caplog.text
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -18,8 +18,7 @@ def test_what_takes_too_long_ends_with_a_line_that_says_at_what_it_was() -> None
         assert ended.wait(PATIENCE_S)
 
     assert said == [
-        "shoal_runtime: the model cannot be loaded: downloading 40 % takes longer than 0.01 s"
-        " (SHOAL_MODEL_FETCH_TIMEOUT_S)"
+        "the model cannot be loaded: downloading 40 % takes longer than 0.01 s (SHOAL_MODEL_FETCH_TIMEOUT_S)"
     ]
     assert readiness.phase is Phase.LOST
 

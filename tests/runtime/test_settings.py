@@ -6,7 +6,7 @@ from shoal_runtime.settings import Settings, help_text
 from shoal_schema.addresses import Address
 from shoal_schema.declaring import RUNTIME
 from shoal_schema.environment import SettingsError, variables
-from shoal_schema.processes import Level, LogSettings, Metadata, RuntimeProcess
+from shoal_schema.processes import Level, LogForm, LogSettings, Metadata, RuntimeProcess
 from shoal_schema.resource.model import ModelFormat, ModelSpec
 from shoal_schema.resource.runtime import DType, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec
@@ -35,6 +35,7 @@ def test_every_variable_is_read() -> None:
             "SHOAL_BATCHING_MAX_BATCH_SIZE": "8",
             "SHOAL_BATCHING_ALLOWED_BATCH_SIZES": "1,4,8",
             "SHOAL_LOG_LEVEL": "debug",
+            "SHOAL_LOG_FORMAT": "json",
             "SHOAL_MODEL_MAX_BYTES": "1048576",
             "SHOAL_MODEL_MAX_FILES": "7",
             "SHOAL_MODEL_MAX_RATIO": "8",
@@ -94,7 +95,7 @@ def test_every_variable_is_read() -> None:
             min_bytes_per_s=100,
             shutdown_timeout_s=0,
         ),
-        logging=LogSettings(level=Level.DEBUG),
+        logging=LogSettings(level=Level.DEBUG, form=LogForm.JSON),
     )
     assert settings.cache_dir == Path("/cache")
 

@@ -40,7 +40,7 @@ def test_a_stuck_forward_makes_the_runtime_unready_and_ends_it() -> None:
 
     assert readiness.phase is Phase.LOST
     assert ended.wait(20)
-    assert last_lines[0].startswith("shoal_runtime: it cannot go on: forward runs for longer")
+    assert last_lines[0].startswith("it cannot go on: forward runs for longer")
     release.set()
     watchdog.stop()
     assert executor.stop(5)
@@ -95,7 +95,7 @@ def test_a_thread_that_the_process_cannot_do_without_ends_it() -> None:
     watchdog.start()
 
     assert ended.wait(20)
-    assert last_lines[0].startswith("shoal_runtime: it cannot go on: the thread preprocess_0 ended")
+    assert last_lines[0].startswith("it cannot go on: the thread preprocess_0 ended")
     watchdog.stop()
     assert executor.stop(5)
 
@@ -105,4 +105,4 @@ def test_the_last_line_is_written_whatever_letters_it_holds() -> None:
 
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
 
-    assert (ended.returncode, ended.stderr) == (4, b"lost: \\ud800\n")
+    assert (ended.returncode, ended.stderr) == (4, b"shoal_runtime: lost: \\ud800\n")

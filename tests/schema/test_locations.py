@@ -52,6 +52,7 @@ def test_a_uri_is_taken_apart(uri: str, location: Location) -> None:
         ("hf://team/x%3Fa=b", "hf://OWNER/NAME"),
         ("hf://team/x#y", "hf://OWNER/NAME"),
         ("hf://team/encoder@..", "hf://OWNER/NAME"),
+        ("hf://team/encoder@..%2f..%2fwhoami", "hf://OWNER/NAME"),
         ("models:/", "models:/NAME/VERSION, models:/NAME@ALIAS or models:/ID"),
         ("models:/a/b/c", "models:/NAME/VERSION"),
         ("models:/@champion", "models:/NAME/VERSION"),

@@ -5,6 +5,7 @@ import signal
 from dataclasses import dataclass, replace
 
 from shoal.serving.fields import with_field_names
+from shoal_schema.log_lines import read
 
 MIN_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
@@ -17,12 +18,8 @@ MAX_CRASHES = 3
 CANNOT_LOAD = 3
 DEVICE_LOST = 4
 
-# What a log or a command puts before the sentence: time and level, or the program's name.
-LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +(?:shoal[\w.]* +)?|shoal[-_]\w+: )")
-# A process that ends by its own decision says why in such a line; it is told in our sentence, and so not twice.
-EXIT_LINE = re.compile(rb"^(?:\d\S+Z CRITICAL \S+ |shoal[-_]\w+: )")
-# What else may say why: an error in the log, and Python itself when it finds no such module.
-COMPLAINT = re.compile(r"^(?:\d\S+Z (?:ERROR|CRITICAL) |shoal[-_]\w+: |\S*python[\d.]*: )")
+# What else may say why: Python itself, when it finds no such module.
+OF_PYTHON = re.compile(r"^\S*python[\d.]*: ")
 TRACEBACK = "Traceback (most recent call last):"
 
 # What one process lacks the other mostly lacks too; `serve` and `serve-light` bring both.
@@ -75,15 +72,28 @@ def cause(written: str) -> str:
     What it wrote last is mostly about something else. It tells of the end if it is an error, or a traceback.
     """
     lines = written.rstrip().splitlines()
-    if not lines or COMPLAINT.match(lines[-1]):
+    if not lines or _complains(lines[-1]):
         return lines[-1].strip() if lines else ""
     if TRACEBACK not in lines:
         return ""
     # A traceback's own lines are indented, and the message of an exception may have several.
     after = lines[len(lines) - lines[::-1].index(TRACEBACK) :]
     raised = [line for line in after if line.strip() and not line.startswith(" ")]
-    told_since = any(re.match(r"\d\S+Z [A-Z]+ ", line) for line in raised)
+    told_since = any(read(line) for line in raised)
     return raised[0].strip() if raised and not told_since else ""
+
+
+def _complains(line: str) -> bool:
+    said = read(line)
+    return said.level in ("ERROR", "CRITICAL") if said else OF_PYTHON.match(line) is not None
+
+
+def takes_leave(line: bytes) -> bool:
+    """Return whether a process that ends by its own decision says why in this line: it is told in our sentence."""
+    if b"CRITICAL" not in line and not line.startswith(b"shoal"):  # most are not, and each line comes by here
+        return False
+    said = read(line.decode(errors="replace"))
+    return said is not None and said.is_last
 
 
 def is_final(exit_: Exit) -> bool:
@@ -126,7 +136,8 @@ def exit_message(exit_: Exit) -> str:
         )
     if exit_.returncode < 0:
         return how  # Its last line was about something else.
-    why = LOG_PREFIX.sub("", exit_.cause).removeprefix(f"{how}: ")
+    said = read(exit_.cause)
+    why = (said.message if said else exit_.cause).removeprefix(f"{how}: ")
     if why:
         light = f'{PROXY_ALONE} (or "shoal[proxy-light]", for a model that needs no PyTorch)'
         why = ONE_PROCESS.sub("serve", why.replace(PROXY_ALONE, light))

@@ -24,6 +24,7 @@ from shoal_operator.manifests.environment import (
 )
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, Process, as_json
+from shoal_schema.processes import LOG_FORMAT, LogForm
 from shoal_schema.resource.passthrough import ImagePullPolicy
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -96,7 +97,9 @@ def make_model(target: Target) -> Json:
         "image": _runtime_image(target),
         **_pull_policy(target.spec.runtime.image_pull_policy),
         "command": ["python", "-m", "shoal_runtime", "fetch"],
-        "env": _merged(known, _cache_variables(), spec_variables(target.spec, Process.MODEL), given),
+        "env": _merged(
+            known, _cache_variables(), _log_format(target), spec_variables(target.spec, Process.MODEL), given
+        ),
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
         "resources": as_json(target.spec.model.resources) if target.spec.model.resources else _FETCH_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -131,6 +134,7 @@ def _own_runtime(target: Target) -> Json:
         variable("SHOAL_RUNTIME_LISTEN", SOCKET),
         variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
         *_cache_variables(),
+        *_log_format(target),
         *([variable("SHOAL_MODEL_FETCHED", "true")] if target.downloads else ()),
     ]
     return {
@@ -193,6 +197,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
         variable("SHOAL_PROXY_RUNTIME", runtime),
         *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
+        *_log_format(target),
         *(variable(name, path) for name, path in _tls_files(target).items()),
         *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
     ]
@@ -234,6 +239,11 @@ def _merged(*groups: Iterable[Json]) -> list[Json]:
     """Join groups of variables; a later group's value replaces an earlier one's."""
     by_name = {entry["name"]: entry for group in groups for entry in group}
     return list(by_name.values())
+
+
+def _log_format(target: Target) -> list[Json]:
+    form = target.defaults.pod_log_format
+    return [] if form is LogForm.TEXT else [variable(LOG_FORMAT, str(form))]
 
 
 def _cache_variables() -> list[Json]:

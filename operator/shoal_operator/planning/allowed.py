@@ -44,7 +44,7 @@ def _unmatched(target: Target) -> Iterator[str]:
 
 
 def _matches(asked: str, pattern: str) -> bool:
-    """Return whether a pattern allows it; only one with a value of its own allows an annotation that is told with its."""
+    """Return whether a pattern allows it: an annotation that is told with its value, only one that has a value too."""
     name, *_ = pattern.split("=")
     return fnmatchcase(asked, name) if "=" not in asked else "=" in pattern and fnmatchcase(asked, pattern)
 
@@ -80,7 +80,7 @@ def hosts(target: Target) -> Asked:
 
 
 def annotations(target: Target) -> Asked:
-    """Annotations that controllers outside the service act upon; nginx, for one, copies values into its configuration."""
+    """Annotations that controllers outside act upon; nginx's, for one, copies values into its configuration."""
     ingress = target.spec.route.ingress if target.spec.route else None
     given = {"spec.route.ingress": ingress and ingress.annotations, "spec.service": target.spec.service.annotations}
     for path, each in given.items():

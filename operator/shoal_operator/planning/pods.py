@@ -13,6 +13,7 @@ from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.planning.observation import dig
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
+from shoal_schema.log_lines import read
 from shoal_schema.redaction import redacted
 
 _IMAGE_REASONS = frozenset({
@@ -175,7 +176,6 @@ def _claim_advice(pod: Json, message: str) -> str:
 
 _NOT_LOADED = "the model cannot be loaded: "
 """How the runtime begins; the condition has said so by then."""
-_LOG_PREFIX = re.compile(r"^\d\S+Z [A-Z]+ \S+ ")
 
 Check = Callable[[Json], Problem | None]
 CHECKS: tuple[Check, ...] = (image_problem, config_problem, download_problem, crash_problem, scheduling_problem)
@@ -242,7 +242,9 @@ def _is_probed(pod: Json, container: str) -> bool:
 def _last_line(ended: Json) -> str:
     """Return the last line of what a container left, without time and logger: those differ at each restart."""
     words = str(ended.get("message") or "").strip() or str(ended.get("reason") or "it left no message")
-    return redacted(_LOG_PREFIX.sub("", words.splitlines()[-1].strip()))[-_MAX_MESSAGE_LENGTH:]
+    line = words.splitlines()[-1].strip()
+    said = read(line)
+    return redacted(said.message if said else line)[-_MAX_MESSAGE_LENGTH:]
 
 
 def _device_resources(pod: Json) -> list[str]:

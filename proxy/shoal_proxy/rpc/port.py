@@ -4,19 +4,23 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
 from shoal_proxy.access.gate import Gate
+from shoal_proxy.access_log import Entry
 from shoal_proxy.app import Pages
+from shoal_proxy.batching.pending import Pending
 from shoal_proxy.certificate import Certificate, Pem
 from shoal_proxy.codecs.base import Reply
-from shoal_proxy.errors import ProxyError
+from shoal_proxy.errors import ProxyError, RequestTimeout
 from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.messages import GrpcV2, metadata_message
 from shoal_proxy.settings import Settings
+from shoal_proxy.tracer import GONE
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 
@@ -39,9 +43,24 @@ CODES: Mapping[int, grpc.StatusCode] = {
 }
 """By the status of HTTP; any other of a caller's is INVALID_ARGUMENT, of ours INTERNAL."""
 _TIMEOUT, _ECHOED = TIMEOUT_MS.encode(), (REQUEST_ID.encode(), TRACEPARENT.encode())
+_PATH = f"/{SERVICE}/ModelInfer".encode()
 _MIN_TIMEOUT_MS = 0.001
 _GUARDED = ("ServerMetadata", "ModelMetadata")
 """Pages that say more than whether we live and are ready."""
+
+
+class Call:
+    """One call of ModelInfer, and what the access log is to tell of it, if it has an ``entry`` there."""
+
+    __slots__ = ("bytes_out", "entry", "head", "pending", "status")
+
+    def __init__(self, head: Head, entry: Entry | None) -> None:
+        self.head = head
+        self.entry = entry
+        self.pending: Pending | None = None
+        self.status = GONE
+        """Until there is an answer."""
+        self.bytes_out = 0
 
 
 class GrpcPort:
@@ -114,6 +133,18 @@ class GrpcPort:
     async def _infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         headers = _headers(context)
         head = Head(self._route, headers, keep_alive=True)
+        log = self._inference.access_log
+        entry = None if log is None else log.begin(b"POST", _PATH, self._codec.name, headers, _client(context))
+        call = Call(head, entry)
+        if log is None or entry is None:
+            return await self._answer(requests, context, call)
+        try:
+            return await self._answer(requests, context, call)
+        finally:
+            log.end(entry, call.status, call.bytes_out, call.pending, head.caller)
+
+    async def _answer(self, requests: AsyncIterator[bytes], context: Any, call: "Call") -> bytes:
+        head, headers = call.head, call.head.headers
         if (refusal := self._refusal(head, context)) is not None:
             reply = self._inference.refuse(self._route, refusal)
         else:
@@ -121,8 +152,10 @@ class GrpcPort:
                 async with asyncio.timeout(self._settings.process.body_timeout_s):
                     body = await anext(requests)
             except (TimeoutError, StopAsyncIteration):
+                call.status = RequestTimeout.status
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not arrive whole in time")
-            reply = await self._reply(head, body)
+            reply = await self._reply(call, body)
+        call.status, call.bytes_out = reply.status, reply.size_bytes
         lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
         told = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
         told += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
@@ -142,7 +175,7 @@ class GrpcPort:
             return error
         return self._inference.let_in(head)
 
-    async def _reply(self, head: Head, body: bytes) -> Reply:
+    async def _reply(self, call: "Call", body: bytes) -> Reply:
         """Return what the queue answers; a caller who leaves, or whose deadline passes, leaves the queue too."""
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
@@ -150,7 +183,9 @@ class GrpcPort:
             if not answered.done():
                 answered.set_result(given)
 
-        pending = self._inference.start(head, body, reply)
+        if call.entry is not None:
+            call.entry.bytes_in = len(body)
+        pending = call.pending = self._inference.start(call.head, body, reply)
         try:
             return await answered
         except asyncio.CancelledError:
@@ -234,6 +269,11 @@ def _metadata(context: Any) -> list[tuple[bytes, bytes]]:
         (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
         for name, value in context.invocation_metadata() or ()
     ]
+
+
+def _client(context: Any) -> str:
+    """Return the address of who calls, of ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``."""
+    return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 def _headers(context: Any) -> dict[bytes, bytes]:

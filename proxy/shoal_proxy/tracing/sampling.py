@@ -25,6 +25,19 @@ class Context(NamedTuple):
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
 
+class Share:
+    """A part of many, of 0 to 1, by numbers of 64 bits that are drawn, or are the low half of an id."""
+
+    __slots__ = ("_below",)
+
+    def __init__(self, share: float) -> None:
+        self._below = round(share * (_RATIO_MASK + 1))
+
+    def takes(self, number: int) -> bool:
+        """Return whether a number is among them."""
+        return number & _RATIO_MASK < self._below
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Who is sampled: with ``by_parent`` as the caller's span is, where there is one; else this share."""
@@ -32,16 +45,11 @@ class Sampling:
     by_parent: bool = True
     share: float = 1.0
 
-    @property
-    def below(self) -> int:
-        """The share, as what the low half of an id is to be less than."""
-        return round(self.share * (_RATIO_MASK + 1))
-
     def takes(self, parent: Context | None, trace_id: int) -> bool:
         """Return whether a request is traced."""
         if self.by_parent and parent is not None:
             return parent.sampled
-        return trace_id & _RATIO_MASK < self.below
+        return Share(self.share).takes(trace_id)
 
 
 _COLLECTOR: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 from functools import partial
 from typing import Any, Self
 
@@ -31,7 +30,7 @@ from shoal_schema import metrics as declared
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import WAITING
 from shoal_schema.environment import SettingsError
-from shoal_schema.logs import configure
+from shoal_schema.logs import configure, form_asked, say_why
 from shoal_schema.processes import LogSettings, ProxyProcess, WaitingProcess
 from shoal_schema.waiting import RoomTable
 from shoal_schema.wire.patience import Patience
@@ -166,15 +165,16 @@ async def serve(settings: Settings) -> None:
 
 def run() -> int:
     """Run until told to stop; return the exit status."""
+    configure(form=form_asked(os.environ))
     try:
         settings = Settings.from_env(os.environ)
-        configure(settings.logging.level)
+        configure(settings.logging.level, settings.logging.form)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except SettingsError as error:
-        print(f"shoal-waiting: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
+        say_why("shoal-waiting", error)  # the last line is what a person reads
         return 2
     except OSError as error:
-        print(f"shoal-waiting: {error.strerror or error}", file=sys.stderr)  # noqa: T201
+        say_why("shoal-waiting", error.strerror or error)
         return 1
     return 0

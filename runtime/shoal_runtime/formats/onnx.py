@@ -106,8 +106,8 @@ def _outputs(nodes: Iterable[Any], path: Path, *, free: bool) -> list[TensorSpec
     for node in nodes:
         if node.type not in DATATYPES or (node.shape is not None and not len(node.shape)):
             logger.warning(
-                "event=output_left_out %s gives %s, a %s without rows; of scikit-learn's it is one with the option"
-                " zipmap=False of skl2onnx",
+                "event=output_left_out message=%s gives %s, a %s without rows; of scikit-learn's it is one"
+                " where skl2onnx is told zipmap: False",
                 path.name,
                 node.name,
                 node.type,

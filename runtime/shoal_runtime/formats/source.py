@@ -167,7 +167,11 @@ def check_static_batch(source: Source, name: str, inputs: Sequence[TensorSpec], 
             " another does, say so in model.toml (batch_dim of [[inputs]] and [[outputs]])"
         )
     logger.warning(
-        "event=static_batch %s was exported with a batch of %d, so it runs %d at a time: %s", name, rows, rows, remedy
+        "event=static_batch message=%s was exported with a batch of %d, so it runs %d at a time: %s",
+        name,
+        rows,
+        rows,
+        remedy,
     )
 
 

@@ -241,7 +241,8 @@ def _hub(scheme: str, rest: str) -> Location:
     name, _, path = rest.rstrip("/").partition("/")
     name, revision = map(unquote, name.partition("@")[::2])
     # Who asks for it has credentials: no name leads to another route of the hub's.
-    named = all(_HUB_NAME.fullmatch(each) for each in (owner, name)) and revision not in (".", "..")
+    leads_on = {".", ".."}.isdisjoint(revision.split("/"))
+    named = leads_on and all(_HUB_NAME.fullmatch(each) for each in (owner, name))
     return Location(scheme, f"{owner}/{name}" if named else "", unquote(path), revision)
 
 

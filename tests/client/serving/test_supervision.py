@@ -60,12 +60,12 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Exit, f
             exit_(
                 "runtime",
                 3,
-                why="2026-11-21T03:44:01.703Z ERROR the model cannot be loaded: x",
+                why="2026-11-21T03:44:01.703Z CRITICAL shoal_runtime.serving the model cannot be loaded: x",
             ),
             "the model cannot be loaded: x",
         ),
         (
-            exit_("proxy", 1, why="2026-11-21 03:44:01,703 ERROR lost", served=True),
+            exit_("proxy", 1, why="2026-11-21T03:44:01.703Z ERROR asyncio lost", served=True),
             "the proxy exited with status 1: lost",
         ),
         (exit_("runtime", -9, why="model is ready"), "the runtime was killed by SIGKILL"),

@@ -28,6 +28,7 @@ FULL = {
     "podListenHost": "$(POD_IP)",
     "serviceUrl": "http://$(CLUSTER_IP)",
     "verbose": True,
+    "logFormat": "json",
     "scaleDownWindowSeconds": 60,
     "priorityClassName": "high",
     "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -216,6 +217,7 @@ def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart)
     )
 
     assert settings.process.proxy_image == f"shoal/proxy:{VERSION}"
+    assert (settings.logging.form, settings.process.pod_log_format) == ("json", "json")
     assert settings.process.admin_namespaces == ("shoal-system", "monitoring")
     # The kubelet turns $$( into $(, so that the operator's own address is not put in.
     assert settings.process.listen_host == "$$(POD_IP)"
@@ -223,7 +225,8 @@ def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart)
 
 
 def test_the_waiting_room_understands_its_environment_and_the_operator_finds_it(chart: Chart) -> None:
-    objects = rendered(chart, podListenHost="$(POD_IP)", waitingRoom={"ports": {"first": 30000, "count": 7}})
+    ports = {"first": 30000, "count": 7}
+    objects = rendered(chart, podListenHost="$(POD_IP)", waitingRoom={"ports": ports}, logFormat="json")
     given = {name: text.replace("$(POD_IP)", "10.0.0.5") for name, text in environment(objects, "waiting-room").items()}
     operator = environment(objects)
     selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_WAITING_SELECTOR"].split(","))
@@ -232,6 +235,7 @@ def test_the_waiting_room_understands_its_environment_and_the_operator_finds_it(
     (service,) = by_kind(objects, "Service")
 
     room = environment_of_waiting(given)
+    assert given["SHOAL_LOG_FORMAT"] == "json"
     assert (room.listen_host, str(room.admin_listen)) == ("10.0.0.5", "10.0.0.5:9090")
     assert (
         room.operator == f"http://{service['metadata']['name']}.shoal-system.svc:{service['spec']['ports'][0]['port']}"
@@ -268,6 +272,9 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
         ({"replica": 2}, "replica"),
         ({"policy": {"secret": ["*"]}}, "secret"),
         ({"policy": {"secrets": "*"}}, "policy"),
+        ({"policy": {"images": None}}, "images"),
+        ({"env": [{"name": "SHOAL_OPERATOR_POLICY", "value": "{}"}]}, "/env/0/name"),
+        ({"env": [{"name": "SHOAL_OPERATOR_WORKRES", "value": "1"}]}, "/env/0/name"),
         ({"replicas": "2"}, "replicas"),
         ({"replicas": 50}, "replicas"),
         ({"images": {"operator": {"digest": "latest"}}}, "digest"),
@@ -294,6 +301,14 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
 def test_wrong_values_are_refused_and_named(chart: Chart, values: Json, words: str) -> None:
     with pytest.raises(HelmError, match=words):
         rendered(chart, **values)
+
+
+def test_settings_that_are_no_values_may_be_given_as_environment(chart: Chart) -> None:
+    set_by_values = environment(rendered(chart, **FULL, watchNamespaces=["team-a"])).keys()
+    own = {name for name in variables() if name.startswith("SHOAL_OPERATOR_")} - set_by_values
+    given = [{"name": name, "value": "1"} for name in sorted(own)]
+
+    assert environment(rendered(chart, env=given)).keys() >= own
 
 
 @pytest.mark.parametrize(

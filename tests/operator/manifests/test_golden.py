@@ -13,6 +13,7 @@ from msgspec import structs
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, SCALED_OBJECT, desired_objects
 from shoal_schema.declaring import Json
+from shoal_schema.processes import LogForm
 from tests.operator.samples import (
     BY_HPA,
     BY_KEDA,
@@ -31,7 +32,7 @@ LOCAL = structs.replace(DEFAULTS, listen_host="$(POD_IP)", admin_namespaces=("sh
 CASES = {
     "minimal": target(MINIMAL),
     "everything": target(EVERYTHING),
-    "downloaded": target(DOWNLOADED, defaults=LOCAL),
+    "downloaded": target(DOWNLOADED, defaults=structs.replace(LOCAL, pod_log_format=LogForm.JSON)),
     "foreign": target(FOREIGN),
     "hpa": target(BY_HPA),
     "keda": target(BY_KEDA),

@@ -135,7 +135,7 @@ def test_outputs_that_are_no_rows_are_left_out(tmp_path: Path, load: Load, caplo
         assert list(bench.run({"x": X[:2]}).outputs) == ["y"]
 
     assert [record.message.split()[0] for record in caplog.records] == ["event=output_left_out"] * 2
-    assert "zipmap=False" in caplog.text
+    assert "zipmap: False" in caplog.text
 
 
 def test_an_output_said_to_have_one_row_does_not_hold_back_inputs_of_many(tmp_path: Path, load: Load) -> None:
