@@ -129,12 +129,16 @@ class GuardedProtocol(ConnectedProtocol):
         self.speaks_1_0 = version == "1.0"
         check_head(version, headers)
         if len(headers) < len(self.headers):
-            check_hosts(self.headers)
+            self.check_repeated()
         self.incoming = BODY
         self.meter.begin_body()
         expects = headers.get(b"expect", b"").lower() == b"100-continue"
         self.expect_100_continue = expects and not self.speaks_1_0
         self.take_head(headers)
+
+    def check_repeated(self) -> None:
+        """Refuse a head that says more than once what is to be said once."""
+        check_hosts(self.headers)
 
     def take_head(self, headers: dict[bytes, bytes]) -> None:
         """Begin a request whose head is here and well-formed."""

@@ -225,16 +225,17 @@ class SecondChance:
         self.on_ended()
 
     def _headers(self, pending: Pending, left_s: float) -> list[tuple[bytes, bytes]]:
-        extra = [*_ASKING, *pending.key.headers, (_TIMEOUT_MS, b"%.3f" % (1000 * left_s))]
+        # Each once: what is forwarded, or shares fairly, may be what proves who calls, too.
+        extra = dict([*_ASKING, *pending.key.headers, (_TIMEOUT_MS, b"%.3f" % (1000 * left_s))])
         if pending.lane.level:
-            extra.append((_PRIORITY, b"%d" % pending.lane.level))
+            extra[_PRIORITY] = b"%d" % pending.lane.level
         if self._fair_share_header and pending.lane.share:
-            extra.append((self._fair_share_header, pending.lane.share))
+            extra[self._fair_share_header] = pending.lane.share
         if pending.caller is not None:  # a sibling asks for the same keys, and lets nobody in on our word
-            extra.extend(pending.caller.credentials)
+            extra.update(pending.caller.credentials)
         for name, value in (pending.trace or {}).items():
-            extra.append((name.encode("latin-1"), value.encode("latin-1")))
-        return extra
+            extra[name.encode("latin-1")] = value.encode("latin-1")
+        return list(extra.items())
 
     # Knowing siblings.
 

@@ -237,11 +237,11 @@ class Inference:
 
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
-        if pending.caller is not None and self.gate is not None:
-            self.gate.leave(pending.caller)
         if self.tracer is not None and pending.span is not None:
             self.tracer.end(pending.span, GONE, time.monotonic())
         self._dispatcher.cancel(pending)
+        if pending.caller is not None and self.gate is not None:  # only now: what runs is its batch's to give back
+            self.gate.leave(pending.caller)
 
     def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False, counts: bool = True) -> Reply:
         """Return ``error`` as the route's protocol has it; count it, unless who has handed the request over does."""

@@ -339,6 +339,12 @@ class InferProtocol(GuardedProtocol):
             self._burst.came_back(self._burst_rows, time.monotonic())
             self._burst = None
 
+    def check_repeated(self) -> None:
+        """Refuse a head that names two hosts, or two callers."""
+        super().check_repeated()
+        if self.inference.gate is not None:
+            self.inference.gate.check_once(self.headers)
+
     def take_head(self, headers: dict[bytes, bytes]) -> None:
         """Choose the short way for an infer route."""
         routes = self.inference.routes

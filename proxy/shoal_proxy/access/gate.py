@@ -2,12 +2,12 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from shoal_proxy.access.keys import Keys
 from shoal_proxy.access.limits import Account, Limits
-from shoal_proxy.errors import Forbidden, Unauthenticated
+from shoal_proxy.errors import Forbidden, InvalidRequest, Unauthenticated
 
 API_KEY: Final = b"x-api-key"
 AUTHORIZATION: Final = b"authorization"
@@ -26,13 +26,12 @@ class Caller:
     ``label`` names it in metrics; ``credentials`` are the headers that prove it, for a sibling to see.
     """
 
-    __slots__ = ("account", "credentials", "handed_over", "label", "name", "rows")
+    __slots__ = ("account", "credentials", "label", "name", "rows")
 
     def __init__(self, name: str, label: str, credentials: tuple[tuple[bytes, bytes], ...]) -> None:
         self.name = name
         self.label = label
         self.credentials = credentials
-        self.handed_over = False
         self.account: Account | None = None
         self.rows = 0
 
@@ -61,6 +60,7 @@ class Gate:
         """Why those could not be let in who are known by that, as long as it is so."""
         self._limits = limits
         self._header = header
+        self._said_once = (API_KEY, AUTHORIZATION, header)
         self._gateways = frozenset(gateways)
         self._check_token = check_token
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
@@ -72,6 +72,20 @@ class Gate:
     def reason(self) -> str:
         """Return why callers could not be let in, for readiness to tell, or nothing."""
         return "; ".join(self.reasons.values())
+
+    def check_once(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Refuse a head that says twice who calls: who looks at the first and who looks at the last would not agree.
+
+        Args:
+            headers: names in lower case.
+
+        Raises:
+            InvalidRequest: it does.
+        """
+        names = [name for name, _ in headers]
+        for once in self._said_once:
+            if names.count(once) > 1:
+                raise InvalidRequest(f"the request has more than one {once.decode()} header: send one")
 
     def identify(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Return who calls.
@@ -111,23 +125,23 @@ class Gate:
         return Caller(name, label, (*credentials, (self._header, given)))
 
     def enter(self, caller: Caller, rows: int, now_s: float, *, handed_over: bool) -> None:
-        """Charge a request's rows to its caller, or raise `LimitReached`."""
-        caller.handed_over = handed_over
+        """Charge a request's rows to its caller, or raise `LimitReached`.
+
+        What is ``handed_over`` is counted like all else: whoever calls can say so, and would be unseen.
+        """
         caller.account = self._limits.account(caller.name, now_s, handed_over=handed_over)
         if caller.account is not None:
             caller.account.take(rows, now_s)
             caller.rows = rows
-        if not handed_over:
-            self.rows[caller.label] += rows
+        self.rows[caller.label] += rows
 
     def answered(self, caller: Caller, status: int) -> None:
         """Note that the caller has its answer."""
-        if not caller.handed_over:
-            self.requests[caller.label, status] += 1
+        self.requests[caller.label, status] += 1
         self.leave(caller)
 
     def leave(self, caller: Caller) -> None:
-        """Give back what the caller held, once."""
+        """Give back what the caller holds, once; what still runs of it is given back with its batch."""
         if caller.account is not None:
             caller.account.rows -= caller.rows
             caller.account = None

@@ -14,6 +14,7 @@ from shoal_proxy.batching.drain_rate import DrainRate
 from shoal_proxy.batching.group import Group
 from shoal_proxy.batching.margin import Margin
 from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.owed import Owed
 from shoal_proxy.batching.pace import Pace
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending
 from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Wait, decide
@@ -46,6 +47,8 @@ class Running:
         self.answered_s = NEVER_S
         self.forward_s: float | None = None
         """What its forward took; None where the runtime does not say."""
+        self.owed: Owed | None = None
+        """What it gives back when it ends; None: nothing."""
 
 
 class Formed:

@@ -1,5 +1,7 @@
 """Identical requests that wait share one row: one is executed, all get its answer. Off unless asked for."""
 
+from collections.abc import Sequence
+
 from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, Pending
 from shoal_proxy.batching.suspects import digest
 
@@ -61,6 +63,10 @@ class Coalescing:
     def standing_for(self, caller: Pending) -> Pending:
         """Return the request that runs for ``caller``: itself, where it shares none."""
         return self._standing.get(caller, caller)
+
+    def callers_of(self, shared: Pending) -> Sequence[Pending]:
+        """Return those for whom ``shared`` runs."""
+        return self._callers.get(shared, ())
 
     def deliveries(self, shared: Pending, outcome: Outcome) -> list[Delivery]:
         """Return what is to be handed over, now that ``shared`` has its outcome: to all who share it."""

@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shoal_proxy.batching.batch import Batch, Result, split, waiting_callers
+from shoal_proxy.batching.batch import Batch, Result, make_batch, split, waiting_callers
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.deadlines import Deadlines
+from shoal_proxy.batching.owed import Owed
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.recovery import Recovery
@@ -160,10 +161,11 @@ class Scheduler:
     def cancel(self, pending: Pending) -> bool:
         """Forget a request whose caller has gone; return whether it had no outcome yet.
 
-        Rows that run already are computed for nobody.
+        Rows that run already are computed for nobody, and count for the caller until their batch has ended.
         """
         if pending.resolved:
             return False
+        self._keep_charged(pending)
         pending.abandon()
         self._leave(pending)
         return True
@@ -209,8 +211,9 @@ class Scheduler:
             if len(self.batcher.running) >= self.batcher.limits.in_flight:
                 return Wait()
             batch = self._pieces.popleft()
-            if batch.live:
-                running = self.batcher.sending(batch, now_s)
+            waiting = [part for part in batch.slices if not part.pending.resolved]
+            if waiting:
+                running = self.batcher.sending(make_batch(waiting, batch.tries, batch.fitting_rows), now_s)
                 self._unsettled.add(running)
                 return Step(running)
         return None
@@ -247,7 +250,7 @@ class Scheduler:
         self._recovery.succeeded(batch)
         self.traffic.answered_rows += batch.rows
         self.traffic.batches += 1
-        self._unsettled.discard(running)
+        self._ended(running)
         return deliveries
 
     def delivered(self, running: Running, now_s: float, cpu_s: float = 0.0) -> None:
@@ -263,7 +266,7 @@ class Scheduler:
 
     def failed(self, running: Running, error: ProxyError, now_s: float) -> Failure:
         """Decide what of a batch is tried again, and who gets ``error``."""
-        self._unsettled.discard(running)
+        self._ended(running)
         batch = running.batch
         fitting_rows, max_rows = 0, None
         if isinstance(error, BatchTooLarge):
@@ -286,6 +289,7 @@ class Scheduler:
         for pending in self._deadlines.expired(now_s):
             runs = self._coalescing.standing_for(pending) if self._coalescing else pending
             pending.may_have_run = runs.may_have_run or runs.taken > 0
+            self._keep_charged(pending)
             waited = "for the model's answer" if pending.may_have_run else "in the queue"
             deliveries.append(pending.resolve(DeadlineExceeded(f"the deadline passed {waited}")))
             self._leave(pending)
@@ -298,7 +302,8 @@ class Scheduler:
             callers = waiting_callers(running.batch)
             _mark(callers)
             deliveries.extend(self._resolve(callers, error))
-        self._unsettled.clear()
+        for running in list(self._unsettled):
+            self._ended(running)
         for group in list(self.queue.groups.values()):
             deliveries.extend(self._drop(list(group.requests()), error))
         while self._pieces:
@@ -335,8 +340,31 @@ class Scheduler:
     def _resolve(self, requests: Sequence[Pending], error: ProxyError) -> list[Delivery]:
         for pending in requests:
             self.queue.remove(pending)
+            for caller in self._coalescing.callers_of(pending) if self._coalescing else (pending,):
+                self._keep_charged(caller)
         deliveries = [pending.resolve(error) for pending in requests]
         return self._to_callers(deliveries) if self._coalescing else deliveries
+
+    def _keep_charged(self, pending: Pending) -> None:
+        """Let rows that still run count for a caller who is about to have its outcome, or has gone, until they end.
+
+        Or else whoever leaves again and again could have any number of them run.
+        """
+        caller = pending.caller
+        if caller is None or caller.account is None:
+            return
+        runs = self._coalescing.standing_for(pending) if self._coalescing else pending
+        if not runs.taken:
+            return
+        for running in self._unsettled:
+            if running.owed is None:
+                running.owed = Owed(running.batch)
+            running.owed.take_over(caller, runs)
+
+    def _ended(self, running: Running) -> None:
+        self._unsettled.discard(running)
+        if running.owed is not None:
+            running.owed.give_back()
 
     def _to_callers(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Return the same outcomes for those whom the requests stand for."""

@@ -145,7 +145,7 @@ class GrpcPort:
 
     async def _answer(self, requests: AsyncIterator[bytes], context: Any, call: "Call") -> bytes:
         head, headers = call.head, call.head.headers
-        if self._inference.gate is not None and (refusal := self._inference.let_in(head)) is not None:
+        if (refusal := self._refusal(head, context)) is not None:
             reply = self._inference.refuse(self._route, refusal)
         else:
             try:
@@ -164,6 +164,16 @@ class GrpcPort:
             await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(told))
         context.set_trailing_metadata(tuple(told))
         return answer
+
+    def _refusal(self, head: Head, context: Any) -> ProxyError | None:
+        """Return why a call is nobody's who may; None where it is, or nobody asks."""
+        if self._inference.gate is None:
+            return None
+        try:
+            self._inference.gate.check_once(_metadata(context))
+        except ProxyError as error:
+            return error
+        return self._inference.let_in(head)
 
     async def _reply(self, call: "Call", body: bytes) -> Reply:
         """Return what the queue answers; a caller who leaves, or whose deadline passes, leaves the queue too."""
@@ -236,6 +246,7 @@ def _page(answer: Callable[[Any], Any], gate: Gate | None) -> Callable[[Any, Any
     async def handle(request: Any, context: Any) -> Any:
         try:
             if gate is not None:
+                gate.check_once(_metadata(context))
                 gate.identify(_headers(context))
             return answer(request)
         except ProxyError as error:
@@ -253,6 +264,13 @@ def _code(status: int) -> grpc.StatusCode:
     return CODES.get(status, grpc.StatusCode.INVALID_ARGUMENT if status < 500 else grpc.StatusCode.INTERNAL)
 
 
+def _metadata(context: Any) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
+        for name, value in context.invocation_metadata() or ()
+    ]
+
+
 def _client(context: Any) -> str:
     """Return the address of who calls, of ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``."""
     return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
@@ -260,10 +278,7 @@ def _client(context: Any) -> str:
 
 def _headers(context: Any) -> dict[bytes, bytes]:
     """Return a call's metadata as headers, and its deadline as what HTTP's callers say of theirs."""
-    headers = {
-        name.encode(): value if isinstance(value, bytes) else value.encode("latin-1", "replace")
-        for name, value in context.invocation_metadata() or ()
-    }
+    headers = dict(_metadata(context))
     left_s = context.time_remaining()
     if left_s is not None and _TIMEOUT not in headers:
         headers[_TIMEOUT] = b"%.3f" % max(left_s * 1000, _MIN_TIMEOUT_MS)

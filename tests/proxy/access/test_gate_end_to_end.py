@@ -212,18 +212,69 @@ def test_rows_in_flight_are_bounded_and_given_back(client: httpx.Client, running
     assert client.post(V2_PATH, json=v2_body([row(1)] * 2), headers=shown(BOB)).status_code == 200
 
 
-def test_a_caller_that_leaves_gives_its_rows_back(running: RunningProxy) -> None:
-    running.hold()
-    body = json.dumps(v2_body([row(1)] * 2)).encode()
+def test_rows_of_who_has_left_are_given_back_when_nothing_runs_them(
+    client: httpx.Client, running: RunningProxy
+) -> None:
+    """Or else whoever cancels again and again has any number of them run. What only waited is free at once."""
+    gate = running.proxy.gate
+    assert gate is not None
+    account = gate._limits.account("bob", 0.0, handed_over=False)
+    assert account is not None
+    body = json.dumps(v2_body([row(1)])).encode()
     head = f"POST {V2_PATH} HTTP/1.1\r\nhost: x\r\nx-api-key: {BOB}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-    with socket.create_connection(running.address, 10) as caller:
-        caller.sendall(head + body)
-        running.until(lambda: running.proxy.gate is not None and running.proxy.gate.rows["bob"] == 2)
-        caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-    running.until(lambda: not running.proxy.front_guard.members)
+
+    def come_and_go(rows_held: int) -> None:
+        with socket.create_connection(running.address, 10) as caller:
+            caller.sendall(head + body)
+            running.until(lambda: account.rows == rows_held)
+            running.call(running.runtime.arrived.wait)
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        running.until(lambda: not running.proxy.front_guard.members)
+
+    running.hold()
+    come_and_go(1)
+    assert account.rows == 1, "it runs"
+    come_and_go(2)
+    assert account.rows == 1, "the second only waited"
+    refused = client.post(V2_PATH, json=v2_body([row(1)] * 2), headers=shown(BOB))
     running.release()
-    with plain.Client(base_url=running.url, timeout=20) as client:
-        assert client.post(V2_PATH, json=v2_body([row(1)] * 2), headers=shown(BOB)).status_code == 200
+    running.until(lambda: account.rows == 0)
+
+    assert (refused.status_code, "you have 1 rows here" in refused.json()["error"]) == (429, True)
+    assert client.post(V2_PATH, json=v2_body([row(1)] * 2), headers=shown(BOB)).status_code == 200
+
+
+DOUBLED = [
+    ("x-api-key", WRONG, ALICE),
+    ("authorization", f"Bearer {WRONG}", f"Bearer {ALICE}"),
+    ("X-Consumer", "a", "b"),
+]
+
+
+@pytest.mark.parametrize(("name", "first", "last"), DOUBLED)
+@pytest.mark.parametrize("path", [V2_PATH, "/predictions/double", "/v1/embeddings", "/v2"])
+def test_who_calls_twice_in_one_head_is_refused(
+    client: httpx.Client, path: str, name: str, first: str, last: str
+) -> None:
+    headers = [(name, first), (name.lower(), last), *([("x-api-key", EDGE)] if name == "X-Consumer" else [])]
+    answer = client.post(path, headers=headers, **INFER.get(path, {}))
+
+    assert answer.status_code == 400
+    assert f"more than one {name.lower()} header" in answer.text
+    assert answer.headers["x-shoal-executed"] == "no"
+    assert (answer.json().get("code") == 400) == (path == "/predictions/double")
+    assert ALICE not in answer.text
+
+
+@pytest.mark.parametrize(("name", "first", "last"), DOUBLED)
+def test_grpc_refuses_who_calls_twice_in_one_head(running: RunningProxy, name: str, first: str, last: str) -> None:
+    stub, name = Stub(running), name.lower()
+    metadata = ((name, first), (name, last), *((("x-api-key", EDGE),) if name == "x-consumer" else ()))
+
+    refused = failure(lambda: stub.infer(request(row(1)), metadata=metadata))
+    assert refused.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert f"more than one {name} header" in refused.details()
+    stub.channel.close()
 
 
 def test_keys_change_under_load_without_a_lost_request(running: RunningProxy, secret: Path) -> None:

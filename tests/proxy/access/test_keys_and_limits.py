@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal_proxy.access.gate import TOKENS, Caller, Gate
 from shoal_proxy.access.keys import MAX_KEYS, Keys, entries_of
 from shoal_proxy.access.limits import MAX_ACCOUNTS, Account, Limits
-from shoal_proxy.errors import Forbidden, LimitReached, ProxyError, Unauthenticated
+from shoal_proxy.errors import Forbidden, InvalidRequest, LimitReached, ProxyError, Unauthenticated
 
 SALT = bytes(range(32))
 KEY = b"0123456789abcdef"
@@ -223,7 +223,7 @@ def test_rows_in_flight_never_exceed_what_is_allowed_but_by_a_request_alone(step
 
 
 def test_what_is_handed_over_is_neither_charged_twice_nor_a_way_around() -> None:
-    """Who only says so gains one account more of the same size, and is counted nowhere twice."""
+    """Who only says so gains one account more of the same size, and is counted all the same."""
     known = gate(Limits({"alice": 2.0}, {}))
 
     def enter(*, handed_over: bool) -> bool:
@@ -237,8 +237,20 @@ def test_what_is_handed_over_is_neither_charged_twice_nor_a_way_around() -> None
 
     assert [enter(handed_over=True) for _ in range(3)] == [True, True, False]
     assert [enter(handed_over=False) for _ in range(3)] == [True, True, False]
-    assert known.requests == {("alice", 200): 2}
-    assert known.rows == {"alice": 2}
+    assert known.requests == {("alice", 200): 4}
+    assert known.rows == {"alice": 4}
+
+
+@pytest.mark.parametrize("name", [b"x-api-key", b"authorization", b"x-consumer"])
+def test_who_calls_is_said_once(name: bytes) -> None:
+    known, other = gate(header=b"x-consumer", gateways=["edge"]), (b"accept", b"*/*")
+    said = (name, KEY)
+    known.check_once([other, said, other])
+    with pytest.raises(InvalidRequest, match=f"more than one {name.decode()} header") as refused:
+        known.check_once([said, other, said])
+    assert KEY.decode() not in refused.value.message
+
+    gate().check_once([(b"x-consumer", b"a")] * 2)  # nobody reads it there
 
 
 def test_each_of_the_others_has_an_account_and_they_are_bounded() -> None:

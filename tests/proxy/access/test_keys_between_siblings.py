@@ -1,5 +1,6 @@
 """A request that a replica gives away shows the sibling its caller's own key: it is let in by that, or not at all."""
 
+from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def counted(running: RunningProxy) -> dict[tuple[str, int], int]:
         ({"x-api-key": EDGE, "x-consumer": "carol"}, "edge"),
     ],
 )
-def test_what_is_handed_over_is_let_in_by_its_callers_key_and_counted_once(
+def test_what_is_handed_over_is_let_in_by_its_callers_key_and_counted_at_both(
     tmp_path: Path, shown: dict[str, str], label: str
 ) -> None:
     with (
@@ -61,7 +62,20 @@ def test_what_is_handed_over_is_let_in_by_its_callers_key_and_counted_once(
         group.close()
         assert handed_over(running) == {"answered": 1}
         assert counted(running) == {(label, 200): 2}  # with the one that made it busy
-        assert counted(other) == {}
+        assert counted(other) == {(label, 200): 1}
+
+
+def test_what_is_forwarded_and_proves_who_calls_is_shown_to_a_sibling_once(tmp_path: Path) -> None:
+    shared: dict[str, Any] = {"fair_share_header": "x-consumer", "proxy__forward_headers": ("x-consumer",)}
+    with (
+        replica(**guarded(tmp_path / "b"), **shared) as other,
+        replica(at(other), **guarded(tmp_path / "a"), **shared) as running,
+    ):
+        group = Keyed(running.url, **{"x-api-key": EDGE, "x-consumer": "carol"})
+        with made_busy(running, group):
+            assert answer_to(group.ask(3, headers=IN_TIME).result()) == [2 * value for value in row(3)]
+        group.close()
+        assert handed_over(running) == {"answered": 1}
 
 
 def test_a_sibling_that_does_not_know_the_key_yet_runs_nothing_and_the_caller_gets_what_it_would_have(
@@ -88,5 +102,6 @@ def test_to_say_that_one_is_handed_over_opens_nothing(tmp_path: Path) -> None:
         assert stranger.ask(1, headers=said).result().status_code == 401
         statuses = [group.ask(1, headers=said).result().status_code for _ in range(6)]
         assert 429 in statuses
+        assert counted(running) == Counter([("alice", status) for status in statuses]), "nobody hides by saying so"
         group.close()
         stranger.close()

@@ -10,6 +10,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from shoal_proxy.access.gate import Caller as Charged
+from shoal_proxy.access.gate import Gate
+from shoal_proxy.access.limits import Account, Limits
 from shoal_proxy.batching.batch import Result
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.order import Shares
@@ -22,6 +25,7 @@ from shoal_proxy.errors import (
     DeadlineExceeded,
     Draining,
     InvalidRequest,
+    LimitReached,
     ModelFailed,
     NotExecuted,
     Overloaded,
@@ -218,6 +222,99 @@ def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
     assert fail(brain, running, Draining("cancelled")) == []
 
 
+GATE = Gate(Limits({}, {"alice": 4}))
+
+
+def charged(pending: Pending, gate: Gate = GATE) -> Account:
+    """Charge a request to alice, and return what she has left."""
+    pending.caller = Charged("alice", "alice", ())
+    gate.enter(pending.caller, pending.rows, pending.arrived_s, handed_over=False)
+    assert pending.caller.account is not None
+    return pending.caller.account
+
+
+def leave(pending: Pending, gate: Gate = GATE) -> None:
+    """Let the caller go, as the proxy does when its outcome is out, or it has gone."""
+    assert pending.caller is not None
+    gate.leave(pending.caller)
+
+
+def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, Running, Pending, Account]:
+    """Return a brain that runs four rows of a caller's six, while two wait."""
+    brain, pending = scheduler(coalesce=coalesce), request({"x": np.arange(6).reshape(6, 1)}, deadline_s=60.0)
+    account = charged(pending)
+    brain.admit(pending, 0.0)
+    return brain, sent(brain), pending, account
+
+
+@pytest.mark.parametrize("coalesce", [False, True])
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_rows_that_run_count_for_who_has_left_until_their_batch_ends(end: str, *, coalesce: bool) -> None:
+    brain, running, pending, account = four_of_six(coalesce=coalesce)
+    assert account.rows == 6
+
+    if end == "cancelled":
+        brain.cancel(pending)
+    else:
+        assert [one for one, _ in brain.expired(60.0)] == [pending]
+    leave(pending)
+    assert account.rows == 4, "those that only waited are given back at once"
+
+    brain.released(running, 61.0)
+    assert account.rows == 4
+    brain.answered(running, Result({"y": 3 * rows_of(running)}), MODEL, answered_s=61.0)
+    assert account.rows == 0
+
+
+@pytest.mark.parametrize("error", [ModelFailed("no"), NotExecuted("restarting"), DeadlineExceeded("stuck")])
+def test_rows_that_ran_are_given_back_when_their_batch_fails(error: ProxyError) -> None:
+    brain, running, pending, account = four_of_six()
+    brain.cancel(pending)
+    leave(pending)
+
+    fail(brain, running, error)
+
+    assert account.rows == 0
+
+
+def test_who_leaves_again_and_again_has_no_more_running_than_is_allowed() -> None:
+    """A limit of four: the second, sent when the first has gone but still runs, is refused; the third is not."""
+    brain, running, pending, account = four_of_six()
+    brain.cancel(pending)
+    leave(pending)
+
+    with pytest.raises(LimitReached, match="you have 4 rows here"):
+        charged(row(1))
+    answer(brain, running)
+    charged(last := row(1))
+    assert account.rows == 1
+    leave(last)
+
+
+def test_a_piece_of_a_failed_batch_goes_without_who_left_while_it_waited() -> None:
+    brain, callers = scheduler(), [row(value) for value in range(4)]
+    for pending in callers:
+        brain.admit(pending, 0.0)
+    fail(brain, sent(brain), ModelFailed("no"))
+    first = sent(brain)
+
+    brain.cancel(callers[3])
+    answer(brain, first)
+
+    assert [part.pending for part in sent(brain).batch.slices] == [callers[2]]
+
+
+def test_at_the_end_of_a_drain_nobody_is_charged() -> None:
+    brain, running, _, account = four_of_six()
+
+    for pending, _ in brain.refuse_all(Draining("stop"), 1.0):
+        leave(pending)
+    assert account.rows == 0
+
+    fail(brain, running, Draining("cancelled"))
+    assert account.rows == 0, "and nothing is given back twice"
+
+
 @dataclass(eq=False)
 class Caller:
     """A request, and all that it was given."""
@@ -240,6 +337,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.running: list[Running] = []
         self.succeeded: Counter[tuple[int, int]] = Counter()
         """How often which row of which inputs was answered."""
+        self.gate = Gate(Limits({}, {"alice": 10**6}))
+        account = self.gate._limits.account("alice", 0.0, handed_over=False)
+        assert account is not None
+        self.account = account
         self.kept: list[object] = []
         """Those inputs, lest others get their identity."""
 
@@ -274,12 +375,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         pending.lane = LaneKey(share)
         caller = Caller(pending, values)
         pending.deliver = caller.outcomes.append
+        charged(pending, self.gate)
         refusal = self.brain.admit(pending, self.now_s)
         if refusal is None:
             self.open[pending] = caller
         else:
             assert isinstance(refusal, Overloaded)
             assert not pending.resolved
+            leave(pending, self.gate)
 
     @rule()
     def look(self) -> None:
@@ -329,6 +432,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         caller = self.open.pop(pending)
         assert self.brain.cancel(pending)
         assert not self.brain.cancel(pending)
+        leave(pending, self.gate)
         assert caller.outcomes == []
 
     @rule()
@@ -342,6 +446,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         hand_over(deliveries)
         for pending, outcome in deliveries:
             caller = self.open.pop(pending)
+            leave(pending, self.gate)
             assert caller.outcomes == [outcome]
             if isinstance(outcome, Answer):
                 assert outcome.outputs["y"].ravel().tolist() == [3 * value for value in caller.values]
@@ -356,7 +461,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert all(not pending.resolved for pending in self.open)
         if not self.coalesce:
             assert brain.queue.requests <= len(self.open)
+        runs = [part for running in brain._unsettled for part in running.batch.slices]
+        for_nobody = [part.rows for part in runs if part.pending not in self.open]
+        if self.coalesce:
+            assert self.account.rows >= sum(part.rows for part in runs), "what runs counts for somebody"
+        else:
+            assert self.account.rows == sum(for_nobody) + sum(pending.rows for pending in self.open)
         if not self.open and not self.running:
+            assert self.account.rows == 0
             assert brain.settled
             assert (brain.queue.rows, brain.queue.groups, brain.queue.shares._waiting) == (0, {}, {})
             assert brain.next_deadline_s == NEVER_S
