@@ -30,6 +30,8 @@ FETCH_AGAIN_S: Final = 10.0
 FETCH_WITHIN_S: Final = 5.0
 MAX_BYTES: Final = 1 << 20
 """Of a Secret, and of an issuer's key set."""
+_PEM: Final = b"-----BEGIN "
+"""Each line of it would pass for a key, and of a certificate everybody has them."""
 _SWAPPED: Final = "..data"
 """The link that a kubelet swaps when a Secret has changed: all of it changes at once."""
 
@@ -42,13 +44,14 @@ class KeyFiles:
         self._gate = gate
         self._salt = secrets.token_bytes(32)
         self._seen: object = None
+        self._changing: object = None
         self._fault = ""
 
     def look(self) -> None:
         """Take the keys that are there now; while they cannot be read, those that were stay."""
         try:
             seen = _state(self._path)
-            if seen == self._seen:
+            if seen == self._seen or not self._settled(seen):
                 return
             entries, faults = _read(self._path)
             self._seen = seen
@@ -68,6 +71,12 @@ class KeyFiles:
         for fault in (*faults, *keys.faults)[:10]:
             logger.warning("event=key_passed_over message=%s", fault)
 
+    def _settled(self, seen: object) -> bool:
+        """Return whether nobody is amid writing: a Secret is swapped whole; else what stays for a look."""
+        stays = self._seen is None or seen == self._changing or (self._path / _SWAPPED).is_symlink()
+        self._changing = seen
+        return stays
+
     def _tell(self, fault: str) -> None:
         if fault != self._fault:
             self._fault = fault
@@ -77,7 +86,7 @@ class KeyFiles:
         """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self.look()
+            await asyncio.to_thread(self.look)  # a file system that hangs must not hold up requests
 
 
 def _folder(path: Path) -> Path:
@@ -94,19 +103,27 @@ def _state(path: Path) -> object:
     """Return what differs whenever the keys might."""
     files = _files(path) if path.is_dir() else [path]
     stats = [(str(each), each.stat()) for each in files]
+    if not path.is_dir() and not path.is_file():
+        raise ValueError("it is neither a file nor a folder")
     return [(name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) for name, stat in stats]
 
 
 def _read(path: Path) -> tuple[dict[str, bytes], Sequence[str]]:
     if not path.is_dir():
         return entries_of(_bytes(path))
-    return {each.name: _bytes(each) for each in _files(path)}, ()
+    files = {each.name: _bytes(each) for each in _files(path)}
+    others = [name for name, text in files.items() if _PEM in text]
+    faults = [f"the file {name!r:.100} holds a certificate or a private key, and none of a caller" for name in others]
+    return {name: text for name, text in files.items() if name not in others}, faults
 
 
 def _bytes(path: Path) -> bytes:
     if os.stat(path).st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
-    return path.read_bytes()
+    text = path.read_bytes()
+    if b"\0" in text:
+        raise ValueError("it is no text")
+    return text
 
 
 class Issuer:

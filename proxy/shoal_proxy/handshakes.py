@@ -5,8 +5,11 @@ uvicorn's own servers bound neither, and what has not shaken hands is no connect
 
 import asyncio
 import socket
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import uvicorn
 
@@ -15,7 +18,7 @@ from shoal_proxy.guard import Guard
 from shoal_proxy.listener import Listener
 
 MOST_SHAKING: Final = 256
-"""Handshakes at a time. The oldest gives way to the next: an honest one takes milliseconds."""
+"""Handshakes at a time; then one gives way to the next: an honest one takes milliseconds."""
 _GOODBYE_S: Final = 1.0
 """How long a caller may take to say that it has heard us close."""
 _NO_DESCRIPTOR_S: Final = 0.01
@@ -25,6 +28,33 @@ _PLAIN: Final = (
     % (len(_MISTAKEN), _MISTAKEN)
 )
 _READ_BYTES: Final = 65536
+
+
+@dataclass(slots=True)
+class Caller:
+    """One who is to shake hands.
+
+    Args:
+        address: from where.
+        spoke: something came.
+    """
+
+    address: str
+    spoke: bool = False
+
+
+_Task = TypeVar("_Task")
+
+
+def who_gives_way(shaking: Mapping[_Task, Caller]) -> _Task:
+    """Return whose handshake ends for the next: of those from where most are, one that is silent, or the oldest.
+
+    Args:
+        shaking: all of them, at least one, the oldest first.
+    """
+    [(crowded, _)] = Counter(caller.address for caller in shaking.values()).most_common(1)
+    theirs = [task for task, caller in shaking.items() if caller.address == crowded]
+    return next((task for task in theirs if not shaking[task].spoke), theirs[0])
 
 
 class TlsListener(Listener):
@@ -38,7 +68,7 @@ class TlsListener(Listener):
         super().__init__(config)
         self._certificate = certificate
         self._guard = guard
-        self._shaking: dict[asyncio.Task[bool], None] = {}
+        self._shaking: dict[asyncio.Task[bool], Caller] = {}
         """In the order in which they came."""
         self._accepting: list[asyncio.Task[None]] = []
 
@@ -60,17 +90,18 @@ class TlsListener(Listener):
         sock.settimeout(0)
         while True:
             try:
-                caller, _ = await loop.sock_accept(sock)
+                caller, address = await loop.sock_accept(sock)
             except OSError as error:  # there is no descriptor left
                 self._guard.note("connection_refused", str(error))
                 await asyncio.sleep(_NO_DESCRIPTOR_S)
                 continue
             if len(self._shaking) >= MOST_SHAKING:
-                oldest = next(iter(self._shaking))
-                del self._shaking[oldest]
-                oldest.cancel()
-            task = loop.create_task(self._let_in(caller))
-            self._shaking[task] = None
+                gone = who_gives_way(self._shaking)
+                del self._shaking[gone]
+                gone.cancel()
+            known = Caller(str(address[0]) if isinstance(address, tuple) else "")
+            task = loop.create_task(self._let_in(caller, known))
+            self._shaking[task] = known
             task.add_done_callback(partial(self._ended, caller))
             await asyncio.sleep(0)  # a flood must not keep those waiting who are in
 
@@ -79,10 +110,12 @@ class TlsListener(Listener):
         if task.cancelled() or not task.result():
             caller.close()
 
-    async def _let_in(self, caller: socket.socket) -> bool:
+    async def _let_in(self, caller: socket.socket, known: "Caller") -> bool:
         try:
             async with asyncio.timeout(self._guard.patience.head_s):
-                if await self._speaks_tls(caller):
+                await _readable(caller)
+                known.spoke = True
+                if self._speaks_tls(caller):
                     await self._shake(caller)
                     return True
         except OSError as error:  # OpenSSL's and a time that is over are some too
@@ -106,9 +139,8 @@ class TlsListener(Listener):
         )  # type: ignore[call-arg]
         return made
 
-    async def _speaks_tls(self, caller: socket.socket) -> bool:
+    def _speaks_tls(self, caller: socket.socket) -> bool:
         """Return whether a handshake comes; who begins with a letter speaks plain HTTP, and is told so in it."""
-        await _readable(caller)
         first = caller.recv(1, socket.MSG_PEEK)
         if not first.isalpha():
             return bool(first)

@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from shoal_proxy.certificate import Certificate, CertificateError
-from shoal_proxy.handshakes import MOST_SHAKING
+from shoal_proxy.handshakes import MOST_SHAKING, Caller, who_gives_way
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.settings import Settings
@@ -449,3 +449,12 @@ def test_who_would_be_late_is_answered_by_a_sibling_over_tls(mounted: Mounted) -
             assert answer_to(held.result())
         assert len(other.runtime.seen) == 1
         assert running.proxy.metrics.handed_over["answered"] == 1
+
+
+def test_of_the_address_from_which_most_come_a_silent_one_gives_way() -> None:
+    flood = {f"flood-{number}": Caller("10.0.0.66", spoke=number != 3) for number in range(5)}
+    distant = {"distant": Caller("10.0.0.1", spoke=True), "silent": Caller("10.0.0.2")}
+
+    assert who_gives_way({**distant, **flood}) == "flood-3"
+    del flood["flood-3"]
+    assert who_gives_way({**distant, **flood}) == "flood-0"

@@ -96,6 +96,15 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
             "at most queue.maxRows + (batching.inFlight + 1) * batching.maxBatchSize. Lower it, or raise queue.maxRows",
         ),
         (with_fields(BY_HPA, scaling__mode="Internal"), "external works with mode External only"),
+        *(
+            (
+                with_fields(
+                    MINIMAL, tls={"secretName": "pair", name: "one"}, access={"apiKeys": {"secretName": "one"}}
+                ),
+                f"access.apiKeys and tls.{name} must name different Secrets",
+            )
+            for name in ("secretName", "clientCaSecretName")
+        ),
         (with_fields(BY_KEDA, scaling__minReplicas=0), "minReplicas must be at least 1 with mode External"),
         (
             with_fields(MINIMAL, scaling={"mode": "External", "minReplicas": 0, "maxReplicas": 2}),

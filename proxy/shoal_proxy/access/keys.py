@@ -10,6 +10,7 @@ LEAST_CHARACTERS: Final = 16
 MAX_CHARACTERS: Final = 4096
 MAX_KEYS: Final = 10_000
 _NAME: Final = re.compile(r"[-._A-Za-z0-9]{1,253}")
+_NAMES: Final = "letters, digits, '.', '_' and '-'"
 _KEY: Final = re.compile(rb"[\x21-\x7e]+")
 _HASHED: Final = re.compile(rb"sha256:[0-9a-fA-F]{64}")
 
@@ -47,22 +48,15 @@ class Keys:
 
     def _take(self, name: str, text: bytes) -> None:
         if not _NAME.fullmatch(name):
-            self.faults.append(f"{name!r:.100} is no name of a key: letters, digits, '.', '_' and '-'")
+            self.faults.append(f"{name!r:.100} is no name of a key: {_NAMES}")
             return
         for line in text.splitlines():
             if given := line.strip():
-                fault = self._refusal(given) or self._kept_as(name, given)
+                fault = _refusal(given) or self._kept_as(name, given)
                 if fault:
                     self.faults.append(f"a key of {name} {fault}")
         if not text.strip():
             self.faults.append(f"{name} is empty")
-
-    def _refusal(self, given: bytes) -> str:
-        if given.startswith(b"sha256:"):
-            return "" if _HASHED.fullmatch(given) else "begins with sha256: and is not 64 hexadecimal digits after it"
-        if not LEAST_CHARACTERS <= len(given) <= MAX_CHARACTERS:
-            return f"has {len(given)} characters; {LEAST_CHARACTERS} to {MAX_CHARACTERS} are taken"
-        return "" if _KEY.fullmatch(given) else "holds a space, or what is not ASCII"
 
     def _kept_as(self, name: str, given: bytes) -> str:
         """Keep a key; return what is wrong with it beside the others."""
@@ -81,6 +75,7 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
     """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and what is wrong with others.
 
     The form that ``kubectl create secret generic --from-env-file`` reads; empty lines and those with ``#`` are skipped.
+    A line that is passed over is told by its number alone: what stands where a name should may be a key.
     """
     entries: dict[str, bytes] = {}
     faults = []
@@ -89,9 +84,21 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
         if not stripped or stripped.startswith(b"#"):
             continue
         name, equals, key = stripped.partition(b"=")
+        named = name.strip().decode("utf-8", "replace")
         if not equals:
             faults.append(f"line {number} is not NAME=KEY")
-            continue
-        named = name.strip().decode("utf-8", "replace")
-        entries[named] = entries.get(named, b"") + b"\n" + key
+        elif not _NAME.fullmatch(named):
+            faults.append(f"line {number} has no name of a key before its '=': {_NAMES}")
+        elif refusal := _refusal(key.strip()):
+            faults.append(f"the key in line {number} {refusal}")
+        else:
+            entries[named] = entries.get(named, b"") + b"\n" + key
     return entries, faults
+
+
+def _refusal(given: bytes) -> str:
+    if given.startswith(b"sha256:"):
+        return "" if _HASHED.fullmatch(given) else "begins with sha256: and is not 64 hexadecimal digits after it"
+    if not LEAST_CHARACTERS <= len(given) <= MAX_CHARACTERS:
+        return f"has {len(given)} characters; {LEAST_CHARACTERS} to {MAX_CHARACTERS} are taken"
+    return "" if _KEY.fullmatch(given) else "holds a space, or what is not ASCII"

@@ -72,6 +72,15 @@ class InferenceServiceSpec(Section, frozen=True):
             " it has no certificate to show",
             ".scaling.minReplicas",
         ),
+        *(
+            Rule(
+                f"!has(self.tls) || !has(self.tls.{name}) || !has(self.access) || !has(self.access.apiKeys)"
+                f" || self.tls.{name} != self.access.apiKeys.secretName",
+                f"access.apiKeys and tls.{name} must name different Secrets: each line of a certificate would be a key",
+                ".access.apiKeys.secretName",
+            )
+            for name in ("secretName", "clientCaSecretName")
+        ),
         Rule(
             "!has(self.scaling) || !has(self.scaling.targetQueueDepth)"
             f" || self.scaling.targetQueueDepth <= {_QUEUED} + {_BATCHED}",

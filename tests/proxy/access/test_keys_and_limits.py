@@ -95,9 +95,27 @@ def test_no_more_keys_are_held_than_there_may_be() -> None:
 
 
 def test_a_file_of_lines_is_read_as_kubectl_reads_it() -> None:
-    entries, faults = entries_of(b"# callers\n\nalice=ab=cd==\nbob = x\nalice=second\nnobody\n")
-    assert entries == {"alice": b"\nab=cd==\nsecond", "bob": b"\n x"}
-    assert faults == ["line 6 is not NAME=KEY"]
+    entries, faults = entries_of(
+        b"# callers\n\nalice=key-of-alice-012345==\nbob = key-of-bob-0123456\nalice=second-of-alice-0123\n"
+    )
+    assert entries == {"alice": b"\nkey-of-alice-012345==\nsecond-of-alice-0123", "bob": b"\n key-of-bob-0123456"}
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b"nobody", "line 2 is not NAME=KEY"),
+        (b"kQ3vR8SECRETbase64key9f0aZZtopsecretPQRSTUVWX=", "the key in line 2 has 0 characters; 16 to 4096 are taken"),
+        (b"SWAPPEDsecretkey0123456789=bob", "the key in line 2 has 3 characters; 16 to 4096 are taken"),
+        (
+            b"ab/c+SECRETwithslash0123456789=",
+            "line 2 has no name of a key before its '=': letters, digits, '.', '_' and '-'",
+        ),
+    ],
+)
+def test_a_line_that_is_passed_over_is_told_by_its_number_alone(line: bytes, fault: str) -> None:
+    assert entries_of(b"alice=key-of-alice-012345\n" + line) == ({"alice": b"\nkey-of-alice-012345"}, [fault])
 
 
 @pytest.mark.parametrize(
