@@ -32,7 +32,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "snippet": (
         {"route": {"ingress": {"host": "a.example.com", "annotations": {SNIPPET: "return 200;"}}}},
-        [f"spec.route.ingress.annotations '{SNIPPET}'", "policy.annotations"],
+        [f"spec.route.ingress.annotations '{SNIPPET}=return 200;'", "policy.annotations"],
     ),
     "balancer": ({"service": {"type": "LoadBalancer"}}, ["spec.service.type 'LoadBalancer'", "policy.services"]),
     "priority": ({"pod": {"priorityClassName": "system-node-critical"}}, ["policy.priorityClasses"]),
