@@ -297,7 +297,7 @@ def test_the_test_of_an_install_may_do_what_it_does_and_no_more(chart: Chart, va
     )
 
     with pytest.raises(TimeoutError):  # nobody answers there
-        asyncio.run(asyncio.wait_for(trial.run(recorder, namespace, "127.0.0.1"), 0.5))  # type: ignore[arg-type]
+        asyncio.run(asyncio.wait_for(trial.run(recorder, namespace, "127.77.0.1"), 0.5))  # type: ignore[arg-type]
 
     assert f"--namespace={namespace}" in pod["spec"]["containers"][0]["args"]
     rights = granted(objects, pod["spec"]["serviceAccountName"])
