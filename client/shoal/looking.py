@@ -105,8 +105,8 @@ class Machine:
 
     async def explain(self, service: str) -> list[str]:
         """Return what ``/v1/explain`` says."""
-        url = next(url for url, name in self._names.items() if name == service)
-        return (await _explained(self._client, url)).sentences
+        url = next((url for url, name in self._names.items() if name == service), service)
+        return await _sentences(self._client, url)
 
 
 class Cluster:
@@ -149,7 +149,7 @@ class Cluster:
             return []
         namespace, pod = self._pods[service]
         async with forwarded(self._kubectl, namespace, pod, ADMIN_PORT) as url:
-            return [f"of the pod {pod}:", *(await _explained(self._client, url)).sentences]
+            return [f"of the pod {pod}:", *await _sentences(self._client, url)]
 
 
 @asynccontextmanager
@@ -254,6 +254,10 @@ async def _explained(client: httpx.AsyncClient, url: str) -> _Explained:
     return await _read(client, f"{url}/v1/explain", _Explained)
 
 
+async def _sentences(client: httpx.AsyncClient, url: str) -> list[str]:
+    return [visible(each) for each in (await _explained(client, url)).sentences]
+
+
 async def _read(client: httpx.AsyncClient, url: str, what: type[_What]) -> _What:
     try:
         return msgspec.json.decode(await _get(client, url), type=what)
@@ -267,5 +271,7 @@ async def _get(client: httpx.AsyncClient, url: str) -> bytes:
     except httpx.HTTPError as error:
         raise ConnectionFailed(f"cannot reach {url}: {error or type(error).__name__}") from error
     if answer.status_code != 200:
-        raise ServerFailed(f"{url} answers {answer.status_code}: {answer.text:.200}", status=answer.status_code)
+        raise ServerFailed(
+            f"{url} answers {answer.status_code}: {visible(answer.text[:200])}", status=answer.status_code
+        )
     return answer.content

@@ -110,6 +110,15 @@ def test_an_address_of_something_else_is_named_and_disturbs_no_other(body: bytes
     assert states == {strange: "Unreachable", "double": "Ready"}
 
 
+def test_an_address_of_something_else_is_explained_by_why_it_cannot_be() -> None:
+    with answering(b"[]") as strange, running_proxy() as running, dashboard(running.admin_url, strange) as url:
+        said: list[str] = []
+        while not said:  # before its first look the page knows of nobody
+            said = httpx.get(f"{url}/explain", params={"service": strange}, timeout=30).json()["sentences"]
+
+    assert said[0].startswith("cannot be explained now: ")
+
+
 def test_a_terminal_is_told_nothing_that_it_obeys() -> None:
     words = "EVIL\x1b[2J\x1b]0;title\x07\u202e"
     said = {"type": "Ready", "status": "False", "reason": "RuntimeCrashed", "message": words}
