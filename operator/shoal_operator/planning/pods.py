@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from shoal_operator.manifests.containers import MODEL, PROXY, RUNTIME
+from shoal_operator.manifests.environment import CLIENT_CA_DIR, TLS_DIR
 from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.planning.observation import dig
 from shoal_schema.conditions import Reason
@@ -219,7 +220,18 @@ def _ended_text(pod: Json, container: str, ended: Json) -> str:
         _LOAD_FAILED_EXIT: "could not load the model",
         _DEVICE_LOST_EXIT: "lost its device, or a batch outlived runtime.forwardTimeoutSeconds",
     }.get(code, "crashed") if container == RUNTIME else "crashed"  # fmt: skip
-    return f"the {container} {what} (exit code {code}): {_last_line(ended).removeprefix(_NOT_LOADED)}"
+    said = _last_line(ended).removeprefix(_NOT_LOADED)
+    return f"the {container} {what} (exit code {code}): {said}{_certificate_advice(said)}"
+
+
+def _certificate_advice(said: str) -> str:
+    """Return which Secrets are to be mended where the proxy tells of their files."""
+    if f"{TLS_DIR}/" not in said and f"{CLIENT_CA_DIR}/" not in said:
+        return ""
+    return (
+        ". These are of the Secret of tls.secretName, which must hold tls.crt and its tls.key, and of"
+        " tls.clientCaSecretName (ca.crt), where there is one"
+    )
 
 
 def _unanswered_text(container: str, ended: Json) -> str:

@@ -109,6 +109,20 @@ def failing(**status: Any) -> Json:
             ["proxy crashed (exit code 3): no port"],
         ),
         (
+            failing(
+                containerStatuses=[
+                    waiting(
+                        "proxy",
+                        "CrashLoopBackOff",
+                        exitCode=2,
+                        message="shoal-proxy: /etc/shoal/tls/tls.crt: No such file",
+                    )
+                ]
+            ),
+            Reason.PROXY_CRASHED,
+            ["tls.crt: No such file. These are of the Secret of tls.secretName"],
+        ),
+        (
             failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=143, reason="Error")]),
             Reason.PROXY_CRASHED,
             [
