@@ -13,7 +13,8 @@ from shoal_schema.resource import API_VERSION, KIND
 UID = "11111111-2222-3333-4444-555555555555"
 ANYTHING = Policy(
     root=True,
-    **{name: ("*",) for name in Policy.__struct_fields__ if name != "root"},
+    annotations=("*=*",),
+    **{name: ("*",) for name in Policy.__struct_fields__ if name not in ("root", "annotations")},
 )
 """Allows all that there is."""
 DEFAULTS = OperatorProcess(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test", policy=ANYTHING)
