@@ -11,6 +11,7 @@ bound to our address meanwhile. So three things are looked at:
 Pure.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 
@@ -18,6 +19,7 @@ from shoal_schema.headers import ADMIN
 
 HEADER = ADMIN
 ANY = "*"
+_AUTHORITY = re.compile(r"(?P<host>[\w.-]+|\[[0-9A-Fa-f:.%\w]+\])(?::\d*)?", re.ASCII)
 _INSIDE = ("localhost", "svc", "cluster.local", "internal")
 """Names that end so are no public ones."""
 _OWN_SITE = ("none", "same-origin")
@@ -50,9 +52,9 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str], *, 
 
 
 def _name(authority: str) -> str:
-    """Return the name or address of ``NAME:PORT`` or ``[ADDRESS]:PORT``."""
-    host = authority.partition("]")[0] + "]" if authority.startswith("[") else authority.partition(":")[0]
-    return host.lower().rstrip(".")
+    """Return the name or address of ``NAME:PORT`` or ``[ADDRESS]:PORT``; of anything else a name that nobody has."""
+    found = _AUTHORITY.fullmatch(authority)
+    return found["host"].lower().rstrip(".") if found else f"{authority}.?" if authority else ""
 
 
 def _is_inside(host: str) -> bool:

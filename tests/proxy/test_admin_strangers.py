@@ -75,6 +75,9 @@ def test_what_tells_of_single_callers_is_not_told_to_who_just_asks(running: Runn
         ),
         pytest.param({"host": "evil.example"}, 403, id="a name that was bound again"),
         pytest.param({"host": "127.0.0.1.evil.example:9090"}, 403, id="a name like an address"),
+        pytest.param({"host": "evil.example#.svc"}, 403, id="a name and what is none"),
+        pytest.param({"host": "evil.example/.svc"}, 403, id="a name and a path"),
+        pytest.param({"host": "[::1].evil.example"}, 403, id="an address and a name"),
         pytest.param({"host": "svc.evil.example"}, 403, id="a name like the cluster's"),
         pytest.param({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403, id="a picture"),
         pytest.param(
