@@ -37,7 +37,10 @@ def ask(cluster: Cluster, client: httpx.Client, key: str) -> httpx.Response:
 def test_keys_come_from_a_secret_and_change_without_a_restart_or_a_lost_request(namespace: Cluster) -> None:
     namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}, "limits": {"rowsInFlight": {"*": 1000}}})
     eventually(
-        lambda: "kubectl get secret shoal-callers" in namespace.condition("adder", "Available").get("message", ""),
+        lambda: (
+            "none starts without the Secret shoal-callers of access.apiKeys"
+            in namespace.condition("adder", "Available").get("message", "")
+        ),
         lambda: describe(namespace),
     )
     put_secret(namespace, alice=OLD)
