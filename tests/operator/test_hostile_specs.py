@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal_operator.encoding import encoded
@@ -96,6 +96,7 @@ def hostile_specs(draw: st.DrawFn) -> Any:
 
 
 @given(hostile_specs())
+@example(with_fields(MINIMAL, pod__volumes=[{"name": "words", "configMap": True}]))
 @settings(max_examples=1000, deadline=None)
 def test_whatever_the_spec_its_status_comes_with_the_first_look_and_can_be_sent(spec: Any) -> None:
     cluster = world(spec)

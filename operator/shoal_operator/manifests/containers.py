@@ -77,28 +77,9 @@ def make_proxy(target: Target) -> Json:
     }
 
 
-_MOUNTED = {"secret": "secretName", "configMap": "name", "persistentVolumeClaim": "claimName"}
-"""Kinds of volumes of something that has a name, and where that stands."""
-
-
 def keys_secret(spec: InferenceServiceSpec) -> str | None:
     """Return the Secret that holds the keys of callers, if they are asked for any."""
     return spec.access.api_keys.secret_name if spec.access and spec.access.api_keys else None
-
-
-def volumes_named(spec: InferenceServiceSpec) -> list[str]:
-    """Return what the spec names that pods mount, and that may not be there: kind and name, and the field."""
-    secrets = {
-        "access.apiKeys": keys_secret(spec),
-        "tls.secretName": spec.tls.secret_name if spec.tls else None,
-        "tls.clientCaSecretName": spec.tls.client_ca_secret_name if spec.tls else None,
-    }
-    named = [f"the Secret {name} of {path}" for path, name in secrets.items() if name]
-    for volume in spec.pod.volumes:
-        for kind, key in _MOUNTED.items():
-            if name := (volume.get(kind) or {}).get(key):
-                named.append(f"the {kind} {name} of pod.volumes")
-    return named
 
 
 def make_runtime(target: Target) -> Json:

@@ -2,16 +2,16 @@
 
 import re
 
-from shoal_operator.manifests.containers import MODEL, PROXY, keys_secret, volumes_named
+from shoal_operator.manifests.containers import MODEL
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE
-from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.blocked import Check, Verdict, failure_text
 from shoal_operator.planning.conditions import find, told_before
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
-from shoal_operator.planning.pods import is_ready, runs, unready_containers, waits_for_volumes
+from shoal_operator.planning.pods import is_ready, runs, unready_containers
 from shoal_operator.planning.refusals import pod_advice
+from shoal_operator.planning.waits import proxy_advice, waiting_advice
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 
@@ -64,7 +64,7 @@ def deadline_exceeded(evidence: Evidence) -> Verdict | None:
         text = (
             f"the rollout made no progress within rollout.progressDeadlineSeconds: {state}. If loading the model takes"
             f" longer, raise it; else kubectl describe pods {pods} and kubectl logs --all-containers {pods} tell more"
-            f"{_proxy_advice(evidence)}"
+            f"{proxy_advice(evidence)}"
         )
         return Status.FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, text
     return None
@@ -180,40 +180,7 @@ def answers_unowned(evidence: Evidence) -> Verdict | None:
 
 def pods_not_ready(evidence: Evidence) -> Verdict:
     """No pod answers yet."""
-    advice = _placing_advice(evidence) or _volume_advice(evidence) or _proxy_advice(evidence)
-    return Status.FALSE, Reason.PODS_NOT_READY, f"no pod is ready yet{advice}"
-
-
-def _placing_advice(evidence: Evidence) -> str:
-    """Return who is to place the pods, where it is a scheduler that may not be there."""
-    scheduler = evidence.target and evidence.target.spec.pod.scheduler_name
-    placed = not evidence.new_pods or any(dig(pod, "spec", "nodeName") for pod in evidence.new_pods)
-    return (
-        f"; the scheduler {scheduler} of pod.schedulerName has placed none of them" if scheduler and not placed else ""
-    )
-
-
-def _volume_advice(evidence: Evidence) -> str:
-    """Return what pods mount that may be missing, where none of their containers was ever started."""
-    mounted = volumes_named(evidence.target.spec) if evidence.target else []
-    if not (mounted and evidence.new_pods and all(map(waits_for_volumes, evidence.new_pods))):
-        return ""
-    pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
-    return (
-        f"; none starts without {', '.join(mounted)}: kubectl describe pods {pods} names what is missing, and once it"
-        " is there pods go on by themselves"
-    )
-
-
-def _proxy_advice(evidence: Evidence) -> str:
-    """Return where a proxy that runs and is not ready says why."""
-    if PROXY not in unready_containers(evidence.new_pods):
-        return ""
-    pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
-    logs = f"kubectl logs {pods} --container {PROXY}"
-    if secret := evidence.target and keys_secret(evidence.target.spec):
-        logs = f"the Secret {secret} of access.apiKeys must hold a key (docs/access.md); {logs}"
-    return f"; {logs} tells why (event=not_ready), as /readyz on its port {ADMIN_PORT} does"
+    return Status.FALSE, Reason.PODS_NOT_READY, f"no pod is ready yet{waiting_advice(evidence)}"
 
 
 def silent(evidence: Evidence) -> Verdict | None:
