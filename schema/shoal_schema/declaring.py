@@ -48,9 +48,11 @@ class Process(StrEnum):
     OPERATOR = "operator"
     WAITING = "waiting room"
     """Holds requests of services that sleep; a program of the proxy's distribution."""
+    BATCH = "batch"
+    """Scores rows that lie somewhere; the runtime's program."""
 
 
-PROXY, RUNTIME, MODEL, OPERATOR, WAITING = Process
+PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH = Process
 
 
 @dataclass(frozen=True, slots=True)

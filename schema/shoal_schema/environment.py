@@ -24,6 +24,7 @@ from shoal_schema.declaring import (
 from shoal_schema.decoding import SpecError, decode, decode_text
 from shoal_schema.misspelt import misspelt
 from shoal_schema.processes import (
+    BatchProcess,
     LogSettings,
     Metadata,
     OperatorProcess,
@@ -31,6 +32,7 @@ from shoal_schema.processes import (
     RuntimeProcess,
     WaitingProcess,
 )
+from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
@@ -46,7 +48,8 @@ class SettingsError(ValueError):
 @cache
 def variables() -> Mapping[str, Setting]:
     """Return every setting that a process reads, by its variable; those of the resource come first."""
-    roots = (Metadata, InferenceServiceSpec, LogSettings, ProxyProcess, RuntimeProcess, OperatorProcess, WaitingProcess)
+    processes = (ProxyProcess, RuntimeProcess, OperatorProcess, WaitingProcess, BatchProcess)
+    roots = (Metadata, InferenceServiceSpec, BatchInferenceSpec, LogSettings, *processes)
     return {each.env.name: each for root in roots for each in settings_of(root) if each.env}
 
 

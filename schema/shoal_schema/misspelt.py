@@ -12,6 +12,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     Process.RUNTIME: ("SHOAL_RUNTIME_",),
     Process.OPERATOR: ("SHOAL_OPERATOR_",),
     Process.WAITING: ("SHOAL_WAITING_",),
+    Process.BATCH: ("SHOAL_BATCH_",),
     "tests": ("SHOAL_E2E_", "SHOAL_WRITE_"),
 }
 """Prefixes that one component alone has; it is the one to judge what is spelt so: processes may share an environment,

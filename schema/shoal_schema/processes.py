@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from shoal_schema.addresses import Address, TcpAddress
 from shoal_schema.declaring import (
+    BATCH,
     GIB,
     KIB,
     MIB,
@@ -73,12 +74,12 @@ class LogSettings(Section, frozen=True):
     level: Annotated[
         Level,
         Meta(description="What is less important is not logged."),
-        Env("SHOAL_LOG_LEVEL", PROXY, RUNTIME, MODEL, OPERATOR, WAITING),
+        Env("SHOAL_LOG_LEVEL", PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH),
     ] = Level.INFO
     form: Annotated[
         LogForm,
         Meta(description="`json` is one object a line, for programs ([operations.md](operations.md#logs))."),
-        Env(LOG_FORMAT, PROXY, RUNTIME, MODEL, OPERATOR, WAITING),
+        Env(LOG_FORMAT, PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH),
     ] = LogForm.TEXT
 
 
@@ -556,3 +557,48 @@ class WaitingProcess(Section, frozen=True):
         Meta(ge=0, le=3600, description="After that, how long what is held may still wait for a pod."),
         Env("SHOAL_WAITING_DRAIN_TIMEOUT_S", WAITING),
     ] = 60.0
+
+
+class BatchProcess(Section, frozen=True):
+    """The batch program as a process: which of several it is, what computes, and how far ahead it reads."""
+
+    worker: Annotated[
+        int, Meta(ge=0, le=100_000, description="Which of the workers this one is."), Env("SHOAL_BATCH_WORKER", BATCH)
+    ] = 0
+    workers: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="How many share the shards: each begins with every so-manieth."),
+        Env("SHOAL_BATCH_WORKERS", BATCH),
+    ] = 1
+    run: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9-]*\Z",
+            max_length=63,
+            description="What the workers of one run have in common, and no others: their leases are told apart by it.",
+        ),
+        Env("SHOAL_BATCH_RUN", BATCH, allowed="letters, digits and '-'"),
+    ] = ""
+    engines: Annotated[
+        int,
+        Meta(ge=1, le=1024, description="Models at work in this process's care, each a process of its own."),
+        Env("SHOAL_BATCH_ENGINES", BATCH),
+    ] = 1
+    engine: Annotated[
+        str,
+        Meta(description="A program that computes instead of the runtime's own; it is told over its standard input."),
+        Env("SHOAL_BATCH_ENGINE", BATCH, allowed="a command"),
+    ] = ""
+    ahead_bytes: Annotated[
+        int,
+        Meta(ge=MIB, le=TIB, description="Rows that are read ahead of the model, and answers that wait to be written."),
+        Env("SHOAL_BATCH_AHEAD_BYTES", BATCH),
+    ] = 256 * MIB
+    progress_listen: (
+        Annotated[
+            TcpAddress,
+            Meta(description="Where `GET /v1/progress` tells how far it is; default: nowhere."),
+            Env("SHOAL_BATCH_PROGRESS_LISTEN", BATCH, allowed="HOST:PORT"),
+        ]
+        | None
+    ) = None

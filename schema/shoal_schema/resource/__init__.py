@@ -1,7 +1,9 @@
-"""The custom resource ``InferenceService``: what users write. Its fields are declared here and nowhere else."""
+"""The custom resources ``InferenceService`` and ``BatchInference``: what users write. Their fields are declared here and nowhere else."""
 
 GROUP = "serving.shoal.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "InferenceService"
 PLURAL = "inferenceservices"
+BATCH_KIND = "BatchInference"
+BATCH_PLURAL = "batchinferences"
