@@ -36,6 +36,7 @@ examples:
   shoal init circle --from torch            a small model folder to begin from
   shoal serve examples/cat                  serve a model from a manifest or a model directory
   shoal inspect model.pt2                   what would be served, and what is wrong with it
+  shoal batch --model ./cat --input 'pictures/*.jpg' --output answers
   shoal info http://127.0.0.1:8080          what it takes and gives
   shoal predict http://127.0.0.1:8080 examples/cat/picture.jpg
   shoal bench http://127.0.0.1:8080         how much it takes, and what bounds it
@@ -71,6 +72,15 @@ examples:
   shoal inspect https://models.example.com/cat.zip --json
 
 The model is loaded and warmed, its code included, exactly as `shoal serve` does it, but nobody can ask it.
+"""
+BATCH_EXAMPLES = """\
+examples:
+  shoal batch --model ./cat --input 'pictures/**/*.jpg' --output answers
+  shoal batch --model model.skops --input rows.parquet --output s3://bucket/answers --columns x=features
+  shoal batch --model ./iris --input irises.csv --output out --columns x=sepal_length,sepal_width,petal_length,petal_width
+  shoal batch --model ./embed --input 'texts/*.jsonl' --output out --where "lang == 'en'" --keep id --max-error-share 0.05
+
+Run again, it goes on where it was; what is done is not done twice. docs/batch.md tells the rest.
 """
 PREDICT_EXAMPLES = """\
 examples:
@@ -198,6 +208,7 @@ def make_parser() -> argparse.ArgumentParser:
     inspect.add_argument("target", metavar="PATH", help="as of serve")
     _fill_set(inspect)
     _fill_json(inspect, "print it as JSON")
+    _fill_batch(command("batch", "score the rows of files with a model, and write the answers", epilog=BATCH_EXAMPLES))
     _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
     command("local", "run a Kubernetes cluster on this machine", epilog="")
     command("simulate", "try objectives and loads without a device", epilog="")
@@ -280,6 +291,45 @@ def _fill_serve(parser: CommandParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     _fill_json(parser, "print what happens as JSON, an object a line")
+
+
+def _fill_batch(parser: CommandParser) -> None:
+    parser.add_argument("--model", metavar="PATH", required=True, help="as of serve")
+    parser.add_argument("--input", metavar="URL", required=True, help="a file, a folder or a pattern of names")
+    parser.add_argument("--output", metavar="URL", required=True, help="a folder for the answers of this job alone")
+    parser.add_argument(
+        "--columns",
+        metavar="INPUT=COLUMN[,COLUMN]",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="what the model's inputs are made of; else the columns of the same names",
+    )
+    parser.add_argument("--format", choices=("auto", "parquet", "csv", "jsonlines", "files"), help="of the input")
+    parser.add_argument("--where", metavar="EXPRESSION", help="which rows: \"label == 'cat' and size >= 10\"; else all")
+    parser.add_argument("--keep", metavar="COLUMN,...", help="columns beside the answers, - is none; else nearly all")
+    parser.add_argument(
+        "--errors",
+        metavar="Column|URL",
+        help="rows that fail: a reason in shoal_error (Column), or a folder of their own",
+    )
+    parser.add_argument("--max-error-share", metavar="SHARE", help="stop where more rows than this fail (0.01)")
+    parser.add_argument("--output-format", choices=("parquet", "jsonlines"), help="of the answers (parquet)")
+    parser.add_argument("--batch-size", type=integer(1, 65_536), help="rows of a forward; else the quickest is found")
+    parser.add_argument(
+        "--shard-bytes", type=integer(1024, 2**36), help="of input, done as a whole or not at all (64 MiB)"
+    )
+    parser.add_argument(
+        "--workers", type=integer(1, 1024), default=1, help="models at work, a process each (%(default)s)"
+    )
+    _fill_set(parser)
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        type=str.lower,
+        default="warning",
+        help="(%(default)s)",
+    )
 
 
 def _fill_set(parser: argparse.ArgumentParser) -> None:

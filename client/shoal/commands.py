@@ -13,6 +13,7 @@ from pathlib import Path
 from shoal import completion as completing
 from shoal import inspecting, ports, starter
 from shoal import serve as serving
+from shoal.batch import batch_environment
 from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
 from shoal.colours import Style, styled
@@ -121,6 +122,15 @@ def inspect(options: argparse.Namespace) -> int:
     if told["refused"] is not None:
         raise MachineError(f"the model cannot be loaded: {told['refused']}")
     return 0
+
+
+def batch(options: argparse.Namespace) -> int:
+    """Score the rows of files: become the runtime's batch program."""
+    plan = _plan(None, options.model, options.set)
+    own = batch_environment(options)
+    settings = {**os.environ, **to_environment(plan.fields), "SHOAL_MODEL_NAME": plan.name, **own}
+    # Nothing stands between it and Ctrl-C, or the terminal that it draws on.
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "shoal_runtime", "batch"], settings)
 
 
 def serve(options: argparse.Namespace) -> int:

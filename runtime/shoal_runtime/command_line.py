@@ -1,4 +1,4 @@
-"""The runtime's command line: nothing to serve, `fetch` or `inspect FILE`."""
+"""The runtime's command line: nothing to serve, `fetch`, `inspect FILE`, or `batch`, which starts `engine FD`."""
 
 import json
 import logging
@@ -30,9 +30,13 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if arguments == ["--version"]:
         sys.stdout.write(f"shoal-runtime {VERSION}\n")
         return 0
+    if arguments == ["batch"]:
+        return batch(environ)
     command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
     if arguments[:1] == ["inspect"] and len(arguments) == 2:
         command = partial(inspect, file=Path(arguments[1]))
+    if arguments[:1] == ["engine"] and len(arguments) == 2 and arguments[1].isdigit():
+        command = partial(engine, descriptor=int(arguments[1]))
     if command is None:
         asked = arguments in (["--help"], ["-h"])
         (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
@@ -90,6 +94,26 @@ def inspect(settings: Settings, file: Path) -> int:
     # Threads that the model's code has left running are waited for by nobody.
     logging.shutdown()
     os._exit(0 if report["refused"] is None else EXIT_LOAD_FAILED)
+
+
+def batch(environ: Mapping[str, str]) -> int:
+    """Score the rows that the environment names; return the exit code."""
+    configure(form=form_asked(environ))
+    try:
+        from shoal_runtime.offline.program import run_job  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        logger.error("%s: %s", error, 'pip install "shoal[batch]"')
+        return EXIT_USAGE
+    return run_job(environ)
+
+
+def engine(settings: Settings, descriptor: int) -> int:
+    """Compute what is asked for over a socket, until nobody is there any more; return the exit code."""
+    keep_freed_memory(KEEP_TENSORS)
+    wait_briefly(os.environ)
+    from shoal_runtime.offline.worker import work  # noqa: PLC0415 (torch)
+
+    return work(settings, descriptor)
 
 
 def fetch(settings: Settings) -> int:

@@ -53,7 +53,7 @@ class Objects:
 
     def list(self, at_most: int) -> Listing:
         """Return the object of that very key, or else what lies below it."""
-        with _mapped(self.shown):
+        with mapped(self.shown):
             if self._key and not self._key.endswith("/") and (entry := self._object()) is not None:
                 return Listing([entry], entry.path)
             chunks = obstore.list(self._store, prefix=self._key or None)
@@ -62,7 +62,7 @@ class Objects:
 
     def read(self, entry: Entry) -> Iterator[bytes]:
         """Yield an object's content, if it still bears the tag that it was listed with."""
-        with _mapped(f"{self.shown} ({entry.path})"):
+        with mapped(f"{self.shown} ({entry.path})"):
             options: Any = {"if_match": entry.validator} if entry.validator else {}
             for chunk in obstore.get(self._store, entry.key, options=options).stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
@@ -76,15 +76,23 @@ class Objects:
 
 def open_store(uri: str) -> Objects:
     """Return the objects that a `s3://`, `gs://`, `az://` or `abfss://` URI names."""
+    return Objects(open_bucket_of(uri), parse(uri).path, uri)
+
+
+def open_bucket_of(uri: str) -> Any:
+    """Return the bucket or container that a URI names, as the library has it.
+
+    Raises:
+        LoadError: a variable that it reads makes no sense.
+    """
     location = parse(uri)
     plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
     options: Any = {"allow_http": plain, **PATIENCE}
     try:
-        store = from_url(f"{location.scheme}://{location.authority}", client_options=options, retry_config=RETRIES)
+        return from_url(f"{location.scheme}://{location.authority}", client_options=options, retry_config=RETRIES)
     except exceptions.BaseError as error:
         wrong = safe(_last(str(error)), os.environ)
         raise LoadError(f"{uri} cannot be read: {wrong}; look at {_credentials(uri)}") from None
-    return Objects(store, location.path, uri)
 
 
 def _entry(meta: Any) -> Entry:
@@ -92,7 +100,7 @@ def _entry(meta: Any) -> Entry:
 
 
 @contextmanager
-def _mapped(what: str) -> Iterator[None]:
+def mapped(what: str) -> Iterator[None]:
     """Say in a sentence what the store's library raises."""
     try:
         yield

@@ -1,4 +1,7 @@
-"""The custom resources ``InferenceService`` and ``BatchInference``: what users write. Their fields are declared here and nowhere else."""
+"""The custom resources ``InferenceService`` and ``BatchInference``: what users write.
+
+Their fields are declared here and nowhere else.
+"""
 
 GROUP = "serving.shoal.dev"
 VERSION = "v1alpha1"

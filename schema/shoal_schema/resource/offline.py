@@ -51,7 +51,7 @@ class BatchInput(Section, frozen=True):
         Meta(
             pattern=STORED,
             max_length=2048,
-            description=f"One file, a folder, or a pattern of names (`*`, `?`, `[...]`; `**` is any number of folders):"
+            description="One file, a folder, or a pattern of names (`*`, `?`, `[...]`; `**` is any number of folders):"
             f" {IN_WORDS}.",
         ),
         Env("SHOAL_BATCH_INPUT", BATCH, reads=str, allowed=f"a path, or one of {IN_WORDS}"),
@@ -59,8 +59,8 @@ class BatchInput(Section, frozen=True):
     format: Annotated[
         RowFormat,
         Meta(
-            description="`Auto` goes by the names: `.parquet`, `.csv`, `.jsonl` or `.ndjson`; of all others each file is"
-            " one row, as a picture or a text is."
+            description="`Auto` goes by the names: `.parquet`, `.csv`, `.jsonl`, `.ndjson`; of all others each file is one"
+            " row, as a picture or a text is."
         ),
         Env("SHOAL_BATCH_INPUT_FORMAT", BATCH),
     ] = RowFormat.AUTO
@@ -72,7 +72,7 @@ class BatchInput(Section, frozen=True):
             " whose numbers become one row. Default: the column of the same name; of one input and one column, that.",
         ),
         Env("SHOAL_BATCH_COLUMNS", BATCH, allowed="a JSON object of texts"),
-    ] = {}
+    ] = {}  # noqa: RUF012 (msgspec copies it)
     where: (
         Annotated[
             str,
@@ -125,38 +125,9 @@ class BatchOutput(Section, frozen=True):
     ] = ERRORS_IN_COLUMN
 
 
-class BatchInferenceSpec(Section, frozen=True):
-    """What a user asks for."""
+class BatchLimits(Section, frozen=True):
+    """How much at a time, and how many errors."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.model.uri)", "model.uri is required", ".model.uri"),
-        Rule(
-            "!has(self.runtime.port)",
-            "runtime.port has no effect here: batches are run by Shoal's own runtime; remove it",
-            ".runtime.port",
-        ),
-        Rule(
-            "self.model.follow == 'Never'",
-            "model.follow has no effect here: one job runs one version of its model; remove it",
-            ".model.follow",
-        ),
-    )
-
-    model: ModelSpec
-    input: BatchInput
-    output: BatchOutput
-    runtime: RuntimeSpec = RuntimeSpec()
-    engine: Annotated[
-        Engine,
-        Meta(
-            description="`Job`: one Indexed Job of Kubernetes. `Ray`: a RayJob, where KubeRay is installed, that runs"
-            " the same work on Ray."
-        ),
-    ] = Engine.JOB
-    parallelism: Annotated[int, Meta(ge=1, le=1000, description="Pods at once, each with a model of its own.")] = 1
-    suspend: Annotated[
-        bool, Meta(description="No pods run while it is true; what was done stays done. Kueue writes it.")
-    ] = False
     batch_size: (
         Annotated[
             int,
@@ -190,6 +161,40 @@ class BatchInferenceSpec(Section, frozen=True):
         ),
         Env("SHOAL_BATCH_SHARD_BYTES", BATCH),
     ] = 64 * 2**20
+
+
+class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
+    """What a user asks for."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.model.uri)", "model.uri is required", ".model.uri"),
+        Rule(
+            "!has(self.runtime.port)",
+            "runtime.port has no effect here: batches are run by Shoal's own runtime; remove it",
+            ".runtime.port",
+        ),
+        Rule(
+            "self.model.follow == 'Never'",
+            "model.follow has no effect here: one job runs one version of its model; remove it",
+            ".model.follow",
+        ),
+    )
+
+    model: ModelSpec
+    input: BatchInput
+    output: BatchOutput
+    runtime: RuntimeSpec = RuntimeSpec()
+    engine: Annotated[
+        Engine,
+        Meta(
+            description="`Job`: one Indexed Job of Kubernetes. `Ray`: a RayJob, where KubeRay is installed, that runs"
+            " the same work on Ray."
+        ),
+    ] = Engine.JOB
+    parallelism: Annotated[int, Meta(ge=1, le=1000, description="Pods at once, each with a model of its own.")] = 1
+    suspend: Annotated[
+        bool, Meta(description="No pods run while it is true; what was done stays done. Kueue writes it.")
+    ] = False
     backoff_limit: Annotated[
         int, Meta(ge=0, le=100, description="How often each of the pods may fail and be replaced.")
     ] = 3

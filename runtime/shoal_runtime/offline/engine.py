@@ -1,0 +1,128 @@
+"""The process that computes, seen from whoever has rows for it: started, asked, and started again when it ended."""
+
+import logging
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Final
+
+from shoal_runtime.offline.errors import JobError
+from shoal_schema.wire.engine import Batch, Ready, Refused, Told
+
+ENDED_AT_ONCE: Final = 3
+"""So many ends in a row without one batch done are not a row's fault."""
+
+logger = logging.getLogger(__name__)
+
+
+class EngineEnded(Exception):
+    """The process ended; what it was computing may have to do with it."""
+
+
+class Engine:
+    """One process with a model.
+
+    Args:
+        environment: its settings.
+        command: what to start instead of the runtime's own.
+        number: among several; of several GPUs it sees its own.
+    """
+
+    def __init__(self, environment: Mapping[str, str], command: str = "", number: int = 0) -> None:
+        self._environment = environment
+        self._command = shlex.split(command) or [sys.executable, "-P", "-m", "shoal_runtime", "engine"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._number = number
+        self._ends = 0
+        self.connection: Connection | None = None
+        self.started_s = 0.0
+
+    def start(self) -> Ready:
+        """Start it and wait for its model.
+
+        Raises:
+            JobError: the model cannot be loaded, or the process ends again and again.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.started_s = time.monotonic()
+            self._process = subprocess.Popen(
+                [*self._command, str(theirs.fileno())],
+                env=dict(self._environment),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                # Ctrl-C reaches a terminal's whole group: whoever has the rows ends it.
+                start_new_session=True,
+            )
+        self.connection = Connection(ours.detach())
+        try:
+            first = self.receive()
+        except EngineEnded as ended:
+            self._ends += 1
+            if self._ends >= ENDED_AT_ONCE:
+                raise JobError(
+                    f"the model's process {ended} before it was ready, {self._ends} times in a row"
+                ) from None
+            return self.start()
+        if isinstance(first, Refused):
+            self.stop()
+            raise JobError(f"the model cannot be loaded: {first.why}")
+        assert isinstance(first, Ready)
+        return first
+
+    def send(self, batch: Batch) -> None:
+        """Ask for a batch.
+
+        Raises:
+            EngineEnded: it is not there any more.
+        """
+        assert self.connection is not None
+        try:
+            self.connection.send(batch)
+        except OSError:
+            raise EngineEnded(self._how()) from None
+
+    def receive(self) -> Told:
+        """Wait for what it tells.
+
+        Raises:
+            EngineEnded: it tells no more.
+        """
+        assert self.connection is not None
+        try:
+            told: Told = self.connection.recv()
+        except (EOFError, OSError):
+            raise EngineEnded(self._how()) from None
+        return told
+
+    def stop(self) -> None:
+        """End it, and whatever it started."""
+        if self._process is None:
+            return
+        if self.connection is not None:
+            self.connection.close()
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+
+    def _how(self) -> str:
+        """Return how it ended, which it did: its socket is closed."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            code = -signal.SIGKILL
+        self.stop()
+        if code >= 0:
+            return f"ended with exit status {code}"
+        name = signal.Signals(-code).name
+        return f"was ended by {name}" + (", as where memory runs out" if code == -signal.SIGKILL else "")

@@ -1,0 +1,293 @@
+"""Columns of a window to the model's inputs: rows of arrays, what must be alike in a batch, and which rows are wrong."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shoal_runtime.batches.collate import collate
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.tables import Window
+from shoal_runtime.tensors.numpy_tensors import NumpyTensors
+from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16
+
+LIBRARY: Final = NumpyTensors()
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A window's rows as the model takes them.
+
+    Args:
+        values: by input; an array whose first dimension counts rows, of arrays where their lengths differ.
+        keys: of each row, what must be alike in a batch.
+        sizes: of each row, what it has more or less of.
+        errors: rows that go to no model, each with the reason.
+    """
+
+    values: Mapping[str, Array]
+    keys: Sequence[Hashable]
+    sizes: Array
+    errors: Mapping[int, str]
+
+    @property
+    def good(self) -> Array:
+        """Return the rows that the model is given."""
+        return np.array([row for row in range(len(self.keys)) if row not in self.errors], dtype=np.int64)
+
+
+def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema: pa.Schema) -> dict[str, list[str]]:
+    """Return the columns of each input.
+
+    Raises:
+        WrongSettings: an input has none, or a column is not there.
+    """
+    known = {spec.name for spec in specs}
+    if strange := sorted(set(asked) - known):
+        raise WrongSettings(f"the model has no input {', '.join(strange)}: it takes {', '.join(sorted(known))}")
+    found = {name: [part.strip() for part in text.split(",")] for name, text in asked.items()}
+    for spec in specs:
+        if spec.name not in found and spec.name in schema.names:
+            found[spec.name] = [spec.name]
+    required = [spec for spec in specs if not spec.optional and spec.name not in {each.pad_mask for each in specs}]
+    missing = [spec.name for spec in required if spec.name not in found]
+    if len(missing) == len(required) == 1 and (only := _only_column(required[0], schema)):
+        found[missing[0]] = [only]
+        missing = []
+    told = f"the input has the columns {', '.join(schema.names)}"
+    if missing:
+        raise WrongSettings(f"which column is {missing[0]}? Say --columns {missing[0]}=COLUMN; {told}")
+    if absent := [name for names in found.values() for name in names if name not in schema.names]:
+        raise WrongSettings(f"there is no column {absent[0]}: {told}")
+    return found
+
+
+def _only_column(spec: TensorSpec, schema: pa.Schema) -> str | None:
+    if len(schema.names) == 1:
+        return str(schema.names[0])
+    binary = [each.name for each in schema if spec.datatype == "BYTES" and pa.types.is_binary(each.type)]
+    return binary[0] if len(binary) == 1 else None
+
+
+def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]]) -> Rows:
+    """Return a window's rows as the model takes them."""
+    table, errors = window.table, dict(window.faults)
+    values: dict[str, Array] = {}
+    for spec in specs:
+        if spec.name in columns:
+            parts = [table.column(name).combine_chunks() for name in columns[spec.name]]
+            nulls = [row for part in parts if part.null_count for row in np.flatnonzero(_is_null(part)).tolist()]
+            for row in nulls:
+                errors.setdefault(row, f"{spec.name} is null")
+            values[spec.name] = _values(parts, spec, errors)
+    given = [spec for spec in specs if spec.name in values]
+    sizes = sum((_sizes(values[spec.name]) for spec in given), start=np.zeros(table.num_rows, np.int64))
+    return Rows(values, _keys(values, given, table.num_rows), sizes, errors)
+
+
+def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """Return a batch of chosen rows as it goes over the wire: padded, with the masks that the model asks for."""
+    given = [spec for spec in specs if spec.name in rows.values]
+    if not any(rows.values[spec.name].dtype == object and spec.datatype != "BYTES" for spec in given):
+        return {spec.name: np.moveaxis(rows.values[spec.name][chosen], 0, spec.batch_dim) for spec in given}
+    made = collate([{spec.name: rows.values[spec.name][row] for spec in given} for row in chosen], given, LIBRARY)
+    # What has no shape, a text, is left as a list.
+    arrays = {name: value if isinstance(value, np.ndarray) else _objects(value) for name, value in made.items()}
+    dims = {spec.name: (spec.batch_dim, DTYPES[spec.datatype]) for spec in specs}
+    wire = {name: (array, *dims[name]) for name, array in arrays.items() if name in dims}
+    return {name: np.moveaxis(array.astype(dtype, copy=False), 0, dim) for name, (array, dim, dtype) in wire.items()}
+
+
+def _values(parts: Sequence[Any], spec: TensorSpec, errors: dict[int, str]) -> Array:
+    if spec.datatype == "BYTES":
+        if len(parts) > 1:
+            raise WrongSettings(f"{spec.name} takes texts or bytes: name one column for it")
+        return _bytes(parts[0], spec, errors)
+    if len(parts) > 1:
+        return np.stack([_numbers(part, spec, errors) for part in parts], axis=1)
+    return _tensor(parts[0], spec, errors)
+
+
+def _bytes(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
+    if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
+        part = part.cast(pa.large_binary())
+    if pa.types.is_dictionary(part.type):
+        return _bytes(part.dictionary_decode(), spec, errors)
+    if pa.types.is_binary(part.type) or pa.types.is_large_binary(part.type):
+        return _shaped(_objects([each or b"" for each in part.to_pylist()]), spec)
+    if JSON in spec.media_types:
+        return _shaped(_objects([orjson.dumps(each, default=str) for each in part.to_pylist()]), spec)
+    raise WrongSettings(f"{spec.name} takes texts or bytes, and its column holds {part.type}: name another one")
+
+
+def _shaped(array: Array, spec: TensorSpec) -> Array:
+    """Return one element a row, as a row of one where the model's rows are such."""
+    return array.reshape(len(array), *([1] * len(spec.row_shape)))
+
+
+def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
+    """Return numbers, or lists of them at any depth, as rows; where their shapes differ, as arrays of their own."""
+    if not _is_list(part.type):
+        return _fit_rank(_numbers(part, spec, errors), spec, errors)
+    shapes, flat = _unfolded(part, len(part))
+    numbers = _numbers(flat, spec, {})
+    if shapes is not None:
+        if flat.null_count or _wrong(flat, numbers, spec):
+            return _row_by_row(part, spec, errors)
+        return _fit_rank(numbers.reshape(len(part), *shapes), spec, errors)
+    return _row_by_row(part, spec, errors)
+
+
+def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
+    """Return the shape that all rows have, or None, and the numbers in a line."""
+    shape: list[int] = []
+    count = rows
+    while _is_list(part.type):
+        lengths = set(pc.unique(pc.list_value_length(part)).to_pylist())
+        flat = part.flatten()
+        if len(lengths) != 1 or None in lengths or (pa.types.is_fixed_size_list(part.type) and part.null_count):
+            return None, _innermost(flat)
+        shape.append(lengths.pop())
+        count *= shape[-1]
+        part = flat
+    return (tuple(shape), part) if len(part) == count else (None, part)
+
+
+def _innermost(part: Any) -> Any:
+    while _is_list(part.type):
+        part = part.flatten()
+    return part
+
+
+def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
+    rows = np.empty(len(part), dtype=object)
+    for row, cell in enumerate(part.to_pylist()):
+        rows[row] = np.zeros((0,) * len(spec.row_shape), DTYPES[spec.datatype])
+        if row in errors or cell is None:
+            continue
+        try:
+            given = np.array(cell)
+            if given.dtype.kind not in "biuf":
+                raise ValueError("it holds nulls, or lists of different lengths")
+            rows[row] = _cast(given, spec)
+            _check_shape(rows[row].shape, spec)
+        except (ValueError, OverflowError) as error:
+            errors.setdefault(row, f"{spec.name}: {error}")
+    kept = {array.shape for row, array in enumerate(rows) if row not in errors}
+    if len(kept) == 1 and not errors:
+        return np.stack(list(rows))
+    return rows
+
+
+def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
+    """Return a column of numbers in the input's datatype; those that it does not hold are their rows' errors."""
+    if not (pa.types.is_integer(part.type) or pa.types.is_floating(part.type) or pa.types.is_boolean(part.type)):
+        if pa.types.is_decimal(part.type) or pa.types.is_null(part.type):
+            part = part.cast(pa.float64())
+        else:
+            raise WrongSettings(f"{spec.name} takes numbers, and its column holds {part.type}: name another one")
+    given = part.fill_null(False if pa.types.is_boolean(part.type) else 0).to_numpy(zero_copy_only=False)
+    found = _converted(given, spec)
+    for row in np.flatnonzero(_misfits(given, found, spec)).tolist():
+        errors.setdefault(row, f"{spec.name}: {given[row]} does not fit {spec.datatype}")
+    return found
+
+
+def _wrong(flat: Any, numbers: Array, spec: TensorSpec) -> bool:
+    return bool(_misfits(flat.to_numpy(zero_copy_only=False), numbers, spec).any())
+
+
+def _cast(given: Array, spec: TensorSpec) -> Array:
+    found = _converted(given, spec)
+    misfits = _misfits(given, found, spec)
+    if misfits.any():
+        raise ValueError(f"{given[misfits][0]} does not fit {spec.datatype}")
+    return found
+
+
+def _converted(given: Array, spec: TensorSpec) -> Array:
+    with np.errstate(all="ignore"):
+        if spec.datatype == "BF16":
+            return float32_to_bfloat16(given.astype(np.float32))
+        return given.astype(DTYPES[spec.datatype])
+
+
+def _misfits(given: Array, found: Array, spec: TensorSpec) -> Any:
+    """Return which numbers became others: cut fractions, wrapped integers, fractions beyond the range."""
+    if spec.datatype == "BF16":
+        return np.zeros(given.shape, bool)
+    if found.dtype.kind == "f":
+        return np.isfinite(given) & ~np.isfinite(found) if given.dtype.kind == "f" else np.zeros(given.shape, bool)
+    with np.errstate(all="ignore"):
+        back = found.astype(given.dtype)
+        same = (back == given) & ((found < 0) == (given < 0)) if found.dtype.kind in "iu" else back == given
+    return ~same
+
+
+def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
+    """Return the rows in the rank that the model's have: a number is a row of one, where that is what it takes."""
+    if array.ndim == 1 and len(spec.row_shape) == 1:
+        array = array[:, None]
+    try:
+        _check_shape(array.shape[1:], spec)
+    except ValueError as error:
+        for row in range(len(array)):
+            errors.setdefault(row, f"{spec.name}: {error}")
+    return array
+
+
+def _check_shape(shape: Sequence[int], spec: TensorSpec) -> None:
+    wanted = spec.row_shape
+    if len(shape) != len(wanted) or any(want not in (ANY, got) for got, want in zip(shape, wanted, strict=True)):
+        raise ValueError(f"a row must have the shape {list(wanted)}, and has {list(shape)}")
+
+
+def _keys(values: Mapping[str, Array], specs: Sequence[TensorSpec], rows: int) -> Sequence[Hashable]:
+    """Return of each row the shapes that no padding makes alike."""
+    ragged = [spec for spec in specs if values[spec.name].dtype == object and spec.datatype != "BYTES"]
+    if not ragged:
+        return [0] * rows
+    return [tuple(_key(values[spec.name][row].shape, spec) for spec in ragged) for row in range(rows)]
+
+
+def _key(shape: Sequence[int], spec: TensorSpec) -> tuple[int, ...]:
+    axis = None if spec.pad_axis is None else spec.pad_axis - (spec.pad_axis > spec.batch_dim)
+    return tuple(ANY if dimension == axis else size for dimension, size in enumerate(shape))
+
+
+def _sizes(array: Array) -> Array:
+    if array.dtype != object:
+        return np.zeros(len(array), np.int64)
+    return np.array(
+        [each.size if isinstance(each, np.ndarray) else len(each) for each in array.reshape(len(array), -1)[:, 0]]
+    )
+
+
+def _objects(values: Sequence[Any]) -> Array:
+    array = np.empty(len(values), dtype=object)
+    array[:] = list(values)
+    return array
+
+
+def _is_null(part: Any) -> Array:
+    found: Array = part.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def lengths(rows: Rows) -> dict[str, list[int]]:
+    """Return of each input whose rows differ how long each of them is, along the first axis that does."""
+    return {
+        name: [each.shape[0] if each.ndim else 0 for each in array]
+        for name, array in rows.values.items()
+        if array.dtype == object and len(array) and isinstance(array[0], np.ndarray)
+    }

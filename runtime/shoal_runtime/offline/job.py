@@ -1,0 +1,237 @@
+"""A job, from its settings to its end: what it is, what of it is done, and who does the rest."""
+
+import base64
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from shoal_runtime.offline.answers import answer_schema, kept_columns
+from shoal_runtime.offline.dispatch import Dispatch
+from shoal_runtime.offline.engine import Engine, EngineEnded
+from shoal_runtime.offline.errors import JobError, WrongSettings
+from shoal_runtime.offline.inputs import Rows, make_rows, mapped_columns, take
+from shoal_runtime.offline.metadata import tensors
+from shoal_runtime.offline.places import Place, open_input, open_place
+from shoal_runtime.offline.progress import Shown, Tally, listen
+from shoal_runtime.offline.reading import Budget, Reader, all_columns
+from shoal_runtime.offline.records import PLAN, Plan, Record, difference, lease_name, record_name
+from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
+from shoal_runtime.offline.settings import JobSettings
+from shoal_runtime.offline.shards import File, Shard, cut, digest, format_of, own_order
+from shoal_runtime.offline.sizing import best_size, next_trial
+from shoal_runtime.offline.tables import Source, find_schema
+from shoal_runtime.offline.where import columns_of, compiled
+from shoal_runtime.offline.writing import Destination
+from shoal_schema.resource.offline import RowFormat
+from shoal_schema.wire.engine import Batch, Failed, Ready
+
+READERS: Final = 8
+
+logger = logging.getLogger(__name__)
+
+
+class Job:
+    """One job; `run` does what is left of it."""
+
+    def __init__(self, settings: JobSettings, environment: Mapping[str, str]) -> None:
+        process = settings.process
+        self.settings = self._settings = settings
+        self.tally = Tally()
+        self._engines = [Engine(environment, process.engine, number) for number in range(process.engines)]
+        self._budget = Budget(process.ahead_bytes)
+        self._input: Place
+        self.plan: Plan
+
+    def run(self) -> None:
+        """Do what is left of the job.
+
+        Raises:
+            JobError: why it could not be done, or not whole.
+        """
+        settings = self._settings
+        self._input, files = open_input(settings.input.uri)
+        kind = format_of(files, settings.input.format)
+        if settings.process.progress_listen is not None:
+            listen(settings.process.progress_listen, self.tally)
+        with ExitStack() as stack:
+            stack.callback(self._stop)
+            ready = self._engines[0].start()
+            self._run(files, kind, ready)
+
+    def _stop(self) -> None:
+        for engine in self._engines:
+            engine.stop()
+
+    def _run(self, files: list[File], kind: RowFormat, ready: Ready) -> None:
+        settings = self._settings
+        self._inputs, self._outputs = tensors(ready.metadata["inputs"]), tensors(ready.metadata["outputs"])
+        self._place = output = open_place(settings.output.uri)
+        begun = output.read(PLAN)
+        known = find_schema(self._input, files[0], kind) if begun is None else _schema(Plan.decoded(begun).schema)
+        columns = mapped_columns(self._inputs, settings.input.columns, known)
+        kept = kept_columns(known, settings.output.keep, columns, self._outputs)
+        needed = all_columns(columns, kept, columns_of(settings.input.where, known))
+        source_schema = pa.schema([known.field(name) for name in needed])
+        self._source = Source(self._input, kind, source_schema, compiled(settings.input.where, known))
+        self._columns = columns
+        shards = cut(files, kind, settings.job.shard_bytes)
+        asked = self._planned(files, kind, known, kept, ready)
+        self.plan = self._agreed(output, begun, asked, shards, ready)
+        self._schema = answer_schema(known, kept, self._outputs)
+        failures = open_place(settings.errors_uri) if settings.errors_uri else None
+        self._destination = Destination(output, failures, settings.output.format, self._schema)
+        left = self._left(shards)
+        if left:
+            self._score(left, kept, ready)
+        self._judge()
+
+    def _planned(self, files: list[File], kind: RowFormat, known: pa.Schema, kept: list[str], ready: Ready) -> Plan:
+        settings = self._settings
+        return Plan(
+            input=settings.input.uri,
+            files=digest(files),
+            format=kind.value,
+            columns=self._columns,
+            where=settings.input.where,
+            keep=kept,
+            errors=settings.output.errors,
+            output_format=settings.output.format.value,
+            shard_bytes=settings.job.shard_bytes,
+            model=ready.model,
+            settings=ready.settings,
+            schema=base64.b64encode(known.serialize().to_pybytes()).decode(),
+            batch_size=settings.job.batch_size or 0,
+        )
+
+    def _agreed(self, output: Place, begun: bytes | None, asked: Plan, shards: list[Shard], ready: Ready) -> Plan:
+        """Return the plan that all go by: the one that is there, or ours, if we are the first.
+
+        Raises:
+            WrongSettings: what was begun there is something else.
+        """
+        if begun is None:
+            if not asked.batch_size:
+                asked = replace(asked, batch_size=self._best_size(shards, ready))
+            if output.put_new(PLAN, asked.encoded()):
+                return asked
+            begun = output.read(PLAN)
+        plan = Plan.decoded(begun or b"{}")
+        if said := difference(plan, asked if asked.batch_size else replace(asked, batch_size=plan.batch_size)):
+            raise WrongSettings(
+                f"{output.shown} holds answers of another job: {said}. Give this one another --output, or ask for the"
+                " same as before to go on with that"
+            )
+        return plan
+
+    def _best_size(self, shards: list[Shard], ready: Ready) -> int:
+        """Return how many rows a forward takes best, tried on the first rows that there are."""
+        known = ready.metadata.get("parameters", {})
+        if self._settings.process.engine or "allowed_batch_sizes" in known:
+            return int(known.get("max_batch_size", 1))
+        rows = self._first_rows(shards)
+        good = rows.good if rows is not None else []
+        if rows is None or not len(good):
+            return int(known.get("max_batch_size", 1))
+        order = good[rows.sizes[good].argsort(kind="stable")]
+        seconds: dict[int, float | None] = {}
+        while (count := next_trial(seconds, len(good))) is not None:
+            start = (len(order) - count) // 2
+            seconds[count] = self._timed(take(rows, order[start : start + count], self._inputs), count)
+        logger.info("event=batch_size_found rows=%d tried=%s", best_size(seconds), ",".join(map(str, seconds)))
+        return best_size(seconds)
+
+    def _first_rows(self, shards: list[Shard]) -> Rows | None:
+        for shard in shards[:READERS]:
+            for window in self._source.windows(shard, 1):
+                return make_rows(window, self._inputs, self._columns)
+        return None
+
+    def _timed(self, inputs: Mapping[str, Any], rows: int) -> float | None:
+        """Return how long a batch takes the second time, or None where it cannot be done."""
+        engine = self._engines[0]
+        seconds = 0.0
+        for number in (-2, -1):
+            begun_s = time.monotonic()
+            try:
+                engine.send(Batch(number, inputs, rows))
+                if isinstance(engine.receive(), Failed):
+                    return None
+            except EngineEnded:
+                engine.start()
+                return None
+            seconds = time.monotonic() - begun_s
+        return seconds
+
+    def _left(self, shards: list[Shard]) -> list[Shard]:
+        """Return the shards that are not done, in our order, and count what is."""
+        tally = self.tally
+        with ThreadPoolExecutor(READERS, "records") as pool:
+            records = list(pool.map(lambda each: self._place.read(record_name(each.name)), shards))
+        for shard, text in zip(shards, records, strict=True):
+            tally.shards_total += 1
+            tally.bytes_total += shard.size_bytes
+            if text is not None:
+                record = Record.decoded(text)
+                tally.shards_done += 1
+                tally.bytes_done += shard.size_bytes
+                tally.rows_before += record.rows
+                tally.failed_before += record.failed
+                tally.errors.update(record.errors)
+        done = {shard.name for shard, text in zip(shards, records, strict=True) if text is not None}
+        process = self._settings.process
+        return [each for each in own_order(shards, process.worker, process.workers) if each.name not in done]
+
+    def _claim(self, shard: Shard) -> bool:
+        """Return whether a shard is ours to do: nobody has done it, nor has another worker of this run taken it."""
+        process = self._settings.process
+        if process.workers == 1:
+            return True
+        if self._place.read(record_name(shard.name)) is not None:
+            return False
+        lease, me = lease_name(shard.name, process.run), str(process.worker).encode()
+        return self._place.put_new(lease, me) or self._place.read(lease) == me
+
+    def _score(self, left: list[Shard], kept: list[str], ready: Ready) -> None:
+        reader = Reader(self._source, self._inputs, self._columns, kept, self._claim, self._budget)
+        scoring = Scoring(
+            self._engines,
+            Dispatch(self.plan.batch_size, ready.in_flight),
+            Signature(self._inputs, self._outputs, self._schema),
+            self.tally,
+            self._settings.max_error_share,
+        )
+        writer = Writer(self._destination, self._place, self._record, self._budget, scoring.tell)
+        shown = Shown(self.tally)
+        try:
+            scoring.run(lambda: reader.run(left, self.plan.batch_size, scoring.tell), writer, shown.update)
+        finally:
+            shown.close()
+
+    def _record(self, shard: Shard, rows: int, failed: int, errors: Sequence[str], batch_size: int) -> Record:
+        paths = [each.path for each in shard.files]
+        where = {"files": paths, "start": shard.start, "stop": shard.stop}
+        return Record(shard.name, where, shard.validator, rows, failed, errors, self.plan.model, batch_size)
+
+    def _judge(self) -> None:
+        """Raise why the job is not done, or not well.
+
+        Raises:
+            JobError: shards cannot be read, or too many rows failed.
+        """
+        tally = self.tally
+        if tally.broken:
+            raise JobError(
+                f"{len(tally.broken)} of {tally.shards_total} shards could not be done, first: {tally.broken[0]}. All"
+                " others are: put it right, or name an input without it, and run the job again"
+            )
+        check_errors(tally, self._settings.max_error_share, ended=True)
+
+
+def _schema(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -1,0 +1,150 @@
+"""How far a job is: counted as it goes, shown on a terminal, told to whoever asks, and in a table at its end."""
+
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+import orjson
+
+from shoal_schema.addresses import TcpAddress
+
+LINE_EVERY_S: Final = 10.0
+SHOWN_EVERY_S: Final = 0.2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was done so far; ``*_before`` by earlier runs of the job, ``errors`` the first of the reasons."""
+
+    shards_total: int = 0
+    bytes_total: int = 0
+    shards_done: int = 0
+    bytes_done: int = 0
+    rows: int = 0
+    failed: int = 0
+    rows_before: int = 0
+    failed_before: int = 0
+    broken: list[str] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+    begun_s: float | None = None
+
+    def add(self, rows: int, errors: Collection[str]) -> None:
+        """Count rows that have an answer or an error."""
+        self.rows += rows
+        self.failed += len(errors)
+        self.errors.update(errors)
+
+    def rate(self, now_s: float) -> float:
+        """Return rows per second since the first of them."""
+        return self.rows / max(now_s - self.begun_s, 1e-9) if self.begun_s is not None and self.rows else 0.0
+
+    def encoded(self, now_s: float, message: str = "") -> bytes:
+        """Return it as JSON."""
+        told = {
+            "shardsDone": self.shards_done,
+            "shardsTotal": self.shards_total,
+            "bytesDone": self.bytes_done,
+            "bytesTotal": self.bytes_total,
+            "rows": self.rows + self.rows_before,
+            "failedRows": self.failed + self.failed_before,
+            "rowsPerSecond": round(self.rate(now_s), 1),
+            "message": message,
+        }
+        return orjson.dumps(told)
+
+
+class Shown:
+    """The tally on a terminal, as a bar; elsewhere as a line of the log now and then."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._bar: Any = None
+        self._next_s = time.monotonic() + LINE_EVERY_S
+        if sys.stderr.isatty():
+            from tqdm import tqdm  # noqa: PLC0415 (pods have no terminal)
+
+            shape = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+            self._bar = tqdm(
+                total=tally.bytes_total,
+                initial=tally.bytes_done,
+                unit="B",
+                unit_scale=True,
+                bar_format=shape,
+                desc="scoring",
+            )
+
+    def update(self) -> None:
+        """Show what has changed."""
+        tally, now_s = self._tally, time.monotonic()
+        text = f"{tally.rows:,} rows, {tally.rate(now_s):,.0f} rows/s, {tally.failed:,} failed"
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.n = min(tally.bytes_done, self._bar.total)
+            self._bar.refresh() if now_s >= self._next_s else None
+            self._next_s = now_s + SHOWN_EVERY_S if now_s >= self._next_s else self._next_s
+        elif now_s >= self._next_s:
+            self._next_s = now_s + LINE_EVERY_S
+            logger.info("event=progress shards=%d/%d what=%s", tally.shards_done, tally.shards_total, text)
+
+    def close(self) -> None:
+        """Leave the terminal as it is."""
+        if self._bar is not None:
+            self.update()
+            self._bar.close()
+
+
+def summary(tally: Tally, output: str, batch_size: int, now_s: float) -> str:
+    """Return what a person wants to know at the end, as a table."""
+    seconds = now_s - tally.begun_s if tally.begun_s is not None else 0.0
+    rows = [
+        (
+            "rows",
+            f"{tally.rows + tally.rows_before:,}" + (f" ({tally.rows_before:,} before)" if tally.rows_before else ""),
+        ),
+        ("failed", f"{tally.failed + tally.failed_before:,}"),
+        ("shards", f"{tally.shards_done:,} of {tally.shards_total:,}"),
+        ("rows/s", f"{tally.rate(now_s):,.0f}" if tally.rows else "-"),
+        ("seconds", f"{seconds:,.1f}"),
+        ("batch size", str(batch_size)),
+        ("answers", output),
+    ]
+    lines = [f"{name:<11} {value}" for name, value in rows]
+    if tally.errors:
+        lines += ["", "the rows that failed say:", *(f"  {said}" for said in first(tally.errors))]
+    return "\n".join(lines)
+
+
+def first(errors: Counter[str], most: int = 5) -> Sequence[str]:
+    """Return the most frequent of the reasons, each with how often it was seen."""
+    return [f"{said} ({count:,})" if count > 1 else said for said, count in errors.most_common(most)]
+
+
+def listen(address: TcpAddress, tally: Tally) -> None:
+    """Answer `GET /v1/progress` from a thread of its own, as long as the process lives."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 5
+
+        def do_GET(self) -> None:
+            known = self.path == "/v1/progress"
+            body = tally.encoded(time.monotonic()) if known else b'{"error":"there is only /v1/progress"}'
+            self.send_response(200 if known else 404)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Write nothing for each question."""
+
+    server = ThreadingHTTPServer((address.host, address.port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()

@@ -1,0 +1,309 @@
+"""Rows as they are read: windows of a shard, as Arrow tables of one schema, and which rows of them are not readable.
+
+A cell that does not fit the schema, or a line that is no JSON, is a fault of its row; a file that cannot be read at all
+is a fault of its shard.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, parquet
+
+from shoal_runtime.offline.errors import JobError, ShardError
+from shoal_runtime.offline.places import Place
+from shoal_runtime.offline.shards import File, Shard, begins_in
+from shoal_runtime.offline.windows import window_rows
+from shoal_schema.resource.offline import RowFormat
+
+PATH: Final = "path"
+CONTENT: Final = "content"
+FILES: Final = pa.schema([(PATH, pa.string()), (CONTENT, pa.binary())])
+SNIFFED_BYTES: Final = 2**20
+SNIFFED_LINES: Final = 1000
+BLOCK_BYTES: Final = 4 * 2**20
+BUFFER_BYTES: Final = 2**20
+READERS: Final = 8
+_FAULTS: Final = (pa.ArrowException, OSError, ValueError, UnicodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some rows in a row; ``faults`` are those of them that are not readable, each with the reason."""
+
+    table: pa.Table
+    faults: Mapping[int, str] = field(default_factory=dict)
+
+
+class Source:
+    """The rows of an input.
+
+    Args:
+        place: where its files are.
+        kind: how they are stored.
+        schema: of every window.
+        where: which rows are meant; None: all.
+    """
+
+    def __init__(self, place: Place, kind: RowFormat, schema: pa.Schema, where: pc.Expression | None = None) -> None:
+        self.schema = schema
+        self._place = place
+        self._read = {
+            RowFormat.PARQUET: self._parquet,
+            RowFormat.CSV: self._csv,
+            RowFormat.JSON_LINES: self._json_lines,
+            RowFormat.FILES: self._files,
+        }[kind]
+        self._where = where
+
+    def windows(self, shard: Shard, batch_size: int) -> Iterator[Window]:
+        """Yield a shard's rows in order.
+
+        Raises:
+            ShardError: its file cannot be read.
+        """
+        with _told(shard):
+            for window in self._read(shard, batch_size):
+                kept = window if self._where is None else _filtered(window, self._where)
+                if kept.table.num_rows:
+                    yield kept
+
+    def _parquet(self, shard: Shard, batch_size: int) -> Iterator[Window]:
+        with self._place.open(shard.files[0]) as opened, parquet.ParquetFile(opened, buffer_size=BUFFER_BYTES) as file:
+            known = file.metadata
+            groups = [
+                group for group in range(file.num_row_groups) if begins_in(shard, *_extent(known.row_group(group)))
+            ]
+            if not groups:
+                return
+            size_bytes = sum(known.row_group(group).total_byte_size for group in groups)
+            count = sum(known.row_group(group).num_rows for group in groups)
+            rows = window_rows(size_bytes / max(count, 1), batch_size)
+            names = [name for name in self.schema.names if name in file.schema_arrow.names]
+            batches = file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False)
+            for table in regrouped((pa.Table.from_batches([each]) for each in batches), rows):
+                yield fitted(table, self.schema)
+
+    def _csv(self, shard: Shard, batch_size: int) -> Iterator[Window]:
+        with self._place.open(shard.files[0]) as opened:
+            texts = csv.ConvertOptions(
+                column_types=dict.fromkeys(self.schema.names, pa.string()),
+                include_columns=self.schema.names,
+                include_missing_columns=True,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            )
+            options = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
+            with csv.open_csv(_plain(opened, shard.files[0]), options, _PARSING, texts) as reader:
+                rows = window_rows(1, batch_size)
+                for table in regrouped((pa.Table.from_batches([each]) for each in reader), rows):
+                    yield fitted(table, self.schema)
+
+    def _json_lines(self, shard: Shard, batch_size: int) -> Iterator[Window]:
+        with self._place.open(shard.files[0]) as opened:
+            for lines in _windows_of_lines(lines_of(opened, shard), batch_size):
+                yield from_lines(lines, self.schema)
+
+    def _files(self, shard: Shard, batch_size: int) -> Iterator[Window]:
+        rows = window_rows(shard.size_bytes / len(shard.files), batch_size)
+        with ThreadPoolExecutor(READERS, "read") as pool:
+            for at in range(0, len(shard.files), rows):
+                files = shard.files[at : at + rows]
+                contents = list(pool.map(self._content, files))
+                faults = {row: said for row, said in enumerate(contents) if isinstance(said, str)}
+                columns = [
+                    [each.path for each in files],
+                    [None if isinstance(each, str) else each for each in contents],
+                ]
+                yield Window(pa.table(columns, schema=FILES), faults)
+
+    def _content(self, file: File) -> bytes | str:
+        try:
+            with self._place.open(file) as opened:
+                return opened.read()
+        except JobError as error:
+            return str(error)
+
+
+_PARSING: Final = csv.ParseOptions(newlines_in_values=True)
+
+
+def find_schema(place: Place, file: File, kind: RowFormat) -> pa.Schema:
+    """Return the columns of an input, as its first file has them.
+
+    Raises:
+        ShardError: it cannot be read.
+    """
+    if kind is RowFormat.FILES:
+        return FILES
+    with _told(Shard("", (file,), 0, file.size_bytes)), place.open(file) as opened:
+        if kind is RowFormat.PARQUET:
+            with parquet.ParquetFile(opened) as known:
+                schema: pa.Schema = known.schema_arrow.remove_metadata()
+                return schema
+        if kind is RowFormat.CSV:
+            with csv.open_csv(_plain(opened, file), csv.ReadOptions(block_size=SNIFFED_BYTES), _PARSING) as reader:
+                return pa.schema(
+                    [each if each.type != pa.null() else each.with_type(pa.string()) for each in reader.schema]
+                )
+        shard = Shard("", (file,), 0, file.size_bytes)
+        lines = itertools.islice(lines_of(opened, shard), SNIFFED_LINES)
+        return _schema_of([row for row in map(_row, lines) if isinstance(row, dict)])
+
+
+def _schema_of(rows: Sequence[dict[str, Any]]) -> pa.Schema:
+    names = dict.fromkeys(name for row in rows for name in row)
+    fields = []
+    for name in names:
+        try:
+            kind = pa.array([row.get(name) for row in rows]).type
+        except pa.ArrowException:
+            raise ShardError(f"the column {name} holds values of several types: make them one") from None
+        fields.append((name, pa.string() if kind == pa.null() else kind))
+    return pa.schema(fields)
+
+
+def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Yield the same rows in tables of so many; the last has what is left."""
+    held: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        held.append(table)
+        count += table.num_rows
+        if count < rows:
+            continue
+        joined = pa.concat_tables(held)
+        for at in range(0, count - count % rows, rows):
+            yield joined.slice(at, rows)
+        held, count = [joined.slice(count - count % rows)], count % rows
+    if count:
+        yield pa.concat_tables(held)
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> Window:
+    """Return the table in the schema; what is missing is null, and a cell that does not fit is its row's fault."""
+    faults: dict[int, str] = {}
+    columns = []
+    for each in schema:
+        if each.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, each.type))
+            continue
+        column = table.column(each.name)
+        try:
+            columns.append(column if column.type == each.type else column.cast(each.type))
+        except pa.ArrowException:
+            columns.append(_cell_by_cell(column, each, faults))
+    return Window(pa.table(columns, schema=schema), faults)
+
+
+def _cell_by_cell(column: pa.ChunkedArray, wanted: pa.Field, faults: dict[int, str]) -> pa.Array:
+    cells = []
+    for row, cell in enumerate(column):
+        try:
+            cells.append(cell.cast(wanted.type))
+        except pa.ArrowException:
+            faults.setdefault(row, f"{wanted.name} is {str(cell.as_py())[:60]!r}, which is no {wanted.type}")
+            cells.append(pa.scalar(None, wanted.type))
+    return pa.array([cell.as_py() for cell in cells], wanted.type)
+
+
+def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
+    """Yield the lines that begin within a shard's bytes; empty ones are none."""
+    file = _plain(opened, shard.files[0])
+    at = 0
+    if not shard.whole:
+        # The line that began before it is another shard's; one that begins right at the start is ours.
+        file.seek(max(0, shard.start - 1))
+        at = shard.start - 1 + len(file.readline()) if shard.start else 0
+    for line in file:
+        if not shard.whole and at >= shard.stop:
+            return
+        at += len(line)
+        if line.strip():
+            yield line
+
+
+def _plain(opened: BinaryIO, file: File) -> Any:
+    """Return what a file holds, unpacked where its name says that it is packed."""
+    if not file.path.lower().endswith(".gz"):
+        return opened
+    import gzip  # noqa: PLC0415 (seldom)
+
+    return gzip.GzipFile(fileobj=opened)
+
+
+def _windows_of_lines(lines: Iterable[bytes], batch_size: int) -> Iterator[list[bytes]]:
+    held: list[bytes] = []
+    size_bytes = 0
+    for line in lines:
+        held.append(line)
+        size_bytes += len(line)
+        if len(held) >= window_rows(size_bytes / len(held), batch_size):
+            yield held
+            held, size_bytes = [], 0
+    if held:
+        yield held
+
+
+def from_lines(lines: Sequence[bytes], schema: pa.Schema) -> Window:
+    """Return lines of JSON as a table of the schema."""
+    rows = [_row(line) for line in lines]
+    faults = {row: said for row, said in enumerate(rows) if isinstance(said, str)}
+    good = [{} if isinstance(row, str) else row for row in rows]
+    columns = [_column(good, each, faults) for each in schema]
+    return Window(pa.table(columns, schema=schema), faults)
+
+
+def _row(line: bytes) -> dict[str, Any] | str:
+    try:
+        row = orjson.loads(line)
+    except ValueError as error:
+        return f"the line is no JSON: {error}"
+    return row if isinstance(row, dict) else "the line is JSON, but no object"
+
+
+def _column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: dict[int, str]) -> pa.Array:
+    cells = [row.get(wanted.name) for row in rows]
+    try:
+        return pa.array(cells, wanted.type)
+    except (pa.ArrowException, OverflowError):
+        for row, cell in enumerate(cells):
+            try:
+                pa.array([cell], wanted.type)
+            except (pa.ArrowException, OverflowError):
+                faults.setdefault(row, f"{wanted.name} is {str(cell)[:60]!r}, which is no {wanted.type}")
+                cells[row] = None
+        return pa.array(cells, wanted.type)
+
+
+def _filtered(window: Window, where: pc.Expression) -> Window:
+    marked = window.table.append_column("\0row", pa.array(range(window.table.num_rows), pa.int64()))
+    kept = marked.filter(where)
+    rows = {row: place for place, row in enumerate(kept.column("\0row").to_pylist())}
+    faults = {rows[row]: said for row, said in window.faults.items() if row in rows}
+    return Window(kept.drop_columns(["\0row"]), faults)
+
+
+def _extent(group: Any) -> tuple[int, int]:
+    """Return the first byte of a row group, and the one after its last."""
+    columns = [group.column(number) for number in range(group.num_columns)]
+    starts = [
+        min(offset for offset in (each.dictionary_page_offset, each.data_page_offset) if offset) for each in columns
+    ]
+    return min(starts), max(start + each.total_compressed_size for start, each in zip(starts, columns, strict=True))
+
+
+@contextmanager
+def _told(shard: Shard) -> Iterator[None]:
+    try:
+        yield
+    except _FAULTS as error:
+        raise ShardError(f"{shard.files[0].path} cannot be read: {str(error).splitlines()[0]:.300}") from error
+    except JobError as error:
+        raise ShardError(str(error)) from error

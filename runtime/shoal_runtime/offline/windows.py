@@ -1,0 +1,43 @@
+"""Which rows of a window travel together. Pure.
+
+Online, rows are taken as they come; here those of a whole window lie before us. They are sorted by form and length, so that
+a batch holds rows of about one length and little of it is padding; whoever writes the answers puts them back in order.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Final
+
+import numpy as np
+
+from shoal_schema.wire.datatypes import Array
+
+MAX_ROWS: Final = 4096
+TARGET_BYTES: Final = 32 * 2**20
+
+
+def window_rows(row_bytes: float, batch_size: int) -> int:
+    """Return how many rows of about so many bytes make a window: some batches, within about 32 MiB."""
+    fitting = int(TARGET_BYTES / max(row_bytes, 1.0))
+    return max(min(fitting, max(MAX_ROWS, 8 * batch_size)), min(batch_size, 64), 1)
+
+
+def cut_batches(keys: Sequence[Hashable], sizes: Array, rows: Array, limit: int) -> list[Array]:
+    """Return batches of at most ``limit`` of the ``rows``; those of different keys never meet.
+
+    Args:
+        keys: of every row of the window, what must be alike in a batch.
+        sizes: of every row, what it has more or less of.
+        rows: the rows that are to travel.
+        limit: rows of a batch.
+    """
+    order = rows[np.argsort(sizes[rows], kind="stable")]
+    groups: dict[Hashable, list[int]] = {}
+    for row in order.tolist():
+        groups.setdefault(keys[row], []).append(row)
+    return [np.array(group[at : at + limit]) for group in groups.values() for at in range(0, len(group), limit)]
+
+
+def halves(rows: Array) -> list[Array]:
+    """Return a batch's rows in two batches."""
+    middle = (len(rows) + 1) // 2
+    return [rows[:middle], rows[middle:]]

@@ -1,0 +1,71 @@
+"""An engine without a model, for jobs that are to be quick: ``python engine.py FD``.
+
+It answers ``y = 2 * x`` of rows of numbers, or the length of texts, and does what some numbers say: -1 is a bad row, -2
+fails the batch, -3 ends the process, -4 never ends. Of more rows than ``ENGINE_MEMORY`` memory runs out.
+"""
+
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from shoal_schema.wire.engine import OUT_OF_MEMORY, Batch, Done, Failed, Ready, Refused
+
+NUMBERS = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
+    "parameters": {"max_batch_size": 8},
+}
+TEXTS = {
+    "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "text/plain"}}],
+    "outputs": [
+        {"name": "length", "datatype": "INT64", "shape": [-1]},
+        {"name": "upper", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "text/plain"}},
+    ],
+    "parameters": {"max_batch_size": 8},
+}
+
+
+def answered(batch: Batch, memory: int) -> Done | Failed:
+    if batch.rows > memory:
+        return Failed(batch.number, OUT_OF_MEMORY, f"{batch.rows} rows do not fit")
+    if "text" in batch.inputs:
+        texts = batch.inputs["text"]
+        upper = np.array([text.upper() for text in texts], dtype=object)
+        return Done(batch.number, {"length": np.array([len(text) for text in texts]), "upper": upper}, {})
+    first = batch.inputs["x"][:, 0]
+    if (first == -3).any():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (first == -4).any():
+        time.sleep(60)
+    if (first == -2).any():
+        return Failed(batch.number, "FORWARD_FAILED", "forward raised ValueError: minus two")
+    bad = {int(row): "minus one is no good" for row in np.flatnonzero(first == -1)}
+    good = np.delete(batch.inputs["x"], list(bad), 0)
+    return Done(batch.number, {"y": 2 * good.sum(1)}, bad)
+
+
+def main(descriptor: int) -> None:
+    connection = Connection(descriptor)
+    if why := os.environ.get("ENGINE_REFUSES"):
+        connection.send(Refused(why))
+        sys.exit(3)
+    metadata: Any = TEXTS if os.environ.get("ENGINE_TAKES") == "texts" else NUMBERS
+    connection.send(Ready(metadata, os.environ.get("ENGINE_MODEL", "sha256:1"), {"dtype": "Auto"}, 2))
+    memory = int(os.environ.get("ENGINE_MEMORY", "1000000"))
+    pause_s = float(os.environ.get("ENGINE_PAUSE_S", "0"))
+    while True:
+        try:
+            batch = connection.recv()
+        except EOFError:
+            return
+        time.sleep(pause_s)
+        connection.send(answered(batch, memory))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
