@@ -61,7 +61,7 @@ def answer_schema(schema: pa.Schema, kept: Sequence[str], specs: Sequence[Tensor
 def answer_type(spec: TensorSpec) -> pa.DataType:
     """Return the type of an output's column: a number, a text, or lists of them."""
     if spec.datatype == "BYTES":
-        kind = pa.string() if any(each.startswith(_TEXTS) for each in spec.media_types) else pa.binary()
+        kind = pa.string() if all(each.startswith(_TEXTS) for each in spec.media_types) else pa.binary()
     else:
         kind = _TYPES[spec.datatype]
     for size in reversed(_free(spec)):
