@@ -77,8 +77,8 @@ BATCH_EXAMPLES = """\
 examples:
   shoal batch --model ./cat --input 'pictures/**/*.jpg' --output answers
   shoal batch --model model.skops --input rows.parquet --output s3://bucket/answers --columns x=features
-  shoal batch --model ./iris --input irises.csv --output out --columns x=sepal_length,sepal_width,petal_length,petal_width
-  shoal batch --model ./embed --input 'texts/*.jsonl' --output out --where "lang == 'en'" --keep id --max-error-share 0.05
+  shoal batch --model ./iris --input irises.csv --output out --columns x=length,width --keep id
+  shoal batch --model ./embed --input 'texts/*.jsonl' --output out --where "lang == 'en'"
 
 Run again, it goes on where it was; what is done is not done twice. docs/batch.md tells the rest.
 """

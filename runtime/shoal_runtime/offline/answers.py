@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.tables import CONTENT
+from shoal_runtime.offline.windows import CONTENT
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
 
 ERROR: Final = "shoal_error"
@@ -104,7 +104,7 @@ class Answers:
         return self._left == 0
 
     def add(self, chosen: Array, outputs: Mapping[str, Array], errors: Mapping[int, str]) -> None:
-        """Take what became of a batch: outputs of its rows that succeeded, in order, and errors by their place in it."""
+        """Take what became of a batch: outputs of the rows that succeeded, in order, and errors by place."""
         self._left -= len(chosen)
         for place, said in errors.items():
             self.errors[int(chosen[place])] = said

@@ -1,5 +1,6 @@
 """A folder of an object store: S3, Google Cloud Storage, Azure."""
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,11 +8,11 @@ from typing import Any, BinaryIO, Final, cast
 
 import obstore
 
+from shoal_runtime.errors import LoadError
 from shoal_runtime.offline.errors import JobError
-from shoal_runtime.offline.places import scratch_file, told_store
 from shoal_runtime.offline.shards import File, matching
 from shoal_runtime.storage.objects import mapped, open_bucket_of
-from shoal_runtime.storage.store import check_environment
+from shoal_runtime.storage.store import StoreAway, check_environment
 from shoal_schema.resource.locations import parse, scheme_of
 
 READ_BYTES: Final = 8 * 2**20
@@ -27,7 +28,7 @@ class BucketPlace:
 
     def files(self, pattern: str) -> list[File]:
         """Return the objects below, or the one object of that very key."""
-        with told_store(self.shown), mapped(self.shown):
+        with _told(self.shown), mapped(self.shown):
             if self._prefix and not pattern and (one := self._one()) is not None:
                 return [one]
             root = f"{self._prefix}/" if self._prefix else ""
@@ -46,7 +47,7 @@ class BucketPlace:
 
     def open(self, file: File) -> BinaryIO:
         """Return an object's content, read by pieces, if it is still what was listed."""
-        with told_store(self.shown), mapped(f"{self.shown} ({file.path})"):
+        with _told(self.shown), mapped(f"{self.shown} ({file.path})"):
             known = obstore.head(self._store, self._key(file.path))
             if (known["e_tag"] or "") != file.validator:
                 raise JobError(f"{self.shown} ({file.path}) was changed while it was being read: run the job again")
@@ -55,7 +56,7 @@ class BucketPlace:
 
     def read(self, name: str) -> bytes | None:
         """Return what was put."""
-        with told_store(self.shown), mapped(f"{self.shown} ({name})"):
+        with _told(self.shown), mapped(f"{self.shown} ({name})"):
             try:
                 return bytes(obstore.get(self._store, self._key(name)).bytes())
             except FileNotFoundError:
@@ -63,12 +64,12 @@ class BucketPlace:
 
     def put(self, name: str, content: bytes) -> None:
         """Put an object."""
-        with told_store(self.shown), mapped(f"{self.shown} ({name})"):
+        with _told(self.shown), mapped(f"{self.shown} ({name})"):
             obstore.put(self._store, self._key(name), content)
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Put an object if there is none of that key: the store decides between several."""
-        with told_store(self.shown), mapped(f"{self.shown} ({name})"):
+        with _told(self.shown), mapped(f"{self.shown} ({name})"):
             try:
                 obstore.put(self._store, self._key(name), content, mode="create", use_multipart=False)
             except obstore.exceptions.AlreadyExistsError:
@@ -78,9 +79,9 @@ class BucketPlace:
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
         """Give a path of this machine; what is written there is put when it is whole."""
-        with scratch_file() as path:
+        with _scratch() as path:
             yield path
-            with told_store(self.shown), mapped(f"{self.shown} ({name})"):
+            with _told(self.shown), mapped(f"{self.shown} ({name})"):
                 obstore.put(self._store, self._key(name), path)
 
     def _key(self, name: str) -> str:
@@ -98,7 +99,7 @@ class _Reading:
 
     def read(self, size: int | None = None) -> bytes:
         """Return bytes from where it is."""
-        with told_store(self._what), mapped(self._what):
+        with _told(self._what), mapped(self._what):
             return bytes(self._opened.read(size) if size is not None and size >= 0 else self._opened.read())
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -138,7 +139,7 @@ class _Reading:
 
 def open_bucket(uri: str) -> BucketPlace:
     """Return the place that a `s3://`, `gs://`, `az://` or `abfss://` URI names."""
-    with told_store(uri):
+    with _told(uri):
         check_environment(scheme_of(uri))
         location = parse(uri)
         return BucketPlace(open_bucket_of(uri), location.path, uri)
@@ -146,3 +147,21 @@ def open_bucket(uri: str) -> BucketPlace:
 
 def _file(known: Any, root: str) -> File:
     return File(known["path"].removeprefix(root), known["size"], known["e_tag"] or "")
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say in the job's words what a store's library raises."""
+    try:
+        yield
+    except LoadError as error:
+        raise JobError(str(error)) from None
+    except StoreAway as error:
+        raise JobError(f"{what}: {error}; run the job again, it goes on where it was") from None
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """Give a path for a file that goes elsewhere when it is whole."""
+    with tempfile.TemporaryDirectory(prefix="shoal-batch-") as folder:
+        yield Path(folder, "part")

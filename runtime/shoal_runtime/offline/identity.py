@@ -15,7 +15,7 @@ _OTHERWISE = ("format", "handler", "parameters")
 
 
 def digest_of(files: ModelFiles) -> str:
-    """Return a digest of a model's files: `sha256:` and hex digits; what Python and editors leave beside is not in it."""
+    """Return a digest of a model's files, `sha256:` and hex digits, without what Python and editors leave beside."""
     sha256 = hashlib.sha256()
     for path in [files.directory / files.file] if files.file else sorted(_files(files.directory)):
         sha256.update(f"{path.relative_to(files.directory)}\0".encode(errors="surrogateescape"))

@@ -1,4 +1,4 @@
-"""Columns of a window to the model's inputs: rows of arrays, what must be alike in a batch, and which rows are wrong."""
+"""Columns of a window to the model's inputs: rows of arrays, what a batch must have alike, and which rows are wrong."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.tables import Window
+from shoal_runtime.offline.windows import Window
 from shoal_runtime.tensors.numpy_tensors import NumpyTensors
 from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16
 

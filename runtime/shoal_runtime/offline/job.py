@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from shoal_runtime.offline.answers import answer_schema, kept_columns
@@ -135,7 +136,7 @@ class Job:
         if self._settings.process.engine or "allowed_batch_sizes" in known:
             return int(known.get("max_batch_size", 1))
         rows = self._first_rows(shards)
-        good = rows.good if rows is not None else []
+        good = rows.good if rows is not None else np.array([], np.int64)
         if rows is None or not len(good):
             return int(known.get("max_batch_size", 1))
         order = good[rows.sizes[good].argsort(kind="stable")]

@@ -56,7 +56,8 @@ def _done(job: Job) -> tuple[int, str]:
     except JobError as error:
         logger.critical("%s", error)
         return error.status, str(error)
-    print(summary(job.tally, job.settings.output.uri, job.plan.batch_size, time.monotonic()))
+    told = summary(job.tally, job.settings.output.uri, job.plan.batch_size, time.monotonic())
+    sys.stdout.write(f"{told}\n")
     return 0, ""
 
 

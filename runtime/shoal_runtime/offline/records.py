@@ -1,4 +1,4 @@
-"""What is written down of a job, beside its answers: the plan, once; and of each shard, when it is done, its record. Pure.
+"""What is written down of a job, beside its answers: the plan, once; of each shard, when it is done, its record. Pure.
 
 OUTPUT/part-00000.parquet         the answers of a shard
 OUTPUT/_shoal/plan.json           what the job is: whoever goes on with it must be asked for the same

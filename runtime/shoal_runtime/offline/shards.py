@@ -1,14 +1,14 @@
 """The unit of work: some bytes of one file, or a run of small files. Pure.
 
-Which shards there are follows from the files' names and sizes alone, so that every worker finds the same without asking.
-A row group, or a line, belongs to the shard in whose bytes it begins; in which part of a row group its middle lies.
+Which shards there are follows from the files' names and sizes alone, so that every worker finds the same without
+asking. A line belongs to the shard in whose bytes it begins, a row group to that in which its middle lies.
 """
 
-import fnmatch
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from shoal_runtime.offline.errors import JobError
@@ -86,7 +86,7 @@ def split_pattern(path: str) -> tuple[str, str]:
 
 
 def matching(files: Iterable[File], pattern: str) -> list[File]:
-    """Return the files that a pattern means, in order of their names; of a folder all, without those that are hidden."""
+    """Return the files that a pattern means, in order of their names; of a folder all, but for hidden ones."""
     found = [each for each in files if not is_hidden(each.path)]
     if pattern:
         expression = re.compile(_translated(pattern))
@@ -142,7 +142,7 @@ def _ranges(files: Iterable[File], kind: RowFormat, shard_bytes: int) -> Iterabl
         divisible = kind in (RowFormat.PARQUET, RowFormat.JSON_LINES) and not each.path.lower().endswith(".gz")
         count = max(1, round(each.size_bytes / shard_bytes)) if divisible else 1
         bounds = [each.size_bytes * number // count for number in range(count + 1)]
-        yield from (((each,), start, stop) for start, stop in zip(bounds, bounds[1:], strict=False))
+        yield from (((each,), start, stop) for start, stop in pairwise(bounds))
 
 
 def _runs(files: Iterable[File], shard_bytes: int) -> Iterable[tuple[tuple[File, ...], int, int]]:
@@ -165,7 +165,7 @@ def begins_in(shard: Shard, start: int, stop: int) -> bool:
 
 
 def own_order(shards: Sequence[Shard], worker: int, workers: int) -> list[Shard]:
-    """Return the shards in the order in which one of several workers takes them: its own, then the others' last ones."""
+    """Return the shards in the order in which one of several workers takes them: its own, then others', last first."""
     own = [each for number, each in enumerate(shards) if number % workers == worker]
     others = [each for number, each in enumerate(shards) if number % workers != worker]
     return own + others[::-1]

@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
 import orjson
@@ -19,11 +18,9 @@ from pyarrow import csv, parquet
 from shoal_runtime.offline.errors import JobError, ShardError
 from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.shards import File, Shard, begins_in
-from shoal_runtime.offline.windows import window_rows
+from shoal_runtime.offline.windows import CONTENT, PATH, Window, window_rows
 from shoal_schema.resource.offline import RowFormat
 
-PATH: Final = "path"
-CONTENT: Final = "content"
 FILES: Final = pa.schema([(PATH, pa.string()), (CONTENT, pa.binary())])
 SNIFFED_BYTES: Final = 2**20
 SNIFFED_LINES: Final = 1000
@@ -31,14 +28,6 @@ BLOCK_BYTES: Final = 4 * 2**20
 BUFFER_BYTES: Final = 2**20
 READERS: Final = 8
 _FAULTS: Final = (pa.ArrowException, OSError, ValueError, UnicodeError)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Some rows in a row; ``faults`` are those of them that are not readable, each with the reason."""
-
-    table: pa.Table
-    faults: Mapping[int, str] = field(default_factory=dict)
 
 
 class Source:

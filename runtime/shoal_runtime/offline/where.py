@@ -104,6 +104,6 @@ def _literal(node: ast.expr) -> Any:
 
 def _refused(node: ast.expr) -> WrongSettings:
     return WrongSettings(
-        f"--where cannot hold {ast.unparse(node)!r:.200}: it compares columns with numbers, texts, true, false and null,"
-        " by == != < <= > >= in, joined by and, or, not"
+        f"--where cannot hold {ast.unparse(node)!r:.200}: it compares columns with numbers, texts, true, false and"
+        " null, by == != < <= > >= in, joined by and, or, not"
     )

@@ -1,18 +1,32 @@
-"""Which rows of a window travel together. Pure.
+"""Windows of rows, and which of their rows travel together. Pure.
 
-Online, rows are taken as they come; here those of a whole window lie before us. They are sorted by form and length, so that
-a batch holds rows of about one length and little of it is padding; whoever writes the answers puts them back in order.
+Online, rows are taken as they come; here those of a whole window lie before us. They are sorted by form and length, so
+that a batch holds rows of about one length and little of it is padding; whoever writes the answers puts them back in
+order.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from shoal_schema.wire.datatypes import Array
 
+PATH: Final = "path"
+CONTENT: Final = "content"
+"""Columns of an input of files, each of which is one row."""
 MAX_ROWS: Final = 4096
 TARGET_BYTES: Final = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some rows in a row; ``faults`` are those of them that are not readable, each with the reason."""
+
+    table: pa.Table
+    faults: Mapping[int, str] = field(default_factory=dict)
 
 
 def window_rows(row_bytes: float, batch_size: int) -> int:

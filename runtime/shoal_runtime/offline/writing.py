@@ -91,7 +91,8 @@ class Destination:
             lines = _Lines(path.open("wb"))
             stack.callback(lines.close)
             return lines
-        return stack.enter_context(_settled(parquet.ParquetWriter(path, schema, compression="zstd")))
+        writer: _Sink = stack.enter_context(_settled(parquet.ParquetWriter(path, schema, compression="zstd")))
+        return writer
 
 
 @contextmanager

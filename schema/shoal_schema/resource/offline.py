@@ -59,8 +59,8 @@ class BatchInput(Section, frozen=True):
     format: Annotated[
         RowFormat,
         Meta(
-            description="`Auto` goes by the names: `.parquet`, `.csv`, `.jsonl`, `.ndjson`; of all others each file is one"
-            " row, as a picture or a text is."
+            description="`Auto` goes by the names: `.parquet`, `.csv`, `.jsonl`, `.ndjson`; of all others each file is"
+            " one row, as a picture or a text is."
         ),
         Env("SHOAL_BATCH_INPUT_FORMAT", BATCH),
     ] = RowFormat.AUTO
@@ -118,8 +118,8 @@ class BatchOutput(Section, frozen=True):
         str,
         Meta(
             max_length=2048,
-            description="`Column`: a row that failed has no answer, and the reason in the column `shoal_error`. A folder"
-            " instead: such rows go there, and are not among the answers.",
+            description="`Column`: a row that failed has no answer, and the reason in the column `shoal_error`. A"
+            " folder instead: such rows go there, and are not among the answers.",
         ),
         Env("SHOAL_BATCH_ERRORS", BATCH, allowed=f"Column, a path, or one of {IN_WORDS}"),
     ] = ERRORS_IN_COLUMN
