@@ -130,7 +130,7 @@ def batch(options: argparse.Namespace) -> int:
     own = batch_environment(options)
     settings = {**os.environ, **to_environment(plan.fields), "SHOAL_MODEL_NAME": plan.name, **own}
     # Nothing stands between it and Ctrl-C, or the terminal that it draws on.
-    os.execve(sys.executable, [sys.executable, "-P", "-m", "shoal_runtime", "batch"], settings)
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "shoal_runtime", "batch", "shoal"], settings)
 
 
 def serve(options: argparse.Namespace) -> int:

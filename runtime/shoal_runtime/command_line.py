@@ -30,8 +30,8 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if arguments == ["--version"]:
         sys.stdout.write(f"shoal-runtime {VERSION}\n")
         return 0
-    if arguments == ["batch"]:
-        return batch(environ)
+    if arguments[:1] == ["batch"] and len(arguments) <= 2:
+        return batch(environ, *arguments[1:])
     command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
     if arguments[:1] == ["inspect"] and len(arguments) == 2:
         command = partial(inspect, file=Path(arguments[1]))
@@ -96,15 +96,18 @@ def inspect(settings: Settings, file: Path) -> int:
     os._exit(0 if report["refused"] is None else EXIT_LOAD_FAILED)
 
 
-def batch(environ: Mapping[str, str]) -> int:
-    """Score the rows that the environment names; return the exit code."""
+def batch(environ: Mapping[str, str], command: str = "") -> int:
+    """Score the rows that the environment names; return the exit code.
+
+    What goes wrong is told as the words of ``command``, where one was typed, and else as a line of the log.
+    """
     configure(form=form_asked(environ))
     try:
         from shoal_runtime.offline.program import run_job  # noqa: PLC0415
     except ModuleNotFoundError as error:
         logger.error("%s: %s", error, 'pip install "shoal[batch]"')
         return EXIT_USAGE
-    return run_job(environ)
+    return run_job(environ, command)
 
 
 def engine(settings: Settings, descriptor: int) -> int:

@@ -28,18 +28,21 @@ class _Stopped(BaseException):
     """A signal came."""
 
 
-def run_job(environ: Mapping[str, str]) -> int:
-    """Do the job; return the exit code: 0 when all is done, 1 when not, 2 when it cannot be, 130 after a signal."""
+def run_job(environ: Mapping[str, str], command: str = "") -> int:
+    """Do the job; return the exit code: 0 when all is done, 1 when not, 2 when it cannot be, 130 after a signal.
+
+    ``command`` is what somebody typed, in whose words errors are told; else they are lines of the log.
+    """
     try:
         settings = from_env(environ)
     except SettingsError as error:
-        logger.critical("%s", error)
+        _tell(str(error), command)
         return EXIT_USAGE
     configure(settings.logging.level, settings.logging.form)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     job = Job(settings, environ)
-    status, words = _done(job)
+    status, words = _done(job, command)
     logging.shutdown()
     _leave(job, words)
     sys.stdout.flush()
@@ -47,14 +50,21 @@ def run_job(environ: Mapping[str, str]) -> int:
     os._exit(status)
 
 
-def _done(job: Job) -> tuple[int, str]:
+def _tell(words: str, command: str) -> None:
+    if command:
+        sys.stderr.write(f"{command}: {words}\n")
+    else:
+        logger.critical("%s", words)
+
+
+def _done(job: Job, command: str) -> tuple[int, str]:
     try:
         job.run()
     except _Stopped:
-        logger.warning("stopped; run the same again to go on: what is done is not done twice")
+        _tell("stopped; run the same again to go on: what is done is not done twice", command)
         return INTERRUPTED, "stopped"
     except JobError as error:
-        logger.critical("%s", error)
+        _tell(str(error), command)
         return error.status, str(error)
     told = summary(job.tally, job.settings.output.uri, job.plan.batch_size, time.monotonic())
     sys.stdout.write(f"{told}\n")
