@@ -235,8 +235,9 @@ class Scoring:
             self._up.add(engine)
         elif isinstance(message, Done):
             work = self._dispatch.done(message.number)
-            self._windows[work.window].answers.add(work.rows, message.outputs, message.errors)
-            self._tally.add(len(work.rows), message.errors.values())
+            if work is not None:
+                self._windows[work.window].answers.add(work.rows, message.outputs, message.errors)
+                self._tally.add(len(work.rows), message.errors.values())
         elif isinstance(message, Failed):
             blamed = self._dispatch.failed(message.number, message.code)
             if blamed is not None:
