@@ -19,7 +19,10 @@ from shoal_schema.wire.engine import OUT_OF_MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rows of one window that travel together; ``tried`` says that none of them alone ends the process."""
+    """Rows of one window that travel together; ``tried``: none of them alone ends the process, but together they did.
+
+    What was tried runs alone, so that another end is its own.
+    """
 
     window: int
     rows: Array
@@ -76,7 +79,8 @@ class Dispatch:
     def take(self, engine: int) -> tuple[int, Work] | None:
         """Return what an engine computes next, with its number, or None: it has enough."""
         mine = [each for each in self._running.values() if each.engine == engine]
-        if len(mine) >= self._in_flight or any(each.suspect for each in mine) or (self._trials and mine):
+        alone = bool(self._trials or (self._waiting and self._waiting[0].tried))
+        if len(mine) >= self._in_flight or any(each.suspect or each.work.tried for each in mine) or (alone and mine):
             return None
         if self._trials:
             suspect, work = self._trials.popleft()
@@ -116,7 +120,7 @@ class Dispatch:
 
     def _suspect(self, work: Work) -> None:
         if work.tried:
-            self._waiting.extendleft(reversed(work.halved() if len(work.rows) > 1 else [work]))
+            self._waiting.extendleft(reversed(work.halved()))
             return
         suspect = _Suspect(work, len(work.rows))
         self._trials.extend((suspect, Work(work.window, work.rows[at : at + 1])) for at in range(len(work.rows)))

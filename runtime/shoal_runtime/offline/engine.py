@@ -124,4 +124,4 @@ class Engine:
         if code >= 0:
             return f"ended with exit status {code}"
         name = signal.Signals(-code).name
-        return f"was ended by {name}" + (", as where memory runs out" if code == -signal.SIGKILL else "")
+        return f"was ended by {name}" + (" (memory may have run out)" if code == -signal.SIGKILL else "")
