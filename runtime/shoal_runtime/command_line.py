@@ -1,4 +1,4 @@
-"""The runtime's command line: nothing to serve, `fetch`, `inspect FILE`, or `batch`, which starts `engine FD`."""
+"""The command line: nothing to serve, `fetch`, `inspect FILE`; `batch` and `batch-ray`, which start `engine FD`."""
 
 import json
 import logging
@@ -32,6 +32,8 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return 0
     if arguments[:1] == ["batch"] and len(arguments) <= 2:
         return batch(environ, *arguments[1:])
+    if arguments == ["batch-ray"]:
+        return batch_on_ray(environ)
     command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
     if arguments[:1] == ["inspect"] and len(arguments) == 2:
         command = partial(inspect, file=Path(arguments[1]))
@@ -108,6 +110,17 @@ def batch(environ: Mapping[str, str], command: str = "") -> int:
         logger.error("%s: %s", error, 'pip install "shoal[batch]"')
         return EXIT_USAGE
     return run_job(environ, command)
+
+
+def batch_on_ray(environ: Mapping[str, str]) -> int:
+    """Score the rows that the environment names on a cluster of Ray; return the exit code."""
+    configure(form=form_asked(environ))
+    try:
+        from shoal_runtime.offline.on_ray import run_on_ray  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        logger.error("%s: %s", error, 'pip install "shoal[batch]" ray')
+        return EXIT_USAGE
+    return run_on_ray(environ)
 
 
 def engine(settings: Settings, descriptor: int) -> int:

@@ -72,8 +72,9 @@ class Settings(Struct, frozen=True):
 
 def help_text() -> str:
     """Return what `--help` prints: every variable, its range, its default and what it is for."""
-    lines = ["usage: python -m shoal_runtime [fetch | inspect FILE | --version]", ""]
-    lines += ["fetch: only bring the model into the cache", "inspect FILE: load it, and say in FILE what it is", ""]
+    lines = ["usage: python -m shoal_runtime [fetch | inspect FILE | batch | batch-ray | --version]", ""]
+    lines += ["fetch: only bring the model into the cache", "inspect FILE: load it, and say in FILE what it is"]
+    lines += ["batch: score the rows of SHOAL_BATCH_INPUT; batch-ray: on a cluster of Ray", ""]
     lines += ["Settings come from the environment:", ""]
     for name, each in variables().items():
         if each.env and RUNTIME in each.env.readers:
