@@ -107,3 +107,5 @@ async def _serve(port: int, options: argparse.Namespace) -> None:
         if not following.cancel():
             following.result()
         await asyncio.wait([following])
+        # Ctrl-C, which uvicorn hands on as it ends, is heard of where something is waited for.
+        await asyncio.sleep(0)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from shoal_schema import metrics
-from shoal_schema.declaring import OPERATOR, PROXY, RUNTIME, WAITING, Process, Setting, fields_of
+from shoal_schema.declaring import BATCH, OPERATOR, PROXY, RUNTIME, WAITING, Process, Setting, fields_of
 from shoal_schema.environment import manifest_fields, variables
 from shoal_schema.policy import Policy
 from shoal_schema.publishing.words import in_a_table, range_of, unset_of
@@ -77,11 +77,12 @@ def _labels(metric: metrics.Metric) -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "settings of both": lambda: _settings_of(PROXY, RUNTIME),
-    "settings of all": lambda: _settings_of(PROXY, RUNTIME, OPERATOR, WAITING),
+    "settings of all": lambda: _settings_of(PROXY, RUNTIME, OPERATOR, WAITING, BATCH),
     "settings of the runtime": lambda: _settings_of(RUNTIME),
     "settings of the proxy": lambda: _settings_of(PROXY),
     "settings of the operator": lambda: _settings_of(OPERATOR),
     "settings of the waiting room": lambda: _settings_of(WAITING),
+    "settings of the batch program": lambda: _settings_of(BATCH),
     "fields of serve": _assignable,
     "values of the policy": _policy,
     "metrics of the proxy": lambda: _metrics_of(metrics.ALL),
