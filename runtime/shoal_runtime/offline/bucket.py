@@ -84,6 +84,12 @@ class BucketPlace:
             with _told(self.shown), mapped(f"{self.shown} ({name})"):
                 obstore.put(self._store, self._key(name), path)
 
+    def leave(self) -> None:
+        """Do nothing: what is not put whole is not there."""
+
+    def sweep(self) -> None:
+        """Do nothing: likewise."""
+
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name
 

@@ -18,7 +18,7 @@ from shoal_runtime.offline.engine import Engine, EngineEnded
 from shoal_runtime.offline.errors import JobError, WrongSettings
 from shoal_runtime.offline.inputs import Rows, make_rows, mapped_columns, take
 from shoal_runtime.offline.metadata import tensors
-from shoal_runtime.offline.places import Place, open_input, open_place
+from shoal_runtime.offline.places import Place, open_input, open_output
 from shoal_runtime.offline.progress import Shown, Tally, listen
 from shoal_runtime.offline.reading import Budget, Reader, all_columns
 from shoal_runtime.offline.records import PLAN, Plan, Record, difference, lease_name, record_name
@@ -60,19 +60,28 @@ class Job:
         kind = format_of(files, settings.input.format)
         if settings.process.progress_listen is not None:
             listen(settings.process.progress_listen, self.tally)
+        self._place = open_output(settings.output.uri)
+        self._failures = open_output(settings.errors_uri) if settings.errors_uri else None
         with ExitStack() as stack:
             stack.callback(self._stop)
+            for place in self._written_to():
+                place.sweep()
             ready = self._engines[0].start()
             self._run(files, kind, ready)
 
     def _stop(self) -> None:
         for engine in self._engines:
             engine.stop()
+        for place in self._written_to():
+            place.leave()
+
+    def _written_to(self) -> list[Place]:
+        return [self._place] if self._failures is None else [self._place, self._failures]
 
     def _run(self, files: list[File], kind: RowFormat, ready: Ready) -> None:
         settings = self._settings
         self._inputs, self._outputs = tensors(ready.metadata["inputs"]), tensors(ready.metadata["outputs"])
-        self._place = output = open_place(settings.output.uri)
+        output = self._place
         begun = output.read(PLAN)
         known = find_schema(self._input, files[0], kind) if begun is None else _schema(Plan.decoded(begun).schema)
         columns = mapped_columns(self._inputs, settings.input.columns, known)
@@ -85,8 +94,7 @@ class Job:
         asked = self._planned(files, kind, known, kept, ready)
         self.plan = self._agreed(output, begun, asked, shards, ready)
         self._schema = answer_schema(known, kept, self._outputs)
-        failures = open_place(settings.errors_uri) if settings.errors_uri else None
-        self._destination = Destination(output, failures, settings.output.format, self._schema)
+        self._destination = Destination(output, self._failures, settings.output.format, self._schema)
         left = self._left(shards)
         if left:
             self._score(left, kept, ready)

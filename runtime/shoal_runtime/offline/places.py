@@ -37,6 +37,24 @@ class Place(Protocol):
     def writing(self, name: str) -> Any:
         """Return a context that gives a path to write a file at; at its end the file stands under the name."""
 
+    def leave(self) -> None:
+        """Remove what this process has begun to write and will not end."""
+
+    def sweep(self) -> None:
+        """Remove what processes had begun that have ended since."""
+
+
+def open_output(uri: str) -> Place:
+    """Return the folder that answers go to.
+
+    Raises:
+        WrongSettings: it is a file, or the address is none.
+    """
+    place = open_place(uri)
+    if isinstance(place, FolderPlace) and place.is_file:
+        raise WrongSettings(f"{uri} is a file: name a folder for the answers")
+    return place
+
 
 def open_input(uri: str) -> tuple[Place, list[File]]:
     """Return the folder that an input names, and the files in it that are meant.

@@ -58,7 +58,10 @@ def records(output: Path) -> dict[str, Any]:
 
 def write_numbers(path: Path, numbers: list[float], *, row_groups: int = 1) -> None:
     table = pa.table(
-        {"id": pa.array(range(len(numbers))), "x": pa.array([[each] for each in numbers], pa.list_(pa.float64()))}
+        {
+            "id": pa.array(range(len(numbers)), pa.int64()),
+            "x": pa.array([[each] for each in numbers], pa.list_(pa.float64())),
+        }
     )
     parquet.write_table(table, path, row_group_size=-(-len(numbers) // row_groups) or 1)
 
