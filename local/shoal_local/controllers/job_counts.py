@@ -46,8 +46,9 @@ def count_pods(job: Object, pods: Sequence[Object]) -> Counts:
     status, indexed = job.get("status") or {}, is_indexed(job)
     held = [pod for pod in pods if is_held(pod)]
     own = [pod for pod in held if fits(job, pod)]
-    done = [pod for pod in own if _phase(pod) == "Succeeded"]
-    lost = [pod for pod in own if _has_failed(job, pod)]
+    given_up = _known(status, "failed")
+    lost = [pod for pod in own if pod["metadata"]["uid"] in given_up or _has_failed(job, pod)]
+    done = [pod for pod in own if pod["metadata"]["uid"] not in given_up and _phase(pod) == "Succeeded"]
     completed = read_indexes(status.get("completedIndexes", "")) | {index_of(pod) for pod in done if indexed}
     broken = read_indexes(status.get("failedIndexes", ""))
     # A Job that has failed ends its pods itself, which says nothing of their indexes.

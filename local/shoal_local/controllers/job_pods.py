@@ -25,7 +25,7 @@ def plan_pods(job: Object, pods: Sequence[Object], counts: Counts, now: datetime
     if job["spec"]["podReplacementPolicy"] == "Failed":
         taken += [pod for pod in pods if is_going(pod) and not has_ended(pod)]
     missing = min(wanted - len(taken), MAX_CREATED_AT_ONCE)
-    for index in _free_indexes(job, pods, taken, counts)[: max(0, missing)] if is_indexed(job) else [-1] * missing:
+    for index in _free_indexes(job, taken, counts)[: max(0, missing)] if is_indexed(job) else [-1] * missing:
         tried = [pod for pod in pods if index_of(pod) == index] if has_own_limits(job) else pods
         wait_s = retry_in_s(tried, now, retry_s)
         if wait_s > 0:
@@ -43,22 +43,24 @@ def _wanted(spec: Object, counts: Counts) -> int:
 
 
 def _surplus(job: Object, counts: Counts, wanted: int, now: datetime) -> list[Object]:
-    """Return the pods that are too many: those of an index that needs none, then those with least to lose."""
+    """Return the pods that are too many: those of no use, then those with least to lose.
+
+    One that was let go of before somebody stopped us is not counted any more.
+    """
     ranked = sorted(counts.active, key=lambda pod: rank(pod, now))
     kept: dict[int, Object] = {}
     needless = counts.completed | counts.failed_indexes
     for number, pod in enumerate(reversed(ranked)):
         index = index_of(pod) if is_indexed(job) else number
-        if fits(job, pod) and (not is_indexed(job) or index not in needless):
+        if is_held(pod) and fits(job, pod) and not (is_indexed(job) and index in needless):
             kept.setdefault(index, pod)
     best = list(kept.values())[:wanted]
     return [pod for pod in ranked if not any(pod is other for other in best)]
 
 
-def _free_indexes(job: Object, pods: Iterable[Object], taken: Iterable[Object], counts: Counts) -> list[int]:
-    """Return the indexes that need a pod, from 0. One that succeeded needs none, also if the status is late."""
-    succeeded = {index_of(pod) for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"}
-    needless = counts.completed | counts.failed_indexes | succeeded | {index_of(pod) for pod in taken}
+def _free_indexes(job: Object, taken: Iterable[Object], counts: Counts) -> list[int]:
+    """Return the indexes that need a pod, from 0."""
+    needless = counts.completed | counts.failed_indexes | {index_of(pod) for pod in taken}
     return [index for index in range(job["spec"]["completions"]) if index not in needless]
 
 
