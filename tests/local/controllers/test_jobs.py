@@ -282,14 +282,14 @@ def test_whatever_becomes_of_pods_each_counts_once(
         happen(job, what, number)
         # The process may be killed before it has done all that it planned.
         job.step(most)
-        check(job, sizes)
+        check(job, sizes, whole=most == 100)
     job.job["spec"]["suspend"] = False
     job.later(700)
     for _ in range(20):
         for pod in job.unended:
             job.end(pod, "Succeeded")
         job.later(700)
-        check(job, sizes)
+        check(job, sizes, whole=True)
     assert job.reason == "CompletionsReached"
     assert job.status["succeeded"] == sizes["completions"] == job.successes
     assert job.status.get("failed", 0) == len(job.given_up)
@@ -311,8 +311,8 @@ def happen(job: World, what: str, number: int) -> None:
     job.now += timedelta(seconds=700 if what == "wait" else 1)
 
 
-def check(job: World, sizes: Object) -> None:
-    """Check what holds at any time."""
+def check(job: World, sizes: Object, *, whole: bool) -> None:
+    """Check what holds at any time, and after a whole pass."""
     running = held(job.active)
     assert len(running) <= sizes["parallelism"]
     assert job.status.get("succeeded", 0) <= job.successes <= sizes["completions"]
@@ -321,5 +321,6 @@ def check(job: World, sizes: Object) -> None:
         done = read_indexes(job.status.get("completedIndexes", ""))
         indexes = [index_of(pod) for pod in running]
         assert len(set(indexes)) == len(indexes)
-        assert not done & set(indexes)
+        # A pod that was deleted may succeed beside the one in its place.
+        assert not whole or not done & set(indexes)
         assert len(done) == job.status.get("succeeded", 0)
