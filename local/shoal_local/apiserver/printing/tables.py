@@ -135,7 +135,7 @@ def _job(obj: Object, now: datetime) -> list[Any]:
 
 
 def _job_state(obj: Object) -> str:
-    true = [c["type"] for c in obj.get("status", {}).get("conditions", []) if c["status"] == "True"]
+    true = [c["type"] for c in obj.get("status", {}).get("conditions", []) if c.get("status") == "True"]
     going = ["Terminating"] if obj["metadata"].get("deletionTimestamp") else []
     order = ("Complete", "Failed", "Terminating", "Suspended", "FailureTarget", "SuccessCriteriaMet")
     return next((state for state in order if state in [*true, *going]), "Running")
