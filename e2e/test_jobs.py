@@ -109,6 +109,20 @@ def test_a_job_that_is_deleted_takes_its_running_pods_along(namespace: Cluster, 
     assert not (tmp_path / "ended").exists()
 
 
+def test_pods_whose_job_is_deleted_alone_are_let_go(namespace: Cluster, tmp_path: Path) -> None:
+    apply(namespace, tmp_path)
+    eventually(lambda: lines(tmp_path / "begun")[:2] == ["0", "1"], lambda: explain(namespace))
+    before = {pod["metadata"]["uid"] for pod in namespace.get("pods")}
+    namespace.kubectl("delete", "job", "sums", "--cascade=orphan")
+
+    def free() -> bool:
+        return not any({"finalizers", "ownerReferences"} & set(pod["metadata"]) for pod in namespace.get("pods"))
+
+    eventually(free, lambda: explain(namespace))
+    assert before <= {pod["metadata"]["uid"] for pod in namespace.get("pods")}
+    namespace.kubectl("delete", "pods", "--all")
+
+
 def test_a_suspended_job_goes_on_when_it_is_resumed(namespace: Cluster, tmp_path: Path) -> None:
     apply(namespace, tmp_path, suspend=True)
     wait(namespace, "suspended")

@@ -8,6 +8,7 @@ from shoal_local.controllers.changes import Changes, Patch, Tell
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.executor import CreateRefusedError, Executor
+from shoal_local.controllers.job_counts import is_held
 from shoal_local.controllers.job_pods import release
 from shoal_local.controllers.jobs import plan_job
 from shoal_local.controllers.replica_sets import plan_replica_set
@@ -91,12 +92,17 @@ class JobLoop:
         self._executor = executor
         self.queue = WorkQueue("jobs", self._reconcile)
         sources.jobs.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(lambda pod: mark_owner(self.queue, "Job", pod))
+        sources.pods.listen(self._on_pod)
+
+    def _on_pod(self, pod: Object) -> None:
+        # One without an owner is a Job's no more: its place in the queue has no name.
+        if is_held(pod) or _job_of(pod)[0]:
+            self.queue.mark((pod["metadata"]["namespace"], _job_of(pod)[0]))
 
     async def _reconcile(self, key: Key) -> float | None:
         job, pods = self._sources.jobs.get(*key), self._sources.pods.within(key[0])
-        uid = job["metadata"]["uid"] if job else ""
-        orphans = [pod for pod in pods if _job_of(pod)[0] == key[1] and _job_of(pod)[1] != uid]
+        own = (key[1], job["metadata"]["uid"] if job else None)
+        orphans = [pod for pod in pods if _job_of(pod)[0] in ("", key[1]) and _job_of(pod) != own]
         await self._executor.carry_out(Changes(release(orphans)))
         if job is None:
             return None

@@ -9,7 +9,7 @@ from tests.local.apiserver.cluster import PODS, Cluster, Object
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SUMS = f"{JOBS}/sums"
-INDEXED = {"completionMode": "Indexed", "completions": 2}
+INDEXED: Object = {"completionMode": "Indexed", "completions": 2}
 
 
 def job(name: str = "sums", policy: str = "Never", **spec: Any) -> Object:
