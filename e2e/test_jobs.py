@@ -101,10 +101,11 @@ def test_each_index_ends_once_whatever_is_killed(namespace: Cluster, tmp_path: P
     namespace.kubectl("delete", "job", "sums")
 
 
-def test_a_job_that_is_deleted_takes_its_running_pods_along(namespace: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cascade", ["background", "foreground"])
+def test_a_job_that_is_deleted_takes_its_running_pods_along(namespace: Cluster, tmp_path: Path, cascade: str) -> None:
     apply(namespace, tmp_path)
     eventually(lambda: lines(tmp_path / "begun")[:2] == ["0", "1"], lambda: explain(namespace))
-    namespace.kubectl("delete", "job", "sums")
+    namespace.kubectl("delete", "job", "sums", f"--cascade={cascade}", "--timeout=60s")
     eventually(lambda: not namespace.get("pods"), lambda: explain(namespace))
     assert not (tmp_path / "ended").exists()
 

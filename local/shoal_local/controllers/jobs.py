@@ -31,7 +31,7 @@ def plan_job(job: Object, owned: Sequence[Object], now: datetime, *, retry_s: fl
     verdict = _verdict(job, owned, counts, now)
     _plan_status(changes, job, counts, verdict, now)
     # Once that is written: what was counted is never counted again.
-    changes.add(*release(counts.counted))
+    changes.add(*release(owned if is_going(job) else counts.counted))
     if verdict:
         changes.add(*(action for pod in counts.active for action in end(job, pod)))
     elif not is_going(job):

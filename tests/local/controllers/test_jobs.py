@@ -243,10 +243,15 @@ def test_a_job_that_is_over_goes_after_its_time() -> None:
     assert job.plan().actions == [Delete(job.job)]
 
 
-def test_a_job_that_is_going_starts_nothing() -> None:
-    job = World(make_job(**INDEXED))
+def test_a_job_that_is_going_starts_nothing_and_holds_no_pod() -> None:
+    job = world(**INDEXED, backoffLimitPerIndex=3)
+    job.end(job.active[0], "Failed")
+    job.settle()
+    assert len(held(list(job.pods.values()))) == 2
     job.job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert not [action for action in job.plan().actions if isinstance(action, Create)]
+    job.settle()
+    assert held(list(job.pods.values())) == []
 
 
 def test_of_two_pods_of_an_index_one_goes_and_so_does_one_that_was_let_go() -> None:
