@@ -42,8 +42,12 @@ def run(given: Path | str, output: Path | str, **settings: Any) -> Ended:
 
 
 def begin(given: Path | str, output: Path | str, **settings: Any) -> "subprocess.Popen[bytes]":
+    return start(environment(given, output, **settings))
+
+
+def start(known: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "shoal_runtime", "batch"]
-    return subprocess.Popen(command, env=environment(given, output, **settings), stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, env=known, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def answers(output: Path) -> list[Mapping[str, Any]]:
