@@ -15,7 +15,7 @@ import pyarrow as pa
 from shoal_runtime.offline.answers import answer_schema, kept_columns
 from shoal_runtime.offline.dispatch import Dispatch
 from shoal_runtime.offline.engine import Engine, EngineEnded
-from shoal_runtime.offline.errors import JobError, WrongSettings
+from shoal_runtime.offline.errors import JobError, ShardError, WrongSettings
 from shoal_runtime.offline.inputs import Rows, make_rows, mapped_columns, take
 from shoal_runtime.offline.metadata import tensors
 from shoal_runtime.offline.places import Place, open_input, open_output
@@ -83,7 +83,7 @@ class Job:
         self._inputs, self._outputs = tensors(ready.metadata["inputs"]), tensors(ready.metadata["outputs"])
         output = self._place
         begun = output.read(PLAN)
-        known = find_schema(self._input, files[0], kind) if begun is None else _schema(Plan.decoded(begun).schema)
+        known = self._found_schema(files, kind) if begun is None else _schema(Plan.decoded(begun).schema)
         columns = mapped_columns(self._inputs, settings.input.columns, known)
         kept = kept_columns(known, settings.output.keep, columns, self._outputs)
         needed = all_columns(columns, kept, columns_of(settings.input.where, known))
@@ -99,6 +99,20 @@ class Job:
         if left:
             self._score(left, kept, ready)
         self._judge()
+
+    def _found_schema(self, files: list[File], kind: RowFormat) -> pa.Schema:
+        """Return the columns of the first file that can be read: others may be put right later.
+
+        Raises:
+            JobError: none can.
+        """
+        why = ""
+        for file in files:
+            try:
+                return find_schema(self._input, file, kind)
+            except ShardError as error:
+                why = why or str(error)
+        raise JobError(why)
 
     def _planned(self, files: list[File], kind: RowFormat, known: pa.Schema, kept: list[str], ready: Ready) -> Plan:
         settings = self._settings
