@@ -25,6 +25,7 @@ from shoal.wire.signature import Signature, parse_signature
 
 Result = TypeVar("Result")
 STANDARD_ERROR = 2
+READERS_PATIENCE_S = 1.0
 POLL_INTERVAL_S = 0.05
 ASK_TIMEOUT_S = 5.0
 END_PATIENCE_S = 10.0
@@ -50,7 +51,8 @@ class OwnRuntime:
         self._log = Outlet(STANDARD_ERROR)
         # The kernel ends a child with the thread that started it, so that thread is one that stays.
         self._loop = asyncio.new_event_loop()
-        Thread(target=self._loop.run_forever, name="shoal-runtime", daemon=True).start()
+        self._thread = Thread(target=self._loop.run_forever, name="shoal-runtime", daemon=True)
+        self._thread.start()
         self._http = self._open.enter_context(self._client())
         try:
             self.start()
@@ -108,6 +110,9 @@ class OwnRuntime:
             self._process.kill()
             self._exit.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._log.close(READERS_PATIENCE_S)
         self._open.close()
 
     def _client(self) -> httpx.Client:

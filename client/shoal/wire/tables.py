@@ -2,8 +2,8 @@
 
 A batch is a dict of arrays, a frame of pandas, or a table of Arrow. What a row lacks is null. Each output's type
 follows from the model's signature alone, so batches of which all, some or no rows failed have the same columns. What
-numpy cannot hold so (whole numbers and text with nulls) is an Arrow array among the arrays: Ray keeps that as it is, and a
-masked array it does not.
+numpy cannot hold so (whole numbers and text with nulls) is an Arrow array among the arrays: Ray keeps that as it is,
+and a masked array it does not.
 """
 
 from collections.abc import Mapping, Sequence
