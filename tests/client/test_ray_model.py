@@ -22,7 +22,7 @@ from shoal.serving.fields import FieldError, MachineError
 pytestmark = pytest.mark.integration
 
 HANDLER = """
-import os, signal
+import os, signal, time
 import numpy as np
 from shoal_runtime import ItemError, TensorSpec
 
@@ -46,6 +46,8 @@ class Double:
             raise ValueError("unlucky")
         if (batch[:, 0] == 666).any():
             os.kill(os.getpid(), signal.SIGKILL)
+        if (batch[:, 0] == 99).any():
+            time.sleep(600)
         return batch * 2
 
     def postprocess(self, y):
@@ -105,7 +107,8 @@ KINDS = {
 
 def as_rows(batch: Any) -> list[dict[str, Any]]:
     if isinstance(batch, pandas.DataFrame):
-        return batch.astype(object).where(batch.notna(), None).to_dict("records")
+        records: list[dict[str, Any]] = batch.astype(object).where(batch.notna(), None).to_dict("records")
+        return records
     if isinstance(batch, pyarrow.Table):
         rows: list[dict[str, Any]] = batch.to_pylist()
         return rows
@@ -168,6 +171,14 @@ def test_a_row_that_ends_the_runtime_is_that_rows_error_and_the_others_are_answe
     alone = double({"features": features(666.0)})
     assert alone["shoal_error"].to_pylist() == [errors[6]]
     assert double({"features": features(5.0)})["label"].to_pylist() == [10]
+
+
+def test_a_row_without_an_end_is_that_rows_error(tmp_path: Path) -> None:
+    with Model(written(tmp_path / "double", HANDLER), {"x": "features"}, timeout_s=2.0) as model:
+        answer = model({"features": features(1.0, 99.0, 3.0)})
+    why = "no answer from http://runtime/v2/models/double/infer within 2 s; the runtime was ended for it"
+    assert answer["shoal_error"].to_pylist() == [None, f"the model did not survive this row: {why}", None]
+    assert answer["label"].to_pylist() == [2, None, 6]
 
 
 def test_rows_of_other_shapes_and_nulls_are_those_rows_errors(double: Model) -> None:

@@ -23,7 +23,7 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": F
 
 def rows_of(out: Any, kill: Any) -> list[dict[str, Any]]:
     """Return what comes out; ``kill`` is called once the first row is there."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for row in out.iter_rows():
         if not rows:
             kill()
@@ -59,7 +59,7 @@ def main(model: str, flag: str, how: str) -> None:
             compute=ray.data.ActorPoolStrategy(size=2),
         )
 
-        hit = []
+        hit: list[Any] = []
 
         def kill() -> None:
             if how == "killed":
