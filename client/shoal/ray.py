@@ -23,6 +23,8 @@ from shoal.wire.tables import Wanted, chosen_columns, inputs_of, names_in, rows_
 from shoal_schema.wire.datatypes import Array
 
 TIMEOUT_S = 600.0
+MOST_BYTES = 64 * 2**20
+"""In one part, of which a few are held at once; a runtime takes 1 GiB."""
 
 
 class Model:
@@ -124,7 +126,8 @@ class _Sending:
     def run(self, parts: Iterable[Part]) -> None:
         """Send all, a few parts at a time; one that fails goes in halves, one that ends the runtime row by row."""
         most = self._signature.max_batch_size or USUAL_ROWS
-        waiting = deque(each for part in parts for each in part.cut(most, self._signature))
+        cut = (each for part in parts for each in part.cut(most, self._signature))
+        waiting = deque(light for each in cut for light in each.lighter(MOST_BYTES, self._signature))
         running: dict[Future[ShoalError | None], Part] = {}
         lost: list[tuple[Part, ShoalError]] = []
         with ThreadPoolExecutor(MAX_IN_FLIGHT, "shoal-part") as pool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal.errors import InvalidInput
 from shoal.wire.items import column_tensor, one_item
+from shoal.wire.portions import bytes_of
 from shoal.wire.signature import Signature, Tensor
 from shoal_schema.wire.datatypes import Array
 
@@ -26,6 +27,14 @@ class Part:
             rows = range(start, min(start + most_rows, len(self.rows)))
             tensors = {name: array.take(rows, axes[name]) for name, array in self.tensors.items()}
             yield Part(self.rows[start : start + most_rows], tensors)
+
+    def lighter(self, most_bytes: int, signature: Signature) -> Iterator["Part"]:
+        """Yield the rows in parts of so many bytes at most, or of one row."""
+        if len(self.rows) == 1 or bytes_of(self.tensors) <= most_bytes:
+            yield self
+        else:
+            for half in self.cut((len(self.rows) + 1) // 2, signature):
+                yield from half.lighter(most_bytes, signature)
 
 
 def parts_of(inputs: Mapping[str, Array], rows: int, signature: Signature) -> tuple[list[Part], dict[int, str]]:

@@ -23,6 +23,13 @@ def test_rows_that_fit_are_one_part_and_are_cut() -> None:
     assert cut[1].tensors["x"].tolist() == [[4, 5], [6, 7]]
 
 
+def test_a_part_that_is_too_heavy_goes_in_lighter_ones_down_to_a_row() -> None:
+    elements = object_array(["a", "bb", "c" * 100, "d"], (4,))
+    [part], _ = parts_of({"x": elements}, 4, TEXTS)
+    assert [list(each.rows) for each in part.lighter(200, TEXTS)] == [[0, 1, 2, 3]]
+    assert [list(each.rows) for each in part.lighter(50, TEXTS)] == [[0, 1], [2], [3]]
+
+
 def test_rows_as_lists_or_arrays_of_one_shape_are_one_part_too() -> None:
     [part], failed = parts_of({"x": object_array([[1, 2], np.array([3, 4])], (2,))}, 2, VECTORS)
     assert (part.tensors["x"].tolist(), failed) == ([[1, 2], [3, 4]], {})
