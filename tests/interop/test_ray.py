@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -50,6 +51,8 @@ class Double:
 def of_ray(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
     """Run a program in Ray's environment, which asks nobody beyond this machine; nothing that it starts outlives it."""
     mark = uuid.uuid4().hex
+    # A short path: Ray's sockets lie some folders deeper.
+    own = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -58,6 +61,7 @@ def of_ray(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "PYTHONWARNINGS": "ignore",
+        "RAY_TMPDIR": own,
         MARK: mark,
     }
     command = [str(python_with("ray")), *arguments]
@@ -72,6 +76,7 @@ def of_ray(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
         for pid in marked(mark):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def marked(mark: str) -> list[int]:
