@@ -101,14 +101,16 @@ class Model:
         self.close()
 
     def _refuse_twice(self, there: Iterable[str]) -> None:
+        taken = {*there}
         for output, column in [*self._names.items(), ("", self._error_column)]:
-            if column in there:
+            if column in taken:
                 how = (
                     f"outputs={{{output!r}: NAME}} calls the model's another"
                     if output
                     else "error_column=NAME calls it another"
                 )
                 raise InvalidInput(f"column {column} would be there twice: {how}, or drop or rename the batch's")
+            taken.add(column)
 
 
 class _Sending:

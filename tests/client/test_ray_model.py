@@ -269,6 +269,16 @@ def test_columns_that_do_not_fit_are_refused_with_what_to_do(double: Model, batc
     assert str(refused.value).removesuffix(" or drop or rename the batch's") == said
 
 
+def test_outputs_that_would_have_one_name_are_refused(tmp_path: Path) -> None:
+    with (
+        Model(written(tmp_path / "double", HANDLER), {"x": "features"}, outputs={"y": "label"}) as model,
+        pytest.raises(InvalidInput, match="column label would be there twice: outputs="),
+    ):
+        model({"features": features(1.0)})
+    with pytest.raises(InvalidInput, match="outputs: the model has no output z; it has y, label, word, extra"):
+        Model(str(tmp_path / "double"), outputs={"z": "label"})
+
+
 def test_why_a_model_cannot_be_loaded_is_said(tmp_path: Path) -> None:
     broken = written(tmp_path / "broken", "class Nothing:\n    pass\n")
     with pytest.raises(MachineError, match=r"^the model cannot be loaded: .*handler"):
