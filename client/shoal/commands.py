@@ -116,9 +116,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 def batch(options: argparse.Namespace) -> int:
     """Score the rows of files: become the runtime's batch program."""
-    plan = _plan(None, options.model, options.set)
-    own = batch_environment(options)
-    settings = {**os.environ, **to_environment(plan.fields), "SHOAL_MODEL_NAME": plan.name, **own}
+    settings = {**planned(None, options.model, options.set).environment(), **batch_environment(options)}
     # Nothing stands between it and Ctrl-C, or the terminal that it draws on.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "shoal_runtime", "batch", "shoal"], settings)
 
