@@ -83,7 +83,7 @@ class Job:
         self._inputs, self._outputs = tensors(ready.metadata["inputs"]), tensors(ready.metadata["outputs"])
         output = self._place
         begun = output.read(PLAN)
-        known = self._found_schema(files, kind) if begun is None else _schema(Plan.decoded(begun).schema)
+        known = self._found_schema(files, kind) if begun is None else _schema(_begun(begun, output).schema)
         columns = mapped_columns(self._inputs, settings.input.columns, known)
         kept = kept_columns(known, settings.output.keep, columns, self._outputs)
         needed = all_columns(columns, kept, columns_of(settings.input.where, known))
@@ -144,7 +144,7 @@ class Job:
             if output.put_new(PLAN, asked.encoded()):
                 return asked
             begun = output.read(PLAN)
-        plan = Plan.decoded(begun or b"{}")
+        plan = _begun(begun or b"", output)
         if said := difference(plan, asked if asked.batch_size else replace(asked, batch_size=plan.batch_size)):
             raise WrongSettings(
                 f"{output.shown} holds answers of another job: {said}. Give this one another --output, or ask for the"
@@ -200,7 +200,7 @@ class Job:
             tally.shards_total += 1
             tally.bytes_total += shard.size_bytes
             if text is not None:
-                record = Record.decoded(text)
+                record = _recorded(text, shard, self._place)
                 tally.shards_done += 1
                 tally.bytes_done += shard.size_bytes
                 tally.rows_before += record.rows
@@ -258,3 +258,25 @@ class Job:
 
 def _schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _begun(text: bytes, output: Place) -> Plan:
+    """Return the plan that is there.
+
+    Raises:
+        WrongSettings: it is none.
+    """
+    try:
+        return Plan.decoded(text)
+    except ValueError as error:
+        raise WrongSettings(f"{PLAN} of {output.shown} is no plan of a job: {error}; name another --output") from None
+
+
+def _recorded(text: bytes, shard: Shard, output: Place) -> Record:
+    try:
+        return Record.decoded(text)
+    except (ValueError, TypeError) as error:
+        name = record_name(shard.name)
+        raise WrongSettings(
+            f"{name} of {output.shown} is no record: {error}; remove it, and run the job again"
+        ) from None

@@ -313,6 +313,18 @@ def test_what_cannot_be_done_is_said_and_nothing_is_begun(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["plan", "part-00000"])
+def test_what_was_written_down_and_is_spoilt_is_named(tmp_path: Path, name: str) -> None:
+    write_numbers(tmp_path / "a.parquet", [1.0])
+    assert run(tmp_path / "a.parquet", tmp_path / "out").status == 0
+    (tmp_path / "out" / "_shoal" / f"{name}.json").write_text("{}")
+    ended = run(tmp_path / "a.parquet", tmp_path / "out")
+
+    assert ended.status == 2
+    assert f"_shoal/{name}.json of " in ended.said
+    assert "Traceback" not in ended.said
+
+
 def test_an_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     write_numbers(tmp_path / "a.parquet", [1.0])
     (tmp_path / "out").write_text("a file")
