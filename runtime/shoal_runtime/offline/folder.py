@@ -28,9 +28,8 @@ class FolderPlace:
         """Return the files."""
         if self.is_file:
             return [self._file(self._path)]
-        found = [Path(folder, name) for folder, _, names in os.walk(self._folder, followlinks=True) for name in names]
         with self._told("read"):
-            return matching([self._file(each) for each in found if each.is_file()], pattern)
+            return matching([self._file(each) for each in _below(self._folder) if each.is_file()], pattern)
 
     def _file(self, path: Path) -> File:
         known = path.stat()
@@ -114,6 +113,17 @@ class FolderPlace:
         except OSError as error:
             where = error.filename or self._folder
             raise JobError(f"{where} cannot be {done}: {error.strerror or error}") from error
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder; links are followed, but into no folder that was seen on the way down."""
+    seen = {folder: {folder.resolve()}}
+    for directory, folders, names in os.walk(folder, followlinks=True):
+        here = Path(directory)
+        ways = seen.pop(here, set())
+        folders[:] = [name for name in folders if (here / name).resolve() not in ways]
+        seen.update({here / name: ways | {(here / name).resolve()} for name in folders})
+        yield from (here / name for name in names)
 
 
 def _settle(path: Path) -> None:

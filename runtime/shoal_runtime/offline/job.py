@@ -24,7 +24,7 @@ from shoal_runtime.offline.reading import Budget, Reader, all_columns
 from shoal_runtime.offline.records import PLAN, Plan, Record, difference, lease_name, record_name
 from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
 from shoal_runtime.offline.settings import JobSettings
-from shoal_runtime.offline.shards import File, Shard, cut, digest, format_of, own_order
+from shoal_runtime.offline.shards import File, Shard, cut, digest, format_of, own_order, readable
 from shoal_runtime.offline.sizing import best_size, next_trial
 from shoal_runtime.offline.tables import Source, find_schema
 from shoal_runtime.offline.where import columns_of, compiled
@@ -56,12 +56,12 @@ class Job:
             JobError: why it could not be done, or not whole.
         """
         settings = self._settings
-        self._input, files = open_input(settings.input.uri)
+        self._place = open_output(settings.output.uri)
+        self._failures = open_output(settings.errors_uri) if settings.errors_uri else None
+        self._input, files = open_input(settings.input.uri, self._written_to())
         kind = format_of(files, settings.input.format)
         if settings.process.progress_listen is not None:
             listen(settings.process.progress_listen, self.tally)
-        self._place = open_output(settings.output.uri)
-        self._failures = open_output(settings.errors_uri) if settings.errors_uri else None
         with ExitStack() as stack:
             stack.callback(self._stop)
             for place in self._written_to():
@@ -117,7 +117,7 @@ class Job:
     def _planned(self, files: list[File], kind: RowFormat, known: pa.Schema, kept: list[str], ready: Ready) -> Plan:
         settings = self._settings
         return Plan(
-            input=settings.input.uri,
+            input=readable(settings.input.uri),
             files=digest(files),
             format=kind.value,
             columns=self._columns,
@@ -237,7 +237,7 @@ class Job:
             shown.close()
 
     def _record(self, shard: Shard, rows: int, failed: int, errors: Sequence[str], batch_size: int) -> Record:
-        paths = [each.path for each in shard.files]
+        paths = [readable(each.path) for each in shard.files]
         where = {"files": paths, "start": shard.start, "stop": shard.stop}
         return Record(shard.name, where, shard.validator, rows, failed, errors, self.plan.model, batch_size)
 

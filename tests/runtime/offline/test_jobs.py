@@ -225,6 +225,38 @@ def test_each_file_of_a_folder_is_a_row(tmp_path: Path) -> None:
     ]
 
 
+def test_what_the_job_wrote_is_none_of_its_rows_and_links_in_circles_end(tmp_path: Path) -> None:
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    (tmp_path / "in" / "sub" / "a.txt").write_text("a")
+    (tmp_path / "in" / "sub" / os.fsdecode(b"\xff.txt")).write_text("b")
+    (tmp_path / "in" / "sub" / "up").symlink_to(tmp_path / "in")
+    for _ in range(2):
+        ended = run(tmp_path / "in", tmp_path / "in" / "out", engine_takes="texts", output_format="jsonlines")
+        assert ended.status == 0, ended.said
+
+    lines = (tmp_path / "in" / "out" / "part-00000.jsonl").read_text().splitlines()
+    assert [json.loads(line)["path"] for line in lines] == ["sub/a.txt", "sub/\\xff.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "x,x\n1,2\n", "a.csv has two columns called x"),
+        ("a.jsonl", '{"x": 1, "n": 123456789012345678901234567890}\n', "n holds values of several types, or beyond 64"),
+        ("a.parquet", "no parquet", "a.parquet cannot be read: Parquet magic bytes not found"),
+        ("a.csv", "", "a.csv cannot be read: Empty CSV file"),
+        ("a.csv", "x\n\udcff\n", "a.csv cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
+    ended = run(tmp_path / name, tmp_path / "out")
+
+    assert ended.status == 1
+    assert said in ended.said
+    assert "Traceback" not in ended.said
+
+
 def test_an_input_without_rows_has_answers_of_the_same_schema(tmp_path: Path) -> None:
     write_numbers(tmp_path / "none.parquet", [])
     write_numbers(tmp_path / "some.parquet", [1.0])

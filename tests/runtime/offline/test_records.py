@@ -31,7 +31,7 @@ def test_a_plan_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"unknown": 1}', b"no json"])
 def test_what_is_no_plan_is_refused(text: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         Plan.decoded(text)
 
 
