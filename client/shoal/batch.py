@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,11 +32,22 @@ def batch_environment(options: argparse.Namespace) -> dict[str, str]:
         "MAX_ERROR_SHARE": options.max_error_share,
         "SHARD_BYTES": options.shard_bytes,
         "ENGINES": options.workers,
+        "ENGINE": _service(options) if options.to else None,
     }
     return {
         "SHOAL_LOG_LEVEL": options.log_level.upper(),
         **{f"SHOAL_BATCH_{name}": str(value) for name, value in asked.items() if value is not None},
     }
+
+
+def _service(options: argparse.Namespace) -> str:
+    """Return the program that asks a service."""
+    key_file = options.api_key_file
+    named = [
+        *(["--model", options.model] if options.model else []),
+        *(["--api-key-file", str(key_file.absolute())] if key_file else []),
+    ]
+    return shlex.join([sys.executable, "-P", "-m", "shoal.backfill", options.to, *named])
 
 
 def _columns(assignments: Sequence[str]) -> dict[str, str]:

@@ -294,7 +294,14 @@ def _fill_serve(parser: CommandParser) -> None:
 
 
 def _fill_batch(parser: CommandParser) -> None:
-    parser.add_argument("--model", metavar="PATH", required=True, help="as of serve")
+    parser.add_argument("--model", metavar="PATH", help="as of serve; with --to the model's name there")
+    parser.add_argument(
+        "--to", metavar="URL", help="a service that computes, at the lowest priority, instead of --model"
+    )
+    key = parser.add_argument(
+        "--api-key-file", metavar="FILE", type=Path, help="shows that service the key in FILE, alone or as NAME=KEY"
+    )
+    parser.only(key, lambda given: given.to, "it needs --to")
     parser.add_argument("--input", metavar="URL", required=True, help="a file, a folder or a pattern of names")
     parser.add_argument("--output", metavar="URL", required=True, help="a folder for the answers of this job alone")
     parser.add_argument(

@@ -116,7 +116,12 @@ def inspect(options: argparse.Namespace) -> int:
 
 def batch(options: argparse.Namespace) -> int:
     """Score the rows of files: become the runtime's batch program."""
-    settings = {**planned(None, options.model, options.set).environment(), **batch_environment(options)}
+    if not (options.model or options.to):
+        raise FieldError("say which model is to compute: --model PATH, or --to URL of a service")
+    if options.to and options.set:
+        raise FieldError("--set is of a model that is started here: leave it out with --to")
+    model = dict(os.environ) if options.to else planned(None, options.model, options.set).environment()
+    settings = {**model, **batch_environment(options)}
     # Nothing stands between it and Ctrl-C, or the terminal that it draws on.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "shoal_runtime", "batch", "shoal"], settings)
 

@@ -73,7 +73,7 @@ class Engine:
             return self.start()
         if isinstance(first, Refused):
             self.stop()
-            raise JobError(f"the model cannot be loaded: {first.why}")
+            raise JobError(f"the model cannot be had: {first.why}")
         assert isinstance(first, Ready)
         return first
 

@@ -33,6 +33,8 @@ from shoal_schema.resource.offline import RowFormat
 from shoal_schema.wire.engine import Batch, Failed, Ready
 
 READERS: Final = 8
+USUAL_ROWS: Final = 32
+"""Of a server that does not say how many it takes."""
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +158,7 @@ class Job:
         """Return how many rows a forward takes best, tried on the first rows that there are."""
         known = ready.metadata.get("parameters", {})
         if self._settings.process.engine or "allowed_batch_sizes" in known:
-            return int(known.get("max_batch_size", 1))
+            return int(known.get("max_batch_size", USUAL_ROWS))
         rows = self._first_rows(shards)
         good = rows.good if rows is not None else np.array([], np.int64)
         if rows is None or not len(good):

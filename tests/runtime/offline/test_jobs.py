@@ -323,7 +323,7 @@ def test_a_corrupt_file_costs_its_own_rows_until_it_is_put_right(tmp_path: Path)
         ("a.parquet", {"columns": '{"x": "absent"}'}, 2, "there is no column absent"),
         ("a.parquet", {"where": "absent > 1"}, 2, "--where names absent"),
         ("a.parquet", {"keep": "absent"}, 2, "there is no column absent to keep"),
-        ("a.parquet", {"engine_refuses": "no weights"}, 1, "the model cannot be loaded: no weights"),
+        ("a.parquet", {"engine_refuses": "no weights"}, 1, "the model cannot be had: no weights"),
         ("a.parquet", {"max_error_share": "2"}, 2, "SHOAL_BATCH_MAX_ERROR_SHARE must be 0 to 1, not '2'"),
         (
             "a.parquet",
