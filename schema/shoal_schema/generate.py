@@ -1,7 +1,7 @@
 """Write what follows from the schema.
 
-That is the CRDs, the chart's copies of them, the reference page, the tables of other pages, and the version where no Python
-reads it.
+That is the CRDs, the chart's copies of them, the reference page, the tables of other pages, and the version where no
+Python reads it.
 
 Run by ``make generated`` from the root of the repository.
 """
