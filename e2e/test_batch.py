@@ -68,7 +68,6 @@ def test_rows_are_scored_and_nothing_is_run_again_when_the_job_has_gone(namespac
         "patch", "batchinf", "score", "--type=merge", "--patch", '{"spec":{"model":{"uri":"file:///x"}}}', check=False
     )
     assert "model cannot be changed" in refused.stderr
-    print(namespace.kubectl("get", "batchinf", "--output", "wide").stdout)
     namespace.kubectl("delete", "batchinf", "score")
 
 

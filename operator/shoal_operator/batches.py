@@ -105,7 +105,7 @@ class Batches:
                 each.forget(key)
             self._written_s.pop(key, None)
             return Outcome.GONE
-        kind = RAY_OR_JOB.get(dig(resource, "spec", "engine"), JOB)
+        kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
         evidence, spec = await self._look(key, kind, resource)
         status = make_batch_status(evidence, self._utc_now())
         told = await self._tell(key, resource, status)
