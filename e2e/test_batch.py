@@ -1,6 +1,8 @@
 """Rows that lie somewhere are scored by the pods of a Job, and the status tells how far they are."""
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,15 @@ from e2e.waiting import eventually
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    """Write four files of ten rows."""
-    folder = tmp_path / "in"
+def rows() -> Iterator[Path]:
+    """Write four files of ten rows, where pods see them: each has a folder ``/tmp`` of its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        Path(name).chmod(0o777)
+        yield write_rows(Path(name) / "in")
+
+
+def write_rows(folder: Path) -> Path:
+    """Write the files."""
     folder.mkdir()
     for part in range(4):
         values = pyarrow.array([[float(part), float(row)] for row in range(10)])
@@ -27,7 +35,7 @@ def rows(tmp_path: Path) -> Path:
 def body(rows: Path, **spec: Any) -> dict[str, Any]:
     """Return a job that scores the rows; the model is ``examples/adder``."""
     whole = {
-        "model": {"uri": "file:///models/adder"},
+        "model": {"uri": "file:///models/adder", "parameters": {"columns": 2}},
         "input": {"uri": f"file://{rows}"},
         "output": {"uri": f"file://{rows.parent / 'out'}"},
         "shardBytes": 1024,
@@ -49,8 +57,10 @@ def status(cluster: Cluster) -> dict[str, Any]:
 
 def ended(cluster: Cluster) -> dict[str, Any]:
     """Return the status once the job has ended."""
-    within = lambda: status(cluster).get("reason") in ("Complete", "JobFailed")  # noqa: E731
-    eventually(within, lambda: json.dumps(status(cluster), indent=1), within_s=180)
+    ends = ("Complete", "JobFailed")
+    eventually(
+        lambda: status(cluster).get("reason") in ends, lambda: json.dumps(status(cluster), indent=1), within_s=180
+    )
     return status(cluster)
 
 
@@ -58,7 +68,7 @@ def test_rows_are_scored_and_nothing_is_run_again_when_the_job_has_gone(namespac
     namespace.kubectl("apply", "--filename", "-", text=yaml.safe_dump(body(rows, ttlSecondsAfterFinished=0)))
     told = ended(namespace)
 
-    assert told["reason"] == "Complete", told
+    assert told["reason"] == "Complete", told["message"]
     assert told["shards"]["text"] == "4/4"
     assert (told["rows"], told["failedRows"]) == (40, 0)
     assert parquet.read_table(rows.parent / "out").num_rows == 40
