@@ -258,8 +258,9 @@ def test_objects_are_created_from_the_command_line(namespace: Cluster) -> None:
 
 
 def test_a_kind_that_is_not_served_is_said_to_be_missing(namespace: Cluster) -> None:
-    namespace.only_embedded("a real API server has Jobs")
-    refused = namespace.kubectl("create", "job", "once", "--image=python", check=False)
+    namespace.only_embedded("a real API server has CronJobs")
+    often = ("--image=python", "--schedule=* * * * *")
+    refused = namespace.kubectl("create", "cronjob", "often", *often, check=False)
     assert "the server could not find the requested resource" in refused.stderr
 
 

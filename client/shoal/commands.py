@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from shoal import completion as completing
@@ -22,17 +21,9 @@ from shoal.files import given_item
 from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import (
-    FieldError,
-    MachineError,
-    Values,
-    merge,
-    parse_assignment,
-    to_environment,
-    without_effect,
-)
+from shoal.serving.fields import FieldError, MachineError, merge, to_environment
 from shoal.serving.inspection import report_text, with_requests
-from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target
+from shoal.targets import Plan, files_beside, named_target, planned
 from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
@@ -111,11 +102,10 @@ def init(options: argparse.Namespace) -> int:
 
 def inspect(options: argparse.Namespace) -> int:
     """Load a model as if to serve it, and say what it is, or what is wrong with it."""
-    plan = _plan(None, options.target, options.set)
+    plan = planned(None, options.target, options.set)
     if not options.json:
         print(f"inspecting {shown(plan.fields['model.uri'])}", file=sys.stderr)
-    settings = {"PYTHONUNBUFFERED": "1", **os.environ, **to_environment(plan.fields), "SHOAL_MODEL_NAME": plan.name}
-    told = with_requests(inspecting.inspect(settings), files_beside(options.target))
+    told = with_requests(inspecting.inspect(plan.environment()), files_beside(options.target))
     text = json_text(told) if options.json else _with_headline(report_text(told, options.target))
     if text:
         print(text)
@@ -126,9 +116,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 def batch(options: argparse.Namespace) -> int:
     """Score the rows of files: become the runtime's batch program."""
-    plan = _plan(None, options.model, options.set)
-    own = batch_environment(options)
-    settings = {**os.environ, **to_environment(plan.fields), "SHOAL_MODEL_NAME": plan.name, **own}
+    settings = {**planned(None, options.model, options.set).environment(), **batch_environment(options)}
     # Nothing stands between it and Ctrl-C, or the terminal that it draws on.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "shoal_runtime", "batch", "shoal"], settings)
 
@@ -139,7 +127,7 @@ def serve(options: argparse.Namespace) -> int:
         raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
     if not (options.targets or options.management):
         raise FieldError("name what is to be served: a manifest, a folder, a file or a URL (shoal serve --help)")
-    plans = [_plan(*named_target(each), options.set) for each in options.targets]
+    plans = [planned(*named_target(each), options.set) for each in options.targets]
     _check_keys(options, plans)
     names = [plan.name for plan in plans]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -159,7 +147,7 @@ def serve(options: argparse.Namespace) -> int:
             return asyncio.run(serving.serve(launches, teller, several.port_of_all()))
 
 
-def _check_keys(options: argparse.Namespace, plans: Sequence["_Plan"]) -> None:
+def _check_keys(options: argparse.Namespace, plans: Sequence["Plan"]) -> None:
     """Refuse to serve anybody what asks for keys, and to seem to ask for them.
 
     Raises:
@@ -172,35 +160,6 @@ def _check_keys(options: argparse.Namespace, plans: Sequence["_Plan"]) -> None:
         raise FieldError("--api-key-file guards one model: serve each by a command, and a port, of its own")
     elif not os.access(options.api_key_file, os.R_OK):
         raise MachineError(f"cannot read {options.api_key_file}: it must hold a NAME=KEY in each line")
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What one target asks for; ``ignored`` is what only a cluster acts on."""
-
-    target: str
-    name: str
-    fields: Values
-    ignored: list[str]
-
-
-def _plan(name: str | None, target: str, assignments: Sequence[str]) -> _Plan:
-    try:
-        named = any(each.partition("=")[0].strip() == "model.format" for each in assignments)
-        service = find_target(target, named=named)
-    except OSError as error:  # a path too long, or in a folder that is not ours to look into
-        raise MachineError(f"cannot look at {shown(target):.80}: {error.strerror}") from None
-    fields, idle = service.fields, []
-    for assignment in assignments:
-        if without := without_effect(assignment):
-            idle.append(without)
-        else:
-            fields = merge(fields, parse_assignment(assignment))
-    check_is_here(fields["model.uri"])
-    if name is not None:
-        fields = {**fields, "metadata.name": name}
-    known = to_environment(fields).get("SHOAL_MODEL_NAME") or os.environ.get("SHOAL_MODEL_NAME")
-    return _Plan(target, known or default_name(fields["model.uri"]), fields, service.without_effect(idle))
 
 
 class _Several:
@@ -216,7 +175,7 @@ class _Several:
         self._usual_is_ours = usual_is_ours
         self._count = 0
 
-    def launch(self, plan: _Plan) -> Launch:
+    def launch(self, plan: Plan) -> Launch:
         """Return how to serve one model, and tell of it."""
         options, index = self._options, self._count
         self._count += 1
@@ -267,7 +226,7 @@ class _Several:
         if asked.get("batch_size") and asked["url"].partition("?")[0].endswith(".mar"):
             # Over what the archive says, whatever the number is.
             given.append(f"model.parameters.batchSize={asked['batch_size']}")
-        plan = _plan(asked.get("model_name"), asked["url"], [*self._options.set, *given])
+        plan = planned(asked.get("model_name"), asked["url"], [*self._options.set, *given])
         if plan.name in taken:
             raise FieldError(f"a model {plan.name} is registered already")
         return self.launch(plan)

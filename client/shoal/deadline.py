@@ -5,6 +5,7 @@ is passed to the socket is therefore never more than what is left of the whole. 
 this: it is cancelled.
 """
 
+import socket
 import ssl
 import time
 from collections.abc import Iterable, Iterator
@@ -92,6 +93,13 @@ class _Backend(httpcore.NetworkBackend):
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore.NetworkStream:
         left_s = _left_s(timeout, httpcore.ConnectTimeout)
+        # httpcore leaves its socket open where nobody listens.
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.settimeout(left_s)
+            try:
+                tried.connect(path)
+            except OSError as error:
+                raise httpcore.ConnectError(str(error)) from error
         return _Stream(self._backend.connect_unix_socket(path, left_s, socket_options))
 
     def sleep(self, seconds: float) -> None:

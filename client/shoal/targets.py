@@ -1,8 +1,11 @@
-"""From what the user points at (a manifest, a model directory, a model file) to fields."""
+"""From what the user points at (a manifest, a model directory, a model file) to fields and an environment."""
 
+import os
 import re
 import tomllib
 import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -10,7 +13,15 @@ import orjson
 
 from shoal import documents
 from shoal.documents import read_text, read_yaml
-from shoal.serving.fields import FieldError, MachineError, Values
+from shoal.serving.fields import (
+    FieldError,
+    MachineError,
+    Values,
+    merge,
+    parse_assignment,
+    to_environment,
+    without_effect,
+)
 from shoal.serving.manifest import Service, find_service
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND
@@ -32,6 +43,47 @@ TRAIN = "train.py"
 PLAIN_NAMES = ("handler", "model")
 # Most .yaml files in a model's folder are something else, and need no parser to be passed over.
 _LOOKS_LIKE_SERVICE = re.compile(rf"^\s*[\"']?kind[\"']?\s*:\s*[\"']?{KIND}\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one target asks for; ``ignored`` is what only a cluster acts on."""
+
+    target: str
+    name: str
+    fields: Values
+    ignored: list[str]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a runtime that loads it: ours, and what the fields say."""
+        named = {"SHOAL_MODEL_NAME": self.name}
+        # What a handler prints is seen when it prints it, not when a buffer is full.
+        return {"PYTHONUNBUFFERED": "1", **os.environ, **to_environment(self.fields), **named}
+
+
+def planned(name: str | None, target: str, assignments: Sequence[str]) -> Plan:
+    """Return how to serve ``target`` with what ``--set`` assigns, under a name if one is given.
+
+    Raises:
+        FieldError: it cannot be as it is asked for.
+        MachineError: this machine cannot look there.
+    """
+    try:
+        named = any(each.partition("=")[0].strip() == "model.format" for each in assignments)
+        service = find_target(target, named=named)
+    except OSError as error:  # a path too long, or in a folder that is not ours to look into
+        raise MachineError(f"cannot look at {shown(target):.80}: {error.strerror}") from None
+    fields, idle = service.fields, []
+    for assignment in assignments:
+        if without := without_effect(assignment):
+            idle.append(without)
+        else:
+            fields = merge(fields, parse_assignment(assignment))
+    check_is_here(fields["model.uri"])
+    if name is not None:
+        fields = {**fields, "metadata.name": name}
+    known = to_environment(fields).get("SHOAL_MODEL_NAME") or os.environ.get("SHOAL_MODEL_NAME")
+    return Plan(target, known or default_name(fields["model.uri"]), fields, service.without_effect(idle))
 
 
 def named_target(text: str) -> tuple[str | None, str]:

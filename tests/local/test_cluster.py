@@ -122,6 +122,28 @@ def test_a_pod_deleted_while_the_kubelet_is_down_ends_when_it_is_back(cluster: C
     eventually(lambda: not [line for line in processes_of(cluster).values() if "shim" in line])
 
 
+def test_a_pod_that_has_ended_and_is_held_by_a_finalizer_stays_as_it_was(cluster: Cluster, kubectl: Kubectl) -> None:
+    made = pod("held", "trap 'exit 3' TERM; while true; do sleep .1; done", restartPolicy="Never")
+    made["metadata"]["finalizers"] = ["test/held"]
+    apply(kubectl, made)
+    eventually(lambda: "running" in state_of(kubectl, "held"))
+    kubectl("delete", "pod", "held", "--wait=false")
+    kubectl("wait", "pod/held", "--for=jsonpath={.metadata.deletionGracePeriodSeconds}=0", "--timeout=20s")
+    before = status_of(kubectl, "held")
+    assert (before["phase"], state_of(kubectl, "held")["terminated"]["exitCode"]) == ("Failed", 3)
+
+    kubectl("label", "pod", "held", "seen=once")
+    kill(cluster, "kubelet")
+    cluster.up(["--capacity", "nvidia.com/gpu=1"])
+    kubectl("label", "pod", "held", "seen=twice", "--overwrite")
+    # The node takes others: it has seen this one too.
+    apply(kubectl, pod("other", "exit 0", restartPolicy="Never"))
+    kubectl("wait", "pod/other", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
+    assert status_of(kubectl, "held") == before
+    kubectl("patch", "pod", "held", "--type=merge", "--patch", '{"metadata": {"finalizers": null}}')
+    kubectl("wait", "--for=delete", "pod/held", "--timeout=20s")
+
+
 def test_a_pod_that_fits_nowhere_says_what_is_short(kubectl: Kubectl) -> None:
     resources = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
     apply(kubectl, pod("big", "true", resources))

@@ -43,6 +43,21 @@ def many_answers(response: Response, signature: Signature, rows: int) -> Any:
     return _simplified(_rows(response, signature, rows))
 
 
+def part_of_the_answers(
+    response: Response, signature: Signature, rows: int
+) -> tuple[dict[str, Array], tuple[RowError, ...]]:
+    """Return a runtime's answer to a batch: outputs of rows that succeeded, in order, and the others' errors."""
+    raise_for_status(response)
+    try:
+        parameters = _split(response)[0].get("parameters") or {}
+        failed = decode_row_errors(orjson.loads(parameters.get("errors", "[]")))
+        if len({each.row for each in failed if each.row < rows}) < len(failed):
+            raise ValueError(f"errors of {[each.row for each in failed]} among {rows} rows")
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _broken(response, f"{error!r}") from error
+    return (_rows(response, signature, rows - len(failed)) if len(failed) < rows else {}), failed
+
+
 def json_answer(response: Response) -> Any:
     """Return the JSON value of a successful answer.
 

@@ -60,6 +60,15 @@ def many_items(items: Items, signature: Signature, first: int | None = None) -> 
     }
 
 
+def column_tensor(values: Array, tensor: Tensor) -> Array:
+    """Return the tensor of a column whose rows have one shape, cast at once.
+
+    Raises:
+        InvalidInput: a row does not fit, and which is not said.
+    """
+    return np.moveaxis(_cast(values, tensor, len(tensor.shape)), 0, tensor.batch_dim)
+
+
 def check_countable(items: Any, signature: Signature) -> None:
     """Raise InvalidInput if there is no item, or items cannot be told apart."""
     if not signature.batches:

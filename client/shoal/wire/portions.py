@@ -158,7 +158,7 @@ class Portions:
 
     def _light(self, portion: Portion) -> Portion:
         """Return as much of a portion as may travel at once; the rest is next."""
-        while portion.rows > 1 and _bytes_of(portion.tensors) > MAX_BYTES:
+        while portion.rows > 1 and bytes_of(portion.tensors) > MAX_BYTES:
             portion, rest = self._halves(portion)
             self._again.insert(0, rest)
             self._most_rows = self._next_rows = portion.rows
@@ -230,7 +230,8 @@ class Portions:
         return self._answered_rows > 0 or self._in_flight > 0
 
 
-def _bytes_of(tensors: Mapping[str, Array]) -> int:
+def bytes_of(tensors: Mapping[str, Array]) -> int:
+    """Return how many bytes tensors are on the wire."""
     return sum(
         sum(map(len, array.flat)) + 4 * array.size if array.dtype == object else array.nbytes
         for array in tensors.values()

@@ -6,7 +6,14 @@ from pathlib import Path
 
 from shoal_local.api_client import ApiClient
 from shoal_local.controllers.executor import Executor
-from shoal_local.controllers.loops import DeploymentLoop, EndpointSliceLoop, ReplicaSetLoop, SchedulerLoop, Sources
+from shoal_local.controllers.loops import (
+    DeploymentLoop,
+    EndpointSliceLoop,
+    JobLoop,
+    ReplicaSetLoop,
+    SchedulerLoop,
+    Sources,
+)
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.stopping import run_part
@@ -22,6 +29,7 @@ async def work(kubeconfig: Path) -> None:
         loops = (
             DeploymentLoop(sources, executor),
             ReplicaSetLoop(sources, executor),
+            JobLoop(sources, executor),
             EndpointSliceLoop(sources, executor),
             SchedulerLoop(sources, client, recorder),
         )

@@ -4,7 +4,7 @@ from shoal_local.api_client import ApiClient, ApiError, Resource
 from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, Tell
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
-from shoal_local.objects import Object, key_of
+from shoal_local.objects import Object, controller_of, key_of
 
 
 class CreateRefusedError(Exception):
@@ -57,9 +57,9 @@ class Executor:
             else:
                 raise
         else:
-            references = obj["metadata"].get("ownerReferences") or [{"name": ""}]
-            about = self._informers["ReplicaSet"].get(obj["metadata"]["namespace"], references[0]["name"])
-            if obj["kind"] == "Pod" and about is not None:
+            owner = controller_of(obj) if obj["kind"] == "Pod" else None
+            about = self._informers[owner["kind"]].get(obj["metadata"]["namespace"], owner["name"]) if owner else None
+            if about is not None:
                 message = f"Created pod: {made['metadata']['name']}"
                 self._recorder.post(about, "Normal", "SuccessfulCreate", message)
         informer.note(_typed(made, informer.resource))
@@ -70,7 +70,12 @@ class Executor:
         meta = {**patch.get("metadata", {}), "resourceVersion": version}
         made = await self._client.patch(informer.resource, obj, {**patch, "metadata": meta}, subresource=subresource)
         latest[uid] = made
-        informer.note(_typed(made, informer.resource))
+        meta = made["metadata"]
+        if meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers"):
+            # That was the last finalizer.
+            informer.note_deleted(made)
+        else:
+            informer.note(_typed(made, informer.resource))
 
     async def _delete(self, obj: Object) -> None:
         informer = self._informers[obj["kind"]]

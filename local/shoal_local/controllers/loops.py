@@ -3,11 +3,14 @@
 import asyncio
 from datetime import UTC, datetime
 
-from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient
+from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient
 from shoal_local.controllers.changes import Changes, Patch, Tell
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.executor import CreateRefusedError, Executor
+from shoal_local.controllers.job_counts import is_held
+from shoal_local.controllers.job_pods import release
+from shoal_local.controllers.jobs import plan_job
 from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
@@ -22,11 +25,13 @@ class Sources:
     def __init__(self, client: ApiClient) -> None:
         self.deployments = Informer(client, DEPLOYMENTS)
         self.replica_sets = Informer(client, REPLICA_SETS)
+        self.jobs = Informer(client, JOBS)
         self.pods = Informer(client, PODS)
         self.services = Informer(client, SERVICES)
         self.slices = Informer(client, ENDPOINT_SLICES)
         self.nodes = Informer(client, NODES)
-        self.all = [self.deployments, self.replica_sets, self.pods, self.services, self.slices, self.nodes]
+        workloads = [self.deployments, self.replica_sets, self.jobs, self.pods]
+        self.all = [*workloads, self.services, self.slices, self.nodes]
 
     async def synced(self) -> None:
         """Return once each informer has its first list. A plan made before would be made blindly."""
@@ -74,10 +79,49 @@ class ReplicaSetLoop:
         except CreateRefusedError as refused:
             told = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
             status = [action for action in told.actions if isinstance(action, Patch)]
-            event = Tell(replica_set, "Warning", "FailedCreate", f"Error creating: {refused.message}")
-            await self._executor.carry_out(Changes([event, *status]))
+            await self._executor.carry_out(Changes([_refused(replica_set, refused), *status]))
             raise
         return changes.again_s
+
+
+class JobLoop:
+    """Runs Jobs to their end."""
+
+    def __init__(self, sources: Sources, executor: Executor) -> None:
+        self._sources = sources
+        self._executor = executor
+        self.queue = WorkQueue("jobs", self._reconcile)
+        sources.jobs.listen(lambda obj: self.queue.mark(key_of(obj)))
+        sources.pods.listen(self._on_pod)
+
+    def _on_pod(self, pod: Object) -> None:
+        # One without an owner is a Job's no more: its place in the queue has no name.
+        if is_held(pod) or _job_of(pod)[0]:
+            self.queue.mark((pod["metadata"]["namespace"], _job_of(pod)[0]))
+
+    async def _reconcile(self, key: Key) -> float | None:
+        job, pods = self._sources.jobs.get(*key), self._sources.pods.within(key[0])
+        own = (key[1], job["metadata"]["uid"] if job else None)
+        orphans = [pod for pod in pods if _job_of(pod)[0] in ("", key[1]) and _job_of(pod) != own]
+        await self._executor.carry_out(Changes(release(orphans)))
+        if job is None:
+            return None
+        changes = plan_job(job, owned_by(job, pods), datetime.now(UTC))
+        try:
+            await self._executor.carry_out(changes)
+        except CreateRefusedError as refused:
+            await self._executor.carry_out(Changes([_refused(job, refused)]))
+            raise
+        return changes.again_s
+
+
+def _job_of(pod: Object) -> tuple[str, str]:
+    owner = controller_of(pod) or {}
+    return (owner["name"], owner["uid"]) if owner.get("kind") == "Job" else ("", "")
+
+
+def _refused(owner: Object, refused: CreateRefusedError) -> Tell:
+    return Tell(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
 
 
 def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:

@@ -24,7 +24,7 @@ def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime
     if not is_going(replica_set):
         missing = min(wanted - len(active), MAX_CREATED_AT_ONCE)
         changes.add(*(Create(make_pod(replica_set)) for _ in range(missing)))
-        surplus = sorted(active, key=lambda pod: _rank(pod, now))[: max(0, len(active) - wanted)]
+        surplus = sorted(active, key=lambda pod: rank(pod, now))[: max(0, len(active) - wanted)]
         changes.add(*(Delete(pod) for pod in surplus))
         names = [pod["metadata"]["name"] for pod in surplus]
         changes.add(*(Tell(replica_set, "Normal", "SuccessfulDelete", f"Deleted pod: {name}") for name in names))
@@ -33,7 +33,7 @@ def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime
 
 
 def make_pod(replica_set: Object) -> Object:
-    """Return a pod from the ReplicaSet's template; the server completes its name."""
+    """Return a pod from the template of a ReplicaSet or Job; the server completes its name."""
     template = replica_set["spec"]["template"]
     meta = template.get("metadata") or {}
     return {
@@ -49,7 +49,7 @@ def make_pod(replica_set: Object) -> Object:
     }
 
 
-def _rank(pod: Object, now: datetime) -> tuple[Any, ...]:
+def rank(pod: Object, now: datetime) -> tuple[Any, ...]:
     """Order pods by how little is lost with them: least first."""
     meta, status = pod["metadata"], pod.get("status") or {}
     ready_s = available_in_s(pod, 1e12, now) or 0.0

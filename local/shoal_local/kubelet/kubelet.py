@@ -9,7 +9,7 @@ from shoal_local.informer import Informer
 from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.records import PodRecord, known_pods
 from shoal_local.kubelet.worker import PodWorker
-from shoal_local.objects import Object
+from shoal_local.objects import Object, has_ended
 
 LOG = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Kubelet:
                 worker.erase()
         self._begun = True
         for uid, pod in known.items():
-            if uid not in self._workers:
+            if uid not in self._workers and not has_ended(pod):
                 self._add(pod, PodRecord(self._machine.root, uid))
         for uid in self._workers:
             self._launch(uid)
@@ -88,7 +88,7 @@ class Kubelet:
         present = self.pods.get(pod["metadata"]["namespace"], pod["metadata"]["name"])
         gone = present is None or present["metadata"]["uid"] != uid
         worker = self._workers.get(uid)
-        if worker is None and not gone:
+        if worker is None and not gone and not has_ended(pod):
             self._add(pod, PodRecord(self._machine.root, uid))
             self._launch(uid)
         elif worker is not None and gone:

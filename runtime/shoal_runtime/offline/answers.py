@@ -26,6 +26,7 @@ _TYPES: Final = {
     "FP64": pa.float64(),
     **{f"{sign}INT{bits}": getattr(pa, f"{sign.lower()}int{bits}")() for sign in ("", "U") for bits in (8, 16, 32, 64)},
 }
+NO_TEXT: Final = "is no text: declare its content_type, application/octet-stream"
 _TEXTS: Final = ("text/", "application/json")
 
 
@@ -60,13 +61,25 @@ def answer_schema(schema: pa.Schema, kept: Sequence[str], specs: Sequence[Tensor
 
 def answer_type(spec: TensorSpec) -> pa.DataType:
     """Return the type of an output's column: a number, a text, or lists of them."""
-    if spec.datatype == "BYTES":
-        kind = pa.string() if all(each.startswith(_TEXTS) for each in spec.media_types) else pa.binary()
-    else:
-        kind = _TYPES[spec.datatype]
+    kind = _TYPES[spec.datatype] if spec.datatype != "BYTES" else pa.string() if is_text(spec) else pa.binary()
     for size in reversed(_free(spec)):
         kind = pa.list_(kind) if size == ANY else pa.list_(kind, size)
     return kind
+
+
+def is_text(spec: TensorSpec) -> bool:
+    """Return whether an output of `BYTES` holds texts: unless it says that it is something else."""
+    return all(each.startswith(_TEXTS) for each in spec.media_types)
+
+
+def _all_text(cell: Any) -> bool:
+    if isinstance(cell, list):
+        return all(map(_all_text, cell))
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _free(spec: TensorSpec) -> list[int]:
@@ -103,14 +116,19 @@ class Answers:
         """Return whether each row has its answer or its error."""
         return self._left == 0
 
-    def add(self, chosen: Array, outputs: Mapping[str, Array], errors: Mapping[int, str]) -> None:
-        """Take what became of a batch: outputs of the rows that succeeded, in order, and errors by place."""
+    def add(self, chosen: Array, outputs: Mapping[str, Array], errors: Mapping[int, str]) -> list[str]:
+        """Take what became of a batch: outputs of the rows that succeeded, in order, and errors by place.
+
+        Returns:
+            All errors of its rows; texts that are none are among them.
+        """
         self._left -= len(chosen)
         for place, said in errors.items():
             self.errors[int(chosen[place])] = said
         good = [row for place, row in enumerate(chosen.tolist()) if place not in errors]
         for spec in self._specs if good else ():
             self._store(spec, good, np.moveaxis(outputs[spec.name], spec.batch_dim, 0))
+        return [self.errors[row] for row in chosen.tolist() if row in self.errors]
 
     def fail(self, chosen: Array, said: str) -> None:
         """Take that all rows of a batch failed for one reason."""
@@ -120,7 +138,9 @@ class Answers:
         if ANY in _free(spec) or spec.datatype == "BYTES":
             stored = self._stored.setdefault(spec.name, [None] * self.rows)
             for row, value in zip(good, values, strict=True):
-                stored[row] = self._cut(spec, row, value)
+                stored[row] = cell = _plain(self._cut(spec, row, value), spec)
+                if spec.datatype == "BYTES" and is_text(spec) and not _all_text(cell):
+                    self.errors.setdefault(row, f"{spec.name} {NO_TEXT}")
             return
         if spec.name not in self._stored:
             self._stored[spec.name] = np.zeros((self.rows, *values.shape[1:]), values.dtype)
@@ -144,9 +164,7 @@ class Answers:
         if stored is None:
             return pa.nulls(self.rows, kind)
         if isinstance(stored, list):
-            return pa.array(
-                [None if gone else _plain(cell, spec) for cell, gone in zip(stored, failed, strict=True)], kind
-            )
+            return pa.array([None if gone else cell for cell, gone in zip(stored, failed, strict=True)], kind)
         return _dense(bfloat16_to_float32(stored) if spec.datatype == "BF16" else stored, kind, failed)
 
 

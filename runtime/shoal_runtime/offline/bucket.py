@@ -43,13 +43,13 @@ class BucketPlace:
             return None
         folder, _, name = self._prefix.rpartition("/")
         self._prefix = folder
-        return File(name, known["size"], known["e_tag"] or "")
+        return File(name, known["size"], _tag(known))
 
     def open(self, file: File) -> BinaryIO:
         """Return an object's content, read by pieces, if it is still what was listed."""
         with _told(self.shown), mapped(f"{self.shown} ({file.path})"):
             known = obstore.head(self._store, self._key(file.path))
-            if (known["e_tag"] or "") != file.validator:
+            if _tag(known) != file.validator:
                 raise JobError(f"{self.shown} ({file.path}) was changed while it was being read: run the job again")
             opened = obstore.open_reader(self._store, self._key(file.path), buffer_size=READ_BYTES)
             return cast(BinaryIO, _Reading(opened, f"{self.shown} ({file.path})"))
@@ -83,6 +83,12 @@ class BucketPlace:
             yield path
             with _told(self.shown), mapped(f"{self.shown} ({name})"):
                 obstore.put(self._store, self._key(name), path)
+
+    def leave(self) -> None:
+        """Do nothing: what is not put whole is not there."""
+
+    def sweep(self) -> None:
+        """Do nothing: likewise."""
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name
@@ -146,7 +152,12 @@ def open_bucket(uri: str) -> BucketPlace:
 
 
 def _file(known: Any, root: str) -> File:
-    return File(known["path"].removeprefix(root), known["size"], known["e_tag"] or "")
+    return File(known["path"].removeprefix(root), known["size"], _tag(known))
+
+
+def _tag(known: Any) -> str:
+    """Return what changes with an object's content; some stores quote it in one answer and not in another."""
+    return (known["e_tag"] or "").strip('"')
 
 
 @contextmanager

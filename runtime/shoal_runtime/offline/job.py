@@ -15,16 +15,16 @@ import pyarrow as pa
 from shoal_runtime.offline.answers import answer_schema, kept_columns
 from shoal_runtime.offline.dispatch import Dispatch
 from shoal_runtime.offline.engine import Engine, EngineEnded
-from shoal_runtime.offline.errors import JobError, WrongSettings
+from shoal_runtime.offline.errors import JobError, ShardError, WrongSettings
 from shoal_runtime.offline.inputs import Rows, make_rows, mapped_columns, take
 from shoal_runtime.offline.metadata import tensors
-from shoal_runtime.offline.places import Place, open_input, open_place
+from shoal_runtime.offline.places import Place, open_input, open_output
 from shoal_runtime.offline.progress import Shown, Tally, listen
 from shoal_runtime.offline.reading import Budget, Reader, all_columns
 from shoal_runtime.offline.records import PLAN, Plan, Record, difference, lease_name, record_name
 from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
 from shoal_runtime.offline.settings import JobSettings
-from shoal_runtime.offline.shards import File, Shard, cut, digest, format_of, own_order
+from shoal_runtime.offline.shards import File, Shard, cut, digest, format_of, own_order, readable
 from shoal_runtime.offline.sizing import best_size, next_trial
 from shoal_runtime.offline.tables import Source, find_schema
 from shoal_runtime.offline.where import columns_of, compiled
@@ -56,25 +56,34 @@ class Job:
             JobError: why it could not be done, or not whole.
         """
         settings = self._settings
-        self._input, files = open_input(settings.input.uri)
+        self._place = open_output(settings.output.uri)
+        self._failures = open_output(settings.errors_uri) if settings.errors_uri else None
+        self._input, files = open_input(settings.input.uri, self._written_to())
         kind = format_of(files, settings.input.format)
         if settings.process.progress_listen is not None:
             listen(settings.process.progress_listen, self.tally)
         with ExitStack() as stack:
             stack.callback(self._stop)
+            for place in self._written_to():
+                place.sweep()
             ready = self._engines[0].start()
             self._run(files, kind, ready)
 
     def _stop(self) -> None:
         for engine in self._engines:
             engine.stop()
+        for place in self._written_to():
+            place.leave()
+
+    def _written_to(self) -> list[Place]:
+        return [self._place] if self._failures is None else [self._place, self._failures]
 
     def _run(self, files: list[File], kind: RowFormat, ready: Ready) -> None:
         settings = self._settings
         self._inputs, self._outputs = tensors(ready.metadata["inputs"]), tensors(ready.metadata["outputs"])
-        self._place = output = open_place(settings.output.uri)
+        output = self._place
         begun = output.read(PLAN)
-        known = find_schema(self._input, files[0], kind) if begun is None else _schema(Plan.decoded(begun).schema)
+        known = self._found_schema(files, kind) if begun is None else _schema(_begun(begun, output).schema)
         columns = mapped_columns(self._inputs, settings.input.columns, known)
         kept = kept_columns(known, settings.output.keep, columns, self._outputs)
         needed = all_columns(columns, kept, columns_of(settings.input.where, known))
@@ -85,17 +94,30 @@ class Job:
         asked = self._planned(files, kind, known, kept, ready)
         self.plan = self._agreed(output, begun, asked, shards, ready)
         self._schema = answer_schema(known, kept, self._outputs)
-        failures = open_place(settings.errors_uri) if settings.errors_uri else None
-        self._destination = Destination(output, failures, settings.output.format, self._schema)
+        self._destination = Destination(output, self._failures, settings.output.format, self._schema)
         left = self._left(shards)
         if left:
             self._score(left, kept, ready)
         self._judge()
 
+    def _found_schema(self, files: list[File], kind: RowFormat) -> pa.Schema:
+        """Return the columns of the first file that can be read: others may be put right later.
+
+        Raises:
+            JobError: none can.
+        """
+        why = ""
+        for file in files:
+            try:
+                return find_schema(self._input, file, kind)
+            except ShardError as error:
+                why = why or str(error)
+        raise JobError(why)
+
     def _planned(self, files: list[File], kind: RowFormat, known: pa.Schema, kept: list[str], ready: Ready) -> Plan:
         settings = self._settings
         return Plan(
-            input=settings.input.uri,
+            input=readable(settings.input.uri),
             files=digest(files),
             format=kind.value,
             columns=self._columns,
@@ -122,7 +144,7 @@ class Job:
             if output.put_new(PLAN, asked.encoded()):
                 return asked
             begun = output.read(PLAN)
-        plan = Plan.decoded(begun or b"{}")
+        plan = _begun(begun or b"", output)
         if said := difference(plan, asked if asked.batch_size else replace(asked, batch_size=plan.batch_size)):
             raise WrongSettings(
                 f"{output.shown} holds answers of another job: {said}. Give this one another --output, or ask for the"
@@ -178,7 +200,7 @@ class Job:
             tally.shards_total += 1
             tally.bytes_total += shard.size_bytes
             if text is not None:
-                record = Record.decoded(text)
+                record = _recorded(text, shard, self._place)
                 tally.shards_done += 1
                 tally.bytes_done += shard.size_bytes
                 tally.rows_before += record.rows
@@ -215,7 +237,7 @@ class Job:
             shown.close()
 
     def _record(self, shard: Shard, rows: int, failed: int, errors: Sequence[str], batch_size: int) -> Record:
-        paths = [each.path for each in shard.files]
+        paths = [readable(each.path) for each in shard.files]
         where = {"files": paths, "start": shard.start, "stop": shard.stop}
         return Record(shard.name, where, shard.validator, rows, failed, errors, self.plan.model, batch_size)
 
@@ -236,3 +258,25 @@ class Job:
 
 def _schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _begun(text: bytes, output: Place) -> Plan:
+    """Return the plan that is there.
+
+    Raises:
+        WrongSettings: it is none.
+    """
+    try:
+        return Plan.decoded(text)
+    except ValueError as error:
+        raise WrongSettings(f"{PLAN} of {output.shown} is no plan of a job: {error}; name another --output") from None
+
+
+def _recorded(text: bytes, shard: Shard, output: Place) -> Record:
+    try:
+        return Record.decoded(text)
+    except (ValueError, TypeError) as error:
+        name = record_name(shard.name)
+        raise WrongSettings(
+            f"{name} of {output.shown} is no record: {error}; remove it, and run the job again"
+        ) from None

@@ -3,6 +3,7 @@
 What is written is there whole or not at all: here by a name that is changed when all is on disk, in a store by one put.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -37,22 +38,44 @@ class Place(Protocol):
     def writing(self, name: str) -> Any:
         """Return a context that gives a path to write a file at; at its end the file stands under the name."""
 
+    def leave(self) -> None:
+        """Remove what this process has begun to write and will not end."""
 
-def open_input(uri: str) -> tuple[Place, list[File]]:
-    """Return the folder that an input names, and the files in it that are meant.
+    def sweep(self) -> None:
+        """Remove what processes had begun that have ended since."""
+
+
+def open_output(uri: str) -> Place:
+    """Return the folder that answers go to.
+
+    Raises:
+        WrongSettings: it is a file, or the address is none.
+    """
+    place = open_place(uri)
+    if isinstance(place, FolderPlace) and place.is_file:
+        raise WrongSettings(f"{uri} is a file: name a folder for the answers")
+    return place
+
+
+def open_input(uri: str, written: Sequence[Place]) -> tuple[Place, list[File]]:
+    """Return the folder that an input names, and the files in it that are meant; none of those that are ``written``.
 
     Raises:
         WrongSettings: there are none.
     """
     folder, pattern = split_pattern(uri)
     place = open_place(folder)
-    try:
-        found = place.files(pattern)
-    except FileNotFoundError:
-        found = []
+    own = tuple(below for each in written if (below := _below(each.shown, place.shown)))
+    found = [each for each in place.files(pattern) if not each.path.startswith(own)]
     if not found:
         raise WrongSettings(f"there are no files at {uri}: correct the input")
     return place, found
+
+
+def _below(inner: str, outer: str) -> str | None:
+    """Return how files of one folder are called that lies in another, or None: it does not."""
+    outer = f"{outer.rstrip('/')}/"
+    return f"{inner.rstrip('/').removeprefix(outer)}/" if inner.startswith(outer) else None
 
 
 def open_place(uri: str) -> Place:

@@ -236,8 +236,8 @@ class Scoring:
         elif isinstance(message, Done):
             work = self._dispatch.done(message.number)
             if work is not None:
-                self._windows[work.window].answers.add(work.rows, message.outputs, message.errors)
-                self._tally.add(len(work.rows), message.errors.values())
+                answers = self._windows[work.window].answers
+                self._tally.add(len(work.rows), answers.add(work.rows, message.outputs, message.errors))
         elif isinstance(message, Failed):
             blamed = self._dispatch.failed(message.number, message.code)
             if blamed is not None:

@@ -94,6 +94,11 @@ def matching(files: Iterable[File], pattern: str) -> list[File]:
     return sorted(found, key=lambda each: each.path)
 
 
+def readable(path: str) -> str:
+    """Return a file's name as text that every reader takes."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def is_hidden(path: str) -> bool:
     """Return whether a file is what other programs leave beside rows: `.name`, `_name`, or below such a folder."""
     return any(part.startswith((".", "_")) for part in path.split("/"))

@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
+from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.offline.errors import JobError, ShardError
 from shoal_runtime.offline.places import Place
-from shoal_runtime.offline.shards import File, Shard, begins_in
-from shoal_runtime.offline.windows import CONTENT, PATH, Window, window_rows
+from shoal_runtime.offline.shards import File, Shard, begins_in, readable
+from shoal_runtime.offline.windows import CONTENT, PATH, TARGET_BYTES, Window, window_rows
 from shoal_schema.resource.offline import RowFormat
 
 FILES: Final = pa.schema([(PATH, pa.string()), (CONTENT, pa.binary())])
@@ -107,7 +107,7 @@ class Source:
                 contents = list(pool.map(self._content, files))
                 faults = {row: said for row, said in enumerate(contents) if isinstance(said, str)}
                 columns = [
-                    [each.path for each in files],
+                    [readable(each.path) for each in files],
                     [None if isinstance(each, str) else each for each in contents],
                 ]
                 yield Window(pa.table(columns, schema=FILES), faults)
@@ -127,10 +127,17 @@ def find_schema(place: Place, file: File, kind: RowFormat) -> pa.Schema:
     """Return the columns of an input, as its first file has them.
 
     Raises:
-        ShardError: it cannot be read.
+        ShardError: it cannot be read, or two columns have one name.
     """
     if kind is RowFormat.FILES:
         return FILES
+    schema = _columns_of(place, file, kind)
+    if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
+        raise ShardError(f"{readable(file.path)} has two columns called {twice[0]}: give them names of their own")
+    return schema
+
+
+def _columns_of(place: Place, file: File, kind: RowFormat) -> pa.Schema:
     with _told(Shard("", (file,), 0, file.size_bytes)), place.open(file) as opened:
         if kind is RowFormat.PARQUET:
             with parquet.ParquetFile(opened) as known:
@@ -152,20 +159,23 @@ def _schema_of(rows: Sequence[dict[str, Any]]) -> pa.Schema:
     for name in names:
         try:
             kind = pa.array([row.get(name) for row in rows]).type
-        except pa.ArrowException:
-            raise ShardError(f"the column {name} holds values of several types: make them one") from None
+        except (pa.ArrowException, OverflowError):
+            raise ShardError(f"the column {name} holds values of several types, or beyond 64 bits") from None
         fields.append((name, pa.string() if kind == pa.null() else kind))
     return pa.schema(fields)
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of so many; the last has what is left."""
+    """Yield the same rows in tables of so many; fewer where they are heavy, and the last has what is left."""
     held: list[pa.Table] = []
     count = 0
     for table in tables:
         held.append(table)
         count += table.num_rows
         if count < rows:
+            if sum(each.nbytes for each in held) >= TARGET_BYTES:
+                yield pa.concat_tables(held)
+                held, count = [], 0
             continue
         joined = pa.concat_tables(held)
         for at in range(0, count - count % rows, rows):
@@ -251,8 +261,8 @@ def from_lines(lines: Sequence[bytes], schema: pa.Schema) -> Window:
 
 def _row(line: bytes) -> dict[str, Any] | str:
     try:
-        row = orjson.loads(line)
-    except ValueError as error:
+        row = exact_json(line)
+    except (ValueError, RecursionError) as error:
         return f"the line is no JSON: {error}"
     return row if isinstance(row, dict) else "the line is JSON, but no object"
 
@@ -293,6 +303,8 @@ def _told(shard: Shard) -> Iterator[None]:
     try:
         yield
     except _FAULTS as error:
-        raise ShardError(f"{shard.files[0].path} cannot be read: {str(error).splitlines()[0]:.300}") from error
+        raise ShardError(
+            f"{readable(shard.files[0].path)} cannot be read: {str(error).splitlines()[0]:.300}"
+        ) from error
     except JobError as error:
         raise ShardError(str(error)) from error

@@ -27,7 +27,14 @@ def compiled(text: str | None, schema: pa.Schema) -> pc.Expression | None:
     Raises:
         WrongSettings: it is none, or names a column that is not there.
     """
-    return None if text is None else _boolean(_parsed(text), schema)
+    if text is None:
+        return None
+    expression = _boolean(_parsed(text), schema)
+    try:
+        schema.empty_table().filter(expression)
+    except pa.ArrowException as error:
+        raise WrongSettings(f"--where {text!r:.200} cannot be: {error}") from None
+    return expression
 
 
 def columns_of(text: str | None, schema: pa.Schema) -> list[str]:

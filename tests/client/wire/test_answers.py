@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import errors
-from shoal.wire.answers import json_answer, many_answers, one_answer, raise_for_status
+from shoal.wire.answers import json_answer, many_answers, one_answer, part_of_the_answers, raise_for_status
 from shoal.wire.messages import Response
 from shoal_schema.wire.row_errors import RowError
 from tests.client.wire.signatures import ADDER, JSON, PICTURES, TIME_FIRST, UNBATCHED
@@ -209,3 +209,32 @@ def test_a_json_answer_is_its_value() -> None:
     assert json_answer(Response(200, {}, b'{"a": 1}')) == {"a": 1}
     with pytest.raises(errors.ServerFailed, match="not JSON"):
         json_answer(Response(200, {}, b"<html>"))
+
+
+def failing(entries: list[Any], tail: bytes, failed: Any) -> Response:
+    header = orjson.dumps({"outputs": entries, "parameters": {"errors": failed}})
+    return Response(200, {HEADER_LENGTH: str(len(header))}, header + tail)
+
+
+def test_a_part_of_the_rows_may_fail_and_the_others_are_there() -> None:
+    told = '[{"row": 1, "status": 400, "message": "no"}]'
+    values = np.array([[1, 2, 3], [4, 5, 6]], dtype="<f4")
+    outputs, failed = part_of_the_answers(failing([entry("y", "FP32", [2, 3], 24)], values.tobytes(), told), ADDER, 3)
+    assert (outputs["y"].tolist(), failed) == (values.tolist(), (RowError(1, 400, "no"),))
+    assert part_of_the_answers(failing([], b"", told.replace("1", "0")), ADDER, 1)[0] == {}
+    assert part_of_the_answers(answer([entry("y", "FP32", [2, 3], 24)], values.tobytes()), ADDER, 2)[1] == ()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "no JSON",
+        "{}",
+        7,
+        '[{"row": 3, "status": 400, "message": "no"}]',
+        '[{"row": 1, "status": 400, "message": "no"}, {"row": 1, "status": 400, "message": "no"}]',
+    ],
+)
+def test_errors_that_are_none_of_the_rows_break_the_protocol(told: Any) -> None:
+    with pytest.raises(errors.ServerFailed, match="breaks the protocol"):
+        part_of_the_answers(failing([entry("y", "FP32", [2, 3], 24)], bytes(24), told), ADDER, 3)

@@ -299,6 +299,7 @@ def test_typed_commands_speak_protobuf(kubectl: Kubectl, tmp_path: Path, server:
 def test_what_kubectl_creates_by_name_is_read_from_protobuf(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80")
     kubectl("create", "service", "clusterip", "web", "--tcp=80:http")
+    kubectl("create", "job", "once", "--image=web:1", "--", "true")
     kubectl("create", "ingress", "web", "--rule=web.example/*=web:80")
     kubectl("create", "pdb", "web", "--selector=app=web", "--min-available=50%")
     kubectl("create", "namespace", f"{kubectl.namespace}-two")

@@ -42,8 +42,12 @@ def run(given: Path | str, output: Path | str, **settings: Any) -> Ended:
 
 
 def begin(given: Path | str, output: Path | str, **settings: Any) -> "subprocess.Popen[bytes]":
+    return start(environment(given, output, **settings))
+
+
+def start(known: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "shoal_runtime", "batch"]
-    return subprocess.Popen(command, env=environment(given, output, **settings), stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, env=known, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def answers(output: Path) -> list[Mapping[str, Any]]:
@@ -58,7 +62,10 @@ def records(output: Path) -> dict[str, Any]:
 
 def write_numbers(path: Path, numbers: list[float], *, row_groups: int = 1) -> None:
     table = pa.table(
-        {"id": pa.array(range(len(numbers))), "x": pa.array([[each] for each in numbers], pa.list_(pa.float64()))}
+        {
+            "id": pa.array(range(len(numbers)), pa.int64()),
+            "x": pa.array([[each] for each in numbers], pa.list_(pa.float64())),
+        }
     )
     parquet.write_table(table, path, row_group_size=-(-len(numbers) // row_groups) or 1)
 

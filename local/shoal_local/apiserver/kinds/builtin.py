@@ -41,6 +41,7 @@ BUILTIN: tuple[Resource, ...] = (
     _in("apps", "Deployment", "deployments", "deploy", "scale status", **_ALL, **_COUNTED),
     _in("apps", "ReplicaSet", "replicasets", "rs", "scale status", selectable=("status.replicas",), **_ALL, **_COUNTED),
     _in("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", verbs=("create",), **_CLUSTER),
+    _in("batch", "Job", "jobs", subresources="status", **_ALL, **_COUNTED),
     _in("coordination.k8s.io", "Lease", "leases"),
     _in("discovery.k8s.io", "EndpointSlice", "endpointslices", **_COUNTED),
     _in("networking.k8s.io", "Ingress", "ingresses", "ing", "status", **_COUNTED),

@@ -8,6 +8,7 @@ from shoal_local.objects import Object
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _MODES = ("secret", "configMap", "projected", "downwardAPI")
 
+MAX_INT32 = 2**31 - 1
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -133,6 +134,27 @@ def _deployment(obj: Object) -> None:
         bounds.setdefault("maxUnavailable", "25%")
 
 
+def _job(obj: Object) -> None:
+    spec, meta = obj["spec"], obj["metadata"]
+    if "parallelism" not in spec:
+        spec.setdefault("completions", 1)
+    retried = MAX_INT32 if "backoffLimitPerIndex" in spec else 6
+    given = {"parallelism": 1, "backoffLimit": retried, "completionMode": "NonIndexed", "suspend": False}
+    given |= {"manualSelector": False, "podReplacementPolicy": "TerminatingOrFailed"}
+    for name, value in given.items():
+        spec.setdefault(name, value)
+    template = spec["template"]
+    template_defaults(template.setdefault("spec", {}))
+    if not spec["manualSelector"]:
+        own = {"controller-uid": meta["uid"], "job-name": meta["name"]}
+        own |= {f"batch.kubernetes.io/{key}": value for key, value in own.items()}
+        labels = template.setdefault("metadata", {}).setdefault("labels", {})
+        template["metadata"]["labels"] = labels | own
+        spec.setdefault("selector", {"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}})
+    if not meta.get("labels"):
+        meta["labels"] = dict(template.get("metadata", {}).get("labels", {}))
+
+
 def _network_policy(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     kinds = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
@@ -174,6 +196,7 @@ DEFAULTS: Mapping[str, Callable[[Object], None]] = {
     "apps/deployments": _deployment,
     "apps/replicasets": _workload,
     "apiextensions.k8s.io/customresourcedefinitions": _definition,
+    "batch/jobs": _job,
     "discovery.k8s.io/endpointslices": _endpoint_slice,
     "networking.k8s.io/networkpolicies": _network_policy,
     f"{RBAC}/clusterrolebindings": _binding,

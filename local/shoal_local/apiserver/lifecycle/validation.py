@@ -1,6 +1,7 @@
 """Rules of the built-in kinds that their OpenAPI definitions do not tell."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.values import shown
@@ -32,9 +33,7 @@ def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
         message = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
         yield Cause("spec.template.metadata.labels", message)
     if template.get("spec", {}).get("restartPolicy", "Always") != "Always":
-        value = shown(template["spec"]["restartPolicy"])
-        message = f'Unsupported value: {value}: supported values: "Always"'
-        yield Cause("spec.template.spec.restartPolicy", message, "FieldValueNotSupported")
+        yield _unsupported("spec.template.spec.restartPolicy", template["spec"]["restartPolicy"], ["Always"])
     yield from _pod_spec(template.get("spec", {}), "spec.template.spec")
     yield from _immutable("spec.selector", obj, live)
 
@@ -45,6 +44,96 @@ def _deployment(obj: Object, live: Object | None) -> Iterator[Cause]:
     if bounds and all(bounds.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
         message = f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
         yield Cause("spec.strategy.rollingUpdate.maxUnavailable", message)
+
+
+_JOB_NUMBERS = (
+    *("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
+    *("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
+)
+_JOB_WORDS = {"completionMode": ("NonIndexed", "Indexed"), "podReplacementPolicy": ("Failed", "TerminatingOrFailed")}
+_NOT_HERE = ("podFailurePolicy", "successPolicy", "managedBy")
+
+
+def _job(obj: Object, live: Object | None) -> Iterator[Cause]:
+    spec = obj["spec"]
+    for name in _NOT_HERE:
+        if name in spec:
+            why = "Forbidden: the Jobs of shoal local have none; leave it out here"
+            yield Cause(f"spec.{name}", why, "FieldValueForbidden")
+    for name in _JOB_NUMBERS:
+        if spec.get(name, 0) < 0:
+            yield Cause(f"spec.{name}", f"Invalid value: {spec[name]}: must be greater than or equal to 0")
+    for name, words in _JOB_WORDS.items():
+        if spec[name] not in words:
+            yield _unsupported(f"spec.{name}", spec[name], words)
+    yield from _job_by_index(spec, obj["metadata"]["name"])
+    yield from _job_template(spec)
+    if live is not None:
+        yield from _job_changes(obj, live)
+
+
+def _unsupported(field: str, value: str, words: Iterable[str]) -> Cause:
+    told = ", ".join(f'"{word}"' for word in words)
+    return Cause(field, f'Unsupported value: "{value}": supported values: {told}', "FieldValueNotSupported")
+
+
+def _job_by_index(spec: Object, name: str) -> Iterator[Cause]:
+    indexed, wanted = spec["completionMode"] == "Indexed", spec.get("completions")
+    limit, most = spec.get("backoffLimitPerIndex"), spec.get("maxFailedIndexes")
+    if indexed and wanted is None:
+        yield Cause("spec.completions", "Required value: when completion mode is Indexed", "FieldValueRequired")
+    host = f"{name}-{max(0, (wanted or 1) - 1)}"
+    if indexed and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", host):
+        message = f'Invalid value: "{name}": will not able to create pod with invalid DNS label: {host}'
+        yield Cause("metadata.name", message)
+    if limit is not None and not indexed:
+        yield Cause("spec.backoffLimitPerIndex", f"Invalid value: {limit}: requires indexed completion mode")
+    if most is not None and limit is None:
+        message = "Required value: when maxFailedIndexes is specified"
+        yield Cause("spec.backoffLimitPerIndex", message, "FieldValueRequired")
+    if most is not None and most > (wanted or 0):
+        yield Cause("spec.maxFailedIndexes", f"Invalid value: {most}: must be less than or equal to completions")
+
+
+def _job_template(spec: Object) -> Iterator[Cause]:
+    labels = spec["template"].get("metadata", {}).get("labels", {})
+    if "selector" not in spec:
+        yield Cause("spec.selector", "Required value", "FieldValueRequired")
+    if not matches_label_selector(spec.get("selector"), labels):
+        message = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+        yield Cause("spec.template.metadata.labels", message)
+    if len(name := labels.get("job-name", "")) > 63:
+        yield Cause("spec.template.labels", f'Invalid value: "{name}": must be no more than 63 bytes')
+    yield from _pod_spec(spec["template"]["spec"], "spec.template.spec")
+    policy, field = spec["template"]["spec"]["restartPolicy"], "spec.template.spec.restartPolicy"
+    if policy == "Always":
+        yield Cause(field, 'Required value: valid values: "OnFailure", "Never"', "FieldValueRequired")
+    elif policy not in ("OnFailure", "Never"):
+        yield _unsupported(field, policy, ("OnFailure", "Never"))
+
+
+def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
+    """Yield what may not change. What only steers where pods go may, while no pod has been started."""
+    new, old = obj["spec"], live["spec"]
+    together = new.get("completions") == new["parallelism"]
+    indexed = new["completionMode"] == "Indexed"
+    if new.get("completions") != old.get("completions") and not (indexed and together):
+        why = "can only be modified in tandem with spec.parallelism" if indexed else "field is immutable"
+        yield Cause("spec.completions", f"Invalid value: {shown(new.get('completions'))}: {why}")
+    yield from _immutable("spec.selector", obj, live)
+    if old.get("suspend") and not live.get("status", {}).get("startTime"):
+        fixed = [_fixed(spec["template"]["spec"]) for spec in (new, old)]
+    else:
+        fixed = [new["template"], old["template"]]
+    if fixed[0] != fixed[1]:
+        yield Cause("spec.template", f"Invalid value: {shown(new['template'])}: field is immutable")
+    for field in ("completionMode", "backoffLimitPerIndex"):
+        yield from _immutable(f"spec.{field}", obj, live)
+
+
+def _fixed(spec: Object) -> Object:
+    free = ("affinity", "nodeSelector", "tolerations", "schedulingGates")
+    return {name: value for name, value in spec.items() if name not in free}
 
 
 def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
@@ -91,4 +180,5 @@ CHECKS: Mapping[str, Check] = {
     "/services": _service,
     "apps/deployments": _deployment,
     "apps/replicasets": _workload,
+    "batch/jobs": _job,
 }

@@ -124,6 +124,23 @@ def _replica_set(obj: Object) -> list[Any]:
     return [obj["spec"].get("replicas", 0), status.get("replicas", 0), str(status.get("readyReplicas", 0))]
 
 
+def _job(obj: Object, now: datetime) -> list[Any]:
+    spec, status = obj["spec"], obj.get("status", {})
+    several = f" of {spec['parallelism']}" if spec.get("parallelism", 1) > 1 else ""
+    wanted = spec.get("completions", f"1{several}")
+    end = datetime.fromisoformat(status["completionTime"]) if "completionTime" in status else now
+    lasted = age(status["startTime"], end) if "startTime" in status else ""
+    counts = [_job_state(obj), f"{status.get('succeeded', 0)}/{wanted}", lasted]
+    return [*counts, age(obj["metadata"]["creationTimestamp"], now)]
+
+
+def _job_state(obj: Object) -> str:
+    true = [c["type"] for c in obj.get("status", {}).get("conditions", []) if c.get("status") == "True"]
+    going = ["Terminating"] if obj["metadata"].get("deletionTimestamp") else []
+    order = ("Complete", "Failed", "Terminating", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+    return next((state for state in order if state in [*true, *going]), "Running")
+
+
 def _service(obj: Object) -> list[Any]:
     spec = obj["spec"]
     ports = ",".join(f"{port['port']}/{port['protocol']}" for port in spec.get("ports", []))
@@ -164,6 +181,7 @@ PRINTERS: Mapping[str, Printer] = {
     "/services": _with_age("Type|Cluster-IP|External-IP|Port(s)", _service),
     "apps/deployments": _with_age("Ready|Up-to-date|Available", _deployment),
     "apps/replicasets": _with_age("Desired|Current|Ready", _replica_set),
+    "batch/jobs": _printer("Status|Completions|Duration|Age", _job),
     "coordination.k8s.io/leases": _with_age("Holder", lambda obj: [obj.get("spec", {}).get("holderIdentity", "")]),
     "discovery.k8s.io/endpointslices": _with_age("AddressType|Ports|Endpoints", _endpoint_slice),
     "networking.k8s.io/ingresses": _with_age("Class|Hosts|Address|Ports", _ingress),

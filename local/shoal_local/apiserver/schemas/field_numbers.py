@@ -27,6 +27,12 @@ authorization.v1.ResourceAttributes: namespace verb group version resource subre
 authorization.v1.SelfSubjectAccessReview: metadata spec status
 authorization.v1.SelfSubjectAccessReviewSpec: resourceAttributes nonResourceAttributes
 authorization.v1.SubjectAccessReviewStatus: allowed reason evaluationError denied?
+batch.v1.Job: metadata spec status
+batch.v1.JobSpec: parallelism completions activeDeadlineSeconds selector manualSelector template backoffLimit
+  ttlSecondsAfterFinished completionMode suspend podFailurePolicy backoffLimitPerIndex maxFailedIndexes
+  podReplacementPolicy managedBy successPolicy
+batch.v1.JobStatus: conditions startTime completionTime active? succeeded? failed? completedIndexes
+  uncountedTerminatedPods ready failedIndexes terminating
 coordination.v1.Lease: metadata spec
 coordination.v1.LeaseSpec: holderIdentity leaseDurationSeconds acquireTime renewTime leaseTransitions strategy
   preferredHolder

@@ -7,9 +7,10 @@ from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.kinds.builtin import BUILTIN
 from shoal_local.apiserver.printing.cells import find_all, human_duration
 from shoal_local.apiserver.printing.pods import pod_cells, pod_reason
-from shoal_local.apiserver.printing.tables import printer_of, table_wanted
+from shoal_local.apiserver.printing.tables import PRINTERS, printer_of, table_wanted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BEGUN = "2025-12-31T23:55:00Z"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,31 @@ def test_every_row_has_a_cell_for_each_column(resource: Any) -> None:
     }
     printer = printer_of(resource)
     assert len(printer.cells(least, NOW)) == len(printer.columns)
+
+
+def conditions(*names: str) -> dict[str, Any]:
+    return {"conditions": [{"type": name, "status": "True"} for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "cells"),
+    [
+        ({"completions": 4, "parallelism": 2}, {}, ["Running", "0/4", ""]),
+        ({"parallelism": 3}, {"startTime": BEGUN, "succeeded": 1}, ["Running", "1/1 of 3", "5m"]),
+        ({"parallelism": 1}, {"startTime": BEGUN}, ["Running", "0/1", "5m"]),
+        (
+            {"completions": 4, "parallelism": 2},
+            {"startTime": BEGUN, "completionTime": "2025-12-31T23:55:06Z", "succeeded": 4, **conditions("Complete")},
+            ["Complete", "4/4", "6s"],
+        ),
+        ({"completions": 1}, conditions("FailureTarget", "Failed"), ["Failed", "0/1", ""]),
+        ({"completions": 1}, conditions("FailureTarget"), ["FailureTarget", "0/1", ""]),
+        ({"completions": 1}, conditions("Suspended"), ["Suspended", "0/1", ""]),
+    ],
+)
+def test_a_job_tells_its_state_and_how_long_it_took(spec: Any, status: Any, cells: list[str]) -> None:
+    job = {"metadata": {"creationTimestamp": "2025-12-31T23:00:00Z"}, "spec": spec, "status": status}
+    assert PRINTERS["batch/jobs"].cells(job, NOW) == [*cells, "60m"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_field_of_an_unknown_number_asks_for_json(definitions: Mapping[str, An
 
 def test_a_kind_without_numbers_asks_for_json(definitions: Mapping[str, Any]) -> None:
     with pytest.raises(ApiError) as told:
-        read_protobuf(body(b"Job", field(1, b"")), "io.k8s.api.batch.v1.Job", definitions)
+        read_protobuf(body(b"CronJob", field(1, b"")), "io.k8s.api.batch.v1.CronJob", definitions)
     assert told.value.code == 415
 
 

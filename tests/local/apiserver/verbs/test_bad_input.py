@@ -47,6 +47,7 @@ PATHS = (
     "/api/v1/namespaces",
     "/api/v1/nodes",
     "/apis/apps/v1/namespaces/default/deployments",
+    "/apis/batch/v1/namespaces/default/jobs",
     "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
     "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
     "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",

@@ -1,0 +1,115 @@
+"""Which rows of a batch travel together: those of one shape, in parts of what the model takes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import InvalidInput
+from shoal.wire.items import column_tensor, one_item
+from shoal.wire.portions import bytes_of
+from shoal.wire.signature import Signature, Tensor
+from shoal_schema.wire.datatypes import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a batch, by number, and their tensors."""
+
+    rows: Sequence[int]
+    tensors: Mapping[str, Array]
+
+    def cut(self, most_rows: int, signature: Signature) -> Iterator["Part"]:
+        """Yield the rows in parts of so many at most."""
+        axes = {tensor.name: tensor.batch_dim for tensor in signature.inputs}
+        for start in range(0, len(self.rows), most_rows):
+            rows = range(start, min(start + most_rows, len(self.rows)))
+            tensors = {name: array.take(rows, axes[name]) for name, array in self.tensors.items()}
+            yield Part(self.rows[start : start + most_rows], tensors)
+
+    def lighter(self, most_bytes: int, signature: Signature) -> Iterator["Part"]:
+        """Yield the rows in parts of so many bytes at most, or of one row."""
+        if len(self.rows) == 1 or bytes_of(self.tensors) <= most_bytes:
+            yield self
+        else:
+            for half in self.cut((len(self.rows) + 1) // 2, signature):
+                yield from half.lighter(most_bytes, signature)
+
+
+def parts_of(inputs: Mapping[str, Array], rows: int, signature: Signature) -> tuple[list[Part], dict[int, str]]:
+    """Return the rows that the model takes, together where they have one shape; and why it does not take the others.
+
+    Args:
+        inputs: each input's values, None being null.
+        rows: how many.
+        signature: the model's.
+    """
+    taken = [tensor for tensor in signature.inputs if tensor.name in inputs]
+    try:
+        return [Part(range(rows), {each.name: _together(inputs[each.name], each, signature) for each in taken})], {}
+    except InvalidInput:
+        return _row_by_row(inputs, rows, signature)
+
+
+def _row_by_row(inputs: Mapping[str, Array], rows: int, signature: Signature) -> tuple[list[Part], dict[int, str]]:
+    groups: dict[Any, list[tuple[int, dict[str, Array]]]] = {}
+    failed: dict[int, str] = {}
+    for row in range(rows):
+        try:
+            tensors = _row({name: values[row] for name, values in inputs.items()}, signature)
+        except InvalidInput as error:
+            failed[row] = error.message
+        else:
+            groups.setdefault(tuple((name, each.shape) for name, each in tensors.items()), []).append((row, tensors))
+    return [_joined(group, signature) for group in groups.values()], failed
+
+
+def _joined(group: Sequence[tuple[int, Mapping[str, Array]]], signature: Signature) -> Part:
+    axes = {tensor.name: tensor.batch_dim for tensor in signature.inputs}
+    tensors = {name: np.concatenate([each[name] for _, each in group], axes[name]) for name in group[0][1]}
+    return Part([row for row, _ in group], tensors)
+
+
+def _together(values: Array, tensor: Tensor, signature: Signature) -> Array:
+    if values.dtype == object and any(each is None for each in values):
+        raise InvalidInput("null")
+    if values.dtype == object and tensor.datatype != "BYTES" and len(values):
+        try:
+            values = np.stack([np.asarray(each) for each in values])
+        except ValueError as error:
+            raise InvalidInput(str(error)) from error
+    if values.ndim == 1 and tensor.shape[1:] == (1,):
+        values = values[:, None]
+    if values.ndim != len(tensor.shape) and values.dtype != object:
+        raise InvalidInput("another shape")
+    return _checked(column_tensor(values, tensor), tensor, signature)
+
+
+def _row(item: Mapping[str, Any], signature: Signature) -> dict[str, Array]:
+    """Return one row's tensors.
+
+    Raises:
+        InvalidInput: it is null, or does not fit.
+    """
+    inputs = {tensor.name: tensor for tensor in signature.inputs}
+    tensors = one_item({name: _item(value, inputs[name]) for name, value in item.items()}, signature)
+    return {name: _checked(array, inputs[name], signature) for name, array in tensors.items()}
+
+
+def _item(value: Any, tensor: Tensor) -> Any:
+    if value is None:
+        raise InvalidInput(f"the column of input {tensor.name} is null here")
+    if tensor.datatype == "BYTES" and isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim > 1:
+        from PIL import Image  # noqa: PLC0415 (whoever has pictures as arrays has it)
+
+        return Image.fromarray(value)
+    # A number counts as a row of one where the input takes such rows.
+    return [value] if tensor.shape[1:] == (1,) and np.ndim(value) == 0 else value
+
+
+def _checked(array: Array, tensor: Tensor, signature: Signature) -> Array:
+    shape, wanted = array.shape[: tensor.batch_dim] + array.shape[tensor.batch_dim + 1 :], signature.row_shape(tensor)
+    if len(shape) != len(wanted) or any(n not in (-1, m) for n, m in zip(wanted, shape, strict=True)):
+        raise InvalidInput(f"input {tensor.name} takes rows of shape {list(wanted)}, not {list(shape)}")
+    return array

@@ -1,0 +1,127 @@
+"""Columns as inputs and outputs as columns, of arrays, frames and tables."""
+
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow
+import pytest
+
+from shoal.errors import InvalidInput
+from shoal.wire.datatypes import object_array
+from shoal.wire.signature import Signature, Tensor
+from shoal.wire.tables import chosen_columns, inputs_of, names_in, rows_in, with_columns
+
+IDS = Tensor("ids", "INT64", (-1,))
+MODEL = Signature("m", ("1",), (IDS, Tensor("extra", "FP32", (-1, 2), optional=True)), ())
+BATCHES = [
+    {"ids": np.array([1, 2, 3]), "b": np.array([1.5, 2.5, 3.5])},
+    pandas.DataFrame({"ids": [1, 2, 3], "b": [1.5, 2.5, 3.5]}),
+    pyarrow.table({"ids": [1, 2, 3], "b": [1.5, 2.5, 3.5]}),
+]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_columns_are_inputs_by_name_or_as_somebody_says(batch: Any) -> None:
+    assert (names_in(batch), rows_in(batch)) == (["ids", "b"], 3)
+    assert chosen_columns(None, batch, MODEL) == {"ids": "ids"}
+    inputs = inputs_of(batch, chosen_columns({"ids": "ids", "extra": ["ids", "b"]}, batch, MODEL), MODEL)
+    assert inputs["ids"].tolist() == [1, 2, 3]
+    assert inputs["extra"].tolist() == [[1, 1.5], [2, 2.5], [3, 3.5]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"id": "ids"}, "columns: the model has no input id; it has ids, extra"),
+        ({"ids": "id"}, "columns: the batch has no column id; it has ids, b"),
+        ({"extra": ["b", "b"]}, "no column for input ids: columns={'ids': COLUMN} names one of ids, b"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(columns: Any, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        chosen_columns(columns, BATCHES[0], MODEL)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([1.0, np.nan, 3.0]),
+        [1, None, 3],
+        pandas.Series([1, None, 3]),
+        pandas.Series([1, None, 3], dtype="Int64"),
+        pyarrow.array([1, None, 3]),
+        pyarrow.chunked_array([[1, None], [3]]),
+    ],
+)
+def test_nulls_among_whole_numbers_are_nulls_whoever_holds_them(column: Any) -> None:
+    values = inputs_of({"ids": column}, {"ids": "ids"}, MODEL)["ids"]
+    assert values.tolist() == [1, None, 3]
+    assert [type(each) for each in values] == [int, type(None), int]
+
+
+@pytest.mark.parametrize("column", [[1.5, np.nan], [np.inf, np.nan], [1.0, 2.0]])
+def test_decimal_numbers_stay_what_they_are(column: list[float]) -> None:
+    values = inputs_of({"ids": np.array(column)}, {"ids": "ids"}, MODEL)["ids"]
+    assert values.dtype == np.float64
+
+
+def test_texts_lists_and_several_columns_have_nulls_too() -> None:
+    model = Signature("m", ("1",), (Tensor("x", "BYTES", (-1,)),), ())
+    for column in (
+        pandas.Series(["a", None]),
+        pyarrow.array(["a", None]),
+        pyarrow.array([b"a", None]),
+    ):
+        assert inputs_of({"x": column}, {"x": "x"}, model)["x"].tolist() in (["a", None], [b"a", None])
+    lists = inputs_of({"x": pyarrow.array([[1, 2], None])}, {"x": "x"}, model)["x"]
+    assert (list(lists[0]), lists[1]) == ([1, 2], None)
+    two = {"a": pyarrow.array([1, None, 3]), "b": np.array([1.5, 2.5, 3.5])}
+    assert inputs_of(two, {"x": ["a", "b"]}, model)["x"].tolist() == [[1, 1.5], None, [3, 3.5]]
+
+
+OUTPUTS = [
+    (Tensor("y", "FP32", (-1,)), np.float32(1.5), 1.5, pyarrow.float32()),
+    (Tensor("y", "FP64", (-1, 2)), np.array([1.0, 2.0]), [1.0, 2.0], pyarrow.list_(pyarrow.float64())),
+    (
+        Tensor("y", "FP32", (2, -1, 2), batch_dim=1),
+        np.ones((2, 2), "f4"),
+        [[1.0, 1.0]] * 2,
+        pyarrow.list_(pyarrow.list_(pyarrow.float32())),
+    ),
+    (Tensor("y", "FP32", (-1, -1)), np.array([1.0], "f4"), [1.0], pyarrow.list_(pyarrow.float32())),
+    (Tensor("y", "UINT8", (-1,)), np.uint8(7), 7, pyarrow.uint8()),
+    (Tensor("y", "BOOL", (-1,)), np.True_, True, pyarrow.bool_()),
+    (Tensor("y", "BYTES", (-1,)), "text", "text", pyarrow.string()),
+    (Tensor("y", "BYTES", (-1,)), b"\xff", "�", pyarrow.string()),
+    (Tensor("y", "BYTES", (-1,), content_types=("image/png",)), b"\xff", b"\xff", pyarrow.binary()),
+    (
+        Tensor("y", "BYTES", (-1, 2), content_types=("application/json",)),
+        object_array([{"a": 1}, None], (2,)),
+        ['{"a":1}', "null"],
+        pyarrow.list_(pyarrow.string()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("tensor", "value", "told", "kind"), OUTPUTS)
+@pytest.mark.parametrize("good", [(0, 2), (0, 1, 2), ()])
+def test_an_output_has_one_type_however_many_rows_failed(
+    tensor: Tensor, value: Any, told: Any, kind: Any, good: tuple[int, ...]
+) -> None:
+    values = object_array([value if row in good else None for row in range(3)], (3,))
+    failed = {row: "why" for row in range(3) if row not in good}
+    for batch in BATCHES:
+        answer = with_columns(batch, {"y": (tensor, values)}, failed, "wrong")
+        assert type(answer) is type(batch)
+        assert names_in(answer) == ["ids", "b", "y", "wrong"]
+        if isinstance(batch, pandas.DataFrame):
+            answer = pyarrow.Table.from_pandas(answer)
+        elif isinstance(answer["y"], np.ndarray):  # floats of one shape, as users of numpy have them
+            assert (answer["y"].dtype, len(answer["y"])) == (np.asarray(value).dtype, 3)
+            assert np.isnan(answer["y"]).reshape(3, -1).all(axis=1).tolist() == [row in failed for row in range(3)]
+            continue
+        assert answer["y"].type == kind
+        assert answer["y"].to_pylist() == [told if row in good else None for row in range(3)]
+        assert answer["wrong"].to_pylist() == [failed.get(row) for row in range(3)]

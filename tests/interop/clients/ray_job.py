@@ -1,0 +1,78 @@
+"""Runs in Ray's environment: a cluster of two nodes on this machine, and a job whose rows go through a model of ours.
+
+    python ray_job.py MODEL FLAG whole|killed
+
+2,000 rows, of which five are bad. Killed: the second node dies when the first rows are there; FLAG is written then, for
+which the model waits at the row 1,000. Writes what came out as JSON, one line.
+"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+import shoal.ray
+
+ROWS, BAD = 2000, (3, 700, 701, 1500, 1999)
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+
+
+def rows_of(out: Any, kill: Any) -> list[dict[str, Any]]:
+    """Return what comes out; ``kill`` is called once the first row is there."""
+    rows: list[dict[str, Any]] = []
+    for row in out.iter_rows():
+        if not rows:
+            kill()
+        rows.append({name: row[name] for name in ("id", "y", "node", "shoal_error")})
+    return rows
+
+
+def actors_on(node_id: str) -> list[Any]:
+    """Return the actors of the job that live on a node."""
+    actors = ray._private.state.actors().values()
+    return [
+        each
+        for each in actors
+        if each["State"] == "ALIVE" and "MapWorker" in each["ActorClassName"] and each["Address"]["NodeID"] == node_id
+    ]
+
+
+def main(model: str, flag: str, how: str) -> None:
+    """Run the job and write what came out."""
+    warnings.simplefilter("ignore")
+    cluster = Cluster(initialize_head=True, head_node_args=NODE)
+    try:
+        second = cluster.add_node(**NODE)
+        ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        items = [{"id": n, "features": [-1.0 if n in BAD else float(n), 1.0]} for n in range(ROWS)]
+        out = ray.data.from_items(items, override_num_blocks=40).map_batches(
+            shoal.ray.Model,
+            fn_constructor_kwargs={"uri": model, "columns": {"x": "features"}},
+            batch_size=64,
+            num_cpus=0.5,
+            scheduling_strategy="SPREAD",
+            compute=ray.data.ActorPoolStrategy(size=2),
+        )
+
+        hit: list[Any] = []
+
+        def kill() -> None:
+            if how == "killed":
+                hit.extend(actors_on(second.node_id))
+                cluster.remove_node(second, allow_graceful=False)
+            Path(flag).touch()
+
+        rows = rows_of(out, kill)
+        sys.stdout.write(json.dumps({"rows": rows, "actors_killed": len(hit)}, default=float) + "\n")
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""A job that is killed at each of its writes, one after another, and gone on with: the same to the byte."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.offline.jobs import environment, run, start, write_numbers
+
+KILLER = """
+import os
+import signal
+from pathlib import Path
+
+left = int(os.environ.get("KILLED_AT", "0"))
+
+
+def counted(function):
+    def call(*arguments, **options):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+
+    return call
+
+
+if left and b"\\0batch\\0" in Path("/proc/self/cmdline").read_bytes():
+    for name in ("fsync", "replace", "link", "unlink", "mkdir"):
+        setattr(os, name, counted(getattr(os, name)))
+"""
+"""Read by Python as it starts: the job's own process ends at the n-th of its calls that change a disk."""
+MOST = 200
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def kills(given: Path, folder: Path, shim: Path) -> Iterator[Path]:
+    """Yield the output of each job that was killed, until one comes to its end."""
+    for number in range(1, MOST):
+        output = folder / str(number)
+        known = environment(given, output, shard_bytes=1024)
+        status = start({**known, "PYTHONPATH": f"{shim}:{known.get('PYTHONPATH', '')}", "KILLED_AT": str(number)}).wait(
+            60
+        )
+        if status == 0:
+            return
+        assert status == -signal.SIGKILL
+        yield output
+    pytest.fail(f"a job of two shards does not write {MOST} times")
+
+
+def test_killed_at_any_write_it_is_gone_on_with_to_the_same_bytes(tmp_path: Path) -> None:
+    write_numbers(tmp_path / "a.parquet", [float(each) for each in range(40)], row_groups=2)
+    assert run(tmp_path / "a.parquet", tmp_path / "whole", shard_bytes=1024).status == 0
+    whole = written(tmp_path / "whole")
+    (tmp_path / "shim").mkdir()
+    (tmp_path / "shim" / "sitecustomize.py").write_text(KILLER)
+    names = [name for name in whole if name.startswith("part-")]
+    assert len(names) > 1
+
+    outputs = list(kills(tmp_path / "a.parquet", tmp_path / "killed", tmp_path / "shim"))
+    assert len(outputs) > 4 * len(names)
+    for output in outputs:
+        there = written(output) if output.exists() else {}
+        # What bears its name is whole already.
+        assert {name: text for name, text in there.items() if name in whole} == {
+            name: whole[name] for name in there if name in whole
+        }
+        ended = run(tmp_path / "a.parquet", output, shard_bytes=1024)
+        assert ended.status == 0, ended.said
+        assert written(output) == whole

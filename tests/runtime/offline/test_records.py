@@ -1,0 +1,63 @@
+"""What is written down of a job, and what tells that another is asked for."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shoal_runtime.offline.records import Plan, Record, difference, lease_name, record_name
+
+PLAN = Plan(
+    input="/in",
+    files="f1",
+    format="Parquet",
+    columns={"x": ["a", "b"]},
+    where=None,
+    keep=["id"],
+    errors="Column",
+    output_format="Parquet",
+    shard_bytes=64,
+    model="sha256:1",
+    settings={"dtype": "Auto", "parameters": {"k": 1}},
+    schema="c2NoZW1h",
+    batch_size=8,
+)
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    assert Plan.decoded(PLAN.encoded()) == PLAN
+    assert difference(Plan.decoded(PLAN.encoded()), PLAN) is None
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"unknown": 1}', b"no json"])
+def test_what_is_no_plan_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Plan.decoded(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "sha256:2"}, "model was sha256:1 and is sha256:2"),
+        ({"columns": {"x": ["a"]}}, '--columns (x) was ["a","b"] and is ["a"]'),
+        ({"settings": {"dtype": "Float16"}}, "settings of the model (dtype) was Auto and is Float16"),
+        ({"where": "a > 1"}, "--where was null and is a > 1"),
+        ({"files": "f2"}, "the input's files was f1 and is f2"),
+        ({"batch_size": 9}, "--batch-size was 8 and is 9"),
+        ({"input": "x" * 200}, f"input was /in and is {'x' * 77}..."),
+    ],
+)
+def test_another_job_is_told_by_what_differs_first(change: Any, said: str) -> None:
+    assert difference(PLAN, replace(PLAN, **change)) == said
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    record = Record("part-00001", {"files": ["a"], "start": 0, "stop": 9}, "v", 10, 2, ["bad"], "sha256:1", 8)
+
+    assert Record.decoded(record.encoded()) == record
+    assert record.name == record_name("part-00001") == "_shoal/part-00001.json"
+
+
+def test_leases_of_one_run_are_not_those_of_another() -> None:
+    assert len({lease_name("part-00001", run) for run in ("", "a", "b")}) == 3
+    assert lease_name("part-00001", "a") == "_shoal/leases/a/part-00001"
