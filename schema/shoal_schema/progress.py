@@ -12,7 +12,7 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class Progress(Struct, frozen=True, rename="camel"):
-    """How far a job is: shards and bytes of the whole output, rows of one pod."""
+    """How far one worker sees a job: what was written down before it began, and what it did itself."""
 
     shards_done: Count
     shards_total: Count

@@ -172,7 +172,7 @@ def test_how_far_pods_are_is_told_at_most_every_ten_seconds() -> None:
     world.pods.left_s = 90.0
     world.look()
     assert (world.status["reason"], world.true()) == ("Running", ["Running"])
-    assert world.status["shards"] == {"done": 4, "total": 40, "text": "4/40"}
+    assert world.status["shards"] == {"done": 7, "total": 40, "text": "7/40"}
     assert [world.status[name] for name in ("rows", "failedRows", "rowsPerSecond")] == [300, 2, 200]
     assert world.status["estimatedEnd"] == "2026-11-23T06:02:00Z"
     world.pods.told["pod-0"] = said(5, 150)
@@ -182,6 +182,17 @@ def test_how_far_pods_are_is_told_at_most_every_ten_seconds() -> None:
     world.now_s += 5
     world.look()
     assert world.status["rows"] == 350
+
+
+def test_what_a_worker_found_done_is_not_counted_twice() -> None:
+    world = World()
+    world.look()
+    world.add_pod("pod-0")
+    world.add_pod("pod-1")
+    late = Progress(shards_done=30, shards_total=40, rows=300, failed_rows=2, rows_per_second=0)
+    world.pods.told = {"pod-0": said(30, 300), "pod-1": late}
+    world.look()
+    assert (world.status["shards"]["text"], world.status["rows"], world.status["failedRows"]) == ("30/40", 300, 2)
 
 
 def test_an_end_is_in_the_status_before_the_job_may_go_and_nothing_is_run_again() -> None:

@@ -167,7 +167,7 @@ def _ended(evidence: BatchEvidence) -> tuple[Reason, str] | None:
 
 
 def _failed_text(evidence: BatchEvidence) -> str:
-    failed = sum(each.failed_rows for each in _by_index(evidence))
+    failed = _together([(each, each.failed_rows) for each in _by_index(evidence)])
     return f"; {failed} of them an error, in shoal_error or where output.errors says" if failed else ""
 
 
@@ -248,16 +248,25 @@ def _by_index(evidence: BatchEvidence) -> list[Progress]:
     return list(found.values())
 
 
+def _together(counts: Sequence[tuple[Progress, int]]) -> int:
+    """Return what workers have done between them.
+
+    Each counts what was written down before it began beside its own; who has no pace has done nothing itself.
+    """
+    own = sum(count for each, count in counts if each.rows_per_second)
+    return max(own, *(count for _, count in counts), 0)
+
+
 def _numbers(evidence: BatchEvidence, reason: Reason, now: datetime) -> Json:
     told = _by_index(evidence)
     if not told:
         return {}
-    furthest = max(told, key=lambda each: each.shards_done)
-    done, total = furthest.shards_done, furthest.shards_total
+    total = max(each.shards_total for each in told)
+    done = total if reason is Reason.COMPLETE else min(total, _together([(each, each.shards_done) for each in told]))
     numbers: Json = {
         "shards": {"done": done, "total": total, "text": f"{done}/{total}"},
-        "rows": sum(each.rows for each in told),
-        "failedRows": sum(each.failed_rows for each in told),
+        "rows": _together([(each, each.rows) for each in told]),
+        "failedRows": _together([(each, each.failed_rows) for each in told]),
         "rowsPerSecond": round(sum(each.rows_per_second for each in evidence.told.values())),
     }
     if reason is Reason.RUNNING and evidence.remaining_s is not None:
