@@ -23,7 +23,6 @@ from shoal_operator.planning.batch import (
     refused,
     stay_of,
     taken,
-    written,
 )
 from shoal_operator.planning.contest import Contests
 from shoal_operator.planning.naming import Naming
@@ -107,7 +106,7 @@ class Batches:
             return Outcome.GONE
         kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
         evidence, spec = await self._look(key, kind, resource)
-        status = make_batch_status(evidence, self._utc_now())
+        status = make_batch_status(evidence, _written(self._utc_now()))
         told = await self._tell(key, resource, status)
         if has_ended(status):
             self._progresses.forget(key)
@@ -147,9 +146,17 @@ class Batches:
             told=self._progresses.latest(key, asked),
             blocked=blocked or failed,
             naming=naming,
-            remaining_s=self._progresses.remaining_s(key),
+            estimated_end=self._estimated_end(key),
         )
         return evidence, spec
+
+    def _estimated_end(self, key: Key) -> str:
+        """Return when a job is done at its pace, rounded up to a minute; empty where that is not known."""
+        left_s = self._progresses.remaining_s(key)
+        if left_s is None:
+            return ""
+        end = self._utc_now() + datetime.timedelta(seconds=left_s, minutes=1)
+        return _written(end.replace(second=0))
 
     def _plan(
         self, key: Key, resource: Json
@@ -210,13 +217,18 @@ class Batches:
     async def _announce(self, key: Key, resource: Json, news: Announcement) -> None:
         logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
         try:
-            await self._cluster.announce(make_event(resource, news, written(self._utc_now())))
+            await self._cluster.announce(make_event(resource, news, _written(self._utc_now())))
         except ApiError as error:
             # The status says the same; an Event is a courtesy.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
 
 
 RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
+
+
+def _written(moment: datetime.datetime) -> str:
+    """Return a time as the API writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _replica(pod: Json) -> Replica:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
@@ -35,7 +34,7 @@ class BatchEvidence:
         pods: the pods of that.
         told: what running pods said, by uid.
         blocked: why there is no job, or it is not as it should be.
-        remaining_s: when all is done, at the pace of the last minutes; None where that is not known.
+        estimated_end: when all is done, at the pace so far; empty where that is not known.
     """
 
     resource: Json
@@ -45,7 +44,7 @@ class BatchEvidence:
     told: dict[str, Progress]
     blocked: Problem | None = None
     naming: Naming | None = None
-    remaining_s: float | None = None
+    estimated_end: str = ""
 
 
 def refused(failure: Failure) -> Problem:
@@ -105,14 +104,13 @@ def stay_of(kind: Kind, spec: BatchInferenceSpec, job: Json) -> Json:
     return {"spec": {"ttlSecondsAfterFinished": ttl}}
 
 
-def make_batch_status(evidence: BatchEvidence, now: datetime) -> Json:
-    """Return the whole status; ``now`` in UTC."""
+def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
+    """Return the whole status; ``at`` is now, as the API writes times."""
     stored = dig(evidence.resource, "status", default={})
-    at = written(now)
     reason, message = verdict(evidence)
     generation = evidence.resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
-    numbers = _numbers(evidence, reason, now)
+    numbers = _numbers(evidence, reason)
     naming = evidence.naming.as_status() if evidence.naming else {}
     return {
         **{name: stored[name] for name in _KEPT if name in stored and name != "estimatedEnd"},
@@ -131,11 +129,6 @@ def is_only_progress(before: Json, after: Json) -> bool:
     """Return whether nothing but numbers differ between two statuses."""
     plain = ({name: value for name, value in each.items() if name not in _NUMBERS} for each in (before, after))
     return next(plain) == next(plain)
-
-
-def written(moment: datetime) -> str:
-    """Return a time as the API writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def verdict(evidence: BatchEvidence) -> tuple[Reason, str]:
@@ -257,7 +250,7 @@ def _together(counts: Sequence[tuple[Progress, int]]) -> int:
     return max(own, *(count for _, count in counts), 0)
 
 
-def _numbers(evidence: BatchEvidence, reason: Reason, now: datetime) -> Json:
+def _numbers(evidence: BatchEvidence, reason: Reason) -> Json:
     told = _by_index(evidence)
     if not told:
         return {}
@@ -269,7 +262,6 @@ def _numbers(evidence: BatchEvidence, reason: Reason, now: datetime) -> Json:
         "failedRows": _together([(each, each.failed_rows) for each in told]),
         "rowsPerSecond": round(sum(each.rows_per_second for each in evidence.told.values())),
     }
-    if reason is Reason.RUNNING and evidence.remaining_s is not None:
-        end = now + timedelta(seconds=evidence.remaining_s)
-        numbers["estimatedEnd"] = written(end.replace(second=0, microsecond=0) + timedelta(minutes=1))
+    if reason is Reason.RUNNING and evidence.estimated_end:
+        numbers["estimatedEnd"] = evidence.estimated_end
     return numbers
