@@ -12,15 +12,17 @@ from shoal_operator.manifests.labels import (
     MANAGED_BY,
     MANAGED_BY_LABEL,
     SERVICE_NAME_LABEL,
+    batch_selector_text,
     selector_text,
 )
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 from shoal_schema.declaring import Json
-from shoal_schema.resource import API_VERSION, PLURAL
+from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL, KIND, PLURAL
 
 logger = logging.getLogger(__name__)
 
 _SCALE_TRIES = 3
+_PLURALS = {KIND: PLURAL, BATCH_KIND: BATCH_PLURAL}
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -41,8 +43,8 @@ class Cluster:
         self._wrote = wrote
 
     async def read_service(self, key: Key) -> Json | None:
-        """Return an ``InferenceService``, or None when there is none."""
-        return await self._get(object_path(API_VERSION, PLURAL, key.namespace, key.name))
+        """Return an ``InferenceService``, or a ``BatchInference``; None when there is none."""
+        return await self._get(object_path(API_VERSION, key.plural, key.namespace, key.name))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
         """Read a service's children, their pods and endpoints."""
@@ -63,6 +65,11 @@ class Cluster:
             present[ENDPOINT_SLICE] = own
         ours = tuple(pod for pod in pods if replica_set_owner(pod) == key.name)
         return Observation(resource, present, ours, slices)
+
+    async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]:
+        """Read the job of a ``BatchInference``, and the pods that say they are of it."""
+        pods = self._list(object_path("v1", "pods", key.namespace), labelSelector=batch_selector_text(key.name))
+        return await asyncio.gather(self._get(child_path(kind, key)), pods)
 
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
         """Write an object by server-side apply and return it as stored.
@@ -121,7 +128,8 @@ class Cluster:
             "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
             "status": status,
         }
-        path = object_path(API_VERSION, PLURAL, metadata["namespace"], metadata["name"], "status")
+        plural = _PLURALS[resource["kind"]]
+        path = object_path(API_VERSION, plural, metadata["namespace"], metadata["name"], "status")
         stored = await self._write("PATCH", path, body, query={"force": "true"}, kind=APPLY)
         # A spec that was changed meanwhile is news, though our status came after it.
         if dig(stored, "metadata", "generation") == metadata.get("generation"):

@@ -12,12 +12,15 @@ from kopf._cogs.structs.references import Insights
 
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, SCALED_OBJECT, Kind
+from shoal_operator.manifests.job import RAY_JOB
 from shoal_schema.declaring import Json
+from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 10.0
-OPTIONAL_KINDS = (HTTP_ROUTE, HPA, SCALED_OBJECT)
+BATCHES = Kind(BATCH_KIND, API_VERSION, BATCH_PLURAL)
+OPTIONAL_KINDS = (HTTP_ROUTE, HPA, SCALED_OBJECT, BATCHES, RAY_JOB)
 """Kinds that a cluster may not have."""
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import kopf
 
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, SIBLINGS, Kind
-from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
+from shoal_operator.manifests.job import KINDS
+from shoal_operator.manifests.labels import BATCH_LABEL, SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.observation import Key, controller_of, replica_set_owner
-from shoal_schema.resource import GROUP, PLURAL, VERSION
+from shoal_schema.resource import BATCH_PLURAL, GROUP, PLURAL, VERSION
 
 # Events of one rollout come in bursts; one look a moment later sees them all.
 _SETTLE_S = 0.05
@@ -51,6 +52,11 @@ class Inbox:
         resource = event["object"]
         key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
         self._mark(key, event, 0.0)
+
+    async def see_batch(self, event: Any, **_: Any) -> None:
+        """Take an event of a ``BatchInference``, or of its job, which has its name."""
+        metadata = event["object"]["metadata"]
+        self._mark(Key(metadata["namespace"], metadata["name"], BATCH_PLURAL), event, 0.0)
 
     async def see_child(self, event: Any, **_: Any) -> None:
         """Take an event of a child, which has its service's name, or one that begins with it.
@@ -110,6 +116,8 @@ def make_registry(
         return "ok"
 
     kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(inbox.see_service)
+    for names in ((GROUP, VERSION, BATCH_PLURAL), *map(_names, KINDS.values())):
+        kopf.on.event(*names, registry=registry)(inbox.see_batch)
     kopf.on.event("v1", "pods", registry=registry)(inbox.see_pod)
     kopf.on.event("coordination.k8s.io", "v1", "leases", registry=registry)(inbox.see_lease)
     kopf.on.event(*_names(ENDPOINT_SLICE), registry=registry)(inbox.see_endpoints)
@@ -135,7 +143,10 @@ def make_settings(heartbeat: str, *, namespaced: bool) -> kopf.OperatorSettings:
     settings.watching.connect_timeout = _MARGIN_S
     settings.watching.chunk_size = 500
     settings.queueing.idle_timeout = 0.5
-    for group, plural in (("", "pods"), *(_names(kind)[::2] for kind in (ENDPOINT_SLICE, *CHILD_KINDS))):
+    for group, plural in (
+        ("", "pods"),
+        *(_names(kind)[::2] for kind in (ENDPOINT_SLICE, *KINDS.values(), *CHILD_KINDS)),
+    ):
         settings.watching.label_selectors[group, plural] = WATCH_SELECTOR
     settings.watching.field_selectors["coordination.k8s.io", "leases"] = f"metadata.name={heartbeat}"
     return settings
@@ -155,6 +166,8 @@ def _of_siblings(endpoint_slice: Any, service_name: str) -> bool:
 
 def _pod_key(pod: Any) -> Key | None:
     metadata = pod["metadata"]
+    if batch := metadata.get("labels", {}).get(BATCH_LABEL):
+        return Key(metadata["namespace"], batch, BATCH_PLURAL)
     # A pod that its ReplicaSet let go, since somebody changed its labels, still says whose it was by the label.
     name = replica_set_owner(pod) or metadata.get("labels", {}).get(SERVICE_LABEL)
     return Key(metadata["namespace"], name) if name else None

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import kopf
 
 from shoal_operator.api_server import ApiServer
+from shoal_operator.batches import Batches
 from shoal_operator.cluster import Cluster
 from shoal_operator.connection import connect, log_in
 from shoal_operator.discovery import Discovery
@@ -25,6 +26,7 @@ from shoal_operator.planning.health import diagnose, unready
 from shoal_operator.planning.lease import Election
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_operator.progress import make_progresses
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scaling import Autoscaler
@@ -35,6 +37,7 @@ from shoal_operator.waiting import WaitingRooms
 from shoal_operator.workers import Workers
 from shoal_schema import metrics as declared
 from shoal_schema.metrics import Metric
+from shoal_schema.resource import BATCH_PLURAL
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +82,10 @@ class Operation:
             waiting=self._waiting,
             upgrading=self._upgrading,
         )
+        self._progresses = make_progresses(time.monotonic)
+        self._batches = Batches(
+            self._cluster, settings.process, self._resolver, self._progresses, _utc_now, time.monotonic
+        )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None
@@ -109,6 +116,7 @@ class Operation:
             await self._resolver.close()
             await self._registries.close()
             await self._scraper.close()
+            await self._progresses.close()
             await self._server.close()
 
     async def _take_signals(self, stop: Callable[[], object]) -> None:
@@ -129,7 +137,8 @@ class Operation:
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
     async def _look(self, key: Key) -> Outcome:
-        return await self._reconciler.reconcile(key)
+        looks = self._batches if key.plural == BATCH_PLURAL else self._reconciler
+        return await looks.reconcile(key)
 
     async def _watch(self) -> None:
         namespaces = self._settings.process.watch_namespaces

@@ -12,6 +12,7 @@ import logging
 import resource
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import Any
 
 import httptools
 
@@ -19,7 +20,7 @@ from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading, read_load
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_schema.headers import INSTANCE
-from shoal_schema.load import MAX_BYTES, PATH, Load
+from shoal_schema.load import MAX_BYTES, PATH
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,8 @@ class Scraper:
         port: the pods' admin port.
         count: told how each attempt ended.
         timeout_s: within which a pod has to have answered.
+        path: what they are asked for.
+        decode: reads the body of an answer; raises where it is none.
     """
 
     def __init__(
@@ -67,7 +70,11 @@ class Scraper:
         port: int = ADMIN_PORT,
         count: Callable[[Scrape], object] = lambda _: None,
         timeout_s: float = _TIMEOUT_S,
+        path: str = PATH,
+        decode: Callable[[bytes], Any] = read_load,
     ) -> None:
+        self._path = path
+        self._decode = decode
         self._port = port
         self._count = count
         self._timeout_s = timeout_s
@@ -82,6 +89,11 @@ class Scraper:
 
     async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
         """Return what each pod of one service says; an empty reading for one that could not be read."""
+        found = await self.answers(replicas)
+        return [Reading(answer, refused=outcome is Scrape.REFUSED) for outcome, answer in found]
+
+    async def answers(self, replicas: Sequence[Replica]) -> list[tuple[Scrape, Any]]:
+        """Return how asking each pod ended, and what it answered, if it did."""
         loop = asyncio.get_running_loop()
         self._sweep(loop.time())
         asked = [self._ask(loop, replica) for replica in replicas]
@@ -91,42 +103,42 @@ class Scraper:
         finally:
             for answer in asked:
                 answer.cancel()
-        return [self._reading(replica, answer) for replica, answer in zip(replicas, asked, strict=True)]
+        return [self._ended(replica, answer) for replica, answer in zip(replicas, asked, strict=True)]
 
-    def _ask(self, loop: asyncio.AbstractEventLoop, replica: Replica) -> "asyncio.Future[Load]":
+    def _ask(self, loop: asyncio.AbstractEventLoop, replica: Replica) -> "asyncio.Future[Any]":
         kept = self._kept.get(replica)
         if kept is not None and kept.idle:
             return kept.ask(loop)
         return loop.create_task(self._connect(loop, replica))
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop, replica: Replica) -> Load:
+    async def _connect(self, loop: asyncio.AbstractEventLoop, replica: Replica) -> Any:
         host = f"[{replica.address}]" if ":" in replica.address else replica.address
         request = (
-            f"GET {PATH} HTTP/1.1\r\nhost: {host}:{self._port}\r\naccept: application/json\r\n"
+            f"GET {self._path} HTTP/1.1\r\nhost: {host}:{self._port}\r\naccept: application/json\r\n"
             "accept-encoding: identity\r\n\r\n"
         )
         _, connection = await loop.create_connection(
-            lambda: _Connection(request.encode(), replica.uid), replica.address, self._port
+            lambda: _Connection(request.encode(), replica.uid, self._decode), replica.address, self._port
         )
         if (former := self._kept.get(replica)) is not None:
             former.abort()
         self._kept[replica] = connection
         return await connection.ask(loop)
 
-    def _reading(self, replica: Replica, answer: "asyncio.Future[Load]") -> Reading:
+    def _ended(self, replica: Replica, answer: "asyncio.Future[Any]") -> tuple[Scrape, Any]:
         try:
             if not answer.done():
                 raise TimeoutError  # its task was told to end, and has not yet
-            reading, outcome = Reading(answer.result()), Scrape.READ
+            found, outcome = answer.result(), Scrape.READ
         except (OSError, asyncio.CancelledError):  # cancelled: there was no answer in time
-            reading, outcome = Reading(), Scrape.UNREACHABLE
+            found, outcome = None, Scrape.UNREACHABLE
         except Exception as error:  # whatever a pod makes of its answer is its own trouble
             logger.debug("event=scrape_refused pod=%s refused=%r", replica, error)
-            reading, outcome = Reading(refused=True), Scrape.REFUSED
+            found, outcome = None, Scrape.REFUSED
         if outcome is not Scrape.READ and (kept := self._kept.pop(replica, None)) is not None:
             kept.abort()
         self._count(outcome)
-        return reading
+        return outcome, found
 
     def _sweep(self, now_s: float) -> None:
         if now_s - self._swept_s < _FORGET_S:
@@ -139,11 +151,12 @@ class Scraper:
 class _Connection(asyncio.Protocol):
     """One kept connection to one pod; one request at a time."""
 
-    def __init__(self, request: bytes, uid: str) -> None:
+    def __init__(self, request: bytes, uid: str, decode: Callable[[bytes], Any]) -> None:
+        self._decode = decode
         self._request = request
         self._uid = uid
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Load] | None = None
+        self._answer: asyncio.Future[Any] | None = None
         self._begin()
         self.asked_s = 0.0
 
@@ -152,9 +165,9 @@ class _Connection(asyncio.Protocol):
         """Return whether it is open, and nobody waits for an answer."""
         return self._transport is not None and self._answer is None
 
-    def ask(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Load]":
+    def ask(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
         """Send the request; the future holds the answer, or the `RefusedError` or `OSError` in its place."""
-        answer: asyncio.Future[Load] = loop.create_future()
+        answer: asyncio.Future[Any] = loop.create_future()
         self.asked_s = loop.time()
         if self._transport is None:
             answer.set_exception(ConnectionResetError("closed"))
@@ -212,7 +225,7 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Hand over the answer (httptools)."""
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(read_load(bytes(self._body)))
+            self._answer.set_result(self._decode(bytes(self._body)))
         self._answer = None
         if not self._parser.should_keep_alive():
             self.abort()

@@ -37,6 +37,19 @@ class ConditionType(StrEnum):
     """Every field that was written is read; told only while one is not."""
 
 
+class BatchConditionType(StrEnum):
+    """One question about a job; the answers of a Job of Kubernetes, and whether its pods run."""
+
+    COMPLETE = "Complete"
+    """All rows have an answer or an error."""
+    FAILED = "Failed"
+    """It has ended, and not all is done; nothing is tried again by itself."""
+    SUSPENDED = "Suspended"
+    """No pods run until it is resumed."""
+    RUNNING = "Running"
+    """A pod scores rows."""
+
+
 class Status(StrEnum):
     """A condition's answer."""
 
@@ -66,6 +79,11 @@ class Reason(StrEnum):
     PARKED = "Parked"
     """Somebody set `replicas` to 0, and whoever calls is refused."""
     # On the way.
+    RUNNING = "Running"
+    STARTING = "Starting"
+    SUSPENDED = "Suspended"
+    QUEUED = "Queued"
+    """Kueue has not admitted the job yet."""
     ROLLING_OUT = "RollingOut"
     MODEL_RESOLVING = "ModelResolving"
     MODEL_DOWNLOADING = "ModelDownloading"
@@ -113,6 +131,10 @@ class Reason(StrEnum):
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
     UPGRADE_FAILED = "UpgradeFailed"
+    JOB_FAILED = "JobFailed"
+    JOB_GONE = "JobGone"
+    """It was deleted before its end was told."""
+    KUBERAY_MISSING = "KubeRayMissing"
 
 
 ScalingReason = Literal[Reason.FOLLOWING_LOAD, Reason.NO_LOAD_DATA]
@@ -147,6 +169,9 @@ FAILURES = frozenset(
         Reason.CHANGED_AT_ADMISSION,
         Reason.FIELD_RENAMED,
         Reason.UPGRADE_FAILED,
+        Reason.JOB_FAILED,
+        Reason.JOB_GONE,
+        Reason.KUBERAY_MISSING,
     }
 )
 """Reasons that wait for a person; their events are warnings."""

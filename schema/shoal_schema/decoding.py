@@ -17,6 +17,7 @@ from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp
 from shoal_schema.declaring import Json, element_of, fields_of, section_of, without_annotations
 from shoal_schema.quantities import Quantity, read_quantity
 from shoal_schema.redaction import redacted
+from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
@@ -53,6 +54,18 @@ def parse_spec(resource: Json) -> InferenceServiceSpec:
         SpecError: a field is missing, of the wrong type, or out of range.
     """
     return decode(InferenceServiceSpec, resource.get("spec", {}), "spec")
+
+
+def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
+    """Return the typed spec of a ``BatchInference``.
+
+    Raises:
+        SpecError: a field is missing, of the wrong type, or out of range.
+    """
+    spec = decode(BatchInferenceSpec, resource.get("spec", {}), "spec")
+    if spec.model.uri is None:
+        raise SpecError("spec.model.uri is required")
+    return spec
 
 
 def decode(cls: type[T], value: Any, path: str) -> T:

@@ -1,7 +1,7 @@
 """Write what follows from the schema.
 
-That is the CRD, the chart's copy of it, the reference page, the tables of other pages, and the version where no Python
-reads it.
+That is the CRDs, the chart's copies of them, the reference page, the tables of other pages, and the version where no
+Python reads it.
 
 Run by ``make generated`` from the root of the repository.
 """
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import yaml
 
-from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.publishing.batch import batches
+from shoal_schema.publishing.crd import Definition, custom_resource_definition, services
 from shoal_schema.publishing.reference import reference_page
 from shoal_schema.publishing.tables import filled
 from shoal_schema.publishing.versions import VERSIONED, versioned
-from shoal_schema.resource import GROUP, PLURAL
+from shoal_schema.resource import GROUP
 
 _HEADER = "# Generated from schema/shoal_schema/resource by `make generated`; edits are lost.\n"
 PAGES = ("docs/contracts.md", "docs/cli.md", "docs/policy.md", "operator/README.md")
@@ -31,17 +32,20 @@ class _Plain(yaml.SafeDumper):
 
 def generated_files(root: Path) -> dict[str, str]:
     """Return path below the repository -> text."""
-    text = yaml.dump(custom_resource_definition(), Dumper=_Plain, sort_keys=False, width=100)
-    name = f"{GROUP}_{PLURAL}.yaml"
     pages = {page: filled((root / page).read_text(encoding="utf-8")) for page in PAGES}
     told = {path: versioned(path, (root / path).read_text(encoding="utf-8")) for path in VERSIONED}
     return {
-        f"crds/{name}": _HEADER + text,
-        f"charts/shoal/files/{name}": _HEADER + text,
+        **_definition(services()),
+        **_definition(batches()),
         "docs/reference.md": reference_page(),
         **pages,
         **told,
     }
+
+
+def _definition(definition: Definition) -> dict[str, str]:
+    text = _HEADER + yaml.dump(custom_resource_definition(definition), Dumper=_Plain, sort_keys=False, width=100)
+    return {f"{folder}/{GROUP}_{definition.plural}.yaml": text for folder in ("crds", "charts/shoal/files")}
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or
 
     registry = make_registry(Listener().inbox, login, lambda: None)
 
-    assert len(registry._watching.get_all_handlers()) == 4 + len({kind.plural for kind in CHILD_KINDS})
+    assert len(registry._watching.get_all_handlers()) == 7 + len({kind.plural for kind in CHILD_KINDS})
     assert registry._changing.get_all_handlers() == []
     assert registry._spawning.get_all_handlers() == []
 
@@ -139,7 +139,7 @@ def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or
 def test_children_and_pods_are_filtered_by_the_server() -> None:
     settings = make_settings("shoal-operator", namespaced=False)
 
-    assert len(settings.watching.label_selectors) == 2 + len({kind.plural for kind in CHILD_KINDS})
+    assert len(settings.watching.label_selectors) == 4 + len({kind.plural for kind in CHILD_KINDS})
     assert settings.posting.enabled is False
 
 

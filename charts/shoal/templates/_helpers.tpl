@@ -73,17 +73,24 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
 {{- /* What the operator does in a namespace that it serves, and nothing else. */ -}}
 {{- define "shoal.rules" -}}
 - apiGroups: [serving.shoal.dev]
-  resources: [inferenceservices]
+  resources: [inferenceservices, batchinferences]
   verbs: [get, list, watch]
 - apiGroups: [serving.shoal.dev]
-  resources: [inferenceservices/status, inferenceservices/scale]
+  resources: [inferenceservices/status, inferenceservices/scale, batchinferences/status]
   verbs: [patch]
 # Where OwnerReferencesPermissionEnforcement is on, an owner reference that blocks needs this.
 - apiGroups: [serving.shoal.dev]
-  resources: [inferenceservices/finalizers]
+  resources: [inferenceservices/finalizers, batchinferences/finalizers]
   verbs: [update]
 - apiGroups: [apps]
   resources: [deployments]
+  verbs: [get, list, watch, create, patch]
+# Of a BatchInference; it is deleted with it by the cluster.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [ray.io]
+  resources: [rayjobs]
   verbs: [get, list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]

@@ -1,4 +1,4 @@
-"""The pod's containers: ``proxy``, ``runtime``, and the init container ``model``.
+"""The pod's containers: ``proxy``, ``runtime``, and the init container ``model``; of a job ``batch`` and ``model``.
 
 The runtime has no port: it listens on a socket in a folder that only this pod's containers share.
 So the proxy's probes speak for the pod. A runtime that loses its device or hangs in a batch exits by
@@ -25,10 +25,11 @@ from shoal_operator.manifests.environment import (
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, Process, as_json
 from shoal_schema.processes import LOG_FORMAT, LogForm
+from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.passthrough import ImagePullPolicy
 from shoal_schema.resource.service import InferenceServiceSpec
 
-MODEL, PROXY, RUNTIME = "model", "proxy", "runtime"
+BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"
 """The volume with the keys of callers."""
 _PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
@@ -87,6 +88,18 @@ def make_runtime(target: Target) -> Json:
     return _foreign_runtime(target) if target.foreign else _own_runtime(target)
 
 
+def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], **more: Any) -> Json:
+    """Return the container that scores rows; it alone reads and writes the stores, so it has their credentials."""
+    variables = [*spec_variables(spec, Process.RUNTIME), *spec_variables(spec, Process.BATCH)]
+    given = {"envFrom": [{"secretRef": {"name": spec.secret_name}}]} if spec.secret_name else {}
+    return {**_computing(target, BATCH, fixed, variables), **given, **more}
+
+
+def address_of_pod() -> Json:
+    """Return the variable with the pod's own address."""
+    return {"name": "POD_IP", "valueFrom": field_of("status.podIP")}
+
+
 def make_model(target: Target) -> Json:
     """Return the init container that fetches the model into the cache the runtime reads; it alone has credentials."""
     secret = target.spec.model.secret_name
@@ -130,23 +143,31 @@ def stop_time_s(target: Target) -> int:
 def _own_runtime(target: Target) -> Json:
     shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _MAX_SHUTDOWN_S)
     fixed = [
-        variable("SHOAL_MODEL_NAME", target.name),
         variable("SHOAL_RUNTIME_LISTEN", SOCKET),
         variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
+    ]
+    made = _computing(target, RUNTIME, fixed, spec_variables(target.spec, Process.RUNTIME))
+    return {**made, "volumeMounts": [*_socket_mount(target), *made["volumeMounts"]]}
+
+
+def _computing(target: Target, name: str, fixed: Iterable[Json], given: Iterable[Json]) -> Json:
+    """Return a container in which Shoal's runtime computes."""
+    fixed = [
+        variable("SHOAL_MODEL_NAME", target.name),
+        *fixed,
         *_cache_variables(),
         *_log_format(target),
         *([variable("SHOAL_MODEL_FETCHED", "true")] if target.downloads else ()),
     ]
     return {
-        "name": RUNTIME,
+        "name": name,
         "image": _runtime_image(target),
         **_pull_policy(target.spec.runtime.image_pull_policy),
-        "env": _merged(fixed, spec_variables(target.spec, Process.RUNTIME), as_json(target.spec.runtime.env)),
+        "env": _merged(fixed, given, as_json(target.spec.runtime.env)),
         "resources": as_json(target.spec.runtime.resources or {}),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(target.spec.runtime.security_context, read_only=True),
         "volumeMounts": [
-            *_socket_mount(target),
             _mount("shm", "/dev/shm"),
             _mount("tmp", "/tmp"),
             _mount("cache", CACHE_DIR),
@@ -189,9 +210,9 @@ def _proxy_fixed(target: Target) -> list[Json]:
     runtime = f"http://localhost:{port}" if port else SOCKET
     siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
     return [
-        *([{"name": "POD_IP", "valueFrom": _field("status.podIP")}] if "$(POD_IP)" in host else ()),
+        *([address_of_pod()] if "$(POD_IP)" in host else ()),
         # So that a pod whose address another had before, or gets after, is never taken for it.
-        {"name": "SHOAL_PROXY_INSTANCE", "valueFrom": _field("metadata.uid")},
+        {"name": "SHOAL_PROXY_INSTANCE", "valueFrom": field_of("metadata.uid")},
         variable("SHOAL_MODEL_NAME", target.name),
         variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
@@ -231,7 +252,8 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host or "$(" in host else f"{host}:{port}"
 
 
-def _field(path: str) -> Json:
+def field_of(path: str) -> Json:
+    """Return where a variable takes a field of its pod from."""
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
 
 

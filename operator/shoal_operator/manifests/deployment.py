@@ -63,7 +63,7 @@ def service_account_name(target: Target) -> str:
 def _template(target: Target) -> Json:
     """Return the pods' template; its hash tells new pods from old ones."""
     pod = target.spec.pod
-    labels = {**(pod.labels or {}), **object_labels(target.name)}
+    labels = {**(pod.labels or {}), **object_labels(target)}
     # What a user looks for first is what the model said; a pod's own annotation wins.
     annotations: Json = {_SHOWN_CONTAINER: RUNTIME, **(pod.annotations or {})}
     template: Json = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod_spec(target)}
@@ -73,20 +73,32 @@ def _template(target: Target) -> Json:
 
 def _pod_spec(target: Target) -> Json:
     pod = target.spec.pod
-    # What brings credentials, or a way to the network, comes before who downloads.
-    init = [*make_given(pod.init_containers), *([make_model(target)] if target.downloads else ())]
     return {
-        **({"initContainers": init} if init else {}),
+        **make_init(target),
         # Kubelets start them in this order, one after the other, and the runtime takes longer to be ready. The Service
         # finds its port by name in the first that has it.
         "containers": [make_runtime(target), make_proxy(target), *make_given(pod.containers)],
-        "volumes": _volumes(target),
+        "volumes": make_volumes(target),
         "serviceAccountName": service_account_name(target),
+        **make_surroundings(target),
+        "terminationGracePeriodSeconds": stop_time_s(target),
+        "topologySpreadConstraints": _spread(target),
+    }
+
+
+def make_init(target: Target) -> Json:
+    """Return what runs before the containers."""
+    # What brings credentials, or a way to the network, comes before who downloads.
+    init = [*make_given(target.spec.pod.init_containers), *([make_model(target)] if target.downloads else ())]
+    return {"initContainers": init} if init else {}
+
+
+def make_surroundings(target: Target) -> Json:
+    """Return what pods of services and of jobs have alike: who they are to the cluster, and where they may run."""
+    return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _security_context(target),
-        "terminationGracePeriodSeconds": stop_time_s(target),
-        "topologySpreadConstraints": _spread(target),
         **_tolerations(target),
         **_passed_through(target),
     }
@@ -141,11 +153,12 @@ def _spread(target: Target) -> list[Json]:
     ]
 
 
-def _volumes(target: Target) -> list[Json]:
+def make_volumes(target: Target) -> list[Json]:
+    """Return the volumes of the containers, and those of the spec."""
     memory = {"medium": "Memory"}
     shared = {"name": "run", "emptyDir": {**memory, "sizeLimit": "16Mi"}}
     cache: Json = {"name": "cache", "emptyDir": {}}
-    own = [] if target.foreign else [shared, cache]
+    own = [] if target.foreign else [cache] if target.batch else [shared, cache]
     most = target.spec.runtime.shared_memory
     shm = {**memory, **({"sizeLimit": most.written} if most else {})}
     volume = target.spec.model.volume

@@ -2,6 +2,7 @@
 
 from shoal_schema.declaring import Json, Process
 from shoal_schema.environment import given
+from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
 SOCKET_DIR = "/run/shoal"
@@ -18,7 +19,7 @@ def variable(name: str, value: str) -> Json:
     return {"name": name, "value": value}
 
 
-def spec_variables(spec: InferenceServiceSpec, process: Process) -> list[Json]:
+def spec_variables(spec: InferenceServiceSpec | BatchInferenceSpec, process: Process) -> list[Json]:
     """Return the variables that the spec's fields give to a process, in the spec's order.
 
     Kubernetes replaces ``$(NAME)`` in a value, and ``$$`` by ``$``; doubled, each ``$`` arrives as it was written.

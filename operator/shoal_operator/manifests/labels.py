@@ -13,6 +13,7 @@ MANAGED_BY = "shoal-operator"
 FIELD_MANAGER = "shoal-operator"
 """Under which name the operator's fields are owned, of every release and install: a successor takes them over."""
 SERVICE_LABEL = f"{GROUP}/inferenceservice"
+BATCH_LABEL = f"{GROUP}/batchinference"
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """What an EndpointSlice carries, beside a copy of its Service's labels."""
 HASH_ANNOTATION = f"{GROUP}/applied-hash"
@@ -28,18 +29,24 @@ def selector_labels(name: str) -> Json:
     return {SERVICE_LABEL: name}
 
 
+def batch_selector_text(name: str) -> str:
+    """Return what picks the pods of a ``BatchInference``, which no Service of the same name may lead to."""
+    return f"{BATCH_LABEL}={name}"
+
+
 def selector_text(name: str) -> str:
     """Return the same as a selector string, for ``status.selector`` and lists."""
     return f"{SERVICE_LABEL}={name}"
 
 
-def object_labels(name: str) -> Json:
-    """Return the labels of every object of a service."""
+def object_labels(target: Target) -> Json:
+    """Return the labels of every object of a service, or of a job."""
+    name = target.name
     return {
         "app.kubernetes.io/name": "shoal",
         "app.kubernetes.io/instance": name,
         MANAGED_BY_LABEL: MANAGED_BY,
-        **selector_labels(name),
+        **({BATCH_LABEL: name} if target.batch else selector_labels(name)),
     }
 
 
@@ -60,7 +67,7 @@ def make_object(
         "metadata": {
             "name": name or target.name,
             "namespace": target.namespace,
-            "labels": {**object_labels(target.name), **(labels or {})},
+            "labels": {**object_labels(target), **(labels or {})},
             "annotations": {**(annotations or {})},
             "ownerReferences": [target.owner_reference],
         },

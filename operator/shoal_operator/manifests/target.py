@@ -1,12 +1,13 @@
-"""The ``InferenceService`` that objects are made for."""
+"""The ``InferenceService``, or ``BatchInference``, that objects are made for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
-from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource import API_VERSION, BATCH_KIND, KIND
 from shoal_schema.resource.network import NetworkPolicyMode
+from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
 
@@ -39,13 +40,14 @@ class Hosting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One service: who it is, what its user asks for, and the operator's defaults.
+    """One service, or job: who it is, what its user asks for, and the operator's defaults.
 
     Args:
         spec: what its user asks for, with the model's URI as pods are told it (`manifests.origin`).
         registry: variables that tell the init container where the model's registry is, unless a Secret does.
         hosting: its place in the waiting room, where it has one.
         siblings_taken: the name by which proxies would find one another is somebody else's.
+        batch: of a job, all that its user asks for; ``spec`` holds what it has in common with a service.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Target:
     registry: Mapping[str, str] = field(default_factory=dict)
     hosting: Hosting | None = None
     siblings_taken: bool = False
+    batch: BatchInferenceSpec | None = None
 
     @property
     def siblings_name(self) -> str:
@@ -107,7 +110,7 @@ class Target:
         """The reference that lets the cluster delete the objects with the service."""
         return {
             "apiVersion": API_VERSION,
-            "kind": KIND,
+            "kind": BATCH_KIND if self.batch else KIND,
             "name": self.name,
             "uid": self.uid,
             "controller": True,

@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from msgspec import structs
+
 from shoal_operator.manifests.deployment import make_deployment
+from shoal_operator.manifests.job import make_job
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.restricted import beyond_restricted, listed
-from shoal_schema.declaring import as_json, fields_of
+from shoal_schema.declaring import Json, as_json, fields_of
 from shoal_schema.policy import Policy
+from shoal_schema.resource.offline import Engine
 
 Asked = Iterator[tuple[str, str]]
 """Fields of the spec, and what they ask for."""
@@ -51,8 +55,16 @@ def _matches(asked: str, pattern: str) -> bool:
 
 def _beyond(target: Target) -> Iterator[str]:
     if not target.defaults.policy.root:
-        for path, value in beyond_restricted(make_deployment(target)["spec"]["template"]):
+        for path, value in beyond_restricted(_template(target)):
             yield f"{path} {value:.200} (policy.root: false, so the restricted Pod Security level holds)"
+
+
+def _template(target: Target) -> Json:
+    if target.batch is None:
+        return dict(make_deployment(target)["spec"]["template"])
+    # The pods of a RayJob are those of a Job, without the number.
+    job = make_job(target, structs.replace(target.batch, engine=Engine.JOB))
+    return dict(job["spec"]["template"])
 
 
 def images(target: Target) -> Asked:
@@ -90,7 +102,7 @@ def annotations(target: Target) -> Asked:
 
 def secrets(target: Target) -> Asked:
     """Secrets, wherever the spec names one."""
-    for path, value in _found(as_json(target.spec), "spec"):
+    for path, value in _found(as_json(target.batch or target.spec), "spec"):
         *_, holder, name = ("", *path.split("."))
         if name.endswith(("secretName", "SecretName")) or (name == "name" and _is_secret(holder)):
             yield path, value
@@ -118,7 +130,8 @@ def volumes(target: Target) -> Asked:
 
 def services(target: Target) -> Asked:
     """The type of the Service."""
-    yield "spec.service.type", str(target.spec.service.type)
+    if target.batch is None:
+        yield "spec.service.type", str(target.spec.service.type)
 
 
 def priority_classes(target: Target) -> Asked:

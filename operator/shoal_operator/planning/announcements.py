@@ -6,7 +6,7 @@ from shoal_operator.autoscaler.aim import Aim
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.redaction import visible
-from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource import API_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def make_event(resource: Json, news: Announcement, at: str) -> Json:
         "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
         "involvedObject": {
             "apiVersion": API_VERSION,
-            "kind": KIND,
+            "kind": resource["kind"],
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.conditions import BatchConditionType, ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from shoal_schema.redaction import redacted, visible
 
@@ -14,7 +14,7 @@ MAX_MESSAGE_LENGTH = 4096
 class Condition:
     """One answer; ``message`` is a sentence for a person."""
 
-    type: ConditionType
+    type: ConditionType | BatchConditionType
     status: Status
     reason: Reason
     message: str
@@ -58,6 +58,6 @@ def told_before(conditions: list[Json], kind: ConditionType) -> Condition | None
         return None
 
 
-def find(conditions: list[Json], kind: ConditionType) -> Json | None:
+def find(conditions: list[Json], kind: ConditionType | BatchConditionType) -> Json | None:
     """Return the stored condition of this type, or None."""
     return next((item for item in conditions if item.get("type") == kind), None)

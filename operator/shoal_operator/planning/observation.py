@@ -6,17 +6,20 @@ from typing import Any
 
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_schema.declaring import Json
+from shoal_schema.resource import PLURAL
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Which service."""
+    """Which service, or which job."""
 
     namespace: str
     name: str
+    plural: str = PLURAL
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        kind = "" if self.plural == PLURAL else f"{self.plural}/"
+        return f"{self.namespace}/{kind}{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shoal_operator.manifests.containers import MODEL, PROXY, RUNTIME
+import msgspec
+
+from shoal_operator.manifests.containers import BATCH, MODEL, PROXY, RUNTIME
 from shoal_operator.manifests.environment import CLIENT_CA_DIR, TLS_DIR
 from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.planning.observation import dig
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.log_lines import read
+from shoal_schema.progress import Progress
 from shoal_schema.redaction import redacted
 
 _IMAGE_REASONS = frozenset({
@@ -140,6 +143,34 @@ def crash_problem(pod: Json) -> Problem | None:
             text = f"container {status['name']} ended (exit code {ended.get('exitCode')}): {_last_line(ended)}"
             return Problem(Reason.CONTAINER_CRASHED, _sentence(text))
     return None
+
+
+def batch_problem(pod: Json) -> Problem | None:
+    """A pod of a job that ended by itself before its work was done."""
+    ended = _crash(_status_of(pod, BATCH))
+    if ended is None:
+        return None
+    if ended.get("reason") == "OOMKilled":
+        text = "a pod was killed because it used too much memory: raise runtime.resources.limits.memory, or set a"
+        return Problem(Reason.RUNTIME_CRASHED, f"{text} smaller batchSize")
+    told = last_progress(pod)
+    said = told.message if told and told.message else _last_line(ended)
+    code = int(ended.get("exitCode") or 0)
+    what = "could not load the model" if code == _LOAD_FAILED_EXIT else "ended"
+    text = f"a pod {what} (exit code {code}): {redacted(said)[-_MAX_MESSAGE_LENGTH:].removeprefix(_NOT_LOADED)}"
+    return Problem(Reason.RUNTIME_CRASHED, _sentence(text))
+
+
+def last_progress(pod: Json) -> Progress | None:
+    """Return how far a pod of a job came that has ended, if it says so."""
+    words = dig(_status_of(pod, BATCH), "state", "terminated", "message", default="")
+    try:
+        return _PROGRESS.decode(words)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, TypeError):
+        return None
+
+
+_PROGRESS = msgspec.json.Decoder(Progress)
 
 
 def scheduling_problem(pod: Json) -> Problem | None:

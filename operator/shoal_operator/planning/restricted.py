@@ -6,7 +6,7 @@ Volumes are `allowed`'s. A field that is not known here is refused: tomorrow's m
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shoal_operator.manifests.containers import PROXY, RUNTIME
+from shoal_operator.manifests.containers import BATCH, PROXY, RUNTIME
 from shoal_operator.planning.observation import dig
 from shoal_schema.declaring import Json
 
@@ -77,8 +77,9 @@ def beyond_restricted(template: Json) -> Iterator[tuple[str, str]]:
     yield from _beyond("spec.pod.securityContext", pod.get("securityContext"), _POD, _NEEDED_OF_POD)
     for part in ("initContainers", "containers"):
         for container in pod.get(part, ()):
-            own = container["name"] in (RUNTIME, PROXY)
-            path = f"spec.{container['name']}" if own else f"spec.pod.{part}[{container['name']}]"
+            own = container["name"] in (BATCH, RUNTIME, PROXY)
+            name = RUNTIME if container["name"] == BATCH else container["name"]
+            path = f"spec.{name}" if own else f"spec.pod.{part}[{container['name']}]"
             context = container.get("securityContext")
             yield from _beyond(f"{path}.securityContext", context, _CONTAINER, _NEEDED_OF_CONTAINER)
             yield from _reaching_the_node(path, container)

@@ -1,10 +1,11 @@
-"""The CustomResourceDefinition, whole."""
+"""The CustomResourceDefinitions, whole."""
 
 import hashlib
 import json
+from dataclasses import dataclass, field
 
-from shoal_schema.declaring import Json
-from shoal_schema.publishing.openapi import object_schema
+from shoal_schema.declaring import Json, Rule, Section
+from shoal_schema.publishing.openapi import object_schema, rule_schema
 from shoal_schema.resource import GROUP, KIND, PLURAL, VERSION
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -16,48 +17,87 @@ KEPT = {"helm.sh/resource-policy": "keep"}
 """In the plain file too: Helm then does not delete what somebody replaced by it, and every service with it."""
 
 
-def custom_resource_definition() -> Json:
-    """Return the CRD as JSON."""
-    spec = _spec()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What tells one custom resource from another.
+
+    Args:
+        spec: the section that users write.
+        status: properties of the status, its conditions left out.
+        subresources: beside the status.
+        rules: over the whole object.
+    """
+
+    kind: str
+    plural: str
+    short_name: str
+    description: str
+    spec: type[Section]
+    status: Json
+    columns: list[Json]
+    conditions: str
+    subresources: Json = field(default_factory=dict)
+    name_max_length: int = NAME_MAX_LENGTH
+    rules: tuple[Rule, ...] = ()
+
+
+def custom_resource_definition(definition: Definition | None = None) -> Json:
+    """Return a CRD as JSON: of ``InferenceService`` where no other is asked for."""
+    definition = definition or services()
+    spec = _spec(definition)
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}", "annotations": {DIGEST: digest, **KEPT}},
+        "metadata": {"name": f"{definition.plural}.{GROUP}", "annotations": {DIGEST: digest, **KEPT}},
         "spec": spec,
     }
 
 
-def _spec() -> Json:
-    return {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {
-            "kind": KIND,
-            "listKind": f"{KIND}List",
-            "plural": PLURAL,
-            "singular": KIND.lower(),
-            "shortNames": ["infsvc"],
-        },
-        "versions": [_version()],
-    }
-
-
-def _version() -> Json:
-    return {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": _root_schema()},
-        "subresources": {
-            "status": {},
+def services() -> Definition:
+    """Return what ``InferenceService`` is."""
+    return Definition(
+        kind=KIND,
+        plural=PLURAL,
+        short_name="infsvc",
+        description="A model that is served: batching proxy, runtime, route and replicas.",
+        spec=InferenceServiceSpec,
+        status=_status(),
+        columns=_columns(),
+        conditions="What is true of the service, why, and what to do about it.",
+        subresources={
             "scale": {
                 "specReplicasPath": ".spec.replicas",
                 "statusReplicasPath": ".status.replicas",
                 "labelSelectorPath": ".status.selector",
-            },
+            }
         },
-        "additionalPrinterColumns": [*_columns()],
+    )
+
+
+def _spec(definition: Definition) -> Json:
+    return {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {
+            "kind": definition.kind,
+            "listKind": f"{definition.kind}List",
+            "plural": definition.plural,
+            "singular": definition.kind.lower(),
+            "shortNames": [definition.short_name],
+        },
+        "versions": [_version(definition)],
+    }
+
+
+def _version(definition: Definition) -> Json:
+    return {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": _root_schema(definition)},
+        "subresources": {"status": {}, **definition.subresources},
+        "additionalPrinterColumns": definition.columns,
     }
 
 
@@ -83,26 +123,25 @@ def _columns() -> list[Json]:
     ]
 
 
-def _root_schema() -> Json:
+def _root_schema(definition: Definition) -> Json:
+    name = {"type": "string", "maxLength": definition.name_max_length, "pattern": NAME_PATTERN}
     return {
         "type": "object",
-        "description": "A model that is served: batching proxy, runtime, route and replicas.",
+        "description": definition.description,
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             # The name becomes a Service's name and a label's value, so it must be a DNS label.
-            "metadata": {
-                "type": "object",
-                "properties": {"name": {"type": "string", "maxLength": NAME_MAX_LENGTH, "pattern": NAME_PATTERN}},
-            },
-            "spec": {"description": "What a user asks for.", **object_schema(InferenceServiceSpec)},
-            "status": _status_schema(),
+            "metadata": {"type": "object", "properties": {"name": name}},
+            "spec": {"description": "What a user asks for.", **object_schema(definition.spec)},
+            "status": _status_schema(definition),
         },
+        **({"x-kubernetes-validations": [rule_schema(rule) for rule in definition.rules]} if definition.rules else {}),
     }
 
 
-def _status_schema() -> Json:
+def _status_schema(definition: Definition) -> Json:
     return {
         "type": "object",
         "description": "What is true now; written by the operator only.",
@@ -112,64 +151,70 @@ def _status_schema() -> Json:
                 "format": "int64",
                 "description": "The generation of the spec that this status is about.",
             },
-            "replicas": {"type": "integer", "format": "int32", "description": "Pods that exist."},
-            "readyReplicas": {"type": "integer", "format": "int32", "description": "Pods that answer requests."},
-            "selector": {
-                "type": "string",
-                "description": "Label selector of the pods, for `kubectl scale` and an HPA.",
-            },
-            "url": {"type": "string", "description": "Where callers send requests."},
-            "model": {
-                "type": "object",
-                "description": "What the name of the model stands for, where it is one that moves.",
-                "properties": {
-                    "uri": {"type": "string", "description": "The name: what `spec.model.uri` was."},
-                    "resolved": {"type": "string", "description": "The one version of it that pods get."},
-                },
-            },
-            "images": {
-                "type": "object",
-                "description": "The operator's images that its pods are made with, where the spec names none.",
-                "properties": {
-                    "proxy": {"type": "string", "description": "That of the container `proxy`."},
-                    "runtime": {"type": "string", "description": "That of the containers `runtime` and `model`."},
-                },
-            },
-            "upgrade": {
-                "type": "object",
-                "description": "Of a service that is being brought to other images or another pod template.",
-                "required": ["since"],
-                "properties": {
-                    "since": {"type": "string", "format": "date-time", "description": "When that began."},
-                    "wasReady": {
-                        "type": "boolean",
-                        "description": "Whether it was ready before: then no other is begun until it is again.",
-                    },
-                },
-            },
-            "waitingRoom": {
-                "type": "object",
-                "description": "Of a service that may sleep: where its requests are held.",
-                "properties": {
-                    "port": {
-                        "type": "integer",
-                        "format": "int32",
-                        "minimum": 1024,
-                        "maximum": 65535,
-                        "description": "Its own port of the waiting room.",
-                    }
-                },
-            },
-            "conditions": _conditions_schema(),
+            **definition.status,
+            "conditions": _conditions_schema(definition.conditions),
         },
     }
 
 
-def _conditions_schema() -> Json:
+def _status() -> Json:
+    return {
+        "replicas": {"type": "integer", "format": "int32", "description": "Pods that exist."},
+        "readyReplicas": {"type": "integer", "format": "int32", "description": "Pods that answer requests."},
+        "selector": {
+            "type": "string",
+            "description": "Label selector of the pods, for `kubectl scale` and an HPA.",
+        },
+        "url": {"type": "string", "description": "Where callers send requests."},
+        "model": {
+            "type": "object",
+            "description": "What the name of the model stands for, where it is one that moves.",
+            "properties": {
+                "uri": {"type": "string", "description": "The name: what `spec.model.uri` was."},
+                "resolved": {"type": "string", "description": "The one version of it that pods get."},
+            },
+        },
+        "images": {
+            "type": "object",
+            "description": "The operator's images that its pods are made with, where the spec names none.",
+            "properties": {
+                "proxy": {"type": "string", "description": "That of the container `proxy`."},
+                "runtime": {"type": "string", "description": "That of the containers `runtime` and `model`."},
+            },
+        },
+        "upgrade": {
+            "type": "object",
+            "description": "Of a service that is being brought to other images or another pod template.",
+            "required": ["since"],
+            "properties": {
+                "since": {"type": "string", "format": "date-time", "description": "When that began."},
+                "wasReady": {
+                    "type": "boolean",
+                    "description": "Whether it was ready before: then no other is begun until it is again.",
+                },
+            },
+        },
+        "waitingRoom": {
+            "type": "object",
+            "description": "Of a service that may sleep: where its requests are held.",
+            "properties": {
+                "port": {
+                    "type": "integer",
+                    "format": "int32",
+                    "minimum": 1024,
+                    "maximum": 65535,
+                    "description": "Its own port of the waiting room.",
+                }
+            },
+        },
+    }
+
+
+def _conditions_schema(description: str) -> Json:
     text = {"type": "string", "maxLength": 32768}
     return {
         "type": "array",
-        "description": "What is true of the service, why, and what to do about it.",
+        "description": description,
         "maxItems": 16,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],

@@ -99,7 +99,7 @@ def _object(schema: Json, components: Json, classes: dict[str, type[Struct]]) ->
     if schema.get("required"):
         found["required"] = schema["required"]
     if cls is not None and issubclass(cls, Section) and cls.RULES:
-        found["x-kubernetes-validations"] = [_rule(rule) for rule in cls.RULES]
+        found["x-kubernetes-validations"] = [rule_schema(rule) for rule in cls.RULES]
     return found
 
 
@@ -127,6 +127,7 @@ def _numbers(schema: Json) -> Json:
     return {**schema, "type": "integer", "format": "int64" if wide else "int32"}
 
 
-def _rule(rule: Rule) -> Json:
+def rule_schema(rule: Rule) -> Json:
+    """Return a CEL rule as a schema carries it."""
     schema = {"rule": rule.expression, "message": rule.message}
     return {**schema, "fieldPath": rule.path} if rule.path else schema

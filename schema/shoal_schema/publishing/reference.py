@@ -1,31 +1,39 @@
-"""The reference page of the custom resource, in Markdown."""
+"""The reference page of the custom resources, in Markdown."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
 from shoal_schema.conditions import FAILURES, ConditionType, Reason
 from shoal_schema.declaring import Section, element_of, fields_of, section_of
 from shoal_schema.publishing.words import default_of, in_a_table, kind_of
-from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource import API_VERSION, BATCH_KIND, KIND
+from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
 _INTRODUCTION = f"""# InferenceService
 
 `{API_VERSION}`, kind `{KIND}`, short name `infsvc`. This page is generated from
 `schema/shoal_schema/resource` by `make generated`. `kubectl explain infsvc.spec --recursive` shows the
-same. A setting that reaches the pods names its environment variable.
+same. A setting that reaches the pods names its environment variable. [`BatchInference`](#batchinference) is below.
 """
+_BATCH_INTRODUCTION = f"""# {BATCH_KIND}
+
+`{API_VERSION}`, kind `{BATCH_KIND}`, short name `batchinf`: rows that lie somewhere are scored by the pods of one Job,
+once. Deleting it deletes the Job; what was written stays. `model`, `runtime` and `pod` have the fields of an `{KIND}`.
+"""
+_TOLD_ABOVE = ("model", "runtime", "pod")
 
 
 def reference_page() -> str:
     """Return the page as Markdown."""
-    parts = [_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *_condition_section()]
+    parts = [_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *_condition_section(), _BATCH_INTRODUCTION]
+    parts += _sections(BatchInferenceSpec, "spec", left_out=_TOLD_ABOVE, heading="BatchInference.")
     return "\n".join(parts)
 
 
-def _sections(cls: type[Struct], path: str) -> Iterator[str]:
-    yield f"## `{path}`\n\n{cls.__doc__}\n"
+def _sections(cls: type[Struct], path: str, *, left_out: Collection[str] = (), heading: str = "") -> Iterator[str]:
+    yield f"## `{heading}{path}`\n\n{cls.__doc__}\n"
     yield "| field | type | default | meaning |\n|---|---|---|---|"
     for each in fields_of(cls):
         env = f" (`{each.env.name}`)" if each.env else ""
@@ -37,8 +45,9 @@ def _sections(cls: type[Struct], path: str) -> Iterator[str]:
         yield from (f"- {rule.message}" for rule in cls.RULES)
         yield ""
     for each in fields_of(cls):
-        if inner := section_of(each.kind) or section_of(element_of(each.kind)):
-            yield from _sections(inner, f"{path}.{each.name}")
+        inner = section_of(each.kind) or section_of(element_of(each.kind))
+        if inner and each.name not in left_out:
+            yield from _sections(inner, f"{path}.{each.name}", heading=heading)
 
 
 def _condition_section() -> Iterator[str]:

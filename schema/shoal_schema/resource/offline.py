@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from shoal_schema.declaring import BATCH, GIB, KIB, Env, FieldFault, Rule, Section
 from shoal_schema.resource.model import ModelSpec
-from shoal_schema.resource.passthrough import StringMap, Text
+from shoal_schema.resource.passthrough import SECRET_NAME, StringMap, Text
 from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.runtime import RuntimeSpec
 
@@ -163,10 +163,39 @@ class BatchLimits(Section, frozen=True):
     ] = 64 * 2**20
 
 
+CHANGEABLE = ("suspend", "parallelism", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+"""What a Job takes while it runs; all else its pods were told."""
+_FIXED = ("model", "input", "output", "runtime", "engine", "maxErrorShare", "shardBytes", "backoffLimit", "pod")
+_FIXED_OPTIONAL = ("secretName", "batchSize")
+_ANEW = "cannot be changed, as pods are told it once: delete the BatchInference and create it anew"
+
+
+def _unchanged(name: str, same: str) -> Rule:
+    return Rule(same, f"{name} {_ANEW}", f".{name}")
+
+
 class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
-    """What a user asks for."""
+    """What a user asks for; later, only what the pods are not told can be changed."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.engine != 'Ray' || has(self.runtime.image)",
+            "engine: Ray needs runtime.image: an image that holds Ray beside Shoal's runtime",
+            ".runtime",
+        ),
+        *(_unchanged(each, f"self.{each} == oldSelf.{each}") for each in _FIXED),
+        *(
+            _unchanged(
+                each,
+                f"has(self.{each}) == has(oldSelf.{each}) && (!has(self.{each}) || self.{each} == oldSelf.{each})",
+            )
+            for each in _FIXED_OPTIONAL
+        ),
+        Rule(
+            "self.engine != 'Ray' || self.parallelism == oldSelf.parallelism",
+            "parallelism cannot be changed with engine: Ray: the workers of a RayJob are told once how many they are",
+            ".parallelism",
+        ),
         Rule("has(self.model.uri)", "model.uri is required", ".model.uri"),
         Rule(
             "!has(self.runtime.port)",
@@ -184,6 +213,19 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
     input: BatchInput
     output: BatchOutput
     runtime: RuntimeSpec = RuntimeSpec()
+    secret_name: (
+        Annotated[
+            str,
+            Meta(
+                pattern=SECRET_NAME,
+                max_length=253,
+                description="A Secret of the namespace whose entries are environment variables of the container that"
+                " reads the rows and writes the answers: credentials for the stores of `input` and `output`. The"
+                " model's own code runs in that container and can read them.",
+            ),
+        ]
+        | None
+    ) = None
     engine: Annotated[
         Engine,
         Meta(

@@ -17,7 +17,8 @@ from shoal_schema.decoding import parse_spec
 from shoal_schema.environment import read, variables
 from shoal_schema.policy import Policy
 from shoal_schema.processes import WaitingProcess
-from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.publishing.batch import batches
+from shoal_schema.publishing.crd import custom_resource_definition, services
 from shoal_schema.version import VERSION
 from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, installed, rendered
 
@@ -129,14 +130,16 @@ def test_every_value_is_described_and_none_is_taken_that_is_not(chart: Chart) ->
 
 
 def test_the_definition_is_the_generated_one_and_is_kept(chart: Chart) -> None:
-    (crd,) = by_kind(rendered(chart), "CustomResourceDefinition")
+    generated = [custom_resource_definition(batches()), custom_resource_definition(services())]
+    crds = by_kind(rendered(chart), "CustomResourceDefinition")
 
-    assert crd["spec"] == custom_resource_definition()["spec"]
-    assert crd["metadata"]["annotations"] == custom_resource_definition()["metadata"]["annotations"]
-    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    for crd, wanted in zip(crds, generated, strict=True):
+        assert crd["spec"] == wanted["spec"]
+        assert crd["metadata"]["annotations"] == wanted["metadata"]["annotations"]
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-@pytest.mark.parametrize(("keep", "install", "count"), [(False, True, 1), (True, False, 0)])
+@pytest.mark.parametrize(("keep", "install", "count"), [(False, True, 2), (True, False, 0)])
 def test_definitions_can_be_left_out_or_go_with_the_release(
     chart: Chart, keep: bool, install: bool, count: int
 ) -> None:

@@ -10,6 +10,7 @@ from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.labels import object_labels
 from shoal_schema.declaring import Json
 from tests.operator.chart.rendering import PATH, by_kind, container_of, rendered
+from tests.operator.samples import target
 
 
 class Peer(NamedTuple):
@@ -19,7 +20,7 @@ class Peer(NamedTuple):
     labels: Json
 
 
-SERVICE = Peer("team-a", object_labels("cat"))
+SERVICE = Peer("team-a", object_labels(target()))
 PROMETHEUS = Peer("monitoring", {"app": "prometheus"})
 STRANGER = Peer("team-a", {"app": "curl"})
 OUTSIDE = Peer("", {})

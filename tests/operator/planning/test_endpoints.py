@@ -31,7 +31,7 @@ def seen(*endpoints: Json, owner: str = "", **change: Any) -> Evidence:
 
 
 def conditions(world: Evidence) -> dict[ConditionType, tuple[Status, Reason]]:
-    return {item.type: (item.status, item.reason) for item in judge(world)}
+    return {ConditionType(item.type): (item.status, item.reason) for item in judge(world)}
 
 
 @pytest.mark.parametrize(

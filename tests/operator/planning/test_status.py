@@ -27,7 +27,7 @@ OLD = pod(with_fields(MINIMAL, model={"uri": "file:///models/old"}))
 
 
 def conditions(seen: Evidence) -> dict[ConditionType, tuple[Status, Reason]]:
-    return {item.type: (item.status, item.reason) for item in judge(seen)}
+    return {ConditionType(item.type): (item.status, item.reason) for item in judge(seen)}
 
 
 def test_a_service_whose_pods_are_ready_is_ready() -> None:

@@ -1,0 +1,235 @@
+"""One look at one ``BatchInference``: its job is made once, told what may change, and its end is kept."""
+
+import datetime
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from shoal_operator.errors import ApiError
+from shoal_operator.load.fleet import Replica
+from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.job import JOB, KINDS, QUEUE_LABEL, batch_target, make_job
+from shoal_operator.manifests.labels import digest
+from shoal_operator.manifests.target import Target
+from shoal_operator.planning.allowed import not_allowed
+from shoal_operator.planning.announcements import Announcement, make_event
+from shoal_operator.planning.batch import (
+    BatchEvidence,
+    has_ended,
+    is_only_progress,
+    is_pods_of,
+    make_batch_status,
+    patch_of,
+    refused,
+    stay_of,
+    taken,
+)
+from shoal_operator.planning.contest import Contests
+from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.observation import Failure, Key, dig, is_owned
+from shoal_operator.planning.pods import Problem, runs
+from shoal_operator.planning.workqueue import Outcome
+from shoal_schema.conditions import FAILURES, Reason
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import SpecError, parse_batch_spec
+from shoal_schema.processes import OperatorProcess
+from shoal_schema.progress import Progress
+from shoal_schema.resource.locations import LocationError
+from shoal_schema.resource.offline import BatchInferenceSpec
+
+logger = logging.getLogger(__name__)
+
+_WRITE_EVERY_S = 10.0
+"""Numbers alone are written no more often."""
+
+
+class _Cluster(Protocol):
+    async def read_service(self, key: Key) -> Json | None: ...
+    async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]: ...
+    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json: ...
+    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json: ...
+    async def apply_status(self, resource: Json, status: Json) -> Json: ...
+    async def announce(self, event: Json) -> None: ...
+
+
+class _Names(Protocol):
+    def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None: ...
+    def registry(self, uri: str) -> Mapping[str, str]: ...
+    def forget(self, key: Key) -> None: ...
+
+
+class _Progresses(Protocol):
+    def latest(self, key: Key, replicas: list[Replica]) -> dict[str, Progress]: ...
+    def remaining_s(self, key: Key) -> float | None: ...
+    def forget(self, key: Key) -> None: ...
+
+
+class Batches:
+    """Brings jobs to their end.
+
+    Args:
+        names: what models' names stand for, and where their registries are.
+        progresses: how far running pods say they are.
+        utc_now: the wall clock, for the times in a status.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: _Cluster,
+        defaults: OperatorProcess,
+        names: _Names,
+        progresses: _Progresses,
+        utc_now: Callable[[], datetime.datetime],
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._defaults = defaults
+        self._names = names
+        self._progresses = progresses
+        self._utc_now = utc_now
+        self._clock = clock
+        self._contests = Contests()
+        self._written_s: dict[Key, float] = {}
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """Look at a job once, and write its status if that changed.
+
+        Raises:
+            ApiError: the cluster could not be read or written now.
+        """
+        resource = await self._cluster.read_service(key)
+        if resource is None or dig(resource, "metadata", "deletionTimestamp"):
+            for each in (self._names, self._progresses, self._contests):
+                each.forget(key)
+            self._written_s.pop(key, None)
+            return Outcome.GONE
+        kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
+        evidence, spec = await self._look(key, kind, resource)
+        status = make_batch_status(evidence, _written(self._utc_now()))
+        told = await self._tell(key, resource, status)
+        if has_ended(status):
+            self._progresses.forget(key)
+            if spec and evidence.job and (patch := stay_of(kind, spec, evidence.job)):
+                await self._cluster.merge(kind, evidence.job, patch)
+            return Outcome.DONE
+        if evidence.job and not dig(evidence.job, "spec", "suspend"):
+            return Outcome.WAITING
+        waits = status["reason"] == Reason.MODEL_RESOLVING or not evidence.blocked
+        return Outcome.DONE if told and waits else Outcome.FAILED
+
+    async def _look(self, key: Key, kind: Kind, resource: Json) -> tuple[BatchEvidence, BatchInferenceSpec | None]:
+        spec, target, naming, blocked = self._plan(key, resource)
+        job: Json = {}
+        pods: tuple[Json, ...] = ()
+        failed = None
+        try:
+            live, found = await self._cluster.observe_batch(key, kind)
+            if live is not None and not is_owned(live, resource["metadata"]["uid"]):
+                blocked = blocked or taken(kind, live, key.name)
+            elif live is not None or (target and not blocked and not dig(resource, "status", "jobName")):
+                job = live or {}
+                job = await self._bring(key, kind, job, resource, target) if target and not blocked else job
+            pods = tuple(pod for pod in found if job and is_pods_of(pod, job))
+        except ApiError as error:
+            if error.passing:
+                raise
+            logger.warning("event=write_failed service=%s kind=%s error=%s", key, kind.kind, error)
+            failed = refused(Failure(kind, error.code, error.message))
+        replicas = [_replica(pod) for pod in pods if runs(pod, "batch") and dig(pod, "status", "podIP")]
+        asked = replicas if kind == JOB else []
+        evidence = BatchEvidence(
+            resource=resource,
+            kind=kind,
+            job=job,
+            pods=pods,
+            told=self._progresses.latest(key, asked),
+            blocked=blocked or failed,
+            naming=naming,
+            estimated_end=self._estimated_end(key),
+        )
+        return evidence, spec
+
+    def _estimated_end(self, key: Key) -> str:
+        """Return when a job is done at its pace, rounded up to a minute; empty where that is not known."""
+        left_s = self._progresses.remaining_s(key)
+        if left_s is None:
+            return ""
+        end = self._utc_now() + datetime.timedelta(seconds=left_s, minutes=1)
+        return _written(end.replace(second=0))
+
+    def _plan(
+        self, key: Key, resource: Json
+    ) -> tuple[BatchInferenceSpec | None, Target | None, Naming | None, Problem | None]:
+        """Return what is asked for, and why that cannot be, if it cannot."""
+        naming = None
+        try:
+            spec = parse_batch_spec(resource)
+            naming = self._names.naming(key, resource, spec.model.uri, follows=False)
+            resolved = naming.resolved if naming else ""
+            registry = dict(self._names.registry(spec.model.uri or ""))
+            target = batch_target(resource, spec, self._defaults, resolved, registry)
+            if words := not_allowed(target):
+                return spec, None, naming, Problem(Reason.NOT_ALLOWED, words)
+        except (SpecError, LocationError) as error:
+            return None, None, naming, Problem(Reason.INVALID_SPEC, str(error))
+        except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
+            logger.exception("event=planning_failed service=%s", key)
+            text = f"the operator can make no job of this spec, please report it: {error!r}"
+            return None, None, naming, Problem(Reason.INVALID_SPEC, text)
+        if naming and not naming.resolved:
+            text = naming.problem or f"the registry is asked which version {naming.uri} is"
+            reason = Reason.MODEL_UNRESOLVED if naming.problem else Reason.MODEL_RESOLVING
+            return spec, target, naming, Problem(reason, text)
+        return spec, target, naming, None
+
+    async def _bring(self, key: Key, kind: Kind, job: Json, resource: Json, target: Target) -> Json:
+        """Make the job, once; later tell it what may change, and nothing of a newer operator's."""
+        queue = dig(resource, "metadata", "labels", QUEUE_LABEL, default="")
+        assert target.batch is not None
+        if not job:
+            logger.info("event=wrote service=%s action=apply kind=%s", key, kind.kind)
+            return await self._cluster.apply(kind, make_job(target, target.batch, queue), None)
+        ended = has_ended(dig(resource, "status", default={}))
+        patch = {} if ended else patch_of(kind, target.batch, job, queue)
+        text = digest(patch)
+        if not patch or not self._contests.may_write(key, kind.label, text, self._clock()):
+            return job
+        self._contests.wrote(key, kind.label, text, self._clock())
+        logger.info("event=wrote service=%s action=merge kind=%s", key, kind.kind)
+        return await self._cluster.merge(kind, job, patch)
+
+    async def _tell(self, key: Key, resource: Json, status: Json) -> bool:
+        """Write the status if it changed, numbers alone only now and then; return whether it is as it should be."""
+        stored = dig(resource, "status", default={})
+        if status == stored:
+            return True
+        now_s = self._clock()
+        if is_only_progress(stored, status) and now_s - self._written_s.get(key, -_WRITE_EVERY_S) < _WRITE_EVERY_S:
+            return True
+        self._written_s[key] = now_s
+        await self._cluster.apply_status(resource, status)
+        if stored.get("reason") != status["reason"]:
+            warning = status["reason"] in FAILURES
+            await self._announce(key, resource, Announcement(warning, status["reason"], status["message"]))
+        return True
+
+    async def _announce(self, key: Key, resource: Json, news: Announcement) -> None:
+        logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
+        try:
+            await self._cluster.announce(make_event(resource, news, _written(self._utc_now())))
+        except ApiError as error:
+            # The status says the same; an Event is a courtesy.
+            logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
+
+
+RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
+
+
+def _written(moment: datetime.datetime) -> str:
+    """Return a time as the API writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _replica(pod: Json) -> Replica:
+    return Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])

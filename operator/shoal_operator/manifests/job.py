@@ -1,0 +1,146 @@
+"""The Job of a ``BatchInference``, or the RayJob."""
+
+from msgspec import structs
+
+from shoal_operator.manifests.containers import BATCH, address_of_pod, field_of, make_batch, make_given
+from shoal_operator.manifests.deployment import make_init, make_surroundings, make_volumes
+from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.environment import ADMIN_PORT, variable
+from shoal_operator.manifests.labels import make_object, object_labels
+from shoal_operator.manifests.origin import placed
+from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json
+from shoal_schema.processes import OperatorProcess
+from shoal_schema.resource.offline import BatchInferenceSpec, Engine
+from shoal_schema.resource.service import InferenceServiceSpec
+
+JOB = Kind("Job", "batch/v1", "jobs")
+RAY_JOB = Kind("RayJob", "ray.io/v1", "rayjobs")
+KINDS = {Engine.JOB: JOB, Engine.RAY: RAY_JOB}
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""By which Kueue knows the jobs that it admits, and whose ``suspend`` it writes."""
+_SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_COMMAND = ["python", "-m", "shoal_runtime", "batch"]
+_RAY_ENTRYPOINT = "python -m shoal_runtime batch-ray"
+_HEAD_RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}}
+"""The head computes nothing: it has no CPUs for tasks."""
+
+
+def batch_target(
+    resource: Json, spec: BatchInferenceSpec, defaults: OperatorProcess, resolved: str, registry: dict[str, str]
+) -> Target:
+    """Return what a job's objects are made for.
+
+    Args:
+        resource: the ``BatchInference``.
+        spec: what its user asks for.
+        defaults: the operator's.
+        resolved: the version of a model's name that moves.
+        registry: where it lies, as far as the operator knows.
+
+    Raises:
+        LocationError: the URI names no model.
+    """
+    common = placed(InferenceServiceSpec(model=spec.model, runtime=spec.runtime, pod=spec.pod), resolved)
+    metadata = resource["metadata"]
+    return Target(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        spec=common,
+        defaults=defaults,
+        registry=registry,
+        batch=structs.replace(spec, model=common.model),
+    )
+
+
+def make_job(target: Target, batch: BatchInferenceSpec, queue: str = "") -> Json:
+    """Return the object that does a job, as it is created.
+
+    How long it stays after its end is not told it yet: its end must be in the status before it may vanish.
+
+    Args:
+        target: the job.
+        batch: what its user asks for, with the model's URI as pods are told it.
+        queue: the queue of Kueue, which then says when it begins; empty: it begins at once.
+    """
+    labels = {QUEUE_LABEL: queue} if queue else {}
+    suspend = batch.suspend or bool(queue)
+    spec = _ray_spec(target, batch) if batch.engine is Engine.RAY else _job_spec(target, batch)
+    kind = KINDS[batch.engine]
+    return make_object(target, kind.kind, kind.api_version, labels=labels, spec={"suspend": suspend, **spec})
+
+
+def _job_spec(target: Target, batch: BatchInferenceSpec) -> Json:
+    return {
+        "completions": batch.parallelism,
+        "parallelism": batch.parallelism,
+        "completionMode": "Indexed",
+        "backoffLimitPerIndex": batch.backoff_limit,
+        **_deadline(batch),
+        "template": _template(target, _worker(target, batch), restartPolicy="Never"),
+    }
+
+
+def _deadline(batch: BatchInferenceSpec) -> Json:
+    most = batch.active_deadline_seconds
+    return {"activeDeadlineSeconds": most} if most else {}
+
+
+def _worker(target: Target, batch: BatchInferenceSpec) -> Json:
+    fixed = [
+        address_of_pod(),
+        {"name": "SHOAL_BATCH_WORKER", "valueFrom": field_of(_INDEX)},
+        variable("SHOAL_BATCH_PROGRESS_LISTEN", f"[$(POD_IP)]:{ADMIN_PORT}"),
+        *_shared_variables(target, batch),
+    ]
+    ports = [{"name": "progress", "containerPort": ADMIN_PORT, "protocol": "TCP"}]
+    return make_batch(target, batch, fixed, command=_COMMAND, ports=ports)
+
+
+def _shared_variables(target: Target, batch: BatchInferenceSpec) -> list[Json]:
+    return [variable("SHOAL_BATCH_WORKERS", str(batch.parallelism)), variable("SHOAL_BATCH_RUN", target.uid)]
+
+
+def _template(target: Target, container: Json, **more: str) -> Json:
+    pod = target.spec.pod
+    # Without one of the spec's own it is the namespace's default account, whose token is not mounted.
+    account = {"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}
+    spread = pod.topology_spread_constraints
+    return {
+        "metadata": {
+            "labels": {**(pod.labels or {}), **object_labels(target)},
+            "annotations": {_SHOWN_CONTAINER: BATCH, **(pod.annotations or {})},
+        },
+        "spec": {
+            **make_init(target),
+            "containers": [container, *make_given(pod.containers)],
+            "volumes": make_volumes(target),
+            **account,
+            **make_surroundings(target),
+            **({"topologySpreadConstraints": list(spread)} if spread else {}),
+            **more,
+        },
+    }
+
+
+def _ray_spec(target: Target, batch: BatchInferenceSpec) -> Json:
+    container = make_batch(target, batch, _shared_variables(target, batch))
+    count = dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), batch.parallelism)
+    head = _template(target, {**container, "resources": _HEAD_RESOURCES})
+    ttl = batch.ttl_seconds_after_finished
+    return {
+        "entrypoint": _RAY_ENTRYPOINT,
+        "shutdownAfterJobFinishes": True,
+        "backoffLimit": batch.backoff_limit,
+        **_deadline(batch),
+        # It takes away the cluster alone: the RayJob stays, and tells how it ended.
+        **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
+        "rayClusterSpec": {
+            "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": head},
+            "workerGroupSpecs": [
+                {"groupName": "workers", **count, "rayStartParams": {}, "template": _template(target, container)}
+            ],
+        },
+    }

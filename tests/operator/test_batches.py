@@ -1,0 +1,328 @@
+"""Looks at a BatchInference: its job is made once, told what may change, and its end is kept."""
+
+import asyncio
+import copy
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from shoal_operator.batches import Batches
+from shoal_operator.errors import ApiError
+from shoal_operator.load.fleet import Replica
+from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.job import JOB, QUEUE_LABEL, RAY_JOB
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.workqueue import Outcome
+from shoal_schema.declaring import Json
+from shoal_schema.policy import Policy
+from shoal_schema.processes import OperatorProcess
+from shoal_schema.progress import Progress
+from shoal_schema.resource import BATCH_PLURAL
+from tests.operator.fakes import FakeCluster, NoNames
+from tests.operator.manifests.test_job import MINIMAL, RAY, batch
+from tests.operator.samples import DEFAULTS
+
+KEY = Key("default", "score", BATCH_PLURAL)
+NOW = datetime.datetime(2026, 11, 23, 6, 0, tzinfo=datetime.UTC)
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True", "reason": "CompletionsReached", "message": "done"}]}
+FAILED = {
+    "conditions": [{"type": "Failed", "status": "True", "reason": "FailedIndexes", "message": "Job has failed indexes"}]
+}
+
+
+class Cluster(FakeCluster):
+    """Stores a ``BatchInference`` and its job."""
+
+    async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]:
+        pods = tuple(copy.deepcopy(self.pods.get(key, [])))
+        return copy.deepcopy(self.children.get((Key(key.namespace, key.name), kind))), pods
+
+    async def apply_status(self, resource: Json, status: Json) -> Json:
+        self._write("status", "score")
+        self.services[KEY]["status"] = copy.deepcopy(status)
+        return copy.deepcopy(self.services[KEY])
+
+
+class Pods:
+    """What pods say, by uid."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Progress] = {}
+        self.left_s: float | None = None
+
+    def latest(self, key: Key, replicas: Sequence[Replica]) -> dict[str, Progress]:
+        return {each.uid: self.told[each.uid] for each in replicas if each.uid in self.told}
+
+    def remaining_s(self, key: Key) -> float | None:
+        return self.left_s
+
+    def forget(self, key: Key) -> None: ...
+
+
+class World:
+    """A cluster with one ``BatchInference`` in it, and what looks at it."""
+
+    def __init__(self, spec: Json | None = None, defaults: OperatorProcess = DEFAULTS, **metadata: Any) -> None:
+        self.cluster = Cluster(self._refuse)
+        self.refusal: ApiError | None = None
+        self.cluster.services[KEY] = batch(spec, **metadata)
+        self.pods, self.now_s = Pods(), 1000.0
+        self.kind = RAY_JOB if (spec or {}).get("engine") == "Ray" else JOB
+        self.batches = Batches(self.cluster, defaults, NoNames(), self.pods, lambda: NOW, lambda: self.now_s)
+
+    def _refuse(self, verb: str, what: str) -> Exception | None:
+        return self.refusal if verb == "apply" else None
+
+    def look(self) -> Outcome:
+        return asyncio.run(self.batches.reconcile(KEY))
+
+    @property
+    def job(self) -> Json:
+        return self.cluster.children[Key("default", "score"), self.kind]
+
+    def change(self, **spec: Any) -> None:
+        self.cluster.services[KEY]["spec"] = {**self.cluster.services[KEY]["spec"], **spec}
+
+    def lose_job(self) -> None:
+        del self.cluster.children[Key("default", "score"), self.kind]
+
+    @property
+    def status(self) -> Json:
+        found: Json = self.cluster.services[KEY]["status"]
+        return found
+
+    def true(self) -> list[str]:
+        return [each["type"] for each in self.status["conditions"] if each["status"] == "True"]
+
+    def add_pod(self, uid: str = "pod-1", phase: str = "Running", **container: Any) -> None:
+        owner = {"kind": "Job", "uid": self.job["metadata"]["uid"], "controller": True}
+        name = {"annotations": {"batch.kubernetes.io/job-completion-index": uid[-1]}}
+        state = container or {"state": {"running": {}}}
+        self.cluster.pods.setdefault(KEY, []).append(
+            {
+                "metadata": {"name": uid, "uid": uid, "ownerReferences": [owner], **name},
+                "status": {"phase": phase, "podIP": "10.0.0.1", "containerStatuses": [{"name": "batch", **state}]},
+            }
+        )
+
+
+def said(done: int, rows: int, **more: Any) -> Progress:
+    return Progress(shards_done=done, shards_total=40, rows=rows, failed_rows=1, rows_per_second=100.0, **more)
+
+
+def test_a_job_is_made_and_a_second_look_writes_nothing() -> None:
+    world = World()
+    assert world.look() is Outcome.WAITING
+    assert world.status["reason"] == "Starting"
+    writes = list(world.cluster.writes)
+    world.look()
+    assert world.cluster.writes == writes
+
+
+def test_a_newer_operator_leaves_a_running_job_as_it_is() -> None:
+    world = World()
+    world.look()
+    before = copy.deepcopy(world.job)
+    newer = structs.replace(DEFAULTS, runtime_image="shoal/runtime:newer")
+    world.batches = Batches(world.cluster, newer, NoNames(), world.pods, lambda: NOW, lambda: world.now_s)
+    world.look()
+    assert world.job == before
+
+
+def test_what_may_change_is_told_the_job() -> None:
+    world = World()
+    world.look()
+    world.change(suspend=True, parallelism=8, activeDeadlineSeconds=60)
+    world.look()
+    told = {
+        name: world.job["spec"][name] for name in ("suspend", "completions", "parallelism", "activeDeadlineSeconds")
+    }
+    assert told == {"suspend": True, "completions": 8, "parallelism": 8, "activeDeadlineSeconds": 60}
+    assert (world.status["reason"], world.true()) == ("Suspended", ["Suspended"])
+
+
+def test_kueue_says_when_a_job_in_its_queue_runs_and_only_a_pause_is_told_beside_it() -> None:
+    world = World(labels={QUEUE_LABEL: "cats"})
+    world.look()
+    assert world.job["spec"]["suspend"] is True
+    assert world.status["reason"] == "Queued"
+    world.job["spec"]["suspend"] = False  # admitted
+    world.look()
+    assert world.job["spec"]["suspend"] is False
+    world.job["spec"]["suspend"] = True  # preempted
+    world.look()
+    assert world.job["spec"]["suspend"] is True
+    world.job["spec"]["suspend"] = False
+    world.change(suspend=True)
+    world.look()
+    assert world.job["spec"]["suspend"] is True
+
+
+def test_how_far_pods_are_is_told_at_most_every_ten_seconds() -> None:
+    world = World()
+    world.look()
+    world.add_pod("pod-0")
+    world.add_pod("pod-1")
+    world.pods.told = {"pod-0": said(3, 100), "pod-1": said(4, 200)}
+    world.pods.left_s = 90.0
+    world.look()
+    assert (world.status["reason"], world.true()) == ("Running", ["Running"])
+    assert world.status["shards"] == {"done": 7, "total": 40, "text": "7/40"}
+    assert [world.status[name] for name in ("rows", "failedRows", "rowsPerSecond")] == [300, 2, 200]
+    assert world.status["estimatedEnd"] == "2026-11-23T06:02:00Z"
+    world.pods.told["pod-0"] = said(5, 150)
+    world.now_s += 5
+    world.look()
+    assert world.status["rows"] == 300
+    world.now_s += 5
+    world.look()
+    assert world.status["rows"] == 350
+
+
+def test_what_a_worker_found_done_is_not_counted_twice() -> None:
+    world = World()
+    world.look()
+    world.add_pod("pod-0")
+    world.add_pod("pod-1")
+    late = Progress(shards_done=30, shards_total=40, rows=300, failed_rows=2, rows_per_second=0)
+    world.pods.told = {"pod-0": said(30, 300), "pod-1": late}
+    world.look()
+    assert (world.status["shards"]["text"], world.status["rows"], world.status["failedRows"]) == ("30/40", 300, 2)
+
+
+def test_an_end_is_in_the_status_before_the_job_may_go_and_nothing_is_run_again() -> None:
+    world = World({**MINIMAL, "ttlSecondsAfterFinished": 0})
+    world.look()
+    assert "ttlSecondsAfterFinished" not in world.job["spec"]
+    words = '{"shardsDone":40,"shardsTotal":40,"rows":400,"failedRows":0,"rowsPerSecond":1.5}'
+    world.add_pod("pod-0", "Succeeded", state={"terminated": {"exitCode": 0, "message": words}})
+    world.job["status"] = COMPLETE
+    assert world.look() is Outcome.DONE
+    assert world.job["spec"]["ttlSecondsAfterFinished"] == 0
+    assert world.cluster.writes.index(("merge", "Job")) > world.cluster.writes.index(("status", "score"))
+    assert (world.status["reason"], world.status["rows"], world.true()) == ("Complete", 400, ["Complete"])
+    world.lose_job()
+    before = copy.deepcopy(world.status)
+    assert world.look() is Outcome.DONE
+    assert world.status == before
+    assert not world.cluster.children
+
+
+def test_a_job_that_somebody_deleted_is_not_run_again() -> None:
+    world = World()
+    world.look()
+    world.lose_job()
+    world.look()
+    assert (world.status["reason"], world.true()) == ("JobGone", ["Failed"])
+    assert not world.cluster.children
+    world.look()
+    assert not world.cluster.children
+
+
+def terminated(code: int, message: str = "", reason: str = "Error") -> Json:
+    return {"terminated": {"exitCode": code, "message": message, "reason": reason}}
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (terminated(137, reason="OOMKilled"), "raise runtime.resources.limits.memory"),
+        (terminated(3, "no such file"), "could not load the model (exit code 3): no such file"),
+        (
+            terminated(
+                1,
+                '{"shardsDone":1,"shardsTotal":2,"rows":5,"failedRows":5,"rowsPerSecond":0,"message":"too many"}',
+            ),
+            "(exit code 1): too many",
+        ),
+        (terminated(1, '{"shardsDone":-1'), '{"shardsDone":-1'),
+        (terminated(1, "\ud800"), "exit code 1"),
+    ],
+)
+def test_a_failed_job_says_what_its_pods_said(state: Json, words: str) -> None:
+    world = World()
+    world.look()
+    world.add_pod(phase="Failed", state=state)
+    world.job["status"] = FAILED
+    world.look()
+    assert (world.status["reason"], world.true()) == ("JobFailed", ["Failed"])
+    assert words in world.status["message"]
+    assert "create it anew" in world.status["message"]
+
+
+def test_another_ones_job_is_left_alone() -> None:
+    world = World()
+    theirs = {"metadata": {"name": "score", "uid": "x"}, "spec": {}}
+    world.cluster.children[Key("default", "score"), JOB] = theirs
+    assert world.look() is Outcome.FAILED
+    assert world.status["reason"] == "NameTaken"
+    assert world.job is theirs
+
+
+def test_pods_that_only_carry_the_label_are_not_believed() -> None:
+    world = World()
+    world.look()
+    world.add_pod("pod-0")
+    world.cluster.pods[KEY][0]["metadata"]["ownerReferences"][0]["uid"] = "another"
+    world.pods.told = {"pod-0": said(3, 100)}
+    world.look()
+    assert "rows" not in world.status
+
+
+def test_what_is_not_allowed_is_not_made() -> None:
+    strict = structs.replace(DEFAULTS, policy=Policy(images=()))
+    world = World({**MINIMAL, "runtime": {"image": "evil:1"}}, defaults=strict)
+    world.look()
+    assert world.status["reason"] == "NotAllowed"
+    assert "spec.runtime.image" in world.status["message"]
+    assert not world.cluster.children
+
+
+def test_ray_without_kuberay_says_what_to_install() -> None:
+    world = World(RAY)
+    world.refusal = ApiError(404, "the server could not find the requested resource")
+    assert world.look() is Outcome.FAILED
+    assert world.status["reason"] == "KubeRayMissing"
+    assert "install" in world.status["message"]
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"jobDeploymentStatus": "Initializing"}, "Starting"),
+        ({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, "Complete"),
+        ({"jobDeploymentStatus": "Complete", "jobStatus": "FAILED", "message": "worker 1"}, "JobFailed"),
+        ({"jobDeploymentStatus": "Failed", "reason": "DeadlineExceeded"}, "JobFailed"),
+        ({"jobDeploymentStatus": "ValidationFailed", "message": "bad"}, "JobFailed"),
+    ],
+)
+def test_a_ray_job_tells_its_end(told: Json, reason: str) -> None:
+    world = World(RAY)
+    world.look()
+    world.job["status"] = told
+    world.look()
+    assert world.status["reason"] == reason
+
+
+HOSTILE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from(
+    ["model", "input", "output", "runtime", "engine", "pod", "secretName", "parallelism", "suspend"]
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.dictionaries(FIELDS, HOSTILE, max_size=4))
+def test_whatever_the_spec_a_look_ends_in_a_status(change: Json) -> None:
+    world = World({**MINIMAL, **change})
+    world.look()
+    assert world.status["reason"]
+    assert len(world.status["conditions"]) == 4
