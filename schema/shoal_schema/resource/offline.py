@@ -234,9 +234,7 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
         ),
     ] = Engine.JOB
     parallelism: Annotated[int, Meta(ge=1, le=1000, description="Pods at once, each with a model of its own.")] = 1
-    suspend: Annotated[
-        bool, Meta(description="No pods run while it is true; what was done stays done. Kueue writes it.")
-    ] = False
+    suspend: Annotated[bool, Meta(description="No pods run while it is true; what was done stays done.")] = False
     backoff_limit: Annotated[
         int, Meta(ge=0, le=100, description="How often each of the pods may fail and be replaced.")
     ] = 3
