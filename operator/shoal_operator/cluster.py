@@ -128,7 +128,7 @@ class Cluster:
             "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
             "status": status,
         }
-        plural = _PLURALS[resource["kind"]]
+        plural = _PLURALS[resource.get("kind", KIND)]
         path = object_path(API_VERSION, plural, metadata["namespace"], metadata["name"], "status")
         stored = await self._write("PATCH", path, body, query={"force": "true"}, kind=APPLY)
         # A spec that was changed meanwhile is news, though our status came after it.

@@ -6,7 +6,7 @@ from shoal_operator.autoscaler.aim import Aim
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.redaction import visible
-from shoal_schema.resource import API_VERSION
+from shoal_schema.resource import API_VERSION, KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ def make_event(resource: Json, news: Announcement, at: str) -> Json:
         "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
         "involvedObject": {
             "apiVersion": API_VERSION,
-            "kind": resource["kind"],
+            # In a list objects do not say it.
+            "kind": resource.get("kind", KIND),
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],

@@ -21,10 +21,12 @@ from shoal_operator.manifests.desired import (
     Kind,
     desired_objects,
 )
+from shoal_operator.manifests.job import KINDS
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.observation import Key, Observation
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
+from shoal_schema.resource import BATCH_KIND, BATCH_PLURAL, KIND
 from tests.operator.chart.rendering import PATH, by_kind, environment, is_hook, rendered
 from tests.operator.samples import (
     BY_HPA,
@@ -73,6 +75,7 @@ def admission(namespace: str) -> set[Asked]:
     """Return what admission asks: of an owner reference that blocks; on OpenShift, of addresses in a slice."""
     return {
         Asked(namespace, "serving.shoal.dev", "inferenceservices/finalizers", "cat", "update"),
+        Asked(namespace, "serving.shoal.dev", "batchinferences/finalizers", "cat", "update"),
         Asked(namespace, "discovery.k8s.io", "endpointslices/restricted", "", "create"),
     }
 
@@ -187,19 +190,24 @@ def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], A
     bodies = {kind: {"metadata": {"namespace": key.namespace, "name": f"cat{kind.suffix}"}} for kind in WRITTEN_KINDS}
     stored = {"metadata": {"namespace": key.namespace, "name": "cat", "resourceVersion": "7"}}
     resource = service() | {"metadata": service()["metadata"] | {"namespace": key.namespace}}
+    batch, jobs = Key(key.namespace, key.name, BATCH_PLURAL), tuple(KINDS.values())
+    bodies |= {kind: {"metadata": {"namespace": key.namespace, "name": "cat"}} for kind in jobs}
 
     async def each(uses: Iterator[Awaitable[Any]]) -> None:
         for use in uses:
             await use
 
     return {
-        "read_service": lambda cluster: cluster.read_service(key),
+        "read_service": lambda cluster: each(cluster.read_service(each_key) for each_key in (key, batch)),
+        "observe_batch": lambda cluster: each(cluster.observe_batch(batch, kind) for kind in jobs),
         "observe": lambda cluster: cluster.observe(key, resource),
-        "apply": lambda cluster: each(cluster.apply(kind, bodies[kind], None) for kind in applied),
-        "merge": lambda cluster: each(cluster.merge(kind, stored, {}) for kind in applied),
+        "apply": lambda cluster: each(cluster.apply(kind, bodies[kind], None) for kind in (*applied, *jobs)),
+        "merge": lambda cluster: each(cluster.merge(kind, stored, {}) for kind in (*applied, *jobs)),
         "annotate": lambda cluster: cluster.annotate(SERVICE, key, "uid", {}),
         "delete": lambda cluster: each(cluster.delete(kind, key, "uid") for kind in deleted),
-        "apply_status": lambda cluster: cluster.apply_status(resource, {}),
+        "apply_status": lambda cluster: each(
+            cluster.apply_status({**resource, "kind": kind}, {}) for kind in (KIND, BATCH_KIND)
+        ),
         "scale": lambda cluster: cluster.scale(key, 2, was=1),
         "set_deletion_cost": lambda cluster: cluster.set_deletion_cost(key, "uid", -1),
         "announce": lambda cluster: cluster.announce({"metadata": {"namespace": key.namespace}}),
@@ -337,6 +345,8 @@ def test_people_get_services_and_nothing_else_of_their_namespace(chart: Chart, v
         "inferenceservices",
         "inferenceservices/status",
         "inferenceservices/scale",
+        "batchinferences",
+        "batchinferences/status",
     }
     assert ("inferenceservices/status" in str(role["rules"])) is (verb_of == "shoal-view")
     aggregated = {label.rpartition("-")[2] for label in role["metadata"]["labels"] if "aggregate-to" in label}
