@@ -16,9 +16,10 @@ from shoal_local.apiserver.schemas.node import root_of
 from shoal_local.apiserver.server import load_definitions
 from shoal_local.installing import chart_folder
 from shoal_local.kubelet.images import BadTableError, parse_table
-from shoal_schema.decoding import parse_spec
-from shoal_schema.publishing.crd import custom_resource_definition
-from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.decoding import parse_batch_spec, parse_spec
+from shoal_schema.publishing.batch import batches
+from shoal_schema.publishing.crd import custom_resource_definition, services
+from shoal_schema.resource import API_VERSION, BATCH_KIND, KIND
 
 CHARTS_SCHEMA = Path(__file__).parents[2] / "charts" / "shoal" / "values.schema.json"
 
@@ -43,24 +44,27 @@ def check_yaml(text: str, kind: str | None) -> None:
 def _resource(found: Any) -> None:
     if not isinstance(found, dict) or "kind" not in found:
         raise ValueError("no resource; say what it is: <!-- test: as KIND -->")
-    if found["kind"] == "InferenceService":
+    if found["kind"] == KIND:
         parse_spec(found)
-        _as_defined(found)
+        _as_defined(found, KIND)
+    elif found["kind"] == BATCH_KIND:
+        parse_batch_spec(found)
+        _as_defined(found, BATCH_KIND)
     else:
         _built_in(found)
 
 
-def _as_defined(service: dict[str, Any]) -> None:
+def _as_defined(found: dict[str, Any], kind: str) -> None:
     """Check what the API server checks, the definition's rules included."""
-    schema = _definition()
-    causes = schema.causes(schema.admitted(service), None)
+    schema = _schema_of(kind)
+    causes = schema.causes(schema.admitted(found), None)
     if causes:
         raise ValueError("; ".join(f"{cause.field}: {cause.message}" for cause in causes))
 
 
 @functools.cache
-def _definition() -> CustomSchema:
-    [resource] = resources_of(custom_resource_definition())
+def _schema_of(kind: str) -> CustomSchema:
+    [resource] = resources_of(custom_resource_definition(services() if kind == KIND else batches()))
     return CustomSchema.of(root_of("", resource.schema, load_definitions()))
 
 

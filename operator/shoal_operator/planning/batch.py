@@ -87,7 +87,6 @@ def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Jso
     if spec.suspend or not queue:
         wanted["suspend"] = spec.suspend
     if kind == JOB:
-        wanted |= dict.fromkeys(("completions", "parallelism"), spec.parallelism)
         wanted["activeDeadlineSeconds"] = spec.active_deadline_seconds
     changed = {name: value for name, value in wanted.items() if value != live.get(name, _UNSET.get(name))}
     return {"spec": changed} if changed else {}

@@ -163,9 +163,13 @@ class BatchLimits(Section, frozen=True):
     ] = 64 * 2**20
 
 
-CHANGEABLE = ("suspend", "parallelism", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+CHANGEABLE = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
 """What a Job takes while it runs; all else its pods were told."""
-_FIXED = ("model", "input", "output", "runtime", "engine", "maxErrorShare", "shardBytes", "backoffLimit", "pod")
+# A worker that is taken away would keep the shards that it had taken.
+_FIXED = (
+    *("model", "input", "output", "runtime", "engine", "parallelism"),
+    *("maxErrorShare", "shardBytes", "backoffLimit", "pod"),
+)
 _FIXED_OPTIONAL = ("secretName", "batchSize")
 _ANEW = "cannot be changed, as pods are told it once: delete the BatchInference and create it anew"
 
@@ -190,11 +194,6 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
                 f"has(self.{each}) == has(oldSelf.{each}) && (!has(self.{each}) || self.{each} == oldSelf.{each})",
             )
             for each in _FIXED_OPTIONAL
-        ),
-        Rule(
-            "self.engine != 'Ray' || self.parallelism == oldSelf.parallelism",
-            "parallelism cannot be changed with engine: Ray: the workers of a RayJob are told once how many they are",
-            ".parallelism",
         ),
         Rule("has(self.model.uri)", "model.uri is required", ".model.uri"),
         Rule(
