@@ -36,7 +36,7 @@ IMAGES: Mapping[str, Image] = {
     "operator": Image("operator", "operator", 120, compiled=False),
     # Without what tokens (cryptography, 18) and gRPC (19) bring it is below 90.
     "proxy": Image("proxy", "proxy,grpc,jwt,tracing", 125),
-    "runtime": Image("runtime", "runtime,stores", None, system_packages="libgomp1"),
+    "runtime": Image("runtime", "runtime,stores,batch", None, system_packages="libgomp1"),
     "runtime-light": Image("runtime", "runtime-light,trees,onnx,stores", 550, system_packages="libgomp1"),
 }
 
