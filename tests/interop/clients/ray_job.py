@@ -2,13 +2,16 @@
 
     python ray_job.py MODEL FLAG whole|killed
 
-2,000 rows, of which five are bad. Killed: the second node dies when the first rows are there; FLAG is written then, for
-which the model waits at the row 1,000. Writes what came out as JSON, one line.
+2,000 rows, of which five are bad. Killed: the second node dies when the first rows are there and each node has its
+model, and a third one takes its place; FLAG is written then, for which the model waits at the row 1,000. Writes what
+came out as JSON, one line.
 """
 
 import json
 import sys
+import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from ray.cluster_utils import Cluster
 import shoal.ray
 
 ROWS, BAD = 2000, (3, 700, 701, 1500, 1999)
+MODELS_PATIENCE_S = 90
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
@@ -41,6 +45,19 @@ def actors_on(node_id: str) -> list[Any]:
     ]
 
 
+def wait_for_models(nodes: Iterable[str]) -> None:
+    """Wait until each node has an actor that is there: rows come as soon as the first of them is.
+
+    Raises:
+        TimeoutError: one has none.
+    """
+    ends_s = time.monotonic() + MODELS_PATIENCE_S
+    while without := [node for node in nodes if not actors_on(node)]:
+        if time.monotonic() > ends_s:
+            raise TimeoutError(f"nodes without a model: {without}")
+        time.sleep(0.1)
+
+
 def main(model: str, flag: str, how: str) -> None:
     """Run the job and write what came out."""
     warnings.simplefilter("ignore")
@@ -54,21 +71,25 @@ def main(model: str, flag: str, how: str) -> None:
             shoal.ray.Model,
             fn_constructor_kwargs={"uri": model, "columns": {"x": "features"}},
             batch_size=64,
-            num_cpus=0.5,
-            scheduling_strategy="SPREAD",
+            # All that a node has: each node gets one model.
+            num_cpus=1,
             compute=ray.data.ActorPoolStrategy(size=2),
         )
 
         hit: list[Any] = []
+        raylet = second.all_processes["raylet"][0].process.pid
 
         def kill() -> None:
+            wait_for_models([node["NodeID"] for node in ray.nodes()])
             if how == "killed":
                 hit.extend(actors_on(second.node_id))
                 cluster.remove_node(second, allow_graceful=False)
+                cluster.add_node(**NODE)
             Path(flag).touch()
 
         rows = rows_of(out, kill)
-        sys.stdout.write(json.dumps({"rows": rows, "actors_killed": len(hit)}, default=float) + "\n")
+        told = {"rows": rows, "actors_killed": len(hit), "second": str(raylet)}
+        sys.stdout.write(json.dumps(told, default=float) + "\n")
     finally:
         ray.shutdown()
         cluster.shutdown()
