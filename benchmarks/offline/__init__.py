@@ -1,0 +1,1 @@
+"""The speed of `shoal batch` beside loops of torch and Ray Data."""
