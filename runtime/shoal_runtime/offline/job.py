@@ -2,6 +2,7 @@
 
 import base64
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from shoal_runtime.offline.records import PLAN, Plan, Record, difference, lease_
 from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
 from shoal_runtime.offline.settings import JobSettings
 from shoal_runtime.offline.shards import File, Shard, cut, digest, format_of, own_order, readable
-from shoal_runtime.offline.sizing import best_size, next_trial
+from shoal_runtime.offline.sizing import best_size, expected_s, next_trial
 from shoal_runtime.offline.tables import Source, find_schema
 from shoal_runtime.offline.where import columns_of, compiled
 from shoal_runtime.offline.writing import Destination
@@ -167,9 +168,11 @@ class Job:
         seconds: dict[int, float | None] = {}
         while (count := next_trial(seconds, len(good))) is not None:
             start = (len(order) - count) // 2
-            seconds[count] = self._timed(take(rows, order[start : start + count], self._inputs), count)
-        logger.info("event=batch_size_found rows=%d tried=%s", best_size(seconds), ",".join(map(str, seconds)))
-        return best_size(seconds)
+            inputs = take(rows, order[start : start + count], self._inputs)
+            seconds[count] = self._timed(inputs, count, expected_s(count, seconds))
+        found = best_size(seconds, len(good))
+        logger.info("event=batch_size_found rows=%d tried=%s", found, ",".join(map(str, seconds)))
+        return found
 
     def _first_rows(self, shards: list[Shard]) -> Rows | None:
         for shard in shards[:READERS]:
@@ -177,11 +180,13 @@ class Job:
                 return make_rows(window, self._inputs, self._columns)
         return None
 
-    def _timed(self, inputs: Mapping[str, Any], rows: int) -> float | None:
-        """Return how long a batch takes the second time, or None where it cannot be done."""
+    def _timed(self, inputs: Mapping[str, Any], rows: int, expected_s: float) -> float | None:
+        """Return how long a batch takes, the second time if the first takes longer; None where it cannot be done."""
         engine = self._engines[0]
-        seconds = 0.0
+        seconds = math.inf
         for number in (-2, -1):
+            if seconds <= expected_s:
+                break
             begun_s = time.monotonic()
             try:
                 engine.send(Batch(number, inputs, rows))
@@ -190,7 +195,7 @@ class Job:
             except EngineEnded:
                 engine.start()
                 return None
-            seconds = time.monotonic() - begun_s
+            seconds = min(seconds, time.monotonic() - begun_s)
         return seconds
 
     def _left(self, shards: list[Shard]) -> list[Shard]:

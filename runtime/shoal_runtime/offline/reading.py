@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -12,6 +12,10 @@ from shoal_runtime.offline.errors import ShardError
 from shoal_runtime.offline.inputs import Rows, make_rows
 from shoal_runtime.offline.shards import Shard
 from shoal_runtime.offline.tables import Source
+from shoal_runtime.offline.windows import early_first
+
+MOST_WINDOWS: Final = 16
+"""Held at once, however light they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,14 @@ class Budget:
     """Bytes that may be held; one who is refused waits. Something may always be held, however large."""
 
     def __init__(self, size_bytes: int) -> None:
+        self.whole_bytes = size_bytes
         self._left = size_bytes
-        self._whole = size_bytes
         self._changed = threading.Condition()
 
     def take(self, size_bytes: int) -> None:
         """Wait until so many bytes may be held more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._left >= size_bytes or self._left == self._whole)
+            self._changed.wait_for(lambda: self._left >= size_bytes or self._left == self.whole_bytes)
             self._left -= size_bytes
 
     def give(self, size_bytes: int) -> None:
@@ -99,10 +103,10 @@ class Reader:
     def _read(self, shard: Shard, batch_size: int, tell: Callable[[Any], None]) -> None:
         tell(Begun(shard))
         try:
-            for window in self.source.windows(shard, batch_size):
+            for window in early_first(self.source.windows(shard, batch_size), batch_size):
                 rows = make_rows(window, self.specs, self.columns)
-                # Held twice: as it was read, and as the model takes it.
-                size_bytes = 2 * window.table.nbytes
+                # Held twice: as it was read, and as the model takes it. Many light ones are no use.
+                size_bytes = max(2 * window.table.nbytes, self.budget.whole_bytes // MOST_WINDOWS)
                 self.budget.take(size_bytes)
                 tell(Read(window.table.select(self.kept), rows, size_bytes))
         except ShardError as error:

@@ -5,7 +5,8 @@ that a batch holds rows of about one length and little of it is padding; whoever
 order.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +20,8 @@ CONTENT: Final = "content"
 """Columns of an input of files, each of which is one row."""
 MAX_ROWS: Final = 4096
 TARGET_BYTES: Final = 32 * 2**20
+EARLY_BATCHES: Final = 2
+"""Of a shard, which are written before the others: people look soon whether answers come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,27 @@ class Window:
     table: pa.Table
     faults: Mapping[int, str] = field(default_factory=dict)
 
+    def cut(self, rows: int) -> list["Window"]:
+        """Return the first so many rows, and the others if there are any."""
+        if self.table.num_rows <= rows:
+            return [self]
+        before = {row: said for row, said in self.faults.items() if row < rows}
+        after = {row - rows: said for row, said in self.faults.items() if row >= rows}
+        return [Window(self.table.slice(0, rows), before), Window(self.table.slice(rows), after)]
+
 
 def window_rows(row_bytes: float, batch_size: int) -> int:
     """Return how many rows of about so many bytes make a window: some batches, within about 32 MiB."""
     fitting = int(TARGET_BYTES / max(row_bytes, 1.0))
     return max(min(fitting, max(MAX_ROWS, 8 * batch_size)), min(batch_size, 64), 1)
+
+
+def early_first(windows: Iterable[Window], batch_size: int) -> Iterator[Window]:
+    """Yield the first batches of a shard in a window of their own."""
+    rest = iter(windows)
+    for first in itertools.islice(rest, 1):
+        yield from first.cut(EARLY_BATCHES * batch_size)
+    yield from rest
 
 
 def cut_batches(keys: Sequence[Hashable], sizes: Array, rows: Array, limit: int) -> list[Array]:

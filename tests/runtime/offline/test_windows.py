@@ -1,11 +1,23 @@
 """Which rows travel together, how many, and in what order they are tried."""
 
+import itertools
+
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.offline.sizing import BUDGET_S, LARGEST, best_size, next_trial
-from shoal_runtime.offline.windows import MAX_ROWS, TARGET_BYTES, cut_batches, halves, window_rows
+from shoal_runtime.offline.sizing import BUDGET_S, LARGEST, SURE, best_size, expected_s, next_trial
+from shoal_runtime.offline.windows import (
+    EARLY_BATCHES,
+    MAX_ROWS,
+    TARGET_BYTES,
+    Window,
+    cut_batches,
+    early_first,
+    halves,
+    window_rows,
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50)), max_size=60), st.integers(1, 16), st.data())
@@ -41,6 +53,24 @@ def test_a_window_holds_batches_and_is_bounded(row_bytes: float, batch_size: int
     assert rows <= min(batch_size, 64) or rows * row_bytes <= TARGET_BYTES
 
 
+@given(st.lists(st.integers(1, 9), max_size=4), st.integers(1, 6))
+def test_the_first_batches_are_a_window_of_their_own_and_rows_and_faults_stay_together(
+    counts: list[int], batch_size: int
+) -> None:
+    ends = list(itertools.accumulate(counts, initial=0))
+    numbers = [range(start, stop) for start, stop in itertools.pairwise(ends)]
+    windows = [
+        Window(pa.table({"row": rows}), {at: str(row) for at, row in enumerate(rows) if row % 3 == 0})
+        for rows in map(list, numbers)
+    ]
+    cut = list(early_first(windows, batch_size))
+
+    assert [row for each in cut for row in each.table["row"].to_pylist()] == list(range(ends[-1]))
+    assert all(each.table["row"][at].as_py() == int(said) for each in cut for at, said in each.faults.items())
+    assert sum(len(each.faults) for each in cut) == sum(row % 3 == 0 for row in range(ends[-1]))
+    assert not cut or cut[0].table.num_rows == min(EARLY_BATCHES * batch_size, counts[0])
+
+
 def tried(
     seconds_of: dict[int, float | None] | None, each_row_s: float, fixed_s: float, most: int
 ) -> dict[int, float | None]:
@@ -55,18 +85,31 @@ def test_a_model_with_a_cost_of_each_call_takes_many_rows() -> None:
     seconds = tried(None, each_row_s=1e-6, fixed_s=1e-3, most=10_000)
 
     assert max(seconds) == LARGEST
-    assert best_size(seconds) == LARGEST
+    assert best_size(seconds, 10_000) == LARGEST
 
 
 def test_a_model_whose_rows_cost_alike_takes_few() -> None:
-    assert best_size(tried(None, each_row_s=1e-3, fixed_s=0, most=10_000)) == 1
+    assert best_size(tried(None, each_row_s=1e-3, fixed_s=0, most=10_000), 10_000) == 1
+
+
+def test_a_slow_model_that_gains_by_rows_takes_more_than_there_was_time_to_try() -> None:
+    seconds = tried(None, each_row_s=0.05, fixed_s=0.1, most=10_000)
+
+    assert 1 < max(seconds) < SURE
+    assert (best_size(seconds, 10_000), best_size(seconds, 10)) == (SURE, 10)
+
+
+def test_what_takes_longer_than_the_best_rate_says_is_tried_again() -> None:
+    assert expected_s(4, {}) == 0
+    assert expected_s(4, {1: 1.0, 2: 1.0}) == 2.0
+    assert expected_s(4, {1: None}) == 0
 
 
 def test_trials_end_where_rows_end_where_a_batch_fails_and_in_time() -> None:
     assert max(tried(None, 1e-6, 1e-3, most=20)) == 16
     failing = tried({8: None}, 1e-6, 1e-3, most=1000)
     assert max(failing) == 8
-    assert best_size(failing) == 4
+    assert best_size(failing, 1000) == 4
     slow = tried(None, each_row_s=0.1, fixed_s=0, most=1000)
     assert sum(2 * each for each in slow.values() if each) <= 2 * BUDGET_S
-    assert best_size({1: None}) == 1
+    assert best_size({1: None}, 10) == 1
