@@ -4,7 +4,7 @@ import base64
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,7 +25,7 @@ from shoal_runtime.offline.reading import Budget, Reader, all_columns
 from shoal_runtime.offline.records import PLAN, Plan, Record, difference, lease_name, record_name
 from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
 from shoal_runtime.offline.settings import JobSettings
-from shoal_runtime.offline.shards import File, Shard, cut, digest, format_of, own_order, readable
+from shoal_runtime.offline.shards import File, Shard, cut, format_of, named, own_order, readable
 from shoal_runtime.offline.sizing import best_size, expected_s, next_trial
 from shoal_runtime.offline.tables import Source, find_schema
 from shoal_runtime.offline.where import columns_of, compiled
@@ -95,7 +95,7 @@ class Job:
         self._columns = columns
         shards = cut(files, kind, settings.job.shard_bytes)
         asked = self._planned(files, kind, known, kept, ready)
-        self.plan = self._agreed(output, begun, asked, shards, ready)
+        self.plan = agree(output, begun, asked, lambda: self._best_size(shards, ready))
         self._schema = answer_schema(known, kept, self._outputs)
         self._destination = Destination(output, self._failures, settings.output.format, self._schema)
         left = self._left(shards)
@@ -121,7 +121,7 @@ class Job:
         settings = self._settings
         return Plan(
             input=readable(settings.input.uri),
-            files=digest(files),
+            files=named(files),
             format=kind.value,
             columns=self._columns,
             where=settings.input.where,
@@ -134,26 +134,6 @@ class Job:
             schema=base64.b64encode(known.serialize().to_pybytes()).decode(),
             batch_size=settings.job.batch_size or 0,
         )
-
-    def _agreed(self, output: Place, begun: bytes | None, asked: Plan, shards: list[Shard], ready: Ready) -> Plan:
-        """Return the plan that all go by: the one that is there, or ours, if we are the first.
-
-        Raises:
-            WrongSettings: what was begun there is something else.
-        """
-        if begun is None:
-            if not asked.batch_size:
-                asked = replace(asked, batch_size=self._best_size(shards, ready))
-            if output.put_new(PLAN, asked.encoded()):
-                return asked
-            begun = output.read(PLAN)
-        plan = _begun(begun or b"", output)
-        if said := difference(plan, asked if asked.batch_size else replace(asked, batch_size=plan.batch_size)):
-            raise WrongSettings(
-                f"{output.shown} holds answers of another job: {said}. Give this one another --output, or ask for the"
-                " same as before to go on with that"
-            )
-        return plan
 
     def _best_size(self, shards: list[Shard], ready: Ready) -> int:
         """Return how many rows a forward takes best, tried on the first rows that there are."""
@@ -208,6 +188,8 @@ class Job:
             tally.bytes_total += shard.size_bytes
             if text is not None:
                 record = _recorded(text, shard, self._place)
+                if record.validator != shard.validator:
+                    raise WrongSettings(_changed(shard, self._place))
                 tally.shards_done += 1
                 tally.bytes_done += shard.size_bytes
                 tally.rows_before += record.rows
@@ -258,9 +240,36 @@ class Job:
         if tally.broken:
             raise JobError(
                 f"{len(tally.broken)} of {tally.shards_total} shards could not be done, first: {tally.broken[0]}. All"
-                " others are: put it right, or name an input without it, and run the job again"
+                " others are: put it right, and run the job again"
             )
         check_errors(tally, self._settings.max_error_share, ended=True)
+
+
+def agree(output: Place, begun: bytes | None, asked: Plan, best_size: Callable[[], int]) -> Plan:
+    """Return the plan that all go by: the one that is there, or ours, if we are the first.
+
+    Args:
+        output: where it is.
+        begun: what was there when we looked.
+        asked: ours; without a batch size, where none was asked for.
+        best_size: finds one.
+
+    Raises:
+        WrongSettings: what was begun there is something else.
+    """
+    if begun is None:
+        ours = asked if asked.batch_size else replace(asked, batch_size=best_size())
+        if output.put_new(PLAN, ours.encoded()):
+            return ours
+        begun = output.read(PLAN)
+    plan = _begun(begun or b"", output)
+    # Another worker may have found another size, and was first: it is as good.
+    if said := difference(plan, asked if asked.batch_size else replace(asked, batch_size=plan.batch_size)):
+        raise WrongSettings(
+            f"{output.shown} holds answers of another job: {said}. Give this one another --output, or ask for the same"
+            " as before to go on with that"
+        )
+    return plan
 
 
 def _schema(text: str) -> pa.Schema:
@@ -287,3 +296,12 @@ def _recorded(text: bytes, shard: Shard, output: Place) -> Record:
         raise WrongSettings(
             f"{name} of {output.shown} is no record: {error}; remove it, and run the job again"
         ) from None
+
+
+def _changed(shard: Shard, output: Place) -> str:
+    first, count = readable(shard.files[0].path), len(shard.files)
+    which = first if count == 1 else f"one of the {count} files from {first} on"
+    return (
+        f"{which} has changed since its rows were scored ({shard.name} of {output.shown}): name another --output, or"
+        " give it back as it was"
+    )

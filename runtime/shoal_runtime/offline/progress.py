@@ -28,6 +28,7 @@ class Tally:
     bytes_total: int = 0
     shards_done: int = 0
     bytes_done: int = 0
+    bytes_under_way: float = 0.0
     rows: int = 0
     failed: int = 0
     rows_before: int = 0
@@ -36,11 +37,17 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
     begun_s: float | None = None
 
-    def add(self, rows: int, errors: Collection[str]) -> None:
-        """Count rows that have an answer or an error."""
+    def add(self, rows: int, errors: Collection[str], share_bytes: float) -> None:
+        """Count rows that have an answer or an error, and what part of their shard they are."""
+        self.bytes_under_way += share_bytes
         self.rows += rows
         self.failed += len(errors)
         self.errors.update(errors)
+
+    @property
+    def share(self) -> float:
+        """Return how much of the input is done, of 1."""
+        return min(1.0, (self.bytes_done + self.bytes_under_way) / max(self.bytes_total, 1))
 
     def rate(self, now_s: float) -> float:
         """Return rows per second since the first of them."""
@@ -62,7 +69,7 @@ class Tally:
 
 
 class Shown:
-    """The tally on a terminal, as a bar; elsewhere as a line of the log now and then."""
+    """The tally on a terminal, as a bar; elsewhere as a line now and then, of the log where it tells of such things."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -71,15 +78,9 @@ class Shown:
         if sys.stderr.isatty():
             from tqdm import tqdm  # noqa: PLC0415 (pods have no terminal)
 
-            shape = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-            self._bar = tqdm(
-                total=tally.bytes_total,
-                initial=tally.bytes_done,
-                unit="B",
-                unit_scale=True,
-                bar_format=shape,
-                desc="scoring",
-            )
+            shape = "{l_bar}{bar}| [{elapsed}<{remaining}{postfix}]"
+            self._bar = tqdm(total=1.0, initial=tally.share, bar_format=shape, desc="scoring")
+            self._next_s = 0.0
 
     def update(self) -> None:
         """Show what has changed."""
@@ -87,12 +88,15 @@ class Shown:
         text = f"{tally.rows:,} rows, {tally.rate(now_s):,.0f} rows/s, {tally.failed:,} failed"
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
-            self._bar.n = min(tally.bytes_done, self._bar.total)
+            self._bar.n = tally.share
             self._bar.refresh() if now_s >= self._next_s else None
             self._next_s = now_s + SHOWN_EVERY_S if now_s >= self._next_s else self._next_s
         elif now_s >= self._next_s:
             self._next_s = now_s + LINE_EVERY_S
-            logger.info("event=progress shards=%d/%d what=%s", tally.shards_done, tally.shards_total, text)
+            if logger.isEnabledFor(logging.INFO):
+                logger.info("event=progress shards=%d/%d what=%s", tally.shards_done, tally.shards_total, text)
+            else:
+                sys.stderr.write(f"scoring: {tally.share:.0%}, {text}\n")
 
     def close(self) -> None:
         """Leave the terminal as it is."""

@@ -27,11 +27,19 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A window of the shard that was begun last: what is kept of it, and what the model is given."""
+    """A window of the shard that was begun last.
+
+    Args:
+        kept: what stands beside its answers.
+        rows: what the model is given.
+        size_bytes: of memory, to be given back.
+        share_bytes: about what part of the shard it is.
+    """
 
     kept: pa.Table
     rows: Rows
     size_bytes: int
+    share_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ class Reader:
                 # Held twice: as it was read, and as the model takes it. Many light ones are no use.
                 size_bytes = max(2 * window.table.nbytes, self.budget.whole_bytes // MOST_WINDOWS)
                 self.budget.take(size_bytes)
-                tell(Read(window.table.select(self.kept), rows, size_bytes))
+                tell(Read(window.table.select(self.kept), rows, size_bytes, window.share_bytes))
         except ShardError as error:
             tell(Ended(shard, str(error)))
         else:

@@ -17,7 +17,7 @@ TOLD_ERRORS: Final = 5
 
 _NAMES: Final = {
     "input": "input",
-    "files": "the input's files",
+    "files": "set of the input's files",
     "format": "input format",
     "columns": "--columns",
     "where": "--where",
@@ -37,7 +37,7 @@ class Plan:
 
     Args:
         input: its address.
-        files: digest of their names, sizes and validators.
+        files: how many, and a digest of their names; what they hold is their shards' affair.
         format: how rows are stored.
         columns: the model's inputs and what they are made of.
         where: which rows.
@@ -87,7 +87,8 @@ def difference(begun: Plan, asked: Plan) -> str | None:
     was, now = orjson.loads(begun.encoded()), orjson.loads(asked.encoded())
     for key, name in _NAMES.items():
         if was[key] != now[key]:
-            return f"{name} {_change(was[key], now[key])}"
+            told = _change(was[key], now[key])
+            return f"{name} {told}"
     return None
 
 

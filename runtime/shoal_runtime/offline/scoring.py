@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -157,6 +157,9 @@ class Scoring:
         self._numbers = 0
         self._all_read = False
         self._unwritten = 0
+        # Of the shard that is passed on, and of those that are passed and not written.
+        self._passed_bytes = 0.0
+        self._under_way_bytes: dict[str, float] = {}
 
     def tell(self, event: Any) -> None:
         """Say that something happened; from any thread."""
@@ -226,7 +229,7 @@ class Scoring:
         answers = Answers(len(rows.keys), self._signature.outputs, rows.errors, lengths(rows))
         self._windows[self._numbers] = _Open(read, answers)
         self._order.append(self._numbers)
-        self._tally.add(len(rows.errors), rows.errors.values())
+        self._add(self._windows[self._numbers], len(rows.errors), rows.errors.values())
         batches = cut_batches(rows.keys, rows.sizes, rows.good, self._dispatch.limit)
         self._dispatch.offer(Work(self._numbers, batch) for batch in batches)
 
@@ -236,8 +239,8 @@ class Scoring:
         elif isinstance(message, Done):
             work = self._dispatch.done(message.number)
             if work is not None:
-                answers = self._windows[work.window].answers
-                self._tally.add(len(work.rows), answers.add(work.rows, message.outputs, message.errors))
+                window = self._windows[work.window]
+                self._add(window, len(work.rows), window.answers.add(work.rows, message.outputs, message.errors))
         elif isinstance(message, Failed):
             blamed = self._dispatch.failed(message.number, message.code)
             if blamed is not None:
@@ -255,8 +258,12 @@ class Scoring:
         threading.Thread(target=self._launching(over.engine), daemon=True).start()
 
     def _fail(self, work: Work, why: str) -> None:
-        self._windows[work.window].answers.fail(work.rows, why)
-        self._tally.add(len(work.rows), [why] * len(work.rows))
+        window = self._windows[work.window]
+        window.answers.fail(work.rows, why)
+        self._add(window, len(work.rows), [why] * len(work.rows))
+
+    def _add(self, window: _Open, rows: int, errors: Collection[str]) -> None:
+        self._tally.add(rows, errors, window.read.share_bytes * rows / window.answers.rows)
 
     def _feed(self) -> None:
         """Give every engine what it may have."""
@@ -284,10 +291,13 @@ class Scoring:
                 self._write(self._windows.pop(head))
             else:
                 self._unwritten += isinstance(head, Begun)
+                self._under_way_bytes[head.shard.name] = self._passed_bytes
+                self._passed_bytes = 0.0
                 self._writer.waiting.put(head)
             self._order.popleft()
 
     def _write(self, window: _Open) -> None:
+        self._passed_bytes += window.read.share_bytes
         self._writer.batch_size = self._dispatch.limit
         table = window.answers.table(window.read.kept, self._signature.schema)
         self._writer.waiting.put((table, window.read.size_bytes))
@@ -303,6 +313,7 @@ class Scoring:
             self._tally.shards_done += 1
         self._unwritten -= 1
         self._tally.bytes_done += written.shard.size_bytes
+        self._tally.bytes_under_way -= self._under_way_bytes.pop(written.shard.name, 0.0)
 
 
 def check_errors(tally: Tally, share: float, *, ended: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The unit of work: some bytes of one file, or a run of small files. Pure.
 
 Which shards there are follows from the files' names and sizes alone, so that every worker finds the same without
-asking. A line belongs to the shard in whose bytes it begins, a row group to that in which its middle lies.
+asking. A shard is named by the place of its file among them, and by its own in the file. A line belongs to the shard in whose bytes it begins, a row group to that in which its middle lies.
 """
 
 import hashlib
@@ -136,18 +136,19 @@ def _by_name(path: str) -> RowFormat:
 
 
 def cut(files: Sequence[File], kind: RowFormat, shard_bytes: int) -> list[Shard]:
-    """Return the shards of the files, in order."""
-    pieces = list(_runs(files, shard_bytes) if kind is RowFormat.FILES else _ranges(files, kind, shard_bytes))
-    return [Shard(f"part-{number:05d}", *piece) for number, piece in enumerate(pieces)]
+    """Return the shards of the files, in order; a file that is replaced changes none but its own."""
+    if kind is RowFormat.FILES:
+        return [Shard(f"part-{number:05d}", *run) for number, run in enumerate(_runs(files, shard_bytes))]
+    return [shard for number, each in enumerate(files) for shard in _ranges(number, each, kind, shard_bytes)]
 
 
-def _ranges(files: Iterable[File], kind: RowFormat, shard_bytes: int) -> Iterable[tuple[tuple[File, ...], int, int]]:
-    for each in files:
-        # Where a line of CSV, or of anything that is compressed, begins, nobody knows who has not read all before it.
-        divisible = kind in (RowFormat.PARQUET, RowFormat.JSON_LINES) and not each.path.lower().endswith(".gz")
-        count = max(1, round(each.size_bytes / shard_bytes)) if divisible else 1
-        bounds = [each.size_bytes * number // count for number in range(count + 1)]
-        yield from (((each,), start, stop) for start, stop in pairwise(bounds))
+def _ranges(number: int, file: File, kind: RowFormat, shard_bytes: int) -> Iterable[Shard]:
+    # Where a line of CSV, or of anything that is compressed, begins, nobody knows who has not read all before it.
+    divisible = kind in (RowFormat.PARQUET, RowFormat.JSON_LINES) and not file.path.lower().endswith(".gz")
+    count = max(1, round(file.size_bytes / shard_bytes)) if divisible else 1
+    bounds = [file.size_bytes * piece // count for piece in range(count + 1)]
+    for piece, (start, stop) in enumerate(pairwise(bounds)):
+        yield Shard(f"part-{number:05d}" + (f"-{piece:05d}" if count > 1 else ""), (file,), start, stop)
 
 
 def _runs(files: Iterable[File], shard_bytes: int) -> Iterable[tuple[tuple[File, ...], int, int]]:
@@ -174,6 +175,12 @@ def own_order(shards: Sequence[Shard], worker: int, workers: int) -> list[Shard]
     own = [each for number, each in enumerate(shards) if number % workers == worker]
     others = [each for number, each in enumerate(shards) if number % workers != worker]
     return own + others[::-1]
+
+
+def named(files: Sequence[File]) -> str:
+    """Return what is the same as long as there are the same files, whatever they hold."""
+    names = "\n".join(each.path for each in files).encode(errors="surrogateescape")
+    return f"{len(files):,}, named {hashlib.sha256(names).hexdigest()[:16]}"
 
 
 def digest(files: Iterable[File]) -> str:

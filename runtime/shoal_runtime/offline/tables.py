@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -77,7 +78,8 @@ class Source:
             names = [name for name in self.schema.names if name in file.schema_arrow.names]
             batches = file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False)
             for table in regrouped((pa.Table.from_batches([each]) for each in batches), rows):
-                yield fitted(table, self.schema)
+                share_bytes = shard.size_bytes * table.num_rows / count
+                yield replace(fitted(table, self.schema), share_bytes=share_bytes)
 
     def _csv(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         with self._place.open(shard.files[0]) as opened:
@@ -89,15 +91,24 @@ class Source:
                 quoted_strings_can_be_null=False,
             )
             options = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-            with csv.open_csv(_plain(opened, shard.files[0]), options, _PARSING, texts) as reader:
-                rows = window_rows(1, batch_size)
-                for table in regrouped((pa.Table.from_batches([each]) for each in reader), rows):
-                    yield fitted(table, self.schema)
+            bad: dict[int, str] = {}
+            with csv.open_csv(_plain(opened, shard.files[0]), options, _parsing(bad), texts) as reader:
+                read = (pa.Table.from_batches([each]) for each in reader)
+                # The last lines may be bad ones, and of no batch.
+                last = (reader.schema.empty_table() for _ in range(1))
+                tables = with_bad_lines(itertools.chain(read, last), bad)
+                windows = (self._marked(each) for each in regrouped(tables, window_rows(1, batch_size)))
+                yield from _measured(windows, opened, shard)
+
+    def _marked(self, table: pa.Table) -> Window:
+        window = fitted(table, self.schema)
+        said = {row: why for row, why in enumerate(table.column(_FAULT).to_pylist()) if why}
+        return replace(window, faults={**window.faults, **said})
 
     def _json_lines(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         with self._place.open(shard.files[0]) as opened:
-            for lines in _windows_of_lines(lines_of(opened, shard), batch_size):
-                yield from_lines(lines, self.schema)
+            lines = _windows_of_lines(lines_of(opened, shard), batch_size)
+            yield from _measured((from_lines(each, self.schema) for each in lines), opened, shard)
 
     def _files(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         rows = window_rows(shard.size_bytes / len(shard.files), batch_size)
@@ -110,7 +121,7 @@ class Source:
                     [readable(each.path) for each in files],
                     [None if isinstance(each, str) else each for each in contents],
                 ]
-                yield Window(pa.table(columns, schema=FILES), faults)
+                yield Window(pa.table(columns, schema=FILES), faults, sum(each.size_bytes for each in files))
 
     def _content(self, file: File) -> bytes | str:
         try:
@@ -120,7 +131,42 @@ class Source:
             return str(error)
 
 
-_PARSING: Final = csv.ParseOptions(newlines_in_values=True)
+_FAULT: Final = "\0fault"
+
+
+def _parsing(bad: dict[int, str]) -> csv.ParseOptions:
+    """Return how CSV is read: a line with too few or too many fields is noted by its row, and left out."""
+
+    def noted(line: csv.InvalidRow) -> str:
+        # Rows are counted from the header, which is the first.
+        bad[(line.number or 0) - 2] = f"the line has {line.actual_columns} fields, and not {line.expected_columns}"
+        return "skip"
+
+    return csv.ParseOptions(newlines_in_values=True, invalid_row_handler=noted)
+
+
+def with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[pa.Table]:
+    """Yield tables with rows of nulls, and why, where lines were left out.
+
+    Args:
+        tables: the rows of a file.
+        bad: lines that were left out, by their row, known before the next row is.
+    """
+    at = 0
+    for table in tables:
+        if not bad:
+            at += table.num_rows
+            yield table.append_column(_FAULT, pa.nulls(table.num_rows, pa.string()))
+            continue
+        rows: list[int | None] = []
+        said: list[str | None] = []
+        left = iter(range(table.num_rows))
+        while (why := bad.pop(at, None)) or (row := next(left, None)) is not None:
+            rows.append(None if why else row)
+            said.append(why)
+            at += 1
+        whole = table.take(pa.array(rows, pa.int64()))
+        yield whole.append_column(_FAULT, pa.array(said, pa.string()))
 
 
 def find_schema(place: Place, file: File, kind: RowFormat) -> pa.Schema:
@@ -144,7 +190,7 @@ def _columns_of(place: Place, file: File, kind: RowFormat) -> pa.Schema:
                 schema: pa.Schema = known.schema_arrow.remove_metadata()
                 return schema
         if kind is RowFormat.CSV:
-            with csv.open_csv(_plain(opened, file), csv.ReadOptions(block_size=SNIFFED_BYTES), _PARSING) as reader:
+            with csv.open_csv(_plain(opened, file), csv.ReadOptions(block_size=SNIFFED_BYTES), _parsing({})) as reader:
                 return pa.schema(
                     [each if each.type != pa.null() else each.with_type(pa.string()) for each in reader.schema]
                 )
@@ -286,7 +332,16 @@ def _filtered(window: Window, where: pc.Expression) -> Window:
     kept = marked.filter(where)
     rows = {row: place for place, row in enumerate(kept.column("\0row").to_pylist())}
     faults = {rows[row]: said for row, said in window.faults.items() if row in rows}
-    return Window(kept.drop_columns(["\0row"]), faults)
+    return Window(kept.drop_columns(["\0row"]), faults, window.share_bytes)
+
+
+def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iterator[Window]:
+    """Say of each window how much was read for it."""
+    at = shard.start
+    for each in windows:
+        now = min(opened.tell(), shard.stop)
+        yield replace(each, share_bytes=float(now - at))
+        at = now
 
 
 def _extent(group: Any) -> tuple[int, int]:

@@ -26,10 +26,17 @@ EARLY_BATCHES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some rows in a row; ``faults`` are those of them that are not readable, each with the reason."""
+    """Some rows in a row.
+
+    Args:
+        table: the rows.
+        faults: those of them that are not readable, each with the reason.
+        share_bytes: about what part of its shard it is, for who watches.
+    """
 
     table: pa.Table
     faults: Mapping[int, str] = field(default_factory=dict)
+    share_bytes: float = 0.0
 
     def cut(self, rows: int) -> list["Window"]:
         """Return the first so many rows, and the others if there are any."""
@@ -37,7 +44,11 @@ class Window:
             return [self]
         before = {row: said for row, said in self.faults.items() if row < rows}
         after = {row - rows: said for row, said in self.faults.items() if row >= rows}
-        return [Window(self.table.slice(0, rows), before), Window(self.table.slice(rows), after)]
+        share_bytes = self.share_bytes * rows / self.table.num_rows
+        return [
+            Window(self.table.slice(0, rows), before, share_bytes),
+            Window(self.table.slice(rows), after, self.share_bytes - share_bytes),
+        ]
 
 
 def window_rows(row_bytes: float, batch_size: int) -> int:

@@ -111,14 +111,14 @@ def test_another_job_is_not_mixed_with_what_was_begun(tmp_path: Path, settings: 
     assert written(tmp_path / "out") == before
 
 
-def test_an_input_that_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_an_input_that_has_more_files_is_not_gone_on_with(tmp_path: Path) -> None:
     write_numbers(tmp_path / "a.parquet", [1.0, 2.0])
-    assert run(tmp_path / "a.parquet", tmp_path / "out").status == 0
-    write_numbers(tmp_path / "a.parquet", [1.0, 2.0, 3.0])
-    ended = run(tmp_path / "a.parquet", tmp_path / "out")
+    assert run(f"{tmp_path}/*.parquet", tmp_path / "out").status == 0
+    write_numbers(tmp_path / "b.parquet", [1.0, 2.0, 3.0])
+    ended = run(f"{tmp_path}/*.parquet", tmp_path / "out")
 
     assert ended.status == 2
-    assert "another job: the input's files was " in ended.said
+    assert "another job: set of the input's files was 1, named " in ended.said
 
 
 def test_two_attempts_at_once_end_well(tmp_path: Path) -> None:
@@ -303,17 +303,19 @@ def test_a_corrupt_file_costs_its_own_rows_until_it_is_put_right(tmp_path: Path)
         write_numbers(tmp_path / f"{name}.parquet", [1.0, 2.0])
     good = (tmp_path / "b.parquet").read_bytes()
     (tmp_path / "b.parquet").write_bytes(good[: len(good) // 2] + b"\0" * (len(good) - len(good) // 2))
-    known = os.stat(tmp_path / "b.parquet")
     ended = run(f"{tmp_path}/*.parquet", tmp_path / "out")
 
     assert ended.status == 1
     assert "1 of 3 shards could not be done, first: b.parquet cannot be read" in ended.said
     assert len(answers(tmp_path / "out")) == 4
     (tmp_path / "b.parquet").write_bytes(good)
-    os.utime(tmp_path / "b.parquet", ns=(known.st_atime_ns, known.st_mtime_ns))
     again = run(f"{tmp_path}/*.parquet", tmp_path / "out")
     assert again.status == 0, again.said
     assert len(answers(tmp_path / "out")) == 6
+    write_numbers(tmp_path / "b.parquet", [3.0])
+    changed = run(f"{tmp_path}/*.parquet", tmp_path / "out")
+    assert changed.status == 2
+    assert "b.parquet has changed since its rows were scored (part-00001 of" in changed.said
 
 
 @pytest.mark.parametrize(

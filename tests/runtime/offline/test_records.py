@@ -1,10 +1,15 @@
 """What is written down of a job, and what tells that another is asked for."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.folder import FolderPlace
+from shoal_runtime.offline.job import agree
+from shoal_runtime.offline.records import PLAN as PLAN_NAME
 from shoal_runtime.offline.records import Plan, Record, difference, lease_name, record_name
 
 PLAN = Plan(
@@ -42,13 +47,23 @@ def test_what_is_no_plan_is_refused(text: bytes) -> None:
         ({"columns": {"x": ["a"]}}, '--columns (x) was ["a","b"] and is ["a"]'),
         ({"settings": {"dtype": "Float16"}}, "settings of the model (dtype) was Auto and is Float16"),
         ({"where": "a > 1"}, "--where was null and is a > 1"),
-        ({"files": "f2"}, "the input's files was f1 and is f2"),
+        ({"files": "f2"}, "set of the input's files was f1 and is f2"),
         ({"batch_size": 9}, "--batch-size was 8 and is 9"),
         ({"input": "x" * 200}, f"input was /in and is {'x' * 77}..."),
     ],
 )
 def test_another_job_is_told_by_what_differs_first(change: Any, said: str) -> None:
     assert difference(PLAN, replace(PLAN, **change)) == said
+
+
+def test_of_workers_that_begin_at_once_all_take_the_first_ones_batch_size(tmp_path: Path) -> None:
+    output, asked = FolderPlace(tmp_path), replace(PLAN, batch_size=0)
+
+    assert agree(output, None, asked, lambda: 16) == replace(PLAN, batch_size=16)
+    assert agree(output, None, asked, lambda: 32) == replace(PLAN, batch_size=16)
+    assert agree(output, output.read(PLAN_NAME), asked, lambda: 64) == replace(PLAN, batch_size=16)
+    with pytest.raises(WrongSettings, match="--batch-size was 16 and is 8"):
+        agree(output, None, PLAN, lambda: 8)
 
 
 def test_a_record_is_read_as_it_was_written() -> None:

@@ -35,13 +35,27 @@ def test_the_shards_of_a_file_cover_it_once(kind: RowFormat, sizes: list[int], s
     given_files = files(sizes)
     shards = cut(given_files, kind, shard_bytes)
 
-    assert [each.name for each in shards] == [f"part-{number:05d}" for number in range(len(shards))]
+    assert [each.name for each in shards] == sorted({each.name for each in shards})
     for file in given_files:
         ours = [each for each in shards if each.files == (file,)]
         assert [each.start for each in ours] == [0, *(each.stop for each in ours[:-1])]
         assert ours[-1].stop == file.size_bytes
         if kind is RowFormat.CSV:
             assert len(ours) == 1
+
+
+@given(sizes=SIZES, shard_bytes=st.integers(1, 2000), size=st.integers(0, 5000), data=st.data())
+def test_a_file_that_is_replaced_changes_no_other_files_shards(
+    sizes: list[int], shard_bytes: int, size: int, data: st.DataObject
+) -> None:
+    replaced = data.draw(st.integers(0, len(sizes) - 1))
+    after = [size if number == replaced else each for number, each in enumerate(sizes)]
+    name = files(sizes)[replaced].path
+    was, now = (
+        [each for each in cut(files(given_sizes), RowFormat.PARQUET, shard_bytes) if each.files[0].path != name]
+        for given_sizes in (sizes, after)
+    )
+    assert was == now
 
 
 @given(sizes=SIZES, shard_bytes=st.integers(1, 2000))
