@@ -158,7 +158,8 @@ def loop(kind: str, model: str, source: Path, output: Path, size: int) -> Measur
         python = str(python_with("ray-data"))
         # Torch and the models are those of this environment: all compute with the same.
         shared = [path for path in sys.path if path.endswith("site-packages")]
-        environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT), *shared])
+        ours = [ROOT, ROOT / "runtime", ROOT / "schema"]
+        environ["PYTHONPATH"] = os.pathsep.join([*map(str, ours), *shared])
     command = [python, "-m", "benchmarks.offline.loops", kind, model, source, output, "--size", size]
     ran = subprocess.run(
         [*map(str, command)], env=environ, cwd=ROOT, stdout=subprocess.PIPE, timeout=LIMIT_S, check=True, text=True

@@ -76,7 +76,7 @@ The model is loaded and warmed, its code included, exactly as `shoal serve` does
 BATCH_EXAMPLES = """\
 examples:
   shoal batch --model ./cat --input 'pictures/**/*.jpg' --output answers
-  shoal batch --model model.skops --input rows.parquet --output s3://bucket/answers --columns x=features
+  shoal batch --model model.skops --input rows.parquet --output s3://bucket/answers --columns input-0=features
   shoal batch --model ./iris --input irises.csv --output out --columns x=length,width --keep id
   shoal batch --model ./embed --input 'texts/*.jsonl' --output out --where "lang == 'en'"
 

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from shoal import completion as completing
@@ -120,6 +121,8 @@ def batch(options: argparse.Namespace) -> int:
         raise FieldError("say which model is to compute: --model PATH, or --to URL of a service")
     if options.to and options.set:
         raise FieldError("--set is of a model that is started here: leave it out with --to")
+    if find_spec("pyarrow") is None:
+        raise MachineError('rows of files are read with pyarrow: pip install "shoal[batch]"')
     model = dict(os.environ) if options.to else planned(None, options.model, options.set).environment()
     settings = {**model, **batch_environment(options)}
     # Nothing stands between it and Ctrl-C, or the terminal that it draws on.

@@ -65,7 +65,52 @@ def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema
         raise WrongSettings(f"which column is {missing[0]}? Say --columns {missing[0]}=COLUMN; {told}")
     if absent := [name for names in found.values() for name in names if name not in schema.names]:
         raise WrongSettings(f"there is no column {absent[0]}: {told}")
+    _check_kinds(specs, found, schema)
     return found
+
+
+def _check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> None:
+    for spec in specs:
+        for name in columns.get(spec.name, []):
+            _check_kind(spec, schema.field(name), several=len(columns[spec.name]) > 1)
+
+
+def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
+    """Refuse a column that no row can be made of.
+
+    Raises:
+        WrongSettings: says which.
+    """
+    kind = column.type
+    if spec.datatype == "BYTES":
+        if several:
+            raise WrongSettings(f"{spec.name} takes texts or bytes: name one column for it")
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (JSON in spec.media_types or _holds_bytes(kind)):
+            raise WrongSettings(f"{spec.name} takes texts or bytes, and the column {column.name} holds {kind}")
+        return
+    while _is_list(kind):
+        kind = kind.value_type
+    if not any(each(kind) for each in _NUMBERS):
+        # Of CSV one cell decides.
+        why = ": some cells of its first MiB are no numbers" if pa.types.is_string(kind) else ""
+        raise WrongSettings(f"{spec.name} takes numbers, and the column {column.name} holds {kind}{why}")
+
+
+_NUMBERS: Final = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_decimal,
+    pa.types.is_null,
+)
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    return any(
+        each(kind)
+        for each in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    )
 
 
 def _only_column(spec: TensorSpec, schema: pa.Schema) -> str | None:
@@ -106,24 +151,20 @@ def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Ar
 
 def _values(parts: Sequence[Any], spec: TensorSpec, errors: dict[int, str]) -> Array:
     if spec.datatype == "BYTES":
-        if len(parts) > 1:
-            raise WrongSettings(f"{spec.name} takes texts or bytes: name one column for it")
-        return _bytes(parts[0], spec, errors)
+        return _bytes(parts[0], spec)
     if len(parts) > 1:
         return np.stack([_numbers(part, spec, errors) for part in parts], axis=1)
     return _tensor(parts[0], spec, errors)
 
 
-def _bytes(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
+def _bytes(part: Any, spec: TensorSpec) -> Array:
+    if pa.types.is_dictionary(part.type):
+        return _bytes(part.dictionary_decode(), spec)
     if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
         part = part.cast(pa.large_binary())
-    if pa.types.is_dictionary(part.type):
-        return _bytes(part.dictionary_decode(), spec, errors)
     if pa.types.is_binary(part.type) or pa.types.is_large_binary(part.type):
         return _shaped(_objects([each or b"" for each in part.to_pylist()]), spec)
-    if JSON in spec.media_types:
-        return _shaped(_objects([orjson.dumps(each, default=str) for each in part.to_pylist()]), spec)
-    raise WrongSettings(f"{spec.name} takes texts or bytes, and its column holds {part.type}: name another one")
+    return _shaped(_objects([orjson.dumps(each, default=str) for each in part.to_pylist()]), spec)
 
 
 def _shaped(array: Array, spec: TensorSpec) -> Array:
@@ -187,11 +228,8 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
 
 def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     """Return a column of numbers in the input's datatype; those that it does not hold are their rows' errors."""
-    if not (pa.types.is_integer(part.type) or pa.types.is_floating(part.type) or pa.types.is_boolean(part.type)):
-        if pa.types.is_decimal(part.type) or pa.types.is_null(part.type):
-            part = part.cast(pa.float64())
-        else:
-            raise WrongSettings(f"{spec.name} takes numbers, and its column holds {part.type}: name another one")
+    if pa.types.is_decimal(part.type) or pa.types.is_null(part.type):
+        part = part.cast(pa.float64())
     given = part.fill_null(False if pa.types.is_boolean(part.type) else 0).to_numpy(zero_copy_only=False)
     found = _converted(given, spec)
     for row in np.flatnonzero(_misfits(given, found, spec)).tolist():

@@ -1,7 +1,8 @@
 """The unit of work: some bytes of one file, or a run of small files. Pure.
 
 Which shards there are follows from the files' names and sizes alone, so that every worker finds the same without
-asking. A shard is named by the place of its file among them, and by its own in the file. A line belongs to the shard in whose bytes it begins, a row group to that in which its middle lies.
+asking. A shard is named by the place of its file among them, and by its own in the file. A line belongs to the shard in
+whose bytes it begins, a row group to that in which its middle lies.
 """
 
 import hashlib

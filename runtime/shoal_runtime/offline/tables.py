@@ -5,6 +5,7 @@ is a fault of its shard.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -201,14 +202,25 @@ def _columns_of(place: Place, file: File, kind: RowFormat) -> pa.Schema:
 
 def _schema_of(rows: Sequence[dict[str, Any]]) -> pa.Schema:
     names = dict.fromkeys(name for row in rows for name in row)
-    fields = []
-    for name in names:
-        try:
-            kind = pa.array([row.get(name) for row in rows]).type
-        except (pa.ArrowException, OverflowError):
-            raise ShardError(f"the column {name} holds values of several types, or beyond 64 bits") from None
-        fields.append((name, pa.string() if kind == pa.null() else kind))
-    return pa.schema(fields)
+    kinds = {name: _kind_of([row.get(name) for row in rows]) for name in names}
+    if strange := [name for name, kind in kinds.items() if kind is None]:
+        raise ShardError(f"the column {strange[0]} holds nothing but what is of no type, or beyond 64 bits")
+    return pa.schema([(name, pa.string() if kind == pa.null() else kind) for name, kind in kinds.items()])
+
+
+def _kind_of(cells: Sequence[Any]) -> pa.DataType | None:
+    """Return the type that all have, or most: others are their rows' faults."""
+    if (kind := _inferred(cells)) is not None:
+        return kind
+    kinds = Counter(kind for cell in cells if cell is not None and (kind := _inferred([cell])) is not None)
+    return kinds.most_common(1)[0][0] if kinds else None
+
+
+def _inferred(cells: Sequence[Any]) -> pa.DataType | None:
+    try:
+        return pa.array(cells).type
+    except (pa.ArrowException, OverflowError):
+        return None
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -316,15 +328,33 @@ def _row(line: bytes) -> dict[str, Any] | str:
 def _column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: dict[int, str]) -> pa.Array:
     cells = [row.get(wanted.name) for row in rows]
     try:
-        return pa.array(cells, wanted.type)
+        column = pa.array(cells, wanted.type)
+        # Arrow cuts the fractions of what is to be whole, and says nothing.
+        if column.to_pylist() == cells:
+            return column
     except (pa.ArrowException, OverflowError):
-        for row, cell in enumerate(cells):
-            try:
-                pa.array([cell], wanted.type)
-            except (pa.ArrowException, OverflowError):
-                faults.setdefault(row, f"{wanted.name} is {str(cell)[:60]!r}, which is no {wanted.type}")
-                cells[row] = None
-        return pa.array(cells, wanted.type)
+        pass
+    for row, cell in enumerate(cells):
+        if not _holds(wanted.type, cell):
+            faults.setdefault(row, f"{wanted.name} is {str(cell)[:60]!r}, which is no {wanted.type}")
+            cells[row] = None
+    return pa.array(cells, wanted.type)
+
+
+def _holds(kind: pa.DataType, cell: Any) -> bool:
+    try:
+        return _same(pa.array([cell], kind)[0].as_py(), cell)
+    except (pa.ArrowException, OverflowError):
+        return False
+
+
+def _same(found: Any, given: Any) -> bool:
+    """Return whether a cell came out as it was given; keys that it lacks are null."""
+    if isinstance(found, dict):
+        return all(_same(value, given.get(name)) for name, value in found.items())
+    if isinstance(found, list):
+        return len(found) == len(given) and all(map(_same, found, given))
+    return bool(found == given)
 
 
 def _filtered(window: Window, where: pc.Expression) -> Window:

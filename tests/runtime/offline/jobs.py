@@ -34,10 +34,12 @@ def environment(given: Path | str, output: Path | str, **settings: Any) -> dict[
 
 
 def run(given: Path | str, output: Path | str, **settings: Any) -> Ended:
+    return run_in(environment(given, output, **settings))
+
+
+def run_in(known: Mapping[str, str]) -> Ended:
     command = [sys.executable, "-m", "shoal_runtime", "batch"]
-    done = subprocess.run(
-        command, env=environment(given, output, **settings), capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=60, check=False)
     return Ended(done.returncode, done.stdout + done.stderr)
 
 

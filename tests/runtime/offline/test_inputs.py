@@ -94,16 +94,28 @@ def test_a_row_that_could_not_be_read_goes_to_no_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "spec"),
+    ("values", "spec", "said"),
     [
-        (["a"], X),
-        ([1.0], TensorSpec("x", "BYTES", [-1])),
-        ([{"a": 1}], X),
+        (["a"], X, "x takes numbers, and the column x holds string: some cells of its first MiB are no numbers"),
+        ([["a"]], X, "x takes numbers, and the column x holds string"),
+        ([b"\xff"], X, "x takes numbers, and the column x holds binary"),
+        ([1.0], TensorSpec("x", "BYTES", [-1]), "x takes texts or bytes, and the column x holds double"),
+        ([{"a": 1}], X, "x takes numbers, and the column x holds struct<a: int64>"),
     ],
 )
-def test_a_column_of_another_kind_is_refused_at_once(values: Any, spec: TensorSpec) -> None:
-    with pytest.raises(WrongSettings, match=r"x takes .* name another one"):
-        rows_of(values, spec)
+def test_a_column_of_another_kind_is_refused_at_once(values: Any, spec: TensorSpec, said: str) -> None:
+    with pytest.raises(WrongSettings) as refused:
+        mapped_columns([spec], {}, pa.table({"x": values}).schema)
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "values", [["a"], [b"\xff"], pa.array(["a"]).dictionary_encode(), pa.array(["a"], pa.large_string())]
+)
+def test_texts_and_bytes_are_taken_in_each_form(values: Any) -> None:
+    spec = TensorSpec("x", "BYTES", [-1])
+
+    assert mapped_columns([spec], {}, pa.table({"x": values}).schema) == {"x": ["x"]}
 
 
 def test_numbers_of_several_columns_make_one_row() -> None:

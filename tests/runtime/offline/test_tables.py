@@ -5,6 +5,7 @@ import io
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from shoal_runtime.offline import tables
 from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.shards import cut
-from shoal_runtime.offline.tables import Source, find_schema
+from shoal_runtime.offline.tables import Source, find_schema, from_lines
 from shoal_schema.resource.offline import RowFormat
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
@@ -46,3 +47,44 @@ def test_a_bad_line_at_the_begin_of_a_file_costs_it_nothing(tmp_path: Path) -> N
     place = FolderPlace(tmp_path)
 
     assert find_schema(place, place.files("")[0], RowFormat.CSV) == pa.schema([("a", pa.int64()), ("b", pa.int64())])
+
+
+CASTS = [
+    (pa.int64(), 1, None),
+    (pa.int64(), 1.0, None),
+    (pa.int64(), 1.5, "1.5"),
+    (pa.int64(), 2**70, str(2**70)),
+    (pa.float64(), 2**53 + 1, str(2**53 + 1)),
+    (pa.float64(), 3, None),
+    (pa.string(), 5, "5"),
+    (pa.int64(), "5", "5"),
+    (pa.list_(pa.int64()), [1, 2.5], "[1, 2.5]"),
+    (pa.list_(pa.float64()), [1, 2.5], None),
+    (pa.struct([("a", pa.int64()), ("b", pa.int64())]), {"a": 1}, None),
+    (pa.struct([("a", pa.int64())]), {"a": 1.5}, "{'a': 1.5}"),
+    (pa.struct([("a", pa.int64())]), [1], "[1]"),
+    (pa.list_(pa.int64()), {"a": 1}, "{'a': 1}"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cell", "said"), CASTS)
+def test_a_cell_of_json_is_what_it_was_or_its_rows_fault(kind: pa.DataType, cell: object, said: str | None) -> None:
+    """Types are those of the first lines, and what comes later may be otherwise."""
+    lines = [orjson.dumps({"x": cell}) if cell != 2**70 else b'{"x": %d}' % 2**70, b'{"x": null}']
+    window = from_lines(lines, pa.schema([("x", kind)]))
+
+    assert window.faults == ({} if said is None else {0: f"x is {said!r}, which is no {kind}"})
+    found = window.table["x"].to_pylist()
+    assert found[1] is None
+    assert found[0] == (None if said else {"a": 1, "b": None} if isinstance(cell, dict) else cell)
+
+
+def test_a_column_has_the_type_of_most_of_its_first_cells(tmp_path: Path) -> None:
+    cells = ['"a"', "5", '"b"', "null", "[1]"]
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"x": {cell}}}\n' for cell in cells))
+    place = FolderPlace(tmp_path)
+    schema = find_schema(place, place.files("")[0], RowFormat.JSON_LINES)
+    window = from_lines([f'{{"x": {cell}}}'.encode() for cell in cells], schema)
+
+    assert window.table.to_pylist() == [{"x": "a"}, {"x": None}, {"x": "b"}, {"x": None}, {"x": None}]
+    assert window.faults == {1: "x is '5', which is no string", 4: "x is '[1]', which is no string"}
