@@ -22,7 +22,7 @@ from orjson import dumps
 
 from shoal.client import Client
 from shoal.errors import Overloaded, ShoalError
-from shoal.exchange import base_url, mapped_errors, request_of, response_of, trust
+from shoal.exchange import base_url, mapped_errors, request_of, response_of, trusted
 from shoal.keys import key_in, shown
 from shoal.wire.answers import json_answer, part_of_the_answers
 from shoal.wire.messages import Request, Response, infer_request, model_path
@@ -41,7 +41,7 @@ TIMES_RUN = 3
 """So often a batch may have run without an answer: then its rows are to blame, each of which is tried alone."""
 TOLD_EVERY_S = 10.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("shoal.backfill")
 
 
 class Service:
@@ -135,14 +135,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("descriptor", type=int)
     parser.add_argument("--model")
     parser.add_argument("--api-key-file", type=Path)
+    for name in ("--ca-file", "--cert", "--key"):
+        parser.add_argument(name)
     options = parser.parse_args(arguments)
     configure("WARNING")
     connection = Connection(options.descriptor)
     try:
         key = key_in(options.api_key_file)
-        with Client(options.url, options.model, api_key=key, timeout_s=TIMEOUT_S) as client:
+        verify = trusted(options)
+        with Client(options.url, options.model, api_key=key, timeout_s=TIMEOUT_S, verify=verify) as client:
             name = client.signature().name
-        with httpx.Client(base_url=base_url(options.url), headers=shown(key), verify=trust(verify=True)) as http:
+        with httpx.Client(base_url=base_url(options.url), headers=shown(key), verify=verify) as http:
             service = Service(http, name)
             versions = ",".join(map(str, service.metadata.get("versions") or ()))
             connection.send(Ready(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MOST))

@@ -42,11 +42,9 @@ def batch_environment(options: argparse.Namespace) -> dict[str, str]:
 
 def _service(options: argparse.Namespace) -> str:
     """Return the program that asks a service."""
-    key_file = options.api_key_file
-    named = [
-        *(["--model", options.model] if options.model else []),
-        *(["--api-key-file", str(key_file.absolute())] if key_file else []),
-    ]
+    files = {name: getattr(options, name) for name in ("api_key_file", "ca_file", "cert", "key")}
+    given = {"model": options.model, **{name: file and str(Path(file).absolute()) for name, file in files.items()}}
+    named = [part for name, value in given.items() if value for part in (f"--{name.replace('_', '-')}", value)]
     return shlex.join([sys.executable, "-P", "-m", "shoal.backfill", options.to, *named])
 
 

@@ -302,6 +302,7 @@ def _fill_batch(parser: CommandParser) -> None:
         "--api-key-file", metavar="FILE", type=Path, help="shows that service the key in FILE, alone or as NAME=KEY"
     )
     parser.only(key, lambda given: given.to, "it needs --to")
+    _fill_trust(parser)
     parser.add_argument("--input", metavar="URL", required=True, help="a file, a folder or a pattern of names")
     parser.add_argument("--output", metavar="URL", required=True, help="a folder for the answers of this job alone")
     parser.add_argument(
@@ -395,6 +396,10 @@ def _fill_server(parser: CommandParser) -> None:
         "--api-key-file", metavar="FILE", type=Path, help="shows the server the key in FILE, alone or as NAME=KEY"
     )
     parser.add_argument("--timeout", type=number(0, 86400, " seconds"), default=30.0, help="seconds (%(default)s)")
+    _fill_trust(parser)
+
+
+def _fill_trust(parser: CommandParser) -> None:
     parser.add_argument("--ca-file", metavar="FILE", help="whom to trust, of a server that speaks TLS; else the web's")
     parser.add_argument("--cert", metavar="FILE", help="a certificate of your own, where the server asks for one")
     key = parser.add_argument("--key", metavar="FILE", help="its key, if that is in another file")

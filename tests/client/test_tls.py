@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from shoal import AsyncClient, Client
 from shoal.command_line import run
@@ -152,3 +156,16 @@ def test_files_that_belong_together_are_asked_for_together(
     with pytest.raises(SystemExit):
         run(["serve", "examples/adder", *given])
     assert "it needs --tls-" in capsys.readouterr().err
+
+
+def test_a_batch_job_trusts_whom_it_is_told_to_and_shows_its_certificate(
+    mutual: RunningProxy, folder: Path, tmp_path: Path
+) -> None:
+    parquet.write_table(pa.table({"x": [ROW, ROW]}), tmp_path / "rows.parquet")
+    command = [sys.executable, "-m", "shoal", "batch", "--to", url(mutual), "--input", str(tmp_path / "rows.parquet")]
+    command += ["--output", str(tmp_path / "out"), "--ca-file", str(folder / "ca.crt")]
+    command += ["--cert", str(folder / "own" / "both.pem")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert parquet.read_table(tmp_path / "out" / "part-00000.parquet")["y"].to_pylist() == [DOUBLED] * 2
