@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from shoal_runtime.codecs.metadata import model_metadata
-from shoal_runtime.errors import EXIT_LOAD_FAILED, BatchError, LoadError
+from shoal_runtime.errors import EXIT_LOAD_FAILED, BatchError, DeviceLost, LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe
 from shoal_runtime.fetching import ModelFiles, fetch_model
@@ -117,6 +117,9 @@ async def _run(pipeline: Pipeline, batch: Batch, telling: "SimpleQueue[Told | No
     try:
         result = await pipeline.run(batch.inputs, batch.rows)
         telling.put(Done(batch.number, dict(result.outputs), {each.row: each.message for each in result.errors}))
+    except DeviceLost:
+        # The process ends at once, and that is told: rows that only stood beside the one to blame are tried alone.
+        return
     except BatchError as error:
         telling.put(Failed(batch.number, error.code, str(error)))
     except Exception as error:  # every batch is answered
