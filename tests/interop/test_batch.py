@@ -4,11 +4,16 @@ Google's takes no objects in the way in which clients write them, so of it rows 
 """
 
 import io
+import itertools
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import obstore
 import orjson
 import pytest
@@ -16,7 +21,7 @@ from obstore.store import from_url
 from pyarrow import parquet
 
 from tests.interop.stores import Cloud, azure, gcs, s3
-from tests.runtime.offline.jobs import answers, begin, run, write_numbers
+from tests.runtime.offline.jobs import answers, begin, records, run, write_numbers
 
 ROWS = 300
 
@@ -108,3 +113,83 @@ def test_what_may_not_be_read_is_a_sentence(cloud: Cloud, bucket: Any) -> None:
     assert ended.status in {1, 2}
     assert "Traceback" not in ended.said
     assert len(ended.said.strip().splitlines()) == 1, ended.said
+
+
+class Door(BaseHTTPRequestHandler):
+    """Stands before a store; what it lets pass, the server says."""
+
+    server: "Doorway"
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if "list-type" not in self.path and next(self.server.asked) >= self.server.good:
+            self._tell(403, {"content-length": "0"})
+            return
+        self._pass()
+
+    def do_HEAD(self) -> None:
+        self._pass()
+
+    def _pass(self) -> None:
+        sent = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+        came = httpx.request(self.command, f"{self.server.url}{self.path}", headers=sent, trust_env=False)
+        hop = {"connection", "transfer-encoding"}
+        self._tell(came.status_code, {n: v for n, v in came.headers.items() if n.lower() not in hop}, came.content)
+
+    def _tell(self, status: int, headers: Mapping[str, str], content: bytes = b"") -> None:
+        self.send_response_only(status)
+        for name, value in {"content-length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Doorway(ThreadingHTTPServer):
+    """A store whose credentials are good for so many reads of objects; lists and heads go on."""
+
+    def __init__(self, url: str, good: int) -> None:
+        super().__init__(("127.0.0.1", 0), Door)
+        self.url = url
+        self.good = good
+        self.asked = itertools.count()
+
+
+@contextmanager
+def expiring(url: str, good: int) -> Iterator[str]:
+    with Doorway(url, good) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_credentials_that_expire_amid_the_job_fail_no_row_and_it_goes_on_with_good_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {f"texts/{number:02}.txt": b"text" * 256 for number in range(24)}
+    settings: dict[str, Any] = {"engine_takes": "texts", "shard_bytes": 1024}
+    with s3() as cloud:
+        cloud.fill("rows", texts)
+        for name, value in cloud.environment.items():
+            monkeypatch.setenv(name, value)
+        with expiring(cloud.environment["AWS_ENDPOINT_URL"], 20) as door:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", door)
+            ended = run("s3://rows/texts/*.txt", tmp_path / "out", **settings)
+        assert ended.status == 1, ended.said
+        assert "may not be read with the credentials that were found: look at AWS_" in ended.said
+        assert "run the job again, it goes on where it was" in ended.said
+        assert "Traceback" not in ended.said
+        done = {name: each for name, each in records(tmp_path / "out").items() if name != "plan"}
+        assert 0 < len(done) < len(texts)
+        assert sum(each["failed"] for each in done.values()) == 0
+
+        monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.environment["AWS_ENDPOINT_URL"])
+        again = run("s3://rows/texts/*.txt", tmp_path / "out", **settings)
+    assert again.status == 0, again.said
+    assert [row["upper"] for row in answers(tmp_path / "out")] == ["TEXT" * 256] * len(texts)

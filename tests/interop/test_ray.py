@@ -48,7 +48,7 @@ class Double:
 
 
 @contextmanager
-def of_ray(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+def of_ray(folder: Path, *arguments: str, **settings: str) -> Iterator["subprocess.Popen[str]"]:
     """Run a program in Ray's environment, which asks nobody beyond this machine; nothing that it starts outlives it."""
     mark = uuid.uuid4().hex
     # A short path: Ray's sockets lie some folders deeper.
@@ -63,6 +63,7 @@ def of_ray(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
         "PYTHONWARNINGS": "ignore",
         "RAY_TMPDIR": own,
         MARK: mark,
+        **settings,
     }
     command = [str(python_with("ray")), *arguments]
     process = subprocess.Popen(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.windows import CONTENT
+from shoal_runtime.offline.windows import CONTENT, holds_bytes
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
 
 ERROR: Final = "shoal_error"
@@ -40,7 +40,7 @@ def kept_columns(
     """
     if asked is None:
         used = {name for names in read.values() for name in names}
-        bulky = {each.name for each in schema if each.name in used and pa.types.is_binary(each.type)} | {CONTENT}
+        bulky = {each.name for each in schema if each.name in used and holds_bytes(each.type)} | {CONTENT}
         kept = [each.name for each in schema if each.name not in bulky]
     else:
         kept = [name for name in asked if name != NONE]

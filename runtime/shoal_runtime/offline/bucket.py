@@ -9,9 +9,9 @@ from typing import Any, BinaryIO, Final, cast
 import obstore
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.offline.errors import JobError
+from shoal_runtime.offline.errors import JobError, PlaceAway, unwritten
 from shoal_runtime.offline.shards import File, matching
-from shoal_runtime.storage.objects import mapped, open_bucket_of
+from shoal_runtime.storage.objects import NotAllowed, mapped, open_bucket_of, told_of
 from shoal_runtime.storage.store import StoreAway, check_environment
 from shoal_schema.resource.locations import parse, scheme_of
 
@@ -106,7 +106,10 @@ class _Reading:
     def read(self, size: int | None = None) -> bytes:
         """Return bytes from where it is."""
         with _told(self._what), mapped(self._what):
-            return bytes(self._opened.read(size) if size is not None and size >= 0 else self._opened.read())
+            try:
+                return bytes(self._opened.read(size) if size is not None and size >= 0 else self._opened.read())
+            except OSError as error:  # its library has one kind here for whatever the store answered
+                raise told_of(self._what, str(error)) from None
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go elsewhere."""
@@ -165,14 +168,19 @@ def _told(what: str) -> Iterator[None]:
     """Say in the job's words what a store's library raises."""
     try:
         yield
+    except NotAllowed as error:
+        raise PlaceAway(f"{error}; run the job again, it goes on where it was") from None
     except LoadError as error:
         raise JobError(str(error)) from None
     except StoreAway as error:
-        raise JobError(f"{what}: {error}; run the job again, it goes on where it was") from None
+        raise PlaceAway(f"{what}: {error}; run the job again, it goes on where it was") from None
 
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
     """Give a path for a file that goes elsewhere when it is whole."""
-    with tempfile.TemporaryDirectory(prefix="shoal-batch-") as folder:
-        yield Path(folder, "part")
+    try:
+        with tempfile.TemporaryDirectory(prefix="shoal-batch-") as folder:
+            yield Path(folder, "part")
+    except OSError as error:
+        raise unwritten(error.filename or f"{tempfile.gettempdir()} (TMPDIR)", error) from error

@@ -13,6 +13,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Final
 
+from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.offline.errors import JobError
 from shoal_schema.wire.engine import Batch, Ready, Refused, Told
 
@@ -100,6 +101,11 @@ class Engine:
             told: Told = self.connection.recv()
         except (EOFError, OSError):
             raise EngineEnded(self._how()) from None
+        except TypeError:
+            # Another thread closed it amid the reading, which the library does not expect.
+            if not self.connection.closed:
+                raise
+            raise EngineEnded(self._how()) from None
         return told
 
     def stop(self) -> None:
@@ -121,6 +127,8 @@ class Engine:
             self.stop()
             code = -signal.SIGKILL
         self.stop()
+        if code == EXIT_DEVICE_LOST:
+            return "ended, for a forward took longer than runtime.forwardTimeoutSeconds or the device was lost,"
         if code >= 0:
             return f"ended with exit status {code}"
         name = signal.Signals(-code).name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
 
-from shoal_runtime.offline.errors import JobError
+from shoal_runtime.offline.errors import JobError, unwritten
 from shoal_runtime.offline.shards import File, matching
 
 BEGUN: Final = ".begun-"
@@ -112,6 +112,8 @@ class FolderPlace:
             yield
         except OSError as error:
             where = error.filename or self._folder
+            if done == "written":
+                raise unwritten(where, error) from error
             raise JobError(f"{where} cannot be {done}: {error.strerror or error}") from error
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.windows import Window
+from shoal_runtime.offline.windows import Window, holds_bytes, is_file
 from shoal_runtime.tensors.numpy_tensors import NumpyTensors
 from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16
 
@@ -86,7 +86,7 @@ def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
         if several:
             raise WrongSettings(f"{spec.name} takes texts or bytes: name one column for it")
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (JSON in spec.media_types or _holds_bytes(kind)):
+        if not (JSON in spec.media_types or _holds_bytes(kind) or is_file(kind)):
             raise WrongSettings(f"{spec.name} takes texts or bytes, and the column {column.name} holds {kind}")
         return
     while _is_list(kind):
@@ -116,7 +116,7 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 def _only_column(spec: TensorSpec, schema: pa.Schema) -> str | None:
     if len(schema.names) == 1:
         return str(schema.names[0])
-    binary = [each.name for each in schema if spec.datatype == "BYTES" and pa.types.is_binary(each.type)]
+    binary = [each.name for each in schema if spec.datatype == "BYTES" and holds_bytes(each.type)]
     return binary[0] if len(binary) == 1 else None
 
 
@@ -126,7 +126,7 @@ def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str,
     values: dict[str, Array] = {}
     for spec in specs:
         if spec.name in columns:
-            parts = [table.column(name).combine_chunks() for name in columns[spec.name]]
+            parts = [_unwrapped(table.column(name).combine_chunks(), spec) for name in columns[spec.name]]
             nulls = [row for part in parts if part.null_count for row in np.flatnonzero(_is_null(part)).tolist()]
             for row in nulls:
                 errors.setdefault(row, f"{spec.name} is null")
@@ -147,6 +147,12 @@ def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Ar
     dims = {spec.name: (spec.batch_dim, DTYPES[spec.datatype]) for spec in specs}
     wire = {name: (array, *dims[name]) for name, array in arrays.items() if name in dims}
     return {name: np.moveaxis(array.astype(dtype, copy=False), 0, dim) for name, (array, dim, dtype) in wire.items()}
+
+
+def _unwrapped(part: Any, spec: TensorSpec) -> Any:
+    """Return the bytes of pictures and sounds that stand beside their paths."""
+    nested = spec.datatype == "BYTES" and JSON not in spec.media_types and is_file(part.type)
+    return pc.struct_field(part, "bytes") if nested else part
 
 
 def _values(parts: Sequence[Any], spec: TensorSpec, errors: dict[int, str]) -> Array:

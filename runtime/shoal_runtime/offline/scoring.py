@@ -19,7 +19,7 @@ from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.answers import Answers
 from shoal_runtime.offline.dispatch import Dispatch, Work
 from shoal_runtime.offline.engine import Engine, EngineEnded
-from shoal_runtime.offline.errors import JobError, ShardError, TooManyErrors
+from shoal_runtime.offline.errors import ShardError, TooManyErrors
 from shoal_runtime.offline.inputs import Rows, lengths, take
 from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.progress import Tally, first
@@ -133,8 +133,6 @@ class Writer:
             table, size_bytes = given
             try:
                 part.write(table)
-            except OSError as error:
-                raise JobError(f"the answers cannot be written: {error.strerror or error}") from error
             finally:
                 self._budget.give(size_bytes)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from shoal_runtime.codecs.json_data import exact_json
-from shoal_runtime.offline.errors import JobError, ShardError
+from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError
 from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.shards import File, Shard, begins_in, readable
 from shoal_runtime.offline.windows import CONTENT, PATH, TARGET_BYTES, Window, window_rows
@@ -128,6 +128,9 @@ class Source:
         try:
             with self._place.open(file) as opened:
                 return opened.read()
+        except PlaceAway:
+            # No fault of its row, which would be written down as failed for good.
+            raise
         except JobError as error:
             return str(error)
 

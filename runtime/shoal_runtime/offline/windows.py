@@ -51,6 +51,21 @@ class Window:
         ]
 
 
+def is_file(kind: pa.DataType) -> bool:
+    """Return whether cells are files as Hugging Face's datasets write them: ``struct<bytes: binary, path: string>``."""
+    return pa.types.is_struct(kind) and {each.name for each in kind} == {"bytes", "path"} and _is_bytes(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    found = kind.field("bytes").type
+    return bool(pa.types.is_binary(found) or pa.types.is_large_binary(found))
+
+
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Return whether cells are bytes, alone or beside their path."""
+    return bool(pa.types.is_binary(kind) or is_file(kind))
+
+
 def window_rows(row_bytes: float, batch_size: int) -> int:
     """Return how many rows of about so many bytes make a window: some batches, within about 32 MiB."""
     fitting = int(TARGET_BYTES / max(row_bytes, 1.0))

@@ -118,7 +118,8 @@ async def _run(pipeline: Pipeline, batch: Batch, telling: "SimpleQueue[Told | No
         result = await pipeline.run(batch.inputs, batch.rows)
         telling.put(Done(batch.number, dict(result.outputs), {each.row: each.message for each in result.errors}))
     except DeviceLost:
-        return  # this process ends, and by that whoever asked knows that it is nobody's answer yet
+        # The process ends at once, and that is told: rows that only stood beside the one to blame are tried alone.
+        return
     except BatchError as error:
         telling.put(Failed(batch.number, error.code, str(error)))
     except Exception as error:  # every batch is answered

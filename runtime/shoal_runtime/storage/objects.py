@@ -99,6 +99,10 @@ def _entry(meta: Any) -> Entry:
     return Entry(meta["path"].rpartition("/")[2], meta["size"], meta["e_tag"] or "", meta["path"])
 
 
+class NotAllowed(LoadError):
+    """The store knows the credentials not, or not any more, or does not let them read this."""
+
+
 @contextmanager
 def mapped(what: str) -> Iterator[None]:
     """Say in a sentence what the store's library raises."""
@@ -109,7 +113,7 @@ def mapped(what: str) -> Iterator[None]:
     except exceptions.PreconditionError:
         raise LoadError(f"{what} changed while it was downloaded: try again") from None
     except exceptions.BaseError as error:
-        raise _told(what, str(error)) from None
+        raise told_of(what, str(error)) from None
     except BaseException as error:
         if type(error).__module__ != "pyo3_runtime":
             raise
@@ -119,7 +123,7 @@ def mapped(what: str) -> Iterator[None]:
         ) from None
 
 
-def _told(what: str, text: str) -> Exception:
+def told_of(what: str, text: str) -> Exception:
     """Return what an error's text says. The library has no kinds for most of it, nor for a bucket that is not there."""
     status = _STATUS.search(text)
     credentials = _credentials(what)
@@ -132,7 +136,7 @@ def _told(what: str, text: str) -> Exception:
         ("status code: 403", f"{what} may not be read with the credentials that were found: look at {credentials}"),
     ):
         if sign in text:
-            return LoadError(sentence)
+            return NotAllowed(sentence) if "status code" in sign else LoadError(sentence)
     if "status code: 404" in text:
         return _absent(what, text)
     return StoreAway(f"the store answered {status[1].strip()}" if status else safe(_last(text), os.environ))

@@ -15,6 +15,8 @@ from shoal_runtime.offline.inputs import Rows, make_rows, mapped_columns, take
 from shoal_runtime.offline.windows import Window
 
 X = TensorSpec("x", "FP32", [-1])
+PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+"""As Hugging Face's datasets write pictures and sounds."""
 
 
 def rows_of(values: Any, spec: TensorSpec, kind: Any = None, faults: dict[int, str] | None = None) -> Rows:
@@ -42,6 +44,13 @@ def all_of(rows: Rows, *specs: TensorSpec) -> dict[str, Any]:
         ([b"a"], pa.binary(), TensorSpec("x", "BYTES", [-1, 1]), [[b"a"]]),
         (["a"], pa.large_string(), TensorSpec("x", "BYTES", [-1]), [b"a"]),
         ([{"a": [1]}], None, TensorSpec("x", "BYTES", [-1], content_type="application/json"), [b'{"a":[1]}']),
+        ([{"bytes": b"a", "path": "a.png"}], PICTURE, TensorSpec("x", "BYTES", [-1]), [b"a"]),
+        (
+            [{"bytes": b"a", "path": None}],
+            PICTURE,
+            TensorSpec("x", "BYTES", [-1], content_type="application/json"),
+            [b'{"bytes":"b\'a\'","path":null}'],
+        ),
         ([float("nan"), float("inf")], pa.float64(), X, [pytest.approx(float("nan"), nan_ok=True), float("inf")]),
     ],
 )
@@ -62,6 +71,12 @@ def test_a_column_is_taken_as_the_model_wants_it(values: Any, kind: Any, spec: T
         ([1.0, float("nan")], pa.float64(), TensorSpec("x", "INT64", [-1]), {1: "x: nan does not fit INT64"}),
         ([1.0, None], pa.float64(), X, {1: "x is null"}),
         (["a", None], pa.string(), TensorSpec("x", "BYTES", [-1]), {1: "x is null"}),
+        (
+            [{"bytes": b"a", "path": None}, {"bytes": None, "path": "a.png"}, None],
+            PICTURE,
+            TensorSpec("x", "BYTES", [-1]),
+            {1: "x is null", 2: "x is null"},
+        ),
         (
             [[1.0, 2.0], [1.0]],
             None,
@@ -101,6 +116,17 @@ def test_a_row_that_could_not_be_read_goes_to_no_model() -> None:
         ([b"\xff"], X, "x takes numbers, and the column x holds binary"),
         ([1.0], TensorSpec("x", "BYTES", [-1]), "x takes texts or bytes, and the column x holds double"),
         ([{"a": 1}], X, "x takes numbers, and the column x holds struct<a: int64>"),
+        ([{"bytes": b"a", "path": "a"}], X, "x takes numbers, and the column x holds struct"),
+        (
+            [{"bytes": b"a", "other": "a"}],
+            TensorSpec("x", "BYTES", [-1]),
+            "x takes texts or bytes, and the column x holds",
+        ),
+        (
+            [{"bytes": "a", "path": "a"}],
+            TensorSpec("x", "BYTES", [-1]),
+            "x takes texts or bytes, and the column x holds",
+        ),
     ],
 )
 def test_a_column_of_another_kind_is_refused_at_once(values: Any, spec: TensorSpec, said: str) -> None:
@@ -184,6 +210,12 @@ SCHEMA = pa.schema([("x", pa.float32()), ("y", pa.float32()), ("picture", pa.bin
 )
 def test_inputs_find_their_columns(specs: Any, asked: Any, found: Any) -> None:
     assert mapped_columns(specs, asked, SCHEMA) == found
+
+
+def test_the_one_column_of_files_beside_their_paths_is_found() -> None:
+    schema = pa.schema([("label", pa.int64()), ("image", PICTURE)])
+
+    assert mapped_columns([TensorSpec("picture", "BYTES", [-1])], {}, schema) == {"picture": ["image"]}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import os
 import signal
 from pathlib import Path
@@ -413,3 +414,29 @@ def test_a_table_of_the_kept_columns_is_what_it_was(tmp_path: Path) -> None:
     assert ended.status == 0, ended.said
     found = parquet.read_table(tmp_path / "out" / "part-00000.parquet")
     assert found.select(table.column_names).cast(table.schema).equals(table)
+
+
+def test_what_json_does_not_know_is_null_in_its_lines_and_itself_in_parquet(tmp_path: Path) -> None:
+    write_numbers(tmp_path / "a.parquet", [1.0, math.nan, math.inf, -math.inf])
+    for form in ("jsonlines", "parquet"):
+        ended = run(tmp_path / "a.parquet", tmp_path / form, output_format=form)
+        assert ended.status == 0, ended.said
+
+    lines = (tmp_path / "jsonlines" / "part-00000.jsonl").read_text().splitlines()
+    assert [json.loads(line)["y"] for line in lines] == [2.0, None, None, None]
+    assert {json.loads(line)["shoal_error"] for line in lines} == {None}
+    assert [str(row["y"]) for row in answers(tmp_path / "parquet")] == ["2.0", "nan", "inf", "-inf"]
+
+
+def test_files_beside_their_paths_are_read_and_not_kept(tmp_path: Path) -> None:
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    cells = [{"bytes": b"a", "path": "a.txt"}, {"bytes": None, "path": "b.txt"}, {"bytes": b"c", "path": None}]
+    parquet.write_table(pa.table({"id": [1, 2, 3], "image": pa.array(cells, kind)}), tmp_path / "a.parquet")
+    ended = run(tmp_path / "a.parquet", tmp_path / "out", engine_takes="texts")
+
+    assert ended.status == 0, ended.said
+    assert answers(tmp_path / "out") == [
+        {"id": 1, "length": 1, "upper": "A", "shoal_error": None},
+        {"id": 2, "length": None, "upper": None, "shoal_error": "text is null"},
+        {"id": 3, "length": 1, "upper": "C", "shoal_error": None},
+    ]

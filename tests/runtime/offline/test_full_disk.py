@@ -1,0 +1,47 @@
+"""A job whose disk is full: a sentence, nothing half-written under a final name, and it goes on when there is room."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.offline.jobs import run, write_numbers
+from tests.runtime.offline.test_jobs import written
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"a disk of 128 KiB cannot be mounted here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonlines"])
+def test_a_job_on_a_full_disk_says_so_and_goes_on_to_the_same_bytes_when_there_is_room(
+    tmp_path: Path, small: Path, form: str
+) -> None:
+    # Numbers that no packing makes small.
+    write_numbers(tmp_path / "a.parquet", [(each * 7919 % 100003) / 7 for each in range(12_000)], row_groups=12)
+    settings = {"shard_bytes": 16_384, "output_format": form}
+    assert run(tmp_path / "a.parquet", tmp_path / "whole", **settings).status == 0
+    whole = written(tmp_path / "whole")
+    ended = run(tmp_path / "a.parquet", small / "out", **settings)
+
+    assert ended.status == 1
+    assert "has no space left: make room there, and run the same again to go on" in ended.said
+    assert "Traceback" not in ended.said
+    assert len(ended.said.strip().splitlines()) == 1, ended.said
+    there = written(small / "out")
+    assert there == {name: whole[name] for name in there}
+    assert 0 < len(there) < len(whole)
+
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
+    again = run(tmp_path / "a.parquet", small / "out", **settings)
+    assert again.status == 0, again.said
+    assert written(small / "out") == whole
