@@ -47,7 +47,7 @@ def _own_address(kubeconfig: str) -> str:
 
 def _clean(node: Joined) -> None:
     """Remove what the run put there: the node goes last, as pods end on it."""
-    kubectl(node.kubeconfig, "delete", "infsvc", "--all", "--all-namespaces", check=False)
+    kubectl(node.kubeconfig, "delete", "infsvc,batchinf", "--all", "--all-namespaces", check=False)
     kubectl(node.kubeconfig, "delete", "namespace", "--selector", OURS, "--timeout=60s", check=False)
     chart = yaml.safe_dump_all(reversed(render(chart_folder())))
     options = ("--ignore-not-found", "--timeout=60s", "--filename", "-")

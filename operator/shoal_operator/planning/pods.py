@@ -183,11 +183,9 @@ def scheduling_problem(pod: Json) -> Problem | None:
     missing = [name for name in _device_resources(pod) if f"Insufficient {name}" in message]
     if missing:
         names = " and ".join(missing)
-        advice = (
-            f"no node has a free {names}: {message} Add a node, ask for less, or set"
-            " rollout.maxSurge 0 and maxUnavailable 1 when the old pod holds it."
-        )
-        return Problem(Reason.INSUFFICIENT_GPU, _sentence(advice))
+        surge = ", ask for less, or set rollout.maxSurge 0 and maxUnavailable 1 when the old pod holds it."
+        advice = surge if PROXY in _containers(pod) else ", or ask for less."  # jobs have no rollouts
+        return Problem(Reason.INSUFFICIENT_GPU, _sentence(f"no node has a free {names}: {message} Add a node{advice}"))
     return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}{_claim_advice(pod, message)}"))
 
 
@@ -288,6 +286,10 @@ def _last_line(ended: Json) -> str:
     line = words.splitlines()[-1].strip()
     said = read(line)
     return redacted(said.message if said else line)[-_MAX_MESSAGE_LENGTH:]
+
+
+def _containers(pod: Json) -> set[str]:
+    return {each["name"] for each in dig(pod, "spec", "containers", default=[])}
 
 
 def _device_resources(pod: Json) -> list[str]:

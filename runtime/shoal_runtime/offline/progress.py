@@ -1,6 +1,7 @@
 """How far a job is: counted as it goes, shown on a terminal, told to whoever asks, and in a table at its end."""
 
 import logging
+import socket
 import sys
 import threading
 import time
@@ -149,6 +150,9 @@ def listen(address: TcpAddress, tally: Tally) -> None:
         def log_message(self, *_: Any) -> None:
             """Write nothing for each question."""
 
-    server = ThreadingHTTPServer((address.host, address.port), Handler)
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+
+    server = Server((address.host, address.port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()

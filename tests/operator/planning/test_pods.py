@@ -219,6 +219,19 @@ def test_a_crash_is_told_before_a_missing_node() -> None:
     assert problem.reason is Reason.RUNTIME_CRASHED
 
 
+def test_a_job_that_gets_no_gpu_is_told_nothing_of_rollouts() -> None:
+    pending = failing(conditions=unschedulable("3 Insufficient nvidia.com/gpu"))
+    pending["spec"]["containers"] = [each for each in pending["spec"]["containers"] if each["name"] == "runtime"]
+    pending["spec"]["containers"][0]["name"] = "batch"
+    pending["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+
+    problem = find_problem([pending])
+
+    assert problem is not None
+    assert problem.reason is Reason.INSUFFICIENT_GPU
+    assert problem.message.endswith("Add a node, or ask for less.")
+
+
 def test_a_message_names_no_pod_so_that_a_restart_writes_no_status() -> None:
     problem = find_problem([failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=1)])])
 
