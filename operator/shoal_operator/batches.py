@@ -7,6 +7,7 @@ from typing import Protocol
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Replica
+from shoal_operator.manifests.containers import BATCH
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.job import JOB, KINDS, QUEUE_LABEL, batch_target, make_job
 from shoal_operator.manifests.labels import digest
@@ -114,9 +115,11 @@ class Batches:
                 await self._cluster.merge(kind, evidence.job, patch)
             return Outcome.DONE
         if evidence.job and not dig(evidence.job, "spec", "suspend"):
-            return Outcome.WAITING
+            # Who waits for a node or an image may wait for long, and the Job's watch tells when that ends.
+            moves = told or any(runs(pod, BATCH) for pod in evidence.pods)
+            return Outcome.WAITING if moves else Outcome.FAILED
         waits = status["reason"] == Reason.MODEL_RESOLVING or not evidence.blocked
-        return Outcome.DONE if told and waits else Outcome.FAILED
+        return Outcome.DONE if waits else Outcome.FAILED
 
     async def _look(self, key: Key, kind: Kind, resource: Json) -> tuple[BatchEvidence, BatchInferenceSpec | None]:
         spec, target, naming, blocked = self._plan(key, resource)
@@ -136,7 +139,7 @@ class Batches:
                 raise
             logger.warning("event=write_failed service=%s kind=%s error=%s", key, kind.kind, error)
             failed = refused(Failure(kind, error.code, error.message))
-        replicas = [_replica(pod) for pod in pods if runs(pod, "batch") and dig(pod, "status", "podIP")]
+        replicas = [_replica(pod) for pod in pods if runs(pod, BATCH) and dig(pod, "status", "podIP")]
         asked = replicas if kind == JOB else []
         evidence = BatchEvidence(
             resource=resource,
@@ -200,10 +203,10 @@ class Batches:
         return await self._cluster.merge(kind, job, patch)
 
     async def _tell(self, key: Key, resource: Json, status: Json) -> bool:
-        """Write the status if it changed, numbers alone only now and then; return whether it is as it should be."""
+        """Write the status if it changed, numbers alone only now and then; return whether it had changed."""
         stored = dig(resource, "status", default={})
         if status == stored:
-            return True
+            return False
         now_s = self._clock()
         if is_only_progress(stored, status) and now_s - self._written_s.get(key, -_WRITE_EVERY_S) < _WRITE_EVERY_S:
             return True

@@ -9,7 +9,7 @@ import msgspec
 from shoal_operator.load.fleet import Replica
 from shoal_operator.planning.observation import Key
 from shoal_operator.scraper import Scraper
-from shoal_schema.progress import MAX_BYTES, PATH, Progress
+from shoal_schema.progress import MAX_BYTES, PATH, Progress, share
 
 _DECODER = msgspec.json.Decoder(Progress)
 _MAX_REMAINING_S = 366 * 86400.0
@@ -48,11 +48,11 @@ class Progresses:
         job = self._jobs.get(key)
         if job is None or job.began is None or not job.told:
             return None
-        share, began_s = job.began
-        now = max(each.share for each in job.told.values())
-        if now <= share:
+        then, began_s = job.began
+        now = share(list(job.told.values()))
+        if now <= then:
             return None
-        return min(_MAX_REMAINING_S, (1 - now) * (self._clock() - began_s) / (now - share))
+        return min(_MAX_REMAINING_S, (1 - now) * (self._clock() - began_s) / (now - then))
 
     def forget(self, key: Key) -> None:
         """Stop asking."""
@@ -71,7 +71,7 @@ class Progresses:
         said = {each.uid: answer for each, (_, answer) in zip(replicas, found, strict=True) if answer is not None}
         job.told = said
         if said and job.began is None:
-            job.began = (max(each.share for each in said.values()), self._clock())
+            job.began = (share(list(said.values())), self._clock())
 
 
 def make_progresses(clock: Callable[[], float]) -> Progresses:

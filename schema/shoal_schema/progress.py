@@ -1,8 +1,10 @@
 """What the batch program tells of its progress: the document of ``GET /v1/progress``, and a pod's last words."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 PATH: Final = "/v1/progress"
 MAX_BYTES: Final = 4096
@@ -11,20 +13,47 @@ MAX_BYTES: Final = 4096
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-class Progress(Struct, frozen=True, rename="camel"):
-    """How far one worker sees a job: what was written down before it began, and what it did itself."""
+class Done(Struct, frozen=True, rename="camel"):
+    """A part of a job that is done."""
 
-    shards_done: Count
+    shards: Count = 0
+    rows: Count = 0
+    failed_rows: Count = 0
+    bytes: Count = 0
+
+    def __add__(self, other: "Done") -> "Done":
+        """Return both."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Done(*(one + another for one, another in pairs))
+
+
+class Progress(Struct, frozen=True, rename="camel"):
+    """How far one worker of a job is.
+
+    Args:
+        shards_total: of the job.
+        bytes_total: of its input.
+        before: what other jobs had done with the same output, as this worker found it.
+        own: what it has done itself, in this process or in one before; of its siblings nothing.
+        rows_per_second: its pace.
+        message: how it ended.
+    """
+
     shards_total: Count
-    rows: Count
-    failed_rows: Count
+    bytes_total: Count
+    before: Done
+    own: Done
     rows_per_second: Annotated[float, Meta(ge=0, le=1e12)]
-    bytes_done: Count = 0
-    bytes_total: Count = 0
     message: Annotated[str, Meta(max_length=4096)] = ""
 
-    @property
-    def share(self) -> float:
-        """How much of the input is done, 0 to 1."""
-        done, total = (self.bytes_done, self.bytes_total) if self.bytes_total else (self.shards_done, self.shards_total)
-        return min(1.0, done / total) if total else 0.0
+
+def together(told: Sequence[Progress]) -> Done:
+    """Return what all workers of a job have done, and what was done before: that each of them tells."""
+    before = max((each.before for each in told), key=lambda each: each.shards, default=Done())
+    return sum((each.own for each in told), start=before)
+
+
+def share(told: Sequence[Progress]) -> float:
+    """Return how much of the input is done, 0 to 1."""
+    total = max((each.bytes_total for each in told), default=0)
+    return min(1.0, together(told).bytes / total) if total else 0.0

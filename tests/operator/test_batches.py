@@ -21,7 +21,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.declaring import Json
 from shoal_schema.policy import Policy
 from shoal_schema.processes import OperatorProcess
-from shoal_schema.progress import Progress
+from shoal_schema.progress import Done, Progress
 from shoal_schema.resource import BATCH_PLURAL
 from tests.operator.fakes import FakeCluster, NoNames
 from tests.operator.manifests.test_job import MINIMAL, RAY, batch
@@ -111,8 +111,12 @@ class World:
         )
 
 
+BEFORE = Done(shards=2, rows=20, failed_rows=3, bytes=20)
+
+
 def said(done: int, rows: int, **more: Any) -> Progress:
-    return Progress(shards_done=done, shards_total=40, rows=rows, failed_rows=1, rows_per_second=100.0, **more)
+    own = Done(shards=done, rows=rows, failed_rows=1, bytes=10 * done)
+    return Progress(shards_total=40, bytes_total=400, before=BEFORE, own=own, rows_per_second=100.0, **more)
 
 
 def test_a_job_is_made_and_a_second_look_writes_nothing() -> None:
@@ -161,6 +165,50 @@ def test_kueue_says_when_a_job_in_its_queue_runs_and_only_a_pause_is_told_beside
     assert world.job["spec"]["suspend"] is True
 
 
+def test_what_others_wrote_into_a_job_is_put_right() -> None:
+    world = World()
+    world.look()
+    wanted = copy.deepcopy(world.job["spec"])
+    world.job["spec"] |= {"parallelism": 0, "suspend": True}
+    world.look()
+    assert world.job["spec"] == wanted
+
+
+def test_a_job_that_comes_into_a_queue_later_is_shown_to_kueue() -> None:
+    world = World({**MINIMAL, "suspend": True})
+    world.look()
+    assert QUEUE_LABEL not in world.job["metadata"]["labels"]
+    world.cluster.services[KEY]["metadata"]["labels"] = {QUEUE_LABEL: "cats"}
+    world.change(suspend=False)
+    world.look()
+    assert world.job["metadata"]["labels"][QUEUE_LABEL] == "cats"
+    assert (world.job["spec"]["suspend"], world.status["reason"]) == (True, "Queued")
+
+
+def test_a_job_whose_pods_wait_is_looked_at_less_and_less_and_one_whose_pods_run_at_a_pace() -> None:
+    world = World()
+    assert world.look() is Outcome.WAITING  # the status is new
+    assert world.look() is Outcome.FAILED
+    world.add_pod("pod-0", "Pending", state={"waiting": {"reason": "ContainerCreating"}})
+    world.look()
+    assert world.look() is Outcome.FAILED
+    world.cluster.pods.clear()
+    world.add_pod("pod-0")
+    world.pods.told = {"pod-0": said(1, 1)}
+    world.look()
+    assert world.look() is Outcome.WAITING
+
+
+def test_pods_that_have_ended_do_not_start() -> None:
+    world = World()
+    world.look()
+    assert "kubectl describe job score" in world.status["message"]
+    words = '{"shardsTotal":40,"bytesTotal":1,"before":{},"own":{"shards":40,"rows":400},"rowsPerSecond":1.5}'
+    world.add_pod("pod-0", "Succeeded", state={"terminated": {"exitCode": 0, "message": words}})
+    world.look()
+    assert (world.status["reason"], world.status["rows"]) == ("Running", 400)
+
+
 def test_how_far_pods_are_is_told_at_most_every_ten_seconds() -> None:
     world = World()
     world.look()
@@ -170,34 +218,41 @@ def test_how_far_pods_are_is_told_at_most_every_ten_seconds() -> None:
     world.pods.left_s = 90.0
     world.look()
     assert (world.status["reason"], world.true()) == ("Running", ["Running"])
-    assert world.status["shards"] == {"done": 7, "total": 40, "text": "7/40"}
-    assert [world.status[name] for name in ("rows", "failedRows", "rowsPerSecond")] == [300, 2, 200]
+    assert world.status["shards"] == {"done": 9, "total": 40, "text": "9/40"}
+    assert [world.status[name] for name in ("rows", "failedRows", "rowsPerSecond")] == [320, 5, 200]
     assert world.status["estimatedEnd"] == "2026-11-23T06:02:00Z"
     world.pods.told["pod-0"] = said(5, 150)
     world.now_s += 5
     world.look()
-    assert world.status["rows"] == 300
+    assert world.status["rows"] == 320
     world.now_s += 5
     world.look()
-    assert world.status["rows"] == 350
+    assert world.status["rows"] == 370
 
 
-def test_what_a_worker_found_done_is_not_counted_twice() -> None:
+def test_numbers_do_not_fall_while_pods_begin_anew_and_nobody_has_a_pace_where_no_pod_runs() -> None:
     world = World()
     world.look()
     world.add_pod("pod-0")
-    world.add_pod("pod-1")
-    late = Progress(shards_done=30, shards_total=40, rows=300, failed_rows=2, rows_per_second=0)
-    world.pods.told = {"pod-0": said(30, 300), "pod-1": late}
+    world.pods.told = {"pod-0": said(3, 100)}
     world.look()
-    assert (world.status["shards"]["text"], world.status["rows"], world.status["failedRows"]) == ("30/40", 300, 2)
+    world.change(suspend=True)
+    world.cluster.pods.clear()
+    world.look()
+    assert (world.status["rows"], world.status["rowsPerSecond"]) == (120, 0)
+    world.change(suspend=False)
+    world.add_pod("pod-0")
+    world.pods.told = {"pod-0": said(0, 0)}
+    world.now_s += 20
+    world.look()
+    assert (world.status["shards"]["text"], world.status["rows"], world.status["failedRows"]) == ("5/40", 120, 4)
 
 
 def test_an_end_is_in_the_status_before_the_job_may_go_and_nothing_is_run_again() -> None:
     world = World({**MINIMAL, "ttlSecondsAfterFinished": 0})
     world.look()
     assert "ttlSecondsAfterFinished" not in world.job["spec"]
-    words = '{"shardsDone":40,"shardsTotal":40,"rows":400,"failedRows":0,"rowsPerSecond":1.5}'
+    words = '{"shardsTotal":40,"bytesTotal":1,"before":{},"own":{"shards":40,"rows":400},"rowsPerSecond":1.5}'
     world.add_pod("pod-0", "Succeeded", state={"terminated": {"exitCode": 0, "message": words}})
     world.job["status"] = COMPLETE
     assert world.look() is Outcome.DONE
@@ -234,11 +289,11 @@ def terminated(code: int, message: str = "", reason: str = "Error") -> Json:
         (
             terminated(
                 1,
-                '{"shardsDone":1,"shardsTotal":2,"rows":5,"failedRows":5,"rowsPerSecond":0,"message":"too many"}',
+                '{"shardsTotal":2,"bytesTotal":9,"before":{},"own":{"rows":5},"rowsPerSecond":0,"message":"too many"}',
             ),
             "(exit code 1): too many",
         ),
-        (terminated(1, '{"shardsDone":-1'), '{"shardsDone":-1'),
+        (terminated(1, '{"shardsTotal":-1'), '{"shardsTotal":-1'),
         (terminated(1, "\ud800"), "exit code 1"),
     ],
 )

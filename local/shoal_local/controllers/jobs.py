@@ -66,6 +66,8 @@ def _verdict(job: Object, pods: Iterable[Object], counts: Counts, now: datetime)
 
 def _failure(job: Object, pods: Iterable[Object], counts: Counts, now: datetime) -> tuple[str, str] | None:
     spec, broken = job["spec"], len(counts.failed_indexes)
+    if why := next(filter(None, (_final(spec, pod) for pod in pods)), None):
+        return "PodFailurePolicy", why
     if counts.failed > spec["backoffLimit"] or _restarts(job, pods) >= max(1, spec["backoffLimit"]):
         return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     if _left_s(job, now) == 0:
@@ -74,6 +76,19 @@ def _failure(job: Object, pods: Iterable[Object], counts: Counts, now: datetime)
         return "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes"
     if broken and broken + len(counts.completed) >= spec["completions"]:
         return "FailedIndexes", "Job has failed indexes"
+    return None
+
+
+def _final(spec: Object, pod: Object) -> str | None:
+    """Return by which rule a pod's failure ends the Job. Rules of conditions never fit: nothing disrupts pods here."""
+    for number, rule in enumerate((spec.get("podFailurePolicy") or {}).get("rules") or []):
+        wanted = rule.get("onExitCodes")
+        for status in (pod.get("status") or {}).get("containerStatuses") or [] if wanted else []:
+            code = ((status.get("state") or {}).get("terminated") or {}).get("exitCode")
+            if code and wanted.get("containerName") in (None, status["name"]) and code in wanted["values"]:
+                where = f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+                said = f"Container {status['name']} for {where} failed with exit code {code}"
+                return f"{said} matching FailJob rule at index {number}"
     return None
 
 

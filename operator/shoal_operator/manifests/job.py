@@ -1,5 +1,7 @@
 """The Job of a ``BatchInference``, or the RayJob."""
 
+from collections.abc import Mapping
+
 from msgspec import structs
 
 from shoal_operator.manifests.containers import BATCH, address_of_pod, field_of, make_batch, make_given
@@ -11,6 +13,7 @@ from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
+from shoal_schema.resource import GROUP
 from shoal_schema.resource.offline import BatchInferenceSpec, Engine
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -23,6 +26,14 @@ _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _COMMAND = ["python", "-m", "shoal_runtime", "batch"]
 _RAY_ENTRYPOINT = "python -m shoal_runtime batch-ray"
+_EXIT_USAGE = 2
+"""Of the batch program: the job cannot be done as asked."""
+_FAILURE_RULES: list[Json] = [
+    # A node that is drained or goes is no fault of the job's.
+    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    # What cannot be done as asked fails as often as it is tried.
+    {"action": "FailJob", "onExitCodes": {"containerName": BATCH, "operator": "In", "values": [_EXIT_USAGE]}},
+]
 _HEAD_RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}}
 """The head computes nothing: it has no CPUs for tasks."""
 
@@ -78,6 +89,7 @@ def _job_spec(target: Target, batch: BatchInferenceSpec) -> Json:
         "parallelism": batch.parallelism,
         "completionMode": "Indexed",
         "backoffLimitPerIndex": batch.backoff_limit,
+        "podFailurePolicy": {"rules": _FAILURE_RULES},
         **_deadline(batch),
         "template": _template(target, _worker(target, batch), restartPolicy="Never"),
     }
@@ -110,7 +122,7 @@ def _template(target: Target, container: Json, **more: str) -> Json:
     spread = pod.topology_spread_constraints
     return {
         "metadata": {
-            "labels": {**(pod.labels or {}), **object_labels(target)},
+            "labels": {**_foreign(pod.labels or {}), **object_labels(target)},
             "annotations": {_SHOWN_CONTAINER: BATCH, **(pod.annotations or {})},
         },
         "spec": {
@@ -123,6 +135,11 @@ def _template(target: Target, container: Json, **more: str) -> Json:
             **more,
         },
     }
+
+
+def _foreign(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels that are not the operator's: by those a pod would be taken for one of a service."""
+    return {name: value for name, value in labels.items() if not name.startswith(f"{GROUP}/")}
 
 
 def _ray_spec(target: Target, batch: BatchInferenceSpec) -> Json:

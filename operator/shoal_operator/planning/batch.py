@@ -12,7 +12,7 @@ from shoal_operator.planning.observation import Failure, controller_of, dig
 from shoal_operator.planning.pods import Problem, batch_problem, download_problem, find_problem, last_progress
 from shoal_schema.conditions import BatchConditionType, Reason, Status
 from shoal_schema.declaring import Json
-from shoal_schema.progress import Progress
+from shoal_schema.progress import Progress, together
 from shoal_schema.redaction import redacted, visible
 from shoal_schema.resource.offline import BatchInferenceSpec
 
@@ -78,7 +78,7 @@ def has_ended(status: Json) -> bool:
 
 
 def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
-    """Return what a running job is to be told, as a merge patch of its spec; empty where it is as it should be.
+    """Return what a running job is to be told, as a merge patch; empty where it is as it should be.
 
     Where Kueue admits it, Kueue writes ``suspend``: only who asks for a pause is heard beside it.
     """
@@ -86,10 +86,15 @@ def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Jso
     wanted: Json = {}
     if spec.suspend or not queue:
         wanted["suspend"] = spec.suspend
+    if kind == JOB and not queue:
+        wanted["parallelism"] = spec.parallelism
     if kind == JOB:
         wanted["activeDeadlineSeconds"] = spec.active_deadline_seconds
     changed = {name: value for name, value in wanted.items() if value != live.get(name, _UNSET.get(name))}
-    return {"spec": changed} if changed else {}
+    # Kueue takes a job that has come into a queue as long as it does not run.
+    joins = queue and live.get("suspend") and dig(job, "metadata", "labels", QUEUE_LABEL) != queue
+    label = {"metadata": {"labels": {QUEUE_LABEL: queue}}} if joins else {}
+    return {**label, **({"spec": changed} if changed else {})}
 
 
 _UNSET = {"suspend": False}
@@ -109,7 +114,7 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
     reason, message = verdict(evidence)
     generation = evidence.resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
-    numbers = _numbers(evidence, reason)
+    numbers = _numbers(evidence, reason, stored)
     naming = evidence.naming.as_status() if evidence.naming else {}
     return {
         **{name: stored[name] for name in _KEPT if name in stored and name != "estimatedEnd"},
@@ -159,7 +164,7 @@ def _ended(evidence: BatchEvidence) -> tuple[Reason, str] | None:
 
 
 def _failed_text(evidence: BatchEvidence) -> str:
-    failed = _together([(each, each.failed_rows) for each in _by_index(evidence)])
+    failed = together(_by_index(evidence)).failed_rows
     return f"; {failed} of them an error, in shoal_error or where output.errors says" if failed else ""
 
 
@@ -194,12 +199,21 @@ def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
         return Reason.RUNNING, f"rows are scored{f'; but {trouble.message}' if trouble else ''}"
     if problem := alive or next(_problems(evidence.pods), None):
         return problem.reason, problem.message
-    if any(dig(pod, "status", "phase") == "Running" for pod in evidence.pods):
+    return _silent(evidence)
+
+
+def _silent(evidence: BatchEvidence) -> tuple[Reason, str]:
+    """Return what can be said while no pod tells anything."""
+    phases = {dig(pod, "status", "phase") for pod in evidence.pods}
+    if "Running" in phases:
         text = "pods run; how far they are is told once they answer at port 9090 (/v1/progress)"
-        return (
-            Reason.RUNNING,
-            text if evidence.kind == JOB else "pods run; the log of the RayJob tells how far they are",
-        )
+        ray = "pods run; the log of the RayJob tells how far they are"
+        return Reason.RUNNING, text if evidence.kind == JOB else ray
+    if "Succeeded" in phases:
+        return Reason.RUNNING, "pods have ended; what comes of the job is told in a moment"
+    if not phases:
+        text = "there are no pods yet; should that last, the Events tell who refuses them: kubectl describe"
+        return Reason.STARTING, f"{text} {evidence.kind.kind.lower()} {evidence.job['metadata']['name']}"
     return Reason.STARTING, "pods are being started, or fetch the model"
 
 
@@ -240,26 +254,20 @@ def _by_index(evidence: BatchEvidence) -> list[Progress]:
     return list(found.values())
 
 
-def _together(counts: Sequence[tuple[Progress, int]]) -> int:
-    """Return what workers have done between them.
-
-    Each counts what was written down before it began beside its own; who has no pace has done nothing itself.
-    """
-    own = sum(count for each, count in counts if each.rows_per_second)
-    return max(own, *(count for _, count in counts), 0)
-
-
-def _numbers(evidence: BatchEvidence, reason: Reason) -> Json:
+def _numbers(evidence: BatchEvidence, reason: Reason, stored: Json) -> Json:
+    """Return what is done; never less than was told, for a worker that has just begun anew has told nothing yet."""
+    pace = {"rowsPerSecond": round(sum(each.rows_per_second for each in evidence.told.values()))}
     told = _by_index(evidence)
     if not told:
-        return {}
-    total = max(each.shards_total for each in told)
-    done = total if reason is Reason.COMPLETE else min(total, _together([(each, each.shards_done) for each in told]))
+        return pace if "rowsPerSecond" in stored else {}
+    total, all_done = max(each.shards_total for each in told), together(told)
+    known = dig(stored, "shards", "done", default=0)
+    done = total if reason is Reason.COMPLETE else min(total, max(known, all_done.shards))
     numbers: Json = {
         "shards": {"done": done, "total": total, "text": f"{done}/{total}"},
-        "rows": _together([(each, each.rows) for each in told]),
-        "failedRows": _together([(each, each.failed_rows) for each in told]),
-        "rowsPerSecond": round(sum(each.rows_per_second for each in evidence.told.values())),
+        "rows": max(all_done.rows, stored.get("rows", 0)),
+        "failedRows": max(all_done.failed_rows, stored.get("failedRows", 0)),
+        **pace,
     }
     if reason is Reason.RUNNING and evidence.estimated_end:
         numbers["estimatedEnd"] = evidence.estimated_end

@@ -33,14 +33,12 @@ class Engine:
     Args:
         environment: its settings.
         command: what to start instead of the runtime's own.
-        number: among several; of several GPUs it sees its own.
     """
 
-    def __init__(self, environment: Mapping[str, str], command: str = "", number: int = 0) -> None:
+    def __init__(self, environment: Mapping[str, str], command: str = "") -> None:
         self._environment = environment
         self._command = shlex.split(command) or [sys.executable, "-P", "-m", "shoal_runtime", "engine"]
         self._process: subprocess.Popen[bytes] | None = None
-        self._number = number
         self._ends = 0
         self.connection: Connection | None = None
         self.started_s = 0.0

@@ -3,6 +3,8 @@
 import base64
 import logging
 import math
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,10 +28,13 @@ from shoal_runtime.offline.records import PLAN, Plan, Record, difference, lease_
 from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
 from shoal_runtime.offline.settings import JobSettings
 from shoal_runtime.offline.shards import File, Shard, cut, format_of, named, own_order, readable
+from shoal_runtime.offline.sharing import part_of_the_machine, seen_gpus
 from shoal_runtime.offline.sizing import best_size, expected_s, next_trial
 from shoal_runtime.offline.tables import Source, find_schema
 from shoal_runtime.offline.where import columns_of, compiled
 from shoal_runtime.offline.writing import Destination
+from shoal_runtime.threads import core_limit
+from shoal_schema.progress import Done
 from shoal_schema.resource.offline import RowFormat
 from shoal_schema.wire.engine import Batch, Failed, Ready
 
@@ -47,7 +52,12 @@ class Job:
         process = settings.process
         self.settings = self._settings = settings
         self.tally = Tally()
-        self._engines = [Engine(environment, process.engine, number) for number in range(process.engines)]
+        gpus = seen_gpus(environment, os.listdir("/dev"))
+        cores = min(len(os.sched_getaffinity(0)), core_limit() or sys.maxsize)
+        self._engines = [
+            Engine(part_of_the_machine(environment, each, process.engines, gpus=gpus, cores=cores), process.engine)
+            for each in range(process.engines)
+        ]
         self._budget = Budget(process.ahead_bytes)
         self._input: Place
         self.plan: Plan
@@ -190,14 +200,21 @@ class Job:
                 record = _recorded(text, shard, self._place)
                 if record.validator != shard.validator:
                     raise WrongSettings(_changed(shard, self._place))
-                tally.shards_done += 1
-                tally.bytes_done += shard.size_bytes
-                tally.rows_before += record.rows
-                tally.failed_before += record.failed
-                tally.errors.update(record.errors)
+                self._found(record, Done(1, record.rows, record.failed, shard.size_bytes))
         done = {shard.name for shard, text in zip(shards, records, strict=True) if text is not None}
         process = self._settings.process
         return [each for each in own_order(shards, process.worker, process.workers) if each.name not in done]
+
+    def _found(self, record: Record, done: Done) -> None:
+        """Count what is done already, by whom."""
+        tally, process = self.tally, self._settings.process
+        tally.errors.update(record.errors)
+        if not process.run or record.run != process.run:
+            tally.before += done
+        elif record.worker == process.worker:
+            tally.resumed += done
+        else:
+            tally.siblings += done
 
     def _claim(self, shard: Shard) -> bool:
         """Return whether a shard is ours to do: nobody has done it, nor has another worker of this run taken it."""
@@ -228,7 +245,19 @@ class Job:
     def _record(self, shard: Shard, rows: int, failed: int, errors: Sequence[str], batch_size: int) -> Record:
         paths = [readable(each.path) for each in shard.files]
         where = {"files": paths, "start": shard.start, "stop": shard.stop}
-        return Record(shard.name, where, shard.validator, rows, failed, errors, self.plan.model, batch_size)
+        process = self._settings.process
+        return Record(
+            shard.name,
+            where,
+            shard.validator,
+            rows,
+            failed,
+            errors,
+            self.plan.model,
+            batch_size,
+            run=process.run,
+            worker=process.worker,
+        )
 
     def _judge(self) -> None:
         """Raise why the job is not done, or not well.

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-import orjson
+import msgspec
 
 from shoal_schema.addresses import TcpAddress
+from shoal_schema.progress import Done, Progress
 
 LINE_EVERY_S: Final = 10.0
 SHOWN_EVERY_S: Final = 0.2
@@ -23,7 +24,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Tally:
-    """What was done so far; ``*_before`` by earlier runs of the job, ``errors`` the first of the reasons."""
+    """What was done so far.
+
+    Attributes:
+        before: by other runs of the job, with the same output.
+        resumed: by this worker of this run, in a process that ended.
+        siblings: by other workers of this run.
+        errors: the first of the reasons.
+    """
 
     shards_total: int = 0
     bytes_total: int = 0
@@ -32,8 +40,9 @@ class Tally:
     bytes_under_way: float = 0.0
     rows: int = 0
     failed: int = 0
-    rows_before: int = 0
-    failed_before: int = 0
+    before: Done = field(default_factory=Done)
+    resumed: Done = field(default_factory=Done)
+    siblings: Done = field(default_factory=Done)
     broken: list[str] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
     begun_s: float | None = None
@@ -48,7 +57,12 @@ class Tally:
     @property
     def share(self) -> float:
         """Return how much of the input is done, of 1."""
-        return min(1.0, (self.bytes_done + self.bytes_under_way) / max(self.bytes_total, 1))
+        return min(1.0, (self.bytes_done + self.bytes_under_way + self.found.bytes) / max(self.bytes_total, 1))
+
+    @property
+    def found(self) -> Done:
+        """Return what was done already."""
+        return self.before + self.resumed + self.siblings
 
     def rate(self, now_s: float) -> float:
         """Return rows per second since the first of them."""
@@ -56,17 +70,16 @@ class Tally:
 
     def encoded(self, now_s: float, message: str = "") -> bytes:
         """Return it as JSON."""
-        told = {
-            "shardsDone": self.shards_done,
-            "shardsTotal": self.shards_total,
-            "bytesDone": self.bytes_done,
-            "bytesTotal": self.bytes_total,
-            "rows": self.rows + self.rows_before,
-            "failedRows": self.failed + self.failed_before,
-            "rowsPerSecond": round(self.rate(now_s), 1),
-            "message": message,
-        }
-        return orjson.dumps(told)
+        done = Done(self.shards_done, self.rows, self.failed, self.bytes_done)
+        told = Progress(
+            shards_total=self.shards_total,
+            bytes_total=self.bytes_total,
+            before=self.before,
+            own=self.resumed + done,
+            rows_per_second=round(self.rate(now_s), 1),
+            message=message,
+        )
+        return msgspec.json.encode(told)
 
 
 class Shown:
@@ -95,7 +108,8 @@ class Shown:
         elif now_s >= self._next_s:
             self._next_s = now_s + LINE_EVERY_S
             if logger.isEnabledFor(logging.INFO):
-                logger.info("event=progress shards=%d/%d what=%s", tally.shards_done, tally.shards_total, text)
+                done = tally.shards_done + tally.found.shards
+                logger.info("event=progress shards=%d/%d what=%s", done, tally.shards_total, text)
             else:
                 sys.stderr.write(f"scoring: {tally.share:.0%}, {text}\n")
 
@@ -109,13 +123,11 @@ class Shown:
 def summary(tally: Tally, output: str, batch_size: int, now_s: float) -> str:
     """Return what a person wants to know at the end, as a table."""
     seconds = now_s - tally.begun_s if tally.begun_s is not None else 0.0
+    found = tally.found
     rows = [
-        (
-            "rows",
-            f"{tally.rows + tally.rows_before:,}" + (f" ({tally.rows_before:,} before)" if tally.rows_before else ""),
-        ),
-        ("failed", f"{tally.failed + tally.failed_before:,}"),
-        ("shards", f"{tally.shards_done:,} of {tally.shards_total:,}"),
+        ("rows", f"{tally.rows + found.rows:,}" + (f" ({found.rows:,} before)" if found.rows else "")),
+        ("failed", f"{tally.failed + found.failed_rows:,}"),
+        ("shards", f"{tally.shards_done + found.shards:,} of {tally.shards_total:,}"),
         ("rows/s", f"{tally.rate(now_s):,.0f}" if tally.rows else "-"),
         ("seconds", f"{seconds:,.1f}"),
         ("batch size", str(batch_size)),

@@ -117,6 +117,8 @@ class Record:
         errors: the first of the reasons.
         model: digest of its files.
         batch_size: rows of a forward; fewer where memory ran out.
+        run: of the job that did it, in a cluster.
+        worker: of that run.
     """
 
     shard: str
@@ -127,6 +129,8 @@ class Record:
     errors: Sequence[str]
     model: str
     batch_size: int
+    run: str = ""
+    worker: int = 0
 
     @property
     def name(self) -> str:

@@ -320,7 +320,8 @@ def check_errors(tally: Tally, share: float, *, ended: bool = False) -> None:
     Raises:
         TooManyErrors: with the first of the reasons.
     """
-    rows, failed = tally.rows + tally.rows_before, tally.failed + tally.failed_before
+    found = tally.found
+    rows, failed = tally.rows + found.rows, tally.failed + found.failed_rows
     allowed = max(FEW_ERRORS, share * (rows if ended else max(rows, EARLY_ROWS)))
     if share >= 1 or failed == 0 or (failed <= allowed and not (ended and failed == rows)):
         return

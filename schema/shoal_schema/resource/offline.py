@@ -13,6 +13,7 @@ from shoal_schema.resource.runtime import RuntimeSpec
 
 STORES = ("file", "s3", "gs", "az", "abfss")
 STORED = rf"^({'|'.join(STORES)})://[^\x00-\x20?#]+\Z"
+CREDENTIALS = "^[a-z]+://[^/@]*:[^/@]*@"
 FOLDER = rf"^({'|'.join(STORES)})://[^\x00-\x20?#*\[\]]+\Z"
 IN_WORDS = ", ".join(f"{each}://" for each in STORES)
 SHARE = r"^(0([.][0-9]{1,9})?|1([.]0{1,9})?)\Z"
@@ -196,6 +197,14 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
             for each in _FIXED_OPTIONAL
         ),
         Rule("has(self.model.uri)", "model.uri is required", ".model.uri"),
+        *(
+            Rule(
+                f"!self.{name}.uri.matches(r'{CREDENTIALS}')",
+                f"{name}.uri must not hold credentials: they belong into the Secret of secretName",
+                f".{name}.uri",
+            )
+            for name in ("input", "output")
+        ),
         Rule(
             "!has(self.runtime.port)",
             "runtime.port has no effect here: batches are run by Shoal's own runtime; remove it",

@@ -33,7 +33,7 @@ OPEN: Json = {"x-kubernetes-preserve-unknown-fields": True}
 OpenObject = Annotated[dict[str, Any], Meta(extra_json_schema=OPEN)]
 _NAME: Json = {"type": "string", "maxLength": 63}
 _PORT: Json = {**OPEN, "type": "object", "properties": {"containerPort": {"type": "integer"}}}
-OWN_CONTAINERS = ("proxy", "runtime", "model")
+OWN_CONTAINERS = ("proxy", "runtime", "model", "batch")
 OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys")
 OWN_PATHS = r"^/*((run|dev|tmp|var|var/+cache)?/*|(run/+shoal|dev/+shm|var/+cache/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
 """Where a mount hides what the operator mounts, or might."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal_local.controllers.changes import Create, Delete
 from shoal_local.controllers.indexes import index_of, read_indexes, written
 from shoal_local.controllers.job_counts import FAILURES
-from shoal_local.objects import Object, has_ended, is_going
+from shoal_local.objects import Object, condition, has_ended, is_going
 from tests.local.controllers.jobs import World, held, make_job
 
 INDEXED: Object = {"completionMode": "Indexed", "completions": 4, "parallelism": 2}
@@ -155,6 +155,29 @@ def test_a_failure_that_vanishes_before_its_retry_is_known_to_it() -> None:
     job.later(20)
     assert {pod["metadata"]["annotations"][FAILURES] for pod in job.active if index_of(pod) == 0} == {"1"}
     assert job.status["failed"] == 1
+
+
+def test_an_exit_code_that_the_policy_names_ends_the_job_and_no_other_does() -> None:
+    rules = [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [2]}},
+    ]
+    made = world(**INDEXED, backoffLimitPerIndex=3, podFailurePolicy={"rules": rules})
+    for code, ends in ((1, False), (2, True)):
+        pod = next(pod for pod in made.active if index_of(pod) == 0)
+        terminated = {"exitCode": code, "finishedAt": "2026-01-01T00:00:00Z"}
+        pod["status"] = {
+            "phase": "Failed",
+            "containerStatuses": [{"name": "main", "state": {"terminated": terminated}}],
+        }
+        made.settle()
+        made.now += timedelta(seconds=60)
+        made.settle()
+        told = condition(made.job, "FailureTarget")
+        assert (told is not None) is ends
+    assert told
+    said = f"for pod default/{pod['metadata']['name']} failed with exit code 2 matching FailJob rule at index 1"
+    assert (told["reason"], told["message"]) == ("PodFailurePolicy", f"Container main {said}")
 
 
 def test_too_many_failed_indexes_end_the_others() -> None:

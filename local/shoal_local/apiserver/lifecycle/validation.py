@@ -51,7 +51,7 @@ _JOB_NUMBERS = (
     *("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
 )
 _JOB_WORDS = {"completionMode": ("NonIndexed", "Indexed"), "podReplacementPolicy": ("Failed", "TerminatingOrFailed")}
-_NOT_HERE = ("podFailurePolicy", "successPolicy", "managedBy")
+_NOT_HERE = ("successPolicy", "managedBy")
 
 
 def _job(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -60,6 +60,7 @@ def _job(obj: Object, live: Object | None) -> Iterator[Cause]:
         if name in spec:
             why = "Forbidden: the Jobs of shoal local have none; leave it out here"
             yield Cause(f"spec.{name}", why, "FieldValueForbidden")
+    yield from _job_rules((spec.get("podFailurePolicy") or {}).get("rules") or [])
     for name in _JOB_NUMBERS:
         if spec.get(name, 0) < 0:
             yield Cause(f"spec.{name}", f"Invalid value: {spec[name]}: must be greater than or equal to 0")
@@ -70,6 +71,14 @@ def _job(obj: Object, live: Object | None) -> Iterator[Cause]:
     yield from _job_template(spec)
     if live is not None:
         yield from _job_changes(obj, live)
+
+
+def _job_rules(rules: Iterable[Object]) -> Iterator[Cause]:
+    for number, rule in enumerate(rules):
+        known = rule.get("onExitCodes") and (rule["action"], rule["onExitCodes"]["operator"]) == ("FailJob", "In")
+        if not (known or (rule.get("onPodConditions") and rule["action"] == "Ignore")):
+            why = "Forbidden: shoal local knows FailJob of exit codes In some, and Ignore of conditions, alone"
+            yield Cause(f"spec.podFailurePolicy.rules[{number}]", why, "FieldValueForbidden")
 
 
 def _unsupported(field: str, value: str, words: Iterable[str]) -> Cause:
@@ -127,7 +136,7 @@ def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
         fixed = [new["template"], old["template"]]
     if fixed[0] != fixed[1]:
         yield Cause("spec.template", f"Invalid value: {shown(new['template'])}: field is immutable")
-    for field in ("completionMode", "backoffLimitPerIndex"):
+    for field in ("completionMode", "backoffLimitPerIndex", "podFailurePolicy"):
         yield from _immutable(f"spec.{field}", obj, live)
 
 

@@ -105,8 +105,9 @@ def test_a_selector_of_ones_own_is_kept(cluster: Cluster) -> None:
             'metadata.name: Invalid value: "a.b": will not able to create pod with invalid DNS label: a.b-1',
         ),
         (
-            job(podFailurePolicy={"rules": []}),
-            "spec.podFailurePolicy: Forbidden: the Jobs of shoal local have none; leave it out here",
+            job(podFailurePolicy={"rules": [{"action": "Count", "onPodConditions": [{"type": "Odd"}]}]}),
+            "spec.podFailurePolicy.rules[0]: Forbidden: shoal local knows FailJob of exit codes In some, and Ignore of"
+            " conditions, alone",
         ),
     ],
 )
