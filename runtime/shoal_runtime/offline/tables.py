@@ -29,6 +29,7 @@ SNIFFED_LINES: Final = 1000
 BLOCK_BYTES: Final = 4 * 2**20
 BUFFER_BYTES: Final = 2**20
 READERS: Final = 8
+READ_ROWS: Final = 256
 _FAULTS: Final = (pa.ArrowException, OSError, ValueError, UnicodeError)
 
 
@@ -77,7 +78,8 @@ class Source:
             count = sum(known.row_group(group).num_rows for group in groups)
             rows = window_rows(size_bytes / max(count, 1), batch_size)
             names = [name for name in self.schema.names if name in file.schema_arrow.names]
-            batches = file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False)
+            # A file does not say how large its cells are once they are unpacked: a few at a time, until it shows.
+            batches = file.iter_batches(min(rows, READ_ROWS), row_groups=groups, columns=names, use_threads=False)
             for table in regrouped((pa.Table.from_batches([each]) for each in batches), rows):
                 share_bytes = shard.size_bytes * table.num_rows / count
                 yield replace(fitted(table, self.schema), share_bytes=share_bytes)

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from shoal_runtime.offline import tables
 from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.shards import cut
-from shoal_runtime.offline.tables import Source, find_schema, from_lines
+from shoal_runtime.offline.tables import READ_ROWS, Source, find_schema, from_lines
+from shoal_runtime.offline.windows import TARGET_BYTES
 from shoal_schema.resource.offline import RowFormat
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
@@ -47,6 +49,22 @@ def test_a_bad_line_at_the_begin_of_a_file_costs_it_nothing(tmp_path: Path) -> N
     place = FolderPlace(tmp_path)
 
     assert find_schema(place, place.files("")[0], RowFormat.CSV) == pa.schema([("a", pa.int64()), ("b", pa.int64())])
+
+
+def test_cells_that_are_packed_small_make_small_windows(tmp_path: Path) -> None:
+    count, cell = 1500, "x" * 200_000
+    parquet.write_table(pa.table({"x": [cell] * count}), tmp_path / "rows.parquet")
+    place = FolderPlace(tmp_path)
+    (file,) = place.files("")
+    (shard,) = cut([file], RowFormat.PARQUET, 2**20)
+    sizes = [
+        (each.table.num_rows, each.table.nbytes)
+        for each in Source(place, RowFormat.PARQUET, pa.schema([("x", pa.string())])).windows(shard, 8)
+    ]
+
+    assert file.size_bytes < len(cell) * 10
+    assert sum(rows for rows, _ in sizes) == count
+    assert max(size_bytes for _, size_bytes in sizes) <= TARGET_BYTES + READ_ROWS * len(cell)
 
 
 CASTS = [
