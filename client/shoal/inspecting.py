@@ -1,6 +1,7 @@
 """``shoal inspect``: a runtime that loads a model as it would to serve it, and reports instead."""
 
 import asyncio
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,15 @@ def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
 
     Raises:
         MachineError: it ended without one.
+        KeyboardInterrupt: somebody interrupted it.
     """
     with own_folder() as folder:
         file = Path(folder, "report.json")
         log = Outlet(STANDARD_ERROR)
         try:
             end = asyncio.run(_run(environment, str(file), log))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
         finally:
             log.close(READERS_PATIENCE_S)
         if end.returncode not in (0, CANNOT_LOAD) or not file.exists():
@@ -38,6 +42,10 @@ def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _run(environment: Mapping[str, str], file: str, log: Outlet) -> Exit:
+    task = asyncio.current_task()
+    assert task is not None
+    # asyncio's own way wakes no loop that has just looked for signals and is about to sleep, which may be for long.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
     process = await Process.start("shoal_runtime", environment, "inspect", file, log=log)
     try:
         returncode = await process.wait()

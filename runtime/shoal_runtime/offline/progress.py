@@ -144,8 +144,8 @@ def first(errors: Counter[str], most: int = 5) -> Sequence[str]:
     return [f"{said} ({count:,})" if count > 1 else said for said, count in errors.most_common(most)]
 
 
-def listen(address: TcpAddress, tally: Tally) -> None:
-    """Answer `GET /v1/progress` from a thread of its own, as long as the process lives."""
+def listen(address: TcpAddress, tally: Tally) -> int:
+    """Answer `GET /v1/progress` from a thread of its own, as long as the process lives; return the port."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 5
@@ -168,3 +168,4 @@ def listen(address: TcpAddress, tally: Tally) -> None:
     server = Server((address.host, address.port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()
+    return int(server.server_port)
