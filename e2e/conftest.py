@@ -17,6 +17,9 @@ from e2e.waiting import eventually
 from tests.interop.environments import python_with
 from tests.prometheus import program as program_of_prometheus
 
+# Behind `nohup` and in the background of a script Ctrl-C is ignored, and what tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 LONGEST = ("test_crash_sweep", "test_two_installs", "test_helm")
 """Minutes each: where several processes share the files, they begin with these."""
 
