@@ -34,8 +34,7 @@ def test_queued_and_running_requests_are_answered_before_it_stops(running: Runni
         for answer in [first, *rest]:
             assert answer.result().headers["connection"] == "close"
             assert answer_to(answer.result())
-    # Its end of a connection that was closed hears of that a moment later.
-    running.until(lambda: running.runtime.connections == 0)
+    assert running.left_open.result(10) == 0
 
 
 def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
