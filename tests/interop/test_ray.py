@@ -37,7 +37,7 @@ class Double:
         return x
 
     def forward(self, batch):
-        ends_s = time.monotonic() + 100
+        ends_s = time.monotonic() + 400
         while (batch[:, 0] >= 1000).any() and not os.path.exists("FLAG") and time.monotonic() < ends_s:
             time.sleep(0.05)
         return 2 * batch[:, 0]
@@ -62,6 +62,9 @@ def of_ray(folder: Path, *arguments: str, **settings: str) -> Iterator["subproce
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "PYTHONWARNINGS": "ignore",
         "RAY_TMPDIR": own,
+        # A machine that is busy with other tests is slow, not dead; a process that is dead refuses the connection.
+        "RAY_health_check_timeout_ms": "100000",
+        "RAY_worker_register_timeout_seconds": "300",
         MARK: mark,
         **settings,
     }
@@ -90,27 +93,26 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def told_by_job(folder: Path, how: str) -> dict[str, Any]:
+def told_by_job(folder: Path) -> dict[str, Any]:
     flag, model = folder / "flag", folder / "double"
     model.mkdir()
     (model / "handler.py").write_text(HANDLER.replace("FLAG", str(flag)))
-    with of_ray(folder, str(HERE / "clients" / "ray_job.py"), str(model), str(flag), how) as process:
-        out, err = process.communicate(timeout=400)
+    with of_ray(folder, str(HERE / "clients" / "ray_job.py"), str(model), str(flag)) as process:
+        out, err = process.communicate(timeout=550)
     assert process.returncode == 0, f"{out[-2000:]}\n{err[-6000:]}"
     told: dict[str, Any] = json.loads(out.splitlines()[-1])
     return told
 
 
-@pytest.mark.parametrize("how", ["whole", "killed"])
-def test_every_row_comes_out_once_with_its_error_also_when_a_node_dies_amid_the_job(how: str, tmp_path: Path) -> None:
-    told = told_by_job(tmp_path, how)
-    rows, killed = told["rows"], how == "killed"
+def test_every_row_comes_out_once_with_its_error_though_a_node_dies_amid_the_job(tmp_path: Path) -> None:
+    told = told_by_job(tmp_path)
+    rows = told["rows"]
+    assert told["actors_killed"] == 1
     assert Counter(row["id"] for row in rows) == Counter(range(2000))
     errors = {row["id"]: row["shoal_error"] for row in rows if row["shoal_error"] is not None}
     assert errors == dict.fromkeys(BAD, "fish cannot be negative")
     assert all(row["y"] == 2 * row["id"] for row in rows if row["id"] not in BAD)
-    late_nodes = {row["node"] for row in rows if row["id"] >= 1000 and row["id"] not in BAD}
-    assert (told["actors_killed"], told["second"] in late_nodes) == ((1, False) if killed else (0, True))
+    assert told["second"] not in {row["node"] for row in rows if row["id"] >= 1000}
 
 
 def test_the_first_example_of_the_page_runs(tmp_path: Path) -> None:

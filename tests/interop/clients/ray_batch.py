@@ -25,7 +25,7 @@ def main() -> None:
         # As the entry point of a RayJob finds it.
         environment = {**os.environ, "RAY_ADDRESS": cluster.address}
         command = [sys.executable, "-P", "-m", "shoal_runtime", "batch-ray"]
-        done = subprocess.run(command, env=environment, check=False, timeout=90, stdout=sys.stderr)
+        done = subprocess.run(command, env=environment, check=False, timeout=400, stdout=sys.stderr)
         sys.stdout.write(json.dumps({"status": done.returncode, "nodes": len(cluster.list_all_nodes())}) + "\n")
     finally:
         cluster.shutdown()

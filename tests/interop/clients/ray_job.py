@@ -1,8 +1,8 @@
 """Runs in Ray's environment: a cluster of two nodes on this machine, and a job whose rows go through a model of ours.
 
-    python ray_job.py MODEL FLAG whole|killed
+    python ray_job.py MODEL FLAG
 
-2,000 rows, of which five are bad. Killed: the second node dies when the first rows are there and each node has its
+2,000 rows, of which five are bad. The second node dies when the first rows are there and each node has its
 model, and a third one takes its place; FLAG is written then, for which the model waits at the row 1,000. Writes what
 came out as JSON, one line.
 """
@@ -21,7 +21,7 @@ from ray.cluster_utils import Cluster
 import shoal.ray
 
 ROWS, BAD = 2000, (3, 700, 701, 1500, 1999)
-MODELS_PATIENCE_S = 90
+PATIENCE_S = 300
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
@@ -45,25 +45,32 @@ def actors_on(node_id: str) -> list[Any]:
     ]
 
 
+def joined(cluster: Cluster) -> Any:
+    """Return a node that has joined; Ray's own wait ends after 30 s, which a busy machine may need."""
+    node = cluster.add_node(wait=False, **NODE)
+    cluster.wait_for_nodes(timeout=PATIENCE_S)
+    return node
+
+
 def wait_for_models(nodes: Iterable[str]) -> None:
     """Wait until each node has an actor that is there: rows come as soon as the first of them is.
 
     Raises:
         TimeoutError: one has none.
     """
-    ends_s = time.monotonic() + MODELS_PATIENCE_S
+    ends_s = time.monotonic() + PATIENCE_S
     while without := [node for node in nodes if not actors_on(node)]:
         if time.monotonic() > ends_s:
             raise TimeoutError(f"nodes without a model: {without}")
         time.sleep(0.1)
 
 
-def main(model: str, flag: str, how: str) -> None:
+def main(model: str, flag: str) -> None:
     """Run the job and write what came out."""
     warnings.simplefilter("ignore")
     cluster = Cluster(initialize_head=True, head_node_args=NODE)
     try:
-        second = cluster.add_node(**NODE)
+        second = joined(cluster)
         ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
         ray.data.DataContext.get_current().enable_progress_bars = False
         items = [{"id": n, "features": [-1.0 if n in BAD else float(n), 1.0]} for n in range(ROWS)]
@@ -81,10 +88,9 @@ def main(model: str, flag: str, how: str) -> None:
 
         def kill() -> None:
             wait_for_models([node["NodeID"] for node in ray.nodes()])
-            if how == "killed":
-                hit.extend(actors_on(second.node_id))
-                cluster.remove_node(second, allow_graceful=False)
-                cluster.add_node(**NODE)
+            hit.extend(actors_on(second.node_id))
+            cluster.remove_node(second, allow_graceful=False)
+            joined(cluster)
             Path(flag).touch()
 
         rows = rows_of(out, kill)

@@ -1,7 +1,8 @@
 """An engine without a model, for jobs that are to be quick: ``python engine.py FD``.
 
 It answers ``y = 2 * x`` of rows of numbers, or the length of texts, and does what some numbers say: -1 is a bad row, -2
-fails the batch, -3 ends the process, -4 never ends. Of more rows than ``ENGINE_MEMORY`` memory runs out.
+fails the batch, -3 ends the process, -4 never ends. Of more rows than ``ENGINE_MEMORY`` memory runs out. It answers
+nothing before ``ENGINES_MEET`` engines have come to ``ENGINES_PLACE``.
 """
 
 import os
@@ -9,6 +10,7 @@ import signal
 import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,13 @@ def answered(batch: Batch, memory: int) -> Done | Failed:
     return Done(batch.number, {"y": 2 * good.sum(1)}, bad)
 
 
+def meet(place: Path, engines: int) -> None:
+    (place / str(os.getpid())).touch()
+    ends_s = time.monotonic() + 400
+    while len(list(place.iterdir())) < engines and time.monotonic() < ends_s:
+        time.sleep(0.05)
+
+
 def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     if why := os.environ.get("ENGINE_REFUSES"):
@@ -58,6 +67,8 @@ def main(descriptor: int) -> None:
     connection.send(Ready(metadata, os.environ.get("ENGINE_MODEL", "sha256:1"), {"dtype": "Auto"}, 2))
     memory = int(os.environ.get("ENGINE_MEMORY", "1000000"))
     pause_s = float(os.environ.get("ENGINE_PAUSE_S", "0"))
+    if engines := int(os.environ.get("ENGINES_MEET", "0")):
+        meet(Path(os.environ["ENGINES_PLACE"]), engines)
     while True:
         try:
             batch = connection.recv()
