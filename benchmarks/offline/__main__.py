@@ -1,8 +1,9 @@
 """`shoal batch` beside loops of torch and Ray Data: ``make bench-batch``, or ``python -m benchmarks.offline``.
 
 All score the same rows with the same class and write Parquet; they take turns, so that a machine that slows down slows
-all, and each one's answers are compared with the bare loop's. Time counts from the model's being loaded to the last
-answer's being written; of `shoal batch` it holds the search for a batch size and the program's end, of the loops
+all, and each one's answers are compared with the bare loop's. Ray Data has two models of a thread each, and so has
+`shoal batch --workers 2`; all others have one model of two threads. Time counts from the model's being loaded to the
+last answer's being written; of `shoal batch` it holds the search for a batch size and the program's end, of the loops
 neither: they are given the size that was best when it was tried. Ray Data's counts from its first actor's.
 """
 
@@ -24,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import dataset
 
-from benchmarks.offline.loops import ANSWERS, ROOT
+from benchmarks.offline.loops import ANSWERS, CPUS, ROOT
 from benchmarks.offline.rows import numbers, pictures, texts
 from benchmarks.peers.environments import python_with
 from benchmarks.processes import PROC, resident_bytes
@@ -39,12 +40,14 @@ WAITING = ("model.parameters.baseMicroseconds=40000",)
 WAITING_ROWS, WAITING_SIZE = 5_120, 32
 TARGETS = (
     *(Target(model, "shoal_to_loader", 1.0, at_least=True) for model in ANSWERS),
-    *(Target(model, "shoal_to_ray", 1.3, at_least=True) for model in ANSWERS),
-    Target("embed", "shoal_to_unsorted", 1.3, at_least=True),
+    *(Target(model, "two_workers_to_ray", 1.3, at_least=True) for model in ANSWERS),
+    # Neither the bare loop nor the others sort by length.
+    Target("embed", "shoal_to_bare", 1.3, at_least=True),
     Target("memory", "ten_times_to_once", 1.1, at_least=False),
     Target("memory", "first_row_s", 3.0, at_least=False),
     Target("workers", "share_of_linear", 0.95, at_least=True),
 )
+SHOAL = {"shoal": (), "two_workers": ("--workers", str(CPUS))}
 Measured = dict[str, Any]
 
 
@@ -79,21 +82,19 @@ def compare(model: str, folder: Path, options: argparse.Namespace) -> list[Measu
     count = options.pictures if model == "cat" else options.texts
     source = pictures(folder / "pictures", count) if model == "cat" else texts(folder / "texts.parquet", count)
     size = loop("search", model, source, folder / "none", 1)["size"]
-    kinds = ["bare", "loader", "shoal", *(["unsorted"] if model == "embed" else [])]
-    kinds += [] if options.without_ray else ["ray"]
+    kinds = ["bare", "loader", "shoal", "two_workers", *([] if options.without_ray else ["ray"])]
     rounds = []
     for number in range(options.rounds):
-        measured: Measured = {"batch_size": size, "shoal_batch_size": size}
+        measured: Measured = {"batch_size": size}
         known = None
         for kind in turned(kinds, number):
             output = folder / f"{model}-{kind}-{number}"
-            if kind == "shoal":
-                found = shoal(f"examples/{model}", source, output)
-                measured["shoal_batch_size"] = found["batch_size"]
-                measured["shoal_first_row_s"] = found["first_s"]
+            if kind in SHOAL:
+                found = shoal(f"examples/{model}", source, output, *SHOAL[kind])
+                measured[f"{kind}_batch_size"] = found["batch_size"]
+                measured[f"{kind}_first_row_s"] = found["first_s"]
             else:
-                given = found_size(folder, model, size) if kind == "unsorted" else size
-                found = loop("bare" if kind == "unsorted" else kind, model, source, output, given)
+                found = loop(kind, model, source, output, size)
             measured[f"{kind}_per_s"] = count / (found["ended_s"] - found["ready_s"])
             answers = answers_of(output, model)
             known = known or answers
@@ -104,22 +105,16 @@ def compare(model: str, folder: Path, options: argparse.Namespace) -> list[Measu
 
 
 def turned(kinds: Sequence[str], number: int) -> list[str]:
-    """Return another order for each round, `shoal` before what takes its size. Pure."""
+    """Return another order for each round. Pure."""
     turn = number % len(kinds)
-    order = [*kinds[turn:], *kinds[:turn]]
-    return sorted(order, key=lambda kind: kind == "unsorted")
+    return [*kinds[turn:], *kinds[:turn]]
 
 
 def ratios(measured: Mapping[str, float]) -> dict[str, float]:
     """Return how many times as fast as each other one `shoal batch` is. Pure."""
-    others = [name for name in measured if name.endswith("_per_s") and name != "shoal_per_s"]
-    return {f"shoal_to_{name.removesuffix('_per_s')}": measured["shoal_per_s"] / measured[name] for name in others}
-
-
-def found_size(folder: Path, model: str, otherwise: int) -> int:
-    """Return the batch size that `shoal batch` had found."""
-    plans = sorted(folder.glob(f"{model}-shoal-*/_shoal/plan.json"), key=lambda path: path.stat().st_mtime)
-    return int(json.loads(plans[-1].read_text())["batch_size"]) if plans else otherwise
+    paces = {name.removesuffix("_per_s"): value for name, value in measured.items() if name.endswith("_per_s")}
+    others = [name for name in paces if name not in SHOAL]
+    return {f"{ours}_to_{other}": paces[ours] / paces[other] for ours in SHOAL for other in others}
 
 
 def answers_of(output: Path, model: str) -> dict[str, Any]:

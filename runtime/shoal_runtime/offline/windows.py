@@ -20,8 +20,6 @@ CONTENT: Final = "content"
 """Columns of an input of files, each of which is one row."""
 MAX_ROWS: Final = 4096
 TARGET_BYTES: Final = 32 * 2**20
-EARLY_BATCHES: Final = 2
-"""Of a shard, which are written before the others: people look soon whether answers come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +71,10 @@ def window_rows(row_bytes: float, batch_size: int) -> int:
 
 
 def early_first(windows: Iterable[Window], batch_size: int) -> Iterator[Window]:
-    """Yield the first batches of a shard in a window of their own."""
+    """Yield the first batch of a shard in a window of its own: people look soon whether answers come."""
     rest = iter(windows)
     for first in itertools.islice(rest, 1):
-        yield from first.cut(EARLY_BATCHES * batch_size)
+        yield from first.cut(batch_size)
     yield from rest
 
 

@@ -76,7 +76,7 @@ def test_what_was_begun_is_gone_on_with_and_what_is_done_is_not_done_again(tmp_p
     whole = run(tmp_path / "a.parquet", tmp_path / "whole", shard_bytes=1024)
     assert whole.status == 0, whole.said
 
-    process = begin(tmp_path / "a.parquet", tmp_path / "out", shard_bytes=1024, engine_pause_s=0.05)
+    process = begin(tmp_path / "a.parquet", tmp_path / "out", shard_bytes=1024, engine_pause_s=0.3)
     while not list((tmp_path / "out").glob("_shoal/part-*.json")):
         assert process.poll() is None
     kill(process)
@@ -373,7 +373,7 @@ def test_an_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_nothing_half_written_and_no_engine_left(tmp_path: Path, number: signal.Signals) -> None:
     write_numbers(tmp_path / "a.parquet", [float(each) for each in range(90)], row_groups=9)
-    process = begin(tmp_path / "a.parquet", tmp_path / "out", shard_bytes=1024, engine_pause_s=0.05)
+    process = begin(tmp_path / "a.parquet", tmp_path / "out", shard_bytes=1024, engine_pause_s=0.3)
     while not list((tmp_path / "out").glob("_shoal/part-*.json")):
         assert process.poll() is None
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -386,7 +386,7 @@ def test_a_signal_ends_it_with_nothing_half_written_and_no_engine_left(tmp_path:
 
 def test_an_engine_whose_program_was_killed_ends(tmp_path: Path) -> None:
     write_numbers(tmp_path / "a.parquet", [float(each) for each in range(90)], row_groups=9)
-    process = begin(tmp_path / "a.parquet", tmp_path / "out", shard_bytes=1024, engine_pause_s=0.05)
+    process = begin(tmp_path / "a.parquet", tmp_path / "out", shard_bytes=1024, engine_pause_s=0.3)
     while not list((tmp_path / "out").glob("_shoal/part-*.json")):
         assert process.poll() is None
     (child,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
