@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import dataset
 
+from benchmarks.offline.live import live
 from benchmarks.offline.loops import ANSWERS, CPUS, ROOT
 from benchmarks.offline.rows import numbers, pictures, texts
 from benchmarks.peers.environments import python_with
@@ -46,6 +47,7 @@ TARGETS = (
     Target("memory", "ten_times_to_once", 1.1, at_least=False),
     Target("memory", "first_row_s", 3.0, at_least=False),
     Target("workers", "share_of_linear", 0.95, at_least=True),
+    Target("live", "many_beside_to_alone", 1.05, at_least=False),
 )
 SHOAL = {"shoal": (), "two_workers": ("--workers", str(CPUS))}
 Measured = dict[str, Any]
@@ -57,7 +59,7 @@ def main() -> int:
     parser.add_argument("--pictures", type=int, default=2000)
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="cat,embed,memory,workers", help="cases, separated by commas")
+    parser.add_argument("--only", default="cat,embed,memory,workers,live", help="cases, separated by commas")
     parser.add_argument("--without-ray", action="store_true")
     options = parser.parse_args()
     here = surroundings()
@@ -282,6 +284,7 @@ CASES: Mapping[str, Callable[[Path, argparse.Namespace], list[Measured]]] = {
     "embed": lambda folder, options: compare("embed", folder, options),
     "memory": memory,
     "workers": workers,
+    "live": lambda folder, options: live(folder, options.rounds),
 }
 
 

@@ -43,7 +43,7 @@ def kept_columns(
         bulky = {each.name for each in schema if each.name in used and holds_bytes(each.type)} | {CONTENT}
         kept = [each.name for each in schema if each.name not in bulky]
     else:
-        kept = [name for name in asked if name != NONE]
+        kept = [name for name in dict.fromkeys(asked) if name != NONE]
     if absent := [name for name in kept if name not in schema.names]:
         raise WrongSettings(f"there is no column {absent[0]} to keep: the input has {', '.join(schema.names)}")
     taken = [*(spec.name for spec in specs), ERROR]

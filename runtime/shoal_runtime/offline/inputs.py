@@ -18,6 +18,8 @@ from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16
 
 LIBRARY: Final = NumpyTensors()
 JSON: Final = "application/json"
+MOST_WHOLE: Final = 2.0**53
+"""From here on a fraction of 64 bits does not tell whole numbers apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +216,13 @@ def _innermost(part: Any) -> Any:
 
 def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     rows = np.empty(len(part), dtype=object)
+    kind = _innermost(part).type
     for row, cell in enumerate(part.to_pylist()):
         rows[row] = np.zeros((0,) * len(spec.row_shape), DTYPES[spec.datatype])
         if row in errors or cell is None:
             continue
         try:
-            given = np.array(cell)
-            if given.dtype.kind not in "biuf":
-                raise ValueError("it holds nulls, or lists of different lengths")
-            rows[row] = _cast(given, spec)
+            rows[row] = _cast(_array(cell, kind), spec)
             _check_shape(rows[row].shape, spec)
         except (ValueError, OverflowError) as error:
             errors.setdefault(row, f"{spec.name}: {error}")
@@ -232,13 +232,35 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     return rows
 
 
+def _array(cell: Any, kind: Any) -> Array:
+    """Return lists of numbers as an array.
+
+    Raises:
+        ValueError: they are none.
+    """
+    # Of these numpy would make fractions, or nothing.
+    guessed = not (pa.types.is_uint64(kind) or pa.types.is_decimal(kind))
+    given = np.array(cell, None if guessed else object)
+    if given.dtype.kind not in "biufO" or (given.dtype == object and _odd(given)):
+        raise ValueError("it holds nulls, or lists of different lengths")
+    return given if guessed else given.astype(np.uint64 if pa.types.is_uint64(kind) else np.float64)
+
+
+def _odd(given: Array) -> bool:
+    return any(each is None or isinstance(each, list) for each in given.ravel())
+
+
 def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     """Return a column of numbers in the input's datatype; those that it does not hold are their rows' errors."""
-    if pa.types.is_decimal(part.type) or pa.types.is_null(part.type):
+    rounded = pa.types.is_decimal(part.type)
+    if rounded or pa.types.is_null(part.type):
         part = part.cast(pa.float64())
     given = part.fill_null(False if pa.types.is_boolean(part.type) else 0).to_numpy(zero_copy_only=False)
     found = _converted(given, spec)
-    for row in np.flatnonzero(_misfits(given, found, spec)).tolist():
+    wrong = _misfits(given, found, spec)
+    if rounded and found.dtype.kind in "iu":
+        wrong |= np.abs(given) >= MOST_WHOLE
+    for row in np.flatnonzero(wrong).tolist():
         errors.setdefault(row, f"{spec.name}: {given[row]} does not fit {spec.datatype}")
     return found
 

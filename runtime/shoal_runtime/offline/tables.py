@@ -62,7 +62,7 @@ class Source:
         """
         with _told(shard):
             for window in self._read(shard, batch_size):
-                kept = window if self._where is None else _filtered(window, self._where)
+                kept = window if self._where is None else filtered(window, self._where)
                 if kept.table.num_rows:
                     yield kept
 
@@ -77,6 +77,7 @@ class Source:
             size_bytes = sum(known.row_group(group).total_byte_size for group in groups)
             count = sum(known.row_group(group).num_rows for group in groups)
             rows = window_rows(size_bytes / max(count, 1), batch_size)
+            check_names(file.schema_arrow.names, shard.files[0])
             names = [name for name in self.schema.names if name in file.schema_arrow.names]
             # A file does not say how large its cells are once they are unpacked: a few at a time, until it shows.
             batches = file.iter_batches(min(rows, READ_ROWS), row_groups=groups, columns=names, use_threads=False)
@@ -137,7 +138,8 @@ class Source:
             return str(error)
 
 
-_FAULT: Final = "\0fault"
+_ROW, _FAULT = "\0row", "\0fault"
+"""Columns that no file has."""
 
 
 def _parsing(bad: dict[int, str]) -> csv.ParseOptions:
@@ -184,9 +186,18 @@ def find_schema(place: Place, file: File, kind: RowFormat) -> pa.Schema:
     if kind is RowFormat.FILES:
         return FILES
     schema = _columns_of(place, file, kind)
-    if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
-        raise ShardError(f"{readable(file.path)} has two columns called {twice[0]}: give them names of their own")
+    check_names(schema.names, file)
     return schema
+
+
+def check_names(names: Sequence[str], file: File) -> None:
+    """Refuse a file two of whose columns have one name.
+
+    Raises:
+        ShardError: it is one.
+    """
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ShardError(f"{readable(file.path)} has two columns called {twice[0]}: give them names of their own")
 
 
 def _columns_of(place: Place, file: File, kind: RowFormat) -> pa.Schema:
@@ -258,17 +269,39 @@ def fitted(table: pa.Table, schema: pa.Schema) -> Window:
             continue
         column = table.column(each.name)
         try:
-            columns.append(column if column.type == each.type else column.cast(each.type))
+            columns.append(column if column.type == each.type else _cast(column, each.type))
         except pa.ArrowException:
             columns.append(_cell_by_cell(column, each, faults))
     return Window(pa.table(columns, schema=schema), faults)
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    """Return a column in another type.
+
+    Raises:
+        ArrowException: a cell would be another. A text may be written in several ways, and a fraction is rounded.
+    """
+    cast = column.cast(kind)
+    if not _loosely(column.type, kind) and cast.cast(column.type) != column:
+        raise pa.ArrowInvalid("it would be another")
+    return cast
+
+
+def _loosely(given: pa.DataType, wanted: pa.DataType) -> bool:
+    while all(any(of(each) for of in _LISTS) for each in (given, wanted)):
+        given, wanted = given.value_type, wanted.value_type
+    fractions = pa.types.is_floating(given) and pa.types.is_floating(wanted)
+    return bool(fractions or pa.types.is_string(given) or pa.types.is_large_string(given))
+
+
+_LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def _cell_by_cell(column: pa.ChunkedArray, wanted: pa.Field, faults: dict[int, str]) -> pa.Array:
     cells = []
     for row, cell in enumerate(column):
         try:
-            cells.append(cell.cast(wanted.type))
+            cells.append(_cast(pa.array([cell], column.type), wanted.type)[0])
         except pa.ArrowException:
             faults.setdefault(row, f"{wanted.name} is {str(cell.as_py())[:60]!r}, which is no {wanted.type}")
             cells.append(pa.scalar(None, wanted.type))
@@ -334,8 +367,9 @@ def _column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: dict[in
     cells = [row.get(wanted.name) for row in rows]
     try:
         column = pa.array(cells, wanted.type)
-        # Arrow cuts the fractions of what is to be whole, and says nothing.
-        if column.to_pylist() == cells:
+        # Arrow cuts the fractions of what is to be whole, and makes numbers of true and false, and says nothing.
+        strange = pa.types.is_floating(wanted.type) and any(isinstance(cell, bool) for cell in cells)
+        if column.to_pylist() == cells and not strange:
             return column
     except (pa.ArrowException, OverflowError):
         pass
@@ -359,15 +393,19 @@ def _same(found: Any, given: Any) -> bool:
         return all(_same(value, given.get(name)) for name, value in found.items())
     if isinstance(found, list):
         return len(found) == len(given) and all(map(_same, found, given))
-    return bool(found == given)
+    return bool(found == given) and isinstance(found, bool) == isinstance(given, bool)
 
 
-def _filtered(window: Window, where: pc.Expression) -> Window:
-    marked = window.table.append_column("\0row", pa.array(range(window.table.num_rows), pa.int64()))
-    kept = marked.filter(where)
-    rows = {row: place for place, row in enumerate(kept.column("\0row").to_pylist())}
+def filtered(window: Window, where: pc.Expression) -> Window:
+    """Return the rows that are meant."""
+    numbers = range(window.table.num_rows)
+    marked = window.table.append_column(_ROW, pa.array(numbers, pa.int64()))
+    marked = marked.append_column(_FAULT, pa.array([row in window.faults for row in numbers], pa.bool_()))
+    # Of a row that cannot be read nobody knows whether it was meant: it comes out, and says why.
+    kept = marked.filter(where | (where.is_null() & pc.field(_FAULT)))
+    rows = {row: place for place, row in enumerate(kept.column(_ROW).to_pylist())}
     faults = {rows[row]: said for row, said in window.faults.items() if row in rows}
-    return Window(kept.drop_columns(["\0row"]), faults, window.share_bytes)
+    return Window(kept.drop_columns([_ROW, _FAULT]), faults, window.share_bytes)
 
 
 def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iterator[Window]:

@@ -18,6 +18,7 @@ _COMPARISONS: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_UNKNOWN: Final = pc.scalar(pa.scalar(None, pa.bool_()))
 _WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "none": None}
 
 
@@ -29,10 +30,10 @@ def compiled(text: str | None, schema: pa.Schema) -> pc.Expression | None:
     """
     if text is None:
         return None
-    expression = _boolean(_parsed(text), schema)
     try:
+        expression = _boolean(_parsed(text), schema)
         schema.empty_table().filter(expression)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OverflowError, RecursionError) as error:
         raise WrongSettings(f"--where {text!r:.200} cannot be: {error}") from None
     return expression
 
@@ -79,16 +80,29 @@ def _joined(parts: list[ast.expr], join: Callable[[Any, Any], Any], schema: pa.S
 def _comparison(left: ast.expr, op: ast.cmpop, right: ast.expr, schema: pa.Schema) -> pc.Expression:
     column = _operand(left, schema)
     if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.List | ast.Tuple):
-        among = column.isin([_literal(each) for each in right.elts])
+        # Null is among nothing, and not among nothing, as it equals nothing.
+        among = pc.if_else(column.is_valid(), column.isin([_literal(each) for each in right.elts]), _UNKNOWN)
         return among if isinstance(op, ast.In) else ~among
-    if type(op) not in _COMPARISONS and not isinstance(op, ast.Is | ast.IsNot):
+    if _is_word(right) and _literal(right) is None:
+        return _is_null(column, op, right)
+    if type(op) not in _COMPARISONS:
         raise _refused(right)
-    if not isinstance(right, ast.Name) or right.id.lower() in _WORDS:
-        value = _literal(right)
-        if value is None:
-            return column.is_null() if isinstance(op, ast.Eq | ast.Is) else ~column.is_null()
-        return _COMPARISONS[type(op)](column, pc.scalar(value))
-    return _COMPARISONS[type(op)](column, _operand(right, schema))
+    named = isinstance(right, ast.Name) and not _is_word(right)
+    return _COMPARISONS[type(op)](column, _operand(right, schema) if named else pc.scalar(_literal(right)))
+
+
+def _is_word(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Name) and node.id.lower() in _WORDS) or (
+        isinstance(node, ast.Constant) and node.value is None
+    )
+
+
+def _is_null(column: pc.Expression, op: ast.cmpop, right: ast.expr) -> pc.Expression:
+    if isinstance(op, ast.Eq | ast.Is):
+        return column.is_null()
+    if isinstance(op, ast.NotEq | ast.IsNot):
+        return ~column.is_null()
+    raise _refused(right)
 
 
 def _operand(node: ast.expr, schema: pa.Schema) -> pc.Expression:
@@ -103,7 +117,9 @@ def _literal(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value  # type: ignore[operator]
+        number = node.operand.value
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            return -number
     if isinstance(node, ast.Name) and node.id.lower() in _WORDS:
         return _WORDS[node.id.lower()]
     raise _refused(node)

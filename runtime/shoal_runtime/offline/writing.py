@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from shoal_runtime.offline.answers import ERROR
+from shoal_runtime.offline.errors import JobError
 from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.records import TOLD_ERRORS
 from shoal_schema.resource.offline import AnswerFormat
@@ -108,13 +109,34 @@ class _Lines:
         self._file = file
 
     def write(self, table: pa.Table) -> None:
-        """Write each row as a line; bytes as base64."""
-        for row in table.to_pylist():
-            self._file.write(orjson.dumps(row, default=_told, option=orjson.OPT_APPEND_NEWLINE))
+        """Write each row as a line; bytes as base64.
+
+        Raises:
+            JobError: a cell cannot be written so.
+        """
+        try:
+            for row in _without_nanoseconds(table).to_pylist():
+                self._file.write(orjson.dumps(row, default=_told, option=orjson.OPT_APPEND_NEWLINE))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise JobError(
+                f"a cell cannot be written as JSON: {error}; say with --keep which columns are to stand beside the"
+                " answers, or write Parquet"
+            ) from error
 
     def close(self) -> None:
         """Write what is held back."""
         self._file.close()
+
+
+def _without_nanoseconds(table: pa.Table) -> pa.Table:
+    """Return the table with its finest times as texts: Python's times are of microseconds."""
+    for number, each in enumerate(table.schema):
+        if pa.types.is_timestamp(each.type) and each.type.unit == "ns":
+            texts = pc.replace_substring(table.column(number).cast(pa.string()), " ", "T", max_replacements=1)
+            table = table.set_column(number, each.name, texts)
+        elif (pa.types.is_duration(each.type) or pa.types.is_time64(each.type)) and each.type.unit == "ns":
+            table = table.set_column(number, each.name, table.column(number).cast(pa.int64()))
+    return table
 
 
 def _told(value: Any) -> Any:

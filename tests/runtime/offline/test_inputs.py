@@ -90,6 +90,18 @@ def test_a_column_is_taken_as_the_model_wants_it(values: Any, kind: Any, spec: T
             {1: "x: it holds nulls, or lists of different lengths"},
         ),
         ([[1.0], None], pa.list_(pa.float64()), TensorSpec("x", "FP32", [-1, 1]), {1: "x is null"}),
+        (
+            [1, Decimal(2**53 + 1)],
+            pa.decimal128(20, 0),
+            TensorSpec("x", "INT64", [-1]),
+            {1: "x: 9007199254740992.0 does not fit INT64"},
+        ),
+        (
+            [[Decimal(1)], [None]],
+            pa.list_(pa.decimal128(5, 0)),
+            TensorSpec("x", "FP32", [-1, 1]),
+            {1: "x: it holds nulls, or lists of different lengths"},
+        ),
         ([[1.0], [1e300]], None, TensorSpec("x", "FP32", [-1, 1]), {1: "x: 1e+300 does not fit FP32"}),
     ],
 )
@@ -99,6 +111,15 @@ def test_what_cannot_be_taken_is_an_error_of_its_row(values: Any, kind: Any, spe
     assert rows.errors == said
     assert rows.good.tolist() == [0]
     assert len(take(rows, rows.good, [spec])["x"]) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.int64(), pa.decimal128(20, 0)])
+def test_whole_numbers_in_lists_of_different_lengths_are_what_they_were(kind: pa.DataType) -> None:
+    most = {pa.uint64(): 2**64 - 1, pa.int64(): 2**63 - 1}.get(kind, 2**53 - 1)
+    rows = rows_of([[1, most], [3]], TensorSpec("x", "UINT64", [-1, -1]), pa.list_(kind))
+
+    assert rows.errors == {}
+    assert [each.tolist() for each in rows.values["x"]] == [[1, most], [3]]
 
 
 def test_a_row_that_could_not_be_read_goes_to_no_model() -> None:

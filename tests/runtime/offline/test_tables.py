@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shoal_runtime.offline import tables
+from shoal_runtime.offline.errors import ShardError
 from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.shards import cut
-from shoal_runtime.offline.tables import READ_ROWS, Source, find_schema, from_lines
-from shoal_runtime.offline.windows import TARGET_BYTES
+from shoal_runtime.offline.tables import READ_ROWS, Source, filtered, find_schema, fitted, from_lines
+from shoal_runtime.offline.where import compiled
+from shoal_runtime.offline.windows import TARGET_BYTES, Window
 from shoal_schema.resource.offline import RowFormat
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
@@ -67,8 +69,66 @@ def test_cells_that_are_packed_small_make_small_windows(tmp_path: Path) -> None:
     assert max(size_bytes for _, size_bytes in sizes) <= TARGET_BYTES + READ_ROWS * len(cell)
 
 
+CELL_CASTS = [
+    (pa.array([1, 5]), pa.bool_(), [True, None]),
+    (pa.array([1.0, 1.5]), pa.int64(), [1, None]),
+    (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())]), [None]),
+    (pa.array([2, 2**53 + 1]), pa.float64(), [2.0, None]),
+    (pa.array(["1", "x"]), pa.int64(), [1, None]),
+    (pa.array([0.1, float("nan")]), pa.float32(), [pytest.approx(0.1), pytest.approx(float("nan"), nan_ok=True)]),
+    (pa.array([[0.5, None]], pa.large_list(pa.float64())), pa.list_(pa.float32()), [[0.5, None]]),
+    (pa.array(["a", None]).dictionary_encode(), pa.string(), ["a", None]),
+]
+
+
+@pytest.mark.parametrize(("column", "kind", "found"), CELL_CASTS)
+def test_a_cell_of_a_file_with_other_types_is_what_it_was_or_its_rows_fault(
+    column: pa.Array, kind: pa.DataType, found: list[object]
+) -> None:
+    """Fractions alone are rounded."""
+    window = fitted(pa.table({"x": column}), pa.schema([("x", kind)]))
+
+    assert window.table["x"].to_pylist() == found
+    given = column.to_pylist()
+    lost = [row for row, cell in enumerate(found) if cell is None and given[row] is not None]
+    assert window.faults == {row: f"x is {str(given[row])!r}, which is no {kind}" for row in lost}
+
+
+def test_a_file_with_two_columns_of_one_name_is_no_input(tmp_path: Path) -> None:
+    parquet.write_table(pa.table([[1], [2]], names=["x", "x"]), tmp_path / "rows.parquet")
+    place = FolderPlace(tmp_path)
+    (shard,) = cut(place.files(""), RowFormat.PARQUET, 2**20)
+
+    with pytest.raises(ShardError, match="two columns called x"):
+        list(Source(place, RowFormat.PARQUET, pa.schema([("x", pa.int64())])).windows(shard, 1))
+
+
+@pytest.mark.parametrize(
+    ("where", "kept", "faults"),
+    [
+        ("x == 1", [1, None], {1: "no JSON"}),
+        ("x == 2", [None, 2], {0: "no JSON"}),
+        ("x == null", [None, None], {0: "no JSON"}),
+        ("x == null or x == 1", [1, None, None], {1: "no JSON"}),
+        ("x != null", [1, 2], {}),
+    ],
+)
+def test_a_row_that_cannot_be_read_comes_out_where_nobody_knows_whether_it_was_meant(
+    where: str, kept: list[int | None], faults: dict[int, str]
+) -> None:
+    table = pa.table({"x": pa.array([1, None, 2, None], pa.int64())})
+    expression = compiled(where, table.schema)
+    assert expression is not None
+    found = filtered(Window(table, {1: "the line is no JSON"}), expression)
+
+    assert found.table["x"].to_pylist() == kept
+    assert {row: said.removeprefix("the line is ") for row, said in found.faults.items()} == faults
+
+
 CASTS = [
     (pa.int64(), 1, None),
+    (pa.int64(), True, "True"),
+    (pa.float64(), True, "True"),
     (pa.int64(), 1.0, None),
     (pa.int64(), 1.5, "1.5"),
     (pa.int64(), 2**70, str(2**70)),

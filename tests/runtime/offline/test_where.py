@@ -20,7 +20,10 @@ ROWS = pa.table({"n": [1, 2, 3, None], "t": ["a", "b", None, "a"], "ok": [True, 
         ("n < -1", []),
         ("t == 'a'", [1, None]),
         ("t in ['a', 'b']", [1, 2, None]),
-        ("t not in ('a',)", [2, 3]),
+        # Null equals nothing, and differs from nothing.
+        ("t not in ('a',)", [2]),
+        ("not t in ('a',)", [2]),
+        ("t != 'a'", [2]),
         ("n == null", [None]),
         ("n is not null", [1, 2, 3]),
         ("ok", [1, 3, None]),
@@ -56,6 +59,11 @@ def test_the_columns_that_an_expression_names_have_to_be_read() -> None:
         ("n == (1).real", "cannot hold"),
         ("(" * 500 + "n" + ")" * 500, "is no expression"),
         ("t > 1", "where"),
+        ("n is 5", "cannot hold '5'"),
+        ("n < null", "cannot hold 'null'"),
+        ("n == -'a'", "cannot hold"),
+        ("n in [1, 'a']", "cannot be: Could not convert 'a'"),
+        (f"n == {10**30}", "cannot be: Python int too large"),
     ],
 )
 def test_anything_else_is_refused(text: str, said: str) -> None:

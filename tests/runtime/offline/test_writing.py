@@ -1,0 +1,52 @@
+"""Lines of JSON: what a cell of any type becomes, and what cannot be written."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from shoal_runtime.offline.answers import ERROR
+from shoal_runtime.offline.errors import JobError
+from shoal_runtime.offline.folder import FolderPlace
+from shoal_runtime.offline.writing import Destination
+from shoal_schema.resource.offline import AnswerFormat
+
+
+def written(column: pa.Array, folder: Path) -> list[Any]:
+    table = pa.table({"x": column, ERROR: pa.nulls(len(column), pa.string())})
+    destination = Destination(FolderPlace(folder), None, AnswerFormat.JSON_LINES, table.schema)
+    with destination.part("part-00000") as part:
+        part.write(table)
+    lines = (folder / "part-00000.jsonl").read_bytes().splitlines()
+    return [orjson.loads(line)["x"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (pa.array([0, None], pa.timestamp("us")), ["1970-01-01T00:00:00", None]),
+        (pa.array([1, None], pa.timestamp("ns")), ["1970-01-01T00:00:00.000000001", None]),
+        (pa.array([1], pa.timestamp("ns", "UTC")), ["1970-01-01T00:00:00.000000001Z"]),
+        (pa.array([1], pa.duration("ns")), [1]),
+        (pa.array([1], pa.time64("ns")), [1]),
+        (pa.array([b"a"]), ["YQ=="]),
+        (pa.array([2**64 - 1], pa.uint64()), [2**64 - 1]),
+        (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), [[["a", 1]]]),
+        (pa.array([float("nan")]), [None]),
+    ],
+)
+def test_a_cell_is_told_in_json(column: pa.Array, told: list[Any], tmp_path: Path) -> None:
+    assert written(column, tmp_path) == told
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([2**62], pa.timestamp("s")), pa.array([b"\xff"]).view(pa.string())],
+    ids=["a time beyond all calendars", "a text that is none"],
+)
+def test_what_cannot_be_told_ends_the_job_with_a_sentence_and_nothing_written(column: pa.Array, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"a cell cannot be written as JSON: .*; say with --keep"):
+        written(column, tmp_path)
+    assert not list(tmp_path.glob("*.jsonl"))
