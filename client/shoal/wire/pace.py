@@ -6,6 +6,8 @@ MOST = 16
 """Requests at once."""
 USUAL_PAUSE_S = 1.0
 """Of a refusal that does not say when to come back, or a server that is not there."""
+LONGEST_PAUSE_S = 600.0
+"""Whatever is said: a server that is better again may have said nonsense before."""
 
 
 @dataclass(slots=True)
@@ -34,5 +36,5 @@ class Pace:
         """Take that a request was refused, and when to come back."""
         if now_s >= self.closed_until_s:  # of several that were refused together, the first counts
             self.limit = max(1.0, self.limit / 2)
-        pause_s = USUAL_PAUSE_S if retry_after_s is None else retry_after_s
+        pause_s = USUAL_PAUSE_S if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
         self.closed_until_s = max(self.closed_until_s, now_s + pause_s)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.wire.pace import MOST, USUAL_PAUSE_S, Pace
+from shoal.wire.pace import LONGEST_PAUSE_S, MOST, USUAL_PAUSE_S, Pace
 
 
 def test_it_begins_with_one_and_asks_for_more_while_it_is_answered() -> None:
@@ -16,6 +16,13 @@ def test_it_begins_with_one_and_asks_for_more_while_it_is_answered() -> None:
     assert pace.limit == MOST
     assert pace.wait_s(running=MOST - 1, now_s=0.0) == 0.0
     assert pace.wait_s(running=MOST, now_s=0.0) is None
+
+
+def test_nonsense_about_when_to_come_back_does_not_end_it() -> None:
+    pace = Pace()
+    pace.refused(10.0, 1e30)
+
+    assert pace.wait_s(0, 10.0) == LONGEST_PAUSE_S
 
 
 def test_where_it_is_refused_it_asks_for_half_and_comes_back_when_told_to() -> None:
