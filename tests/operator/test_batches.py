@@ -336,6 +336,32 @@ def test_what_is_not_allowed_is_not_made() -> None:
     assert not world.cluster.children
 
 
+KEY_OF_ANOTHER = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "database", "key": "password"}}}
+
+
+@pytest.mark.parametrize("engine", ["Job", "Ray"])
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"pod": {"serviceAccountName": "admin"}}, "spec.pod.serviceAccountName 'admin'"),
+        ({"pod": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}, "spec.pod.volumes[v] 'hostPath'"),
+        ({"pod": {"priorityClassName": "first"}}, "spec.pod.priorityClassName 'first'"),
+        ({"pod": {"containers": [{"name": "a", "image": "evil:1"}]}}, "spec.pod.containers[a].image 'evil:1'"),
+        ({"pod": {"securityContext": {"runAsUser": 0}}}, "spec.pod.securityContext.runAsUser"),
+        ({"runtime": {"env": [KEY_OF_ANOTHER]}}, "spec.runtime.env[0].valueFrom.secretKeyRef.name 'database'"),
+        ({"secretName": "database"}, "spec.secretName 'database'"),
+        ({"model": {"uri": "s3://bucket/model", "secretName": "database"}}, "spec.model.secretName 'database'"),
+    ],
+)
+def test_a_job_reaches_no_more_than_a_service_does(asked: Json, field: str, engine: str) -> None:
+    strict = structs.replace(DEFAULTS, policy=Policy(images=()))
+    world = World({**MINIMAL, **asked, "engine": engine}, defaults=strict)
+    world.look()
+    assert world.status["reason"] == "NotAllowed"
+    assert field in world.status["message"]
+    assert not world.cluster.children
+
+
 def test_ray_without_kuberay_says_what_to_install() -> None:
     world = World(RAY)
     world.refusal = ApiError(404, "the server could not find the requested resource")
