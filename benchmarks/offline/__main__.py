@@ -27,6 +27,7 @@ from pyarrow import dataset
 
 from benchmarks.offline.live import live
 from benchmarks.offline.loops import ANSWERS, CPUS, ROOT
+from benchmarks.offline.plot import draw
 from benchmarks.offline.rows import numbers, pictures, texts
 from benchmarks.peers.environments import python_with
 from benchmarks.processes import PROC, resident_bytes
@@ -34,6 +35,7 @@ from benchmarks.report import Row, Target, document, make_row, slug, table
 from benchmarks.surroundings import surroundings
 
 RESULTS = ROOT / "benchmarks" / "results"
+PLOT = ROOT / "docs" / "img" / "batch.svg"
 LIMIT_S = 3600.0
 CLOSE = 1e-3
 CHEAP_ROWS, SHARD_BYTES = 300_000, str(4 * 2**20)
@@ -75,6 +77,8 @@ def main() -> int:
             counts = {"pictures": options.pictures, "texts": options.texts, "rounds": options.rounds}
             path = RESULTS / f"batch-{slug(here['machine'])}-{here['date']}.json"
             path.write_text(json.dumps({"benchmark": "batch", **counts, **told}, indent=1) + "\n", encoding="utf-8")
+    if {row.case for row in cases} & set(ANSWERS):
+        draw(cases, f"{here['machine']}, {here['date']}; median and range of {options.rounds} rounds", PLOT)
     print("\n".join(told["targets"]))
     return 0
 

@@ -20,6 +20,7 @@ CONTENT: Final = "content"
 """Columns of an input of files, each of which is one row."""
 MAX_ROWS: Final = 4096
 TARGET_BYTES: Final = 32 * 2**20
+EARLY_ROWS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,10 @@ def window_rows(row_bytes: float, batch_size: int) -> int:
 
 
 def early_first(windows: Iterable[Window], batch_size: int) -> Iterator[Window]:
-    """Yield the first batch of a shard in a window of its own: people look soon whether answers come."""
+    """Yield the first rows of a shard in a window of their own: people look soon whether answers come."""
     rest = iter(windows)
     for first in itertools.islice(rest, 1):
-        yield from first.cut(batch_size)
+        yield from first.cut(min(batch_size, EARLY_ROWS))
     yield from rest
 
 
