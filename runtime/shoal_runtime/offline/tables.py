@@ -5,6 +5,7 @@ is a fault of its shard.
 """
 
 import itertools
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -185,8 +186,9 @@ def find_schema(place: Place, file: File, kind: RowFormat) -> pa.Schema:
     """
     if kind is RowFormat.FILES:
         return FILES
-    schema = _columns_of(place, file, kind)
-    check_names(schema.names, file)
+    with _told(Shard("", (file,), 0, file.size_bytes)):
+        schema = _columns_of(place, file, kind)
+        check_names(schema.names, file)
     return schema
 
 
@@ -201,7 +203,7 @@ def check_names(names: Sequence[str], file: File) -> None:
 
 
 def _columns_of(place: Place, file: File, kind: RowFormat) -> pa.Schema:
-    with _told(Shard("", (file,), 0, file.size_bytes)), place.open(file) as opened:
+    with place.open(file) as opened:
         if kind is RowFormat.PARQUET:
             with parquet.ParquetFile(opened) as known:
                 schema: pa.Schema = known.schema_arrow.remove_metadata()
@@ -212,8 +214,11 @@ def _columns_of(place: Place, file: File, kind: RowFormat) -> pa.Schema:
                     [each if each.type != pa.null() else each.with_type(pa.string()) for each in reader.schema]
                 )
         shard = Shard("", (file,), 0, file.size_bytes)
-        lines = itertools.islice(lines_of(opened, shard), SNIFFED_LINES)
-        return _schema_of([row for row in map(_row, lines) if isinstance(row, dict)])
+        lines = list(itertools.islice(lines_of(opened, shard), SNIFFED_LINES))
+        found = _schema_of([row for row in map(_row, lines) if isinstance(row, dict)])
+        if lines and not found.names:
+            raise ShardError(f"{readable(file.path)} has no lines of JSON that are objects: jq -c '.[]' makes them")
+        return found
 
 
 def _schema_of(rows: Sequence[dict[str, Any]]) -> pa.Schema:
@@ -319,9 +324,10 @@ def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
     for line in file:
         if not shard.whole and at >= shard.stop:
             return
+        text = line if at else line.removeprefix(BOM_UTF8)
         at += len(line)
-        if line.strip():
-            yield line
+        if text.strip():
+            yield text
 
 
 def _plain(opened: BinaryIO, file: File) -> Any:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from codecs import BOM_UTF8
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -44,6 +45,41 @@ def test_each_line_of_csv_is_a_row_also_one_of_too_few_or_too_many_fields(lines:
     assert rows == wanted
     told = [None if len(line) == 2 else f"the line has {len(line)} fields, and not 2" for line in lines]
     assert said == told
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "text", "said"),
+    [
+        (
+            "rows.jsonl",
+            RowFormat.JSON_LINES,
+            b'[{"x": 1}]',
+            "has no lines of JSON that are objects: jq -c '.\\[\\]' makes them",
+        ),
+        ("rows.csv", RowFormat.CSV, "a,b\n1,2\n".encode("utf-16"), "cannot be read: 'utf-8' codec can't decode"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_a_sentence(
+    name: str, form: RowFormat, text: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text)
+    place = FolderPlace(tmp_path)
+    (file,) = place.files("")
+
+    with pytest.raises(ShardError, match=f"{name} {said}"):
+        find_schema(place, file, form)
+
+
+@pytest.mark.parametrize("shard_bytes", [4, 2**20])
+def test_a_byte_order_mark_is_no_part_of_a_line(shard_bytes: int, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(BOM_UTF8 + b'{"x":1}\n{"x":2}\n')
+    place = FolderPlace(tmp_path)
+    source = Source(place, RowFormat.JSON_LINES, pa.schema([("x", pa.int64())]))
+    shards = cut(place.files(""), RowFormat.JSON_LINES, shard_bytes)
+    windows = [window for shard in shards for window in source.windows(shard, 8)]
+
+    assert [row for each in windows for row in each.table.to_pylist()] == [{"x": 1}, {"x": 2}]
+    assert not any(each.faults for each in windows)
 
 
 def test_a_bad_line_at_the_begin_of_a_file_costs_it_nothing(tmp_path: Path) -> None:
