@@ -21,10 +21,10 @@ from shoal_runtime.offline.engine import Engine, EngineEnded
 from shoal_runtime.offline.errors import JobError, ShardError, WrongSettings
 from shoal_runtime.offline.inputs import Rows, make_rows, mapped_columns, take
 from shoal_runtime.offline.metadata import tensors
-from shoal_runtime.offline.places import Place, open_input, open_output
+from shoal_runtime.offline.places import Place, open_input, open_outputs
 from shoal_runtime.offline.progress import Shown, Tally, listen
 from shoal_runtime.offline.reading import Budget, Reader, all_columns
-from shoal_runtime.offline.records import PLAN, Plan, Record, difference, lease_name, record_name
+from shoal_runtime.offline.records import FAILED_OF, PLAN, Plan, Record, difference, lease_name, record_name
 from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
 from shoal_runtime.offline.settings import JobSettings
 from shoal_runtime.offline.shards import File, Shard, cut, format_of, named, own_order, readable
@@ -69,12 +69,12 @@ class Job:
             JobError: why it could not be done, or not whole.
         """
         settings = self._settings
-        self._place = open_output(settings.output.uri)
-        self._failures = open_output(settings.errors_uri) if settings.errors_uri else None
+        self._place, self._failures = open_outputs(settings.output.uri, settings.errors_uri)
         self._input, files = open_input(settings.input.uri, self._written_to())
         kind = format_of(files, settings.input.format)
         if settings.process.progress_listen is not None:
             listen(settings.process.progress_listen, self.tally)
+        keep_apart(self._place, self._failures)
         with ExitStack() as stack:
             stack.callback(self._stop)
             for place in self._written_to():
@@ -272,6 +272,19 @@ class Job:
                 " others are: put it right, and run the job again"
             )
         check_errors(tally, self._settings.max_error_share, ended=True)
+
+
+def keep_apart(output: Place, failures: Place | None) -> None:
+    """Refuse a folder that holds what another job wrote: files would take each other's names.
+
+    Raises:
+        WrongSettings: one does.
+    """
+    if whose := output.read(FAILED_OF):
+        raise WrongSettings(f"{output.shown} holds rows that failed of {whose.decode()}: name another --output")
+    me = output.shown.encode()
+    if failures and (failures.read(PLAN) or not (failures.put_new(FAILED_OF, me) or failures.read(FAILED_OF) == me)):
+        raise WrongSettings(f"{failures.shown} belongs to another job: name another folder for the rows that failed")
 
 
 def agree(output: Place, begun: bytes | None, asked: Plan, best_size: Callable[[], int]) -> Plan:

@@ -3,6 +3,7 @@
 What is written is there whole or not at all: here by a name that is changed when all is on disk, in a store by one put.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -45,12 +46,19 @@ class Place(Protocol):
         """Remove what processes had begun that have ended since."""
 
 
-def open_output(uri: str) -> Place:
-    """Return the folder that answers go to.
+def open_outputs(uri: str, errors_uri: str | None) -> tuple[Place, Place | None]:
+    """Return the folder that answers go to, and that of rows that failed, if they have one.
 
     Raises:
-        WrongSettings: it is a file, or the address is none.
+        WrongSettings: one is a file, or no address, or both are one.
     """
+    answers, failures = _open_output(uri), _open_output(errors_uri) if errors_uri else None
+    if failures and failures.shown.rstrip("/") == answers.shown.rstrip("/"):
+        raise WrongSettings(f"{errors_uri} holds the answers: name another folder for the rows that failed (--errors)")
+    return answers, failures
+
+
+def _open_output(uri: str) -> Place:
     place = open_place(uri)
     if isinstance(place, FolderPlace) and place.is_file:
         raise WrongSettings(f"{uri} is a file: name a folder for the answers")
@@ -87,9 +95,9 @@ def open_place(uri: str) -> Place:
     scheme = scheme_of(uri)
     try:
         if not scheme:
-            return FolderPlace(Path(uri).absolute())
+            return FolderPlace(Path(os.path.abspath(uri)))
         if scheme == "file":
-            return FolderPlace(Path(local_path(uri)))
+            return FolderPlace(Path(os.path.abspath(local_path(uri))))
     except LocationError as error:
         raise WrongSettings(str(error)) from None
     if scheme not in STORES:

@@ -71,6 +71,26 @@ def test_rows_that_fail_go_to_a_folder_of_their_own(tmp_path: Path) -> None:
     assert answers(tmp_path / "bad") == [{"id": 1, "y": None, "shoal_error": "minus one is no good"}]
 
 
+def test_no_two_jobs_write_into_one_folder(tmp_path: Path) -> None:
+    write_numbers(tmp_path / "a.parquet", [1.0, -1.0])
+    assert run(tmp_path / "a.parquet", tmp_path / "out", errors=tmp_path / "bad").status == 0
+    before = written(tmp_path / "out") | written(tmp_path / "bad")
+    said = [
+        run(tmp_path / "a.parquet", tmp_path / "new", errors=tmp_path / "x" / ".." / "new"),
+        run(tmp_path / "a.parquet", tmp_path / "new", errors=tmp_path / "bad"),
+        run(tmp_path / "a.parquet", tmp_path / "new", errors=tmp_path / "out"),
+        run(tmp_path / "a.parquet", tmp_path / "bad"),
+    ]
+
+    assert [each.status for each in said] == [2, 2, 2, 2]
+    assert "new holds the answers: name another folder for the rows that failed" in said[0].said
+    assert "bad belongs to another job" in said[1].said
+    assert "out belongs to another job" in said[2].said
+    assert f"bad holds rows that failed of {tmp_path / 'out'}: name another --output" in said[3].said
+    assert written(tmp_path / "out") | written(tmp_path / "bad") == before
+    assert run(tmp_path / "a.parquet", tmp_path / "out", errors=tmp_path / "bad").status == 0
+
+
 def test_what_was_begun_is_gone_on_with_and_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     write_numbers(tmp_path / "a.parquet", [float(each) for each in range(90)], row_groups=9)
     whole = run(tmp_path / "a.parquet", tmp_path / "whole", shard_bytes=1024)
