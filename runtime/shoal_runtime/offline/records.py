@@ -13,7 +13,7 @@ import orjson
 
 FOLDER: Final = "_shoal"
 PLAN: Final = f"{FOLDER}/plan.json"
-FAILED_OF: Final = "_shoal/failed-rows-of"
+FAILED_OF: Final = f"{FOLDER}/failed-rows-of"
 """Beside rows that failed: whose they are."""
 TOLD_ERRORS: Final = 5
 
