@@ -8,7 +8,7 @@ import orjson
 
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.padding import shape_key
-from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey, Delivery, Outcome, Pending
+from shoal_proxy.batching.pending import PLAIN_KEY, PLAIN_LANE, BatchKey, Delivery, LaneKey, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from shoal_proxy.model.sizes import byte_size_of
@@ -70,6 +70,7 @@ def request(
     *,
     deliver: Callable[[Outcome], None] = ignore,
     key: BatchKey = PLAIN_KEY,
+    lane: LaneKey = PLAIN_LANE,
     arrived_s: float = 0.0,
     deadline_s: float = 60.0,
 ) -> Pending:
@@ -83,6 +84,7 @@ def request(
         deadline_s=deadline_s,
         deliver=deliver,
         key=key,
+        lane=lane,
     )
 
 

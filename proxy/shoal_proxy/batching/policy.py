@@ -3,7 +3,9 @@
 `Adaptive`: work-conserving. While the runtime has a free slot, whatever waits goes at once; the one exception is a
 burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead of a busy runtime, so that it
 never waits for the host: a full one at once, since waiting longer could not improve it, a partial one just in time
-(`pace`), since it may still grow while the runtime is busy. What is in it, and who is refused: `selection`.
+(`pace`), since it may still grow while the runtime is busy. So does a full one of a lower priority, in which somebody
+who is served first may still find a place: a backfill costs them one batch at the most, the one that runs. What is in
+it, and who is refused: `selection`.
 
 Which group's turn it is (`line`) comes first: a full batch of one key is not sent ahead of an older partial one of
 another, or a key that is always full would starve all others.
@@ -102,7 +104,7 @@ def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Dev
     """Close the batch whose turn it is, now or just in time."""
     costs = outlook.costs_of(group)
     if device.in_flight == limits.in_flight:
-        full = group.key.solo > 0 or group.rows >= costs.max_rows
+        full = group.key.solo > 0 or (group.rows >= costs.max_rows and not _gives_way(group, costs.max_rows))
         # A partial one might still grow; but if a batch of others waits behind it, the runtime had better not wait too.
         if full or (device.ahead_s == NEVER_S and queue.rows - group.rows >= costs.max_rows):
             close = _close_ahead(group, costs, device)
@@ -111,6 +113,14 @@ def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Dev
         if device.now_s < device.ahead_s:
             return Wait(device.ahead_s)
     return _close_partial(group, costs, device, outlook)
+
+
+def _gives_way(group: Group, rows: int) -> bool:
+    """Return whether somebody who is served first, and has not come yet, could take the place of rows that wait."""
+    if not any(lane.level for lane in group.lanes):
+        return False
+    urgent = [pending.left for key, lane in group.lanes.items() if not key.level for pending in lane]
+    return sum(urgent) < rows
 
 
 def _close_ahead(group: Group, costs: Costs, device: Device) -> Close | None:

@@ -4,7 +4,7 @@ from hypothesis import given
 
 from shoal_proxy.batching.batch import make_batch
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.pending import NEVER_S, BatchKey
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey
 from shoal_proxy.batching.policy import BatchLimits, Close, Device, Outlook, Wait, decide
 from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_proxy.batching.selection import Costs
@@ -71,6 +71,27 @@ def test_when_a_batch_closes(
     waiting: Waiting, in_flight: int, delay_s: float, slots: int, expected: BatchKey | float
 ) -> None:
     assert decided(waiting, in_flight=in_flight, delay_s=delay_s, slots=slots) == expected
+
+
+@pytest.mark.parametrize(
+    ("waiting", "ahead_s", "expected"),
+    [
+        pytest.param([(9, 4)], NEVER_S, NEVER_S, id="a full batch gives way while the runtime is busy"),
+        pytest.param([(9, 4)], 10.5, 10.5, id="until just in time"),
+        pytest.param([(9, 4)], 10.0, A, id="and then goes"),
+        pytest.param([(0, 3), (9, 4)], NEVER_S, NEVER_S, id="also with some rows that are served first"),
+        pytest.param([(0, 4), (9, 4)], NEVER_S, A, id="but not one of these alone"),
+    ],
+)
+def test_a_batch_of_low_priority_is_sent_ahead_only_just_in_time(
+    waiting: list[tuple[int, int]], ahead_s: float, expected: BatchKey | float
+) -> None:
+    queue = Queue(QueueLimits(10**6, 10**9))
+    for level, rows in waiting:
+        queue.add(request(rows, key=A, lane=LaneKey(level=level), arrived_s=9.0))
+    decision = decide(queue, BatchLimits(4), Device(1, 10.0, 11.0, ahead_s), outlook(4))
+
+    assert (decision.group.key if isinstance(decision, Close) else decision.until_s) == expected
 
 
 waitings = st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 11), st.floats(0, 10)), max_size=8)
