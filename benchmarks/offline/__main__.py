@@ -36,6 +36,7 @@ from benchmarks.surroundings import surroundings
 
 RESULTS = ROOT / "benchmarks" / "results"
 PLOT = ROOT / "docs" / "img" / "batch.svg"
+ALL = "cat,embed,memory,workers,live"
 LIMIT_S = 3600.0
 CLOSE = 1e-3
 CHEAP_ROWS, SHARD_BYTES = 300_000, str(4 * 2**20)
@@ -59,9 +60,9 @@ def main() -> int:
     """Run the benchmark; return 0 when it ran and all answers were the same."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pictures", type=int, default=2000)
-    parser.add_argument("--texts", type=int, default=20_000)
+    parser.add_argument("--texts", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="cat,embed,memory,workers,live", help="cases, separated by commas")
+    parser.add_argument("--only", default=ALL, help="cases, separated by commas")
     parser.add_argument("--without-ray", action="store_true")
     options = parser.parse_args()
     here = surroundings()
@@ -75,7 +76,8 @@ def main() -> int:
             print("\n".join(table(cases[-1:])), flush=True)
             told = document(cases, TARGETS, here)
             counts = {"pictures": options.pictures, "texts": options.texts, "rounds": options.rounds}
-            path = RESULTS / f"batch-{slug(here['machine'])}-{here['date']}.json"
+            part = "" if options.only == ALL else f"{options.only.replace(',', '-')}-"
+            path = RESULTS / f"batch-{part}{slug(here['machine'])}-{here['date']}.json"
             path.write_text(json.dumps({"benchmark": "batch", **counts, **told}, indent=1) + "\n", encoding="utf-8")
     if {row.case for row in cases} & set(ANSWERS):
         draw(cases, f"{here['machine']}, {here['date']}; median and range of {options.rounds} rounds", PLOT)
