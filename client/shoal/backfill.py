@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,18 @@ import numpy as np
 from orjson import dumps
 
 from shoal.client import Client
-from shoal.errors import Overloaded, ShoalError
+from shoal.errors import NotAllowed, NotFound, Overloaded, ServerFailed, ShoalError
 from shoal.exchange import base_url, mapped_errors, request_of, response_of, trusted
 from shoal.keys import key_in, shown
 from shoal.wire.answers import json_answer, part_of_the_answers
+from shoal.wire.datatypes import numpy_dtype
 from shoal.wire.messages import Request, Response, infer_request, model_path
 from shoal.wire.pace import MOST, Pace
 from shoal.wire.retrying import may_retry
-from shoal.wire.signature import Signature, parse_signature
+from shoal.wire.signature import Signature, Tensor, parse_signature
 from shoal_schema.headers import PRIORITY, TIMEOUT_MS
 from shoal_schema.logs import configure
-from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.datatypes import Array, bfloat16_to_float32, float32_to_bfloat16
 from shoal_schema.wire.engine import OUT_OF_MEMORY, Batch, Done, Failed, Ready, Refused
 
 LOWEST_PRIORITY = "9"
@@ -47,9 +49,10 @@ logger = logging.getLogger("shoal.backfill")
 class Service:
     """A model that is asked over HTTP."""
 
-    def __init__(self, http: httpx.Client, name: str) -> None:
+    def __init__(self, http: httpx.Client, name: str, key_file: Path | None = None) -> None:
         self._http = http
         self._name = name
+        self._key_file = key_file
         self.metadata: Mapping[str, Any] = json_answer(self._ask(Request("GET", model_path(name))))
         self._signature: Signature = parse_signature(self.metadata)
         self._pace = Pace()
@@ -60,21 +63,23 @@ class Service:
     def compute(self, batch: Batch) -> Done | Failed:
         """Return what became of a batch, however often it has to be asked for."""
         headers = {PRIORITY: LOWEST_PRIORITY, TIMEOUT_MS: str(int(1000 * TIMEOUT_S))}
-        request = infer_request(self._name, self._signature, batch.inputs, headers)
+        inputs = {name: self._numbers(name, array) for name, array in batch.inputs.items()}
+        request = infer_request(self._name, self._signature, inputs, headers)
         ran = 0
         while True:
             self._begin()
             try:
                 outputs, errors = part_of_the_answers(self._ask(request), self._signature, batch.rows)
+                wire = _as_declared(outputs, self._signature) if outputs else {}
             except ShoalError as error:
-                ran += error.may_have_run
-                if not may_retry(error, repeatable=True) or ran >= TIMES_RUN:
+                turned_away = _turned_away(error)
+                ran += error.may_have_run and not turned_away
+                if not (turned_away or may_retry(error, repeatable=True)) or ran >= TIMES_RUN:
                     self._end(None)
                     return Failed(batch.number, OUT_OF_MEMORY if error.status == TOO_LARGE else "", error.message)
                 self._end(error)
             else:
                 self._end(None)
-                wire = {name: _as_bytes(values) for name, values in outputs.items()}
                 return Done(batch.number, wire, {each.row: each.message for each in errors})
 
     def _ask(self, request: Request) -> Response:
@@ -94,15 +99,58 @@ class Service:
             if refusal is None:
                 self._pace.answered()
             else:
+                self._read_key_again(refusal)
                 self._pace.refused(now_s, refusal.retry_after_s if isinstance(refusal, Overloaded) else None)
                 if now_s - self._told_s >= TOLD_EVERY_S:
                     self._told_s = now_s
                     logger.warning("event=service_refuses limit=%d why=%s", self._pace.limit, refusal.message)
             self._changed.notify_all()
 
+    def _numbers(self, name: str, array: Array) -> Array:
+        """Return an input as the client has it, where that is not how it goes over the wire."""
+        bits = any(each.name == name and each.datatype == "BF16" for each in self._signature.inputs)
+        return bfloat16_to_float32(array) if bits else array
 
-def _as_bytes(values: Array) -> Array:
-    """Return `BYTES` as they came, where the client has read texts and JSON in them; other arrays as they are."""
+    def _read_key_again(self, refusal: ShoalError) -> None:
+        """Show the key that stands in the file by now, where the one that was read before is no longer taken."""
+        if isinstance(refusal, NotAllowed):
+            with suppress(ShoalError):
+                self._http.headers.update(shown(key_in(self._key_file)))
+
+
+def _turned_away(error: ShoalError) -> bool:
+    """Return whether it is not for its rows that a request failed: the key has expired, or the way to the model."""
+    return isinstance(error, NotAllowed | NotFound) or 300 <= (error.status or 0) < 400
+
+
+def _as_declared(outputs: Mapping[str, Array], signature: Signature) -> dict[str, Array]:
+    """Return the outputs as a runtime gives them.
+
+    Raises:
+        ServerFailed: one is missing, or is not what the signature says.
+    """
+    for tensor in signature.outputs:
+        array, shape = outputs.get(tensor.name), signature.row_shape(tensor)
+        if array is None or not _fits(array, tensor.datatype, shape):
+            found = "none" if array is None else f"{array.dtype} {list(array.shape[1:])}"
+            wanted = f"{tensor.datatype} {list(shape)}"
+            raise ServerFailed(f"the server's {tensor.name} is {found} a row, and its signature says {wanted}")
+    return {
+        each.name: np.moveaxis(_on_the_wire(outputs[each.name], each), 0, each.batch_dim) for each in signature.outputs
+    }
+
+
+def _fits(array: Array, datatype: str, shape: Sequence[int]) -> bool:
+    same = len(array.shape) == len(shape) + 1 and all(
+        want in (-1, got) for got, want in zip(array.shape[1:], shape, strict=True)
+    )
+    return same and array.dtype == (np.dtype(object) if datatype == "BYTES" else numpy_dtype(datatype))
+
+
+def _on_the_wire(values: Array, tensor: Tensor) -> Array:
+    """Return an output without what the client makes of it: texts and JSON of bytes, numbers of 16 bits."""
+    if tensor.datatype == "BF16":
+        return float32_to_bfloat16(values)
     if values.dtype != object:
         return values
     wire = np.empty_like(values)
@@ -146,7 +194,7 @@ def main(arguments: Sequence[str]) -> int:
         with Client(options.url, options.model, api_key=key, timeout_s=TIMEOUT_S, verify=verify) as client:
             name = client.signature().name
         with httpx.Client(base_url=base_url(options.url), headers=shown(key), verify=verify) as http:
-            service = Service(http, name)
+            service = Service(http, name, options.api_key_file)
             versions = ",".join(map(str, service.metadata.get("versions") or ()))
             connection.send(Ready(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MOST))
             serve(connection, service)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 HEADER_LENGTH = "Inference-Header-Content-Length"
-DTYPES = {"FP32": "<f4", "INT64": "<i8", "UINT8": "u1", "BOOL": "?"}
+DTYPES = {"FP32": "<f4", "INT64": "<i8", "UINT8": "u1", "BOOL": "?", "BF16": "<u2"}
 
 
 @dataclass

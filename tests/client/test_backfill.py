@@ -6,11 +6,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.client.fake_server import ADDER, Answer, Call, json_answer, plus_one, running, v2
+from tests.client.fake_server import ADDER, Answer, Call, json_answer, metadata, plus_one, running, tensor, v2
 
 ROWS = 200
 
@@ -90,6 +91,74 @@ def test_a_row_that_the_service_does_not_take_fails_alone(rows: Path, answer: An
     assert [(row[0], row[1]) for row in failed] == [(77, None)]
     assert ("seventy-seven" if answer else "connection") in failed[0][2]
     assert len(answered(rows)) == ROWS
+
+
+def test_bfloat16_and_batches_along_another_dimension_come_as_from_a_model_of_its_own(rows: Path) -> None:
+    model = metadata(
+        [tensor("x", "BF16", [3, -1], batch_dim=1)], [tensor("y", "BF16", [3, -1], batch_dim=1)], max_batch_size=32
+    )
+
+    def forward(inputs: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+        bits: Any = inputs["x"]
+        doubled = 2 * (bits.astype(np.uint32) << 16).view(np.float32)
+        return {"y": ("BF16", (doubled.view(np.uint32) >> 16).astype(np.uint16))}
+
+    with running(v2(model, forward)) as server:
+        ended = batch(server.url, rows)
+
+    assert ended.returncode == 0, ended.stderr
+    assert answered(rows) == [(each, [2.0 * each] * 3, None) for each in range(ROWS)]
+
+
+WRONG = [
+    (
+        {"y": ("INT64", np.zeros((32, 3), np.int64))},
+        "the server's y is int64 [3] a row, and its signature says FP32 [3]",
+    ),
+    ({"y": ("FP32", np.zeros((32, 2), np.float32))}, "the server's y is float32 [2] a row"),
+    ({"z": ("FP32", np.zeros((32, 3), np.float32))}, "the server's y is none a row"),
+]
+
+
+@pytest.mark.parametrize(("outputs", "said"), WRONG)
+def test_an_answer_that_is_not_as_the_signature_says_is_its_rows_error(
+    rows: Path, outputs: dict[str, tuple[str, Any]], said: str
+) -> None:
+    def forward(inputs: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+        return {name: (datatype, array[: len(inputs["x"])]) for name, (datatype, array) in outputs.items()}
+
+    with running(v2(forward=forward)) as server:
+        ended = batch(server.url, rows, "--max-error-share", "1")
+
+    assert ended.returncode == 0, ended.stderr
+    assert all(y is None and error.startswith(said) for _, y, error in answered(rows))
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 302])
+def test_who_is_turned_away_loses_no_row_and_shows_the_key_that_stands_in_its_file_by_now(
+    rows: Path, status: int, tmp_path: Path
+) -> None:
+    serve, infers, keys = v2(), count(1), []
+    (tmp_path / "key").write_text("first-key-of-sixteen")
+
+    def handle(call: Call) -> Answer | None:
+        if call.path.endswith("/infer"):
+            keys.append(call.headers["authorization"])
+            number = next(infers)
+            if number == 2:
+                (tmp_path / "key").write_text("second-key-of-sixteen")
+            if number in {2, 3}:
+                return Answer(status, b"expired")
+        return serve(call)
+
+    with running(handle) as server:
+        ended = batch(server.url, rows, "--api-key-file", str(tmp_path / "key"))
+
+    assert ended.returncode == 0, ended.stderr
+    assert answered(rows) == [(each, [each + 1.0] * 3, None) for each in range(ROWS)]
+    renewed = "second" if status in {401, 403} else "first"
+    assert (keys[0], keys[-1]) == ("Bearer first-key-of-sixteen", f"Bearer {renewed}-key-of-sixteen")
+    assert "event=service_refuses" in ended.stderr
 
 
 def test_a_service_that_is_not_there_is_named(rows: Path) -> None:
