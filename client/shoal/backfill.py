@@ -76,7 +76,9 @@ class Service:
                 ran += error.may_have_run and not turned_away
                 if not (turned_away or may_retry(error, repeatable=True)) or ran >= TIMES_RUN:
                     self._end(None)
-                    return Failed(batch.number, OUT_OF_MEMORY if error.status == TOO_LARGE else "", error.message)
+                    # The number that the server gives a row is of this request, not of the input.
+                    why = error.errors[0].message if len(error.errors) == batch.rows == 1 else error.message
+                    return Failed(batch.number, OUT_OF_MEMORY if error.status == TOO_LARGE else "", why)
                 self._end(error)
             else:
                 self._end(None)

@@ -68,7 +68,15 @@ def test_a_service_computes_at_the_lowest_priority_and_is_asked_again_where_it_r
     assert len(calls) == -(-ROWS // 32) + 3
 
 
-@pytest.mark.parametrize("answer", [json_answer({"error": "seventy-seven"}, 400), None], ids=["refused", "cut off"])
+ROW = [{"row": 0, "status": 400, "message": "seventy-seven"}]
+REFUSALS = {
+    "refused": json_answer({"error": "seventy-seven"}, 400),
+    "named": json_answer({"error": "row 0: seventy-seven", "errors": ROW}, 400),
+    "cut off": None,
+}
+
+
+@pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS)
 def test_a_row_that_the_service_does_not_take_fails_alone(rows: Path, answer: Answer | None) -> None:
     def forward(inputs: dict[str, Any]) -> dict[str, tuple[str, Any]]:
         if (inputs["x"] == 77).any():

@@ -67,14 +67,31 @@ def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema
         raise WrongSettings(f"which column is {missing[0]}? Say --columns {missing[0]}=COLUMN; {told}")
     if absent := [name for names in found.values() for name in names if name not in schema.names]:
         raise WrongSettings(f"there is no column {absent[0]}: {told}")
-    _check_kinds(specs, found, schema)
     return found
 
 
-def _check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> None:
+def as_numbers(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a CSV file, those of them numbers that the model reads as such.
+
+    One cell that is none made a column texts; so it is its row's error.
+    """
+    read = {name for spec in specs if spec.datatype != "BYTES" for name in columns.get(spec.name, [])}
+    texts = [each.name for each in schema if each.name in read and pa.types.is_string(each.type)]
+    return pa.schema([pa.field(each.name, pa.float64()) if each.name in texts else each for each in schema])
+
+
+def check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> None:
+    """Refuse columns that no row can be made of.
+
+    Raises:
+        WrongSettings: says which.
+    """
     for spec in specs:
-        for name in columns.get(spec.name, []):
-            _check_kind(spec, schema.field(name), several=len(columns[spec.name]) > 1)
+        names = columns.get(spec.name, [])
+        for name in names:
+            _check_kind(spec, schema.field(name), several=len(names) > 1)
+        if len(names) > 1 and list(spec.row_shape) not in ([ANY], [len(names)]):
+            raise WrongSettings(f"{spec.name} takes rows of the shape {list(spec.row_shape)}, not {len(names)} columns")
 
 
 def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
@@ -94,9 +111,7 @@ def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
     while _is_list(kind):
         kind = kind.value_type
     if not any(each(kind) for each in _NUMBERS):
-        # Of CSV one cell decides.
-        why = ": some cells of its first MiB are no numbers" if pa.types.is_string(kind) else ""
-        raise WrongSettings(f"{spec.name} takes numbers, and the column {column.name} holds {kind}{why}")
+        raise WrongSettings(f"{spec.name} takes numbers, and the column {column.name} holds {kind}")
 
 
 _NUMBERS: Final = (

@@ -19,7 +19,7 @@ from shoal_runtime.offline.answers import answer_schema, kept_columns
 from shoal_runtime.offline.dispatch import Dispatch
 from shoal_runtime.offline.engine import Engine, EngineEnded
 from shoal_runtime.offline.errors import JobError, ShardError, WrongSettings
-from shoal_runtime.offline.inputs import Rows, make_rows, mapped_columns, take
+from shoal_runtime.offline.inputs import Rows, as_numbers, check_kinds, make_rows, mapped_columns, take
 from shoal_runtime.offline.metadata import tensors
 from shoal_runtime.offline.places import Place, open_input, open_outputs
 from shoal_runtime.offline.progress import Shown, Tally, listen
@@ -98,6 +98,8 @@ class Job:
         begun = output.read(PLAN)
         known = self._found_schema(files, kind) if begun is None else _schema(_begun(begun, output).schema)
         columns = mapped_columns(self._inputs, settings.input.columns, known)
+        known = as_numbers(self._inputs, columns, known) if kind is RowFormat.CSV else known
+        check_kinds(self._inputs, columns, known)
         kept = kept_columns(known, settings.output.keep, columns, self._outputs)
         needed = all_columns(columns, kept, columns_of(settings.input.where, known))
         source_schema = pa.schema([known.field(name) for name in needed])

@@ -18,6 +18,7 @@ from shoal_schema.progress import Done, Progress
 
 LINE_EVERY_S: Final = 10.0
 SHOWN_EVERY_S: Final = 0.2
+SHOWN_ERRORS: Final = 5
 
 logger = logging.getLogger(__name__)
 
@@ -135,11 +136,13 @@ def summary(tally: Tally, output: str, batch_size: int, now_s: float) -> str:
     ]
     lines = [f"{name:<11} {value}" for name, value in rows]
     if tally.errors:
-        lines += ["", "the rows that failed say:", *(f"  {said}" for said in first(tally.errors))]
+        more = tally.errors.total() - sum(count for _, count in tally.errors.most_common(SHOWN_ERRORS))
+        said = [*first(tally.errors), *([f"... and {more:,} more say otherwise"] if more else [])]
+        lines += ["", "the rows that failed say:", *(f"  {each}" for each in said)]
     return "\n".join(lines)
 
 
-def first(errors: Counter[str], most: int = 5) -> Sequence[str]:
+def first(errors: Counter[str], most: int = SHOWN_ERRORS) -> Sequence[str]:
     """Return the most frequent of the reasons, each with how often it was seen."""
     return [f"{said} ({count:,})" if count > 1 else said for said, count in errors.most_common(most)]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from shoal_runtime.offline.errors import JobError
+from shoal_runtime.offline.errors import WrongSettings
 from shoal_schema.resource.offline import RowFormat
 
 FILES_OF_A_SHARD: Final = 1000
@@ -118,14 +118,14 @@ def format_of(files: Sequence[File], asked: RowFormat) -> RowFormat:
     """Return how the rows are stored.
 
     Raises:
-        JobError: the names say several things.
+        WrongSettings: the names say several things.
     """
     if asked is not RowFormat.AUTO:
         return asked
     kinds = {_by_name(each.path): each.path for each in reversed(files)}
     if len(kinds) > 1:
         told = ", ".join(f"{path} ({kind})" for kind, path in sorted(kinds.items()))
-        raise JobError(
+        raise WrongSettings(
             f"the input holds several kinds of files: {told}; name those that are meant, as in FOLDER/*.parquet"
         )
     return next(iter(kinds))

@@ -92,6 +92,8 @@ class Source:
                 column_types=dict.fromkeys(self.schema.names, pa.string()),
                 include_columns=self.schema.names,
                 include_missing_columns=True,
+                # Texts such as NA are what somebody wrote; where numbers are read, `_marked` knows them.
+                null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             )
@@ -106,7 +108,7 @@ class Source:
                 yield from _measured(windows, opened, shard)
 
     def _marked(self, table: pa.Table) -> Window:
-        window = fitted(table, self.schema)
+        window = fitted(_without_words(table, self.schema), self.schema)
         said = {row: why for row, why in enumerate(table.column(_FAULT).to_pylist()) if why}
         return replace(window, faults={**window.faults, **said})
 
@@ -137,6 +139,16 @@ class Source:
             raise
         except JobError as error:
             return str(error)
+
+
+def _without_words(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the texts of CSV with nulls where words stand for them, but for columns of texts."""
+    words = pa.array(csv.ConvertOptions().null_values)
+    for number, name in enumerate(table.column_names):
+        if name in schema.names and not pa.types.is_string(schema.field(name).type):
+            column = table.column(number)
+            table = table.set_column(number, name, pc.if_else(pc.is_in(column, words), None, column))
+    return table
 
 
 _ROW, _FAULT = "\0row", "\0fault"

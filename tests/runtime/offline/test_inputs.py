@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.inputs import Rows, make_rows, mapped_columns, take
+from shoal_runtime.offline.inputs import Rows, as_numbers, check_kinds, make_rows, mapped_columns, take
 from shoal_runtime.offline.windows import Window
 
 X = TensorSpec("x", "FP32", [-1])
@@ -132,7 +132,7 @@ def test_a_row_that_could_not_be_read_goes_to_no_model() -> None:
 @pytest.mark.parametrize(
     ("values", "spec", "said"),
     [
-        (["a"], X, "x takes numbers, and the column x holds string: some cells of its first MiB are no numbers"),
+        (["a"], X, "x takes numbers, and the column x holds string"),
         ([["a"]], X, "x takes numbers, and the column x holds string"),
         ([b"\xff"], X, "x takes numbers, and the column x holds binary"),
         ([1.0], TensorSpec("x", "BYTES", [-1]), "x takes texts or bytes, and the column x holds double"),
@@ -152,7 +152,7 @@ def test_a_row_that_could_not_be_read_goes_to_no_model() -> None:
 )
 def test_a_column_of_another_kind_is_refused_at_once(values: Any, spec: TensorSpec, said: str) -> None:
     with pytest.raises(WrongSettings) as refused:
-        mapped_columns([spec], {}, pa.table({"x": values}).schema)
+        check_kinds([spec], {"x": ["x"]}, pa.table({"x": values}).schema)
     assert str(refused.value).startswith(said)
 
 
@@ -162,7 +162,7 @@ def test_a_column_of_another_kind_is_refused_at_once(values: Any, spec: TensorSp
 def test_texts_and_bytes_are_taken_in_each_form(values: Any) -> None:
     spec = TensorSpec("x", "BYTES", [-1])
 
-    assert mapped_columns([spec], {}, pa.table({"x": values}).schema) == {"x": ["x"]}
+    check_kinds([spec], {"x": ["x"]}, pa.table({"x": values}).schema)
 
 
 def test_numbers_of_several_columns_make_one_row() -> None:
@@ -251,3 +251,19 @@ def test_inputs_without_a_column_are_named(specs: Any, asked: Any, said: str) ->
     with pytest.raises(WrongSettings) as raised:
         mapped_columns(specs, asked, SCHEMA)
     assert said in str(raised.value)
+
+
+def test_several_columns_are_as_many_as_a_row_has() -> None:
+    schema = pa.schema([("a", pa.float64()), ("b", pa.float64())])
+    check_kinds([TensorSpec("x", "FP32", [-1, 2])], {"x": ["a", "b"]}, schema)
+    check_kinds([TensorSpec("x", "FP32", [-1, -1])], {"x": ["a", "b"]}, schema)
+    with pytest.raises(WrongSettings, match=r"x takes rows of the shape \[16\], not 2 columns"):
+        check_kinds([TensorSpec("x", "FP32", [-1, 16])], {"x": ["a", "b"]}, schema)
+
+
+def test_a_column_of_csv_that_the_model_reads_as_numbers_is_numbers_whatever_some_cells_hold() -> None:
+    schema = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.int64())])
+    specs = [TensorSpec("x", "FP32", [-1, 2]), TensorSpec("t", "BYTES", [-1])]
+
+    found = as_numbers(specs, {"x": ["a", "c"], "t": ["b"]}, schema)
+    assert found == pa.schema([("a", pa.float64()), ("b", pa.string()), ("c", pa.int64())])

@@ -179,7 +179,6 @@ def test_several_engines_answer_alike(tmp_path: Path) -> None:
 
 def test_lines_of_csv_are_rows_and_a_bad_cell_is_its_rows_error(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('id,x,note\n1,1.5,"two\nlines"\n2,abc,b\n3,,c\n4,2,\n')
-    # What a column holds is what its first MiB holds: here texts, so the model's must be said to be numbers.
     (tmp_path / "b.csv").write_text('id,x,note\n1,1.5,"two\nlines"\n4,2,\n')
     ended = run(tmp_path / "b.csv", tmp_path / "out", columns='{"x": "x"}')
 
@@ -188,8 +187,17 @@ def test_lines_of_csv_are_rows_and_a_bad_cell_is_its_rows_error(tmp_path: Path) 
         {"id": 1, "x": 1.5, "note": "two\nlines", "y": 3.0, "shoal_error": None},
         {"id": 4, "x": 2.0, "note": None, "y": 4.0, "shoal_error": None},
     ]
-    both = run(f"{tmp_path}/[ab].csv", tmp_path / "both")
-    assert both.status == 2, both.said
+    # What a column holds is what its first MiB holds, texts here; but the model reads numbers.
+    (tmp_path / "c.csv").write_text("id,x,note\n1,NA,NA\n2,abc,nan\n")
+    both = run(f"{tmp_path}/[ac].csv", tmp_path / "both")
+    assert both.status == 0, both.said
+    assert answers(tmp_path / "both")[1:] == [
+        {"id": 2, "x": None, "note": "b", "y": None, "shoal_error": "x is 'abc', which is no double"},
+        {"id": 3, "x": None, "note": "c", "y": None, "shoal_error": "x is null"},
+        {"id": 4, "x": 2.0, "note": None, "y": 4.0, "shoal_error": None},
+        {"id": 1, "x": None, "note": "NA", "y": None, "shoal_error": "x is null"},
+        {"id": 2, "x": None, "note": "nan", "y": None, "shoal_error": "x is 'abc', which is no double"},
+    ]
 
 
 def test_lines_of_json_are_rows_and_a_bad_line_is_an_error(tmp_path: Path) -> None:
@@ -386,7 +394,7 @@ def test_an_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert "out is a file: name a folder for the answers" in ended.said
     ended = run(tmp_path / "a.parquet", tmp_path / "out" / "below")
     assert ended.status == 1
-    assert "plan.json cannot be read: Not a directory" in ended.said
+    assert "failed-rows-of cannot be read: Not a directory" in ended.said
     assert "Traceback" not in ended.said
 
 
