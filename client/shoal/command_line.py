@@ -315,7 +315,9 @@ def _fill_batch(parser: CommandParser) -> None:
     )
     parser.add_argument("--format", choices=("auto", "parquet", "csv", "jsonlines", "files"), help="of the input")
     parser.add_argument("--where", metavar="EXPRESSION", help="which rows: \"label == 'cat' and size >= 10\"; else all")
-    parser.add_argument("--keep", metavar="COLUMN,...", help="columns beside the answers, - is none; else nearly all")
+    parser.add_argument(
+        "--keep", metavar="[NEW=]COLUMN,...", help="columns beside the answers, - is none; else nearly all"
+    )
     parser.add_argument(
         "--errors",
         metavar="Column|URL",

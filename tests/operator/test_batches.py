@@ -308,6 +308,17 @@ def test_a_failed_job_says_what_its_pods_said(state: Json, words: str) -> None:
     assert "create it anew" in world.status["message"]
 
 
+def test_a_job_that_a_rule_ended_says_what_its_pod_said_alone() -> None:
+    world = World()
+    world.look()
+    world.add_pod(phase="Failed", state=terminated(2, "there is no column"))
+    rule = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "matching FailJob rule"}
+    world.job["status"] = {"conditions": [rule]}
+    world.look()
+    assert "there is no column. Once that is mended" in world.status["message"]
+    assert "FailJob" not in world.status["message"]
+
+
 def test_another_ones_job_is_left_alone() -> None:
     world = World()
     theirs = {"metadata": {"name": "score", "uid": "x"}, "spec": {}}

@@ -159,7 +159,9 @@ def _ended(evidence: BatchEvidence) -> tuple[Reason, str] | None:
     if how is None:
         return None
     problem = next(_problems(evidence.pods), None)
-    said = f"{problem.message} ({words})" if problem else words
+    # That a rule of ours ended the job is no news beside why its container did.
+    rule = words.startswith("PodFailurePolicy")
+    said = words if problem is None else problem.message if rule else f"{problem.message} ({words})"
     return Reason.JOB_FAILED, f"{said}. Once that is mended, {_ANEW}"
 
 

@@ -32,8 +32,8 @@ _TEXTS: Final = ("text/", "application/json")
 
 def kept_columns(
     schema: pa.Schema, asked: Sequence[str] | None, read: Mapping[str, Sequence[str]], specs: Sequence[TensorSpec]
-) -> list[str]:
-    """Return the input's columns that stand beside the answers.
+) -> dict[str, str]:
+    """Return the columns that stand beside the answers, by their names there, and which of the input they are.
 
     Raises:
         WrongSettings: one is not there, or has the name of an output.
@@ -41,22 +41,34 @@ def kept_columns(
     if asked is None:
         used = {name for names in read.values() for name in names}
         bulky = {each.name for each in schema if each.name in used and holds_bytes(each.type)} | {CONTENT}
-        kept = [each.name for each in schema if each.name not in bulky]
+        kept = {name: name for name in schema.names if name not in bulky}
     else:
-        kept = [name for name in dict.fromkeys(asked) if name != NONE]
-    if absent := [name for name in kept if name not in schema.names]:
+        kept = dict(_renamed(each, schema) for each in asked if each != NONE)
+    if absent := [name for name in kept.values() if name not in schema.names]:
         raise WrongSettings(f"there is no column {absent[0]} to keep: the input has {', '.join(schema.names)}")
-    taken = [*(spec.name for spec in specs), ERROR]
+    taken = {ERROR, *(spec.name for spec in specs)}
     if twice := [name for name in kept if name in taken]:
-        others = ",".join(name for name in kept if name not in taken) or NONE
-        raise WrongSettings(f"{twice[0]} is both a column of the input and of the answers: say --keep {others}")
+        free = {f"input_{name}" if name in taken else name: column for name, column in kept.items()}
+        said = f"{twice[0]} is both a column of the input and of the answers: give it another name"
+        raise WrongSettings(f"{said}, as in --keep {','.join(told(free))}")
     return kept
 
 
-def answer_schema(schema: pa.Schema, kept: Sequence[str], specs: Sequence[TensorSpec]) -> pa.Schema:
+def _renamed(asked: str, schema: pa.Schema) -> tuple[str, str]:
+    name, renamed, column = asked.partition("=")
+    return (name, column) if renamed and asked not in schema.names else (asked, asked)
+
+
+def told(kept: Mapping[str, str]) -> list[str]:
+    """Return the columns as they are asked for: ``NAME``, or ``NEW=NAME``."""
+    return [name if name == column else f"{name}={column}" for name, column in kept.items()]
+
+
+def answer_schema(schema: pa.Schema, kept: Mapping[str, str], specs: Sequence[TensorSpec]) -> pa.Schema:
     """Return the schema of every shard's answers."""
     outputs = [pa.field(spec.name, answer_type(spec)) for spec in specs]
-    return pa.schema([*(schema.field(name) for name in kept), *outputs, pa.field(ERROR, pa.string())])
+    beside = [schema.field(column).with_name(name) for name, column in kept.items()]
+    return pa.schema([*beside, *outputs, pa.field(ERROR, pa.string())])
 
 
 def answer_type(spec: TensorSpec) -> pa.DataType:

@@ -64,7 +64,9 @@ def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema
         missing = []
     told = f"the input has the columns {', '.join(schema.names)}"
     if missing:
-        raise WrongSettings(f"which column is {missing[0]}? Say --columns {missing[0]}=COLUMN; {told}")
+        raise WrongSettings(
+            f"which column is {missing[0]}? Say --columns {missing[0]}=COLUMN (input.columns in a manifest); {told}"
+        )
     if absent := [name for names in found.values() for name in names if name not in schema.names]:
         raise WrongSettings(f"there is no column {absent[0]}: {told}")
     return found

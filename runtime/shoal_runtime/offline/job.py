@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from shoal_runtime.offline.answers import answer_schema, kept_columns
+from shoal_runtime.offline.answers import answer_schema, kept_columns, told
 from shoal_runtime.offline.dispatch import Dispatch
 from shoal_runtime.offline.engine import Engine, EngineEnded
 from shoal_runtime.offline.errors import JobError, ShardError, WrongSettings
@@ -101,7 +101,7 @@ class Job:
         known = as_numbers(self._inputs, columns, known) if kind is RowFormat.CSV else known
         check_kinds(self._inputs, columns, known)
         kept = kept_columns(known, settings.output.keep, columns, self._outputs)
-        needed = all_columns(columns, kept, columns_of(settings.input.where, known))
+        needed = all_columns(columns, kept.values(), columns_of(settings.input.where, known))
         source_schema = pa.schema([known.field(name) for name in needed])
         self._source = Source(self._input, kind, source_schema, compiled(settings.input.where, known))
         self._columns = columns
@@ -129,7 +129,9 @@ class Job:
                 why = why or str(error)
         raise JobError(why)
 
-    def _planned(self, files: list[File], kind: RowFormat, known: pa.Schema, kept: list[str], ready: Ready) -> Plan:
+    def _planned(
+        self, files: list[File], kind: RowFormat, known: pa.Schema, kept: Mapping[str, str], ready: Ready
+    ) -> Plan:
         settings = self._settings
         return Plan(
             input=readable(settings.input.uri),
@@ -137,7 +139,7 @@ class Job:
             format=kind.value,
             columns=self._columns,
             where=settings.input.where,
-            keep=kept,
+            keep=told(kept),
             errors=settings.output.errors,
             output_format=settings.output.format.value,
             shard_bytes=settings.job.shard_bytes,
@@ -228,8 +230,8 @@ class Job:
         lease, me = lease_name(shard.name, process.run), str(process.worker).encode()
         return self._place.put_new(lease, me) or self._place.read(lease) == me
 
-    def _score(self, left: list[Shard], kept: list[str], ready: Ready) -> None:
-        reader = Reader(self._source, self._inputs, self._columns, kept, self._claim, self._budget)
+    def _score(self, left: list[Shard], kept: Mapping[str, str], ready: Ready) -> None:
+        reader = Reader(self._source, self._inputs, self._columns, list(kept.values()), self._claim, self._budget)
         scoring = Scoring(
             self._engines,
             Dispatch(self.plan.batch_size, ready.in_flight),

@@ -123,6 +123,6 @@ class Reader:
             tell(Ended(shard))
 
 
-def all_columns(columns: Mapping[str, Sequence[str]], kept: Sequence[str], where: Iterable[str]) -> list[str]:
+def all_columns(columns: Mapping[str, Sequence[str]], kept: Iterable[str], where: Iterable[str]) -> list[str]:
     """Return the columns that have to be read."""
     return list(dict.fromkeys([*kept, *(name for names in columns.values() for name in names), *where]))

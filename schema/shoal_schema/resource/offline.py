@@ -108,8 +108,8 @@ class BatchOutput(Section, frozen=True):
             tuple[Text, ...],
             Meta(
                 max_length=1024,
-                description="Columns of the input that stand beside the answers. Default: all but the bytes that the"
-                " model reads.",
+                description="Columns of the input that stand beside the answers, each by its name or as NEW=NAME."
+                " Default: all but the bytes that the model reads.",
             ),
             Env("SHOAL_BATCH_KEEP", BATCH, allowed="comma-separated columns; - is none"),
         ]

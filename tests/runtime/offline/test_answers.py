@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.answers import Answers, answer_schema, answer_type, kept_columns
+from shoal_runtime.offline.answers import Answers, answer_schema, answer_type, kept_columns, told
 from shoal_runtime.offline.errors import WrongSettings
 from shoal_schema.wire.datatypes import DTYPES, float32_to_bfloat16
 
@@ -17,7 +17,7 @@ NOTHING = pa.schema([])
 
 
 def table_of(answers: Answers, *specs: TensorSpec) -> pa.Table:
-    return answers.table(pa.table({}), answer_schema(NOTHING, [], specs))
+    return answers.table(pa.table({}), answer_schema(NOTHING, {}, specs))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_all_failed_has_the_same_schema() -> None:
         {"y": None, "name": None, "shoal_error": "null"},
         {"y": None, "name": None, "shoal_error": "memory"},
     ]
-    assert found.schema == answer_schema(NOTHING, [], specs)
+    assert found.schema == answer_schema(NOTHING, {}, specs)
 
 
 def test_texts_that_are_none_are_errors_of_their_rows() -> None:
@@ -115,16 +115,31 @@ Y = TensorSpec("y", "FP32", [-1])
 
 
 def test_all_but_the_bytes_that_the_model_read_are_kept() -> None:
-    assert kept_columns(COLUMNS, None, {"image": ["photo"]}, []) == ["id", "text", "y"]
-    assert kept_columns(COLUMNS, None, {"image": ["text"]}, []) == ["id", "text", "photo", "y"]
-    assert kept_columns(COLUMNS, ("-",), {}, [Y]) == []
-    assert kept_columns(COLUMNS, ("text", "id"), {}, [Y]) == ["text", "id"]
+    assert told(kept_columns(COLUMNS, None, {"image": ["photo"]}, [])) == ["id", "text", "y"]
+    assert told(kept_columns(COLUMNS, None, {"image": ["text"]}, [])) == ["id", "text", "photo", "y"]
+    assert told(kept_columns(COLUMNS, ("-",), {}, [Y])) == []
+    assert told(kept_columns(COLUMNS, ("text", "id", "id"), {}, [Y])) == ["text", "id"]
+
+
+def test_a_column_with_the_name_of_an_output_is_kept_under_another() -> None:
+    kept = kept_columns(COLUMNS, ("id", "truth=y"), {}, [Y])
+
+    assert kept == {"id": "id", "truth": "y"}
+    assert told(kept) == ["id", "truth=y"]
+    assert answer_schema(COLUMNS, kept, [Y]).names == ["id", "truth", "y", "shoal_error"]
+    odd = pa.schema([("a=b", pa.int64())])
+    assert kept_columns(odd, ("a=b",), {}, [Y]) == {"a=b": "a=b"}
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (None, "y is both a column of the input and of the answers: say --keep id,text"),
+        (
+            None,
+            "y is both a column of the input and of the answers: give it another name, as in --keep id,text,input_y=y",
+        ),
+        (("y",), "as in --keep input_y=y"),
+        (("shoal_error=id",), "shoal_error is both"),
         (("none",), "there is no column none to keep: the input has id, text, photo, y"),
     ],
 )

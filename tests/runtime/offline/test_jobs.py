@@ -427,6 +427,19 @@ def test_an_engine_whose_program_was_killed_ends(tmp_path: Path) -> None:
     os.close(watched)
 
 
+def test_what_is_known_stands_beside_what_the_model_says(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"id": [1, 2], "x": [1.5, 2.0], "y": [3.0, 5.0]}), tmp_path / "a.parquet")
+    ended = run(tmp_path / "a.parquet", tmp_path / "out", keep="id,truth=y")
+
+    assert ended.status == 0, ended.said
+    assert answers(tmp_path / "out") == [
+        {"id": 1, "truth": 3.0, "y": 3.0, "shoal_error": None},
+        {"id": 2, "truth": 5.0, "y": 4.0, "shoal_error": None},
+    ]
+    assert records(tmp_path / "out")["plan"]["keep"] == ["id", "truth=y"]
+    assert run(tmp_path / "a.parquet", tmp_path / "out", keep="id,truth=y").status == 0
+
+
 def test_a_table_of_the_kept_columns_is_what_it_was(tmp_path: Path) -> None:
     table = pa.table(
         {
