@@ -65,16 +65,16 @@ def main() -> int:
     parser.add_argument("--only", default=ALL, help="cases, separated by commas")
     parser.add_argument("--without-ray", action="store_true")
     options = parser.parse_args()
-    here = surroundings()
+    here, asked = surroundings(), options.only.split(",")
     cases: list[Row] = []
     told: Measured = {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        for case in options.only.split(","):
+        for case in asked:
             measured = CASES[case](folder, options)
             cases.append(make_row(case, measured))
             print("\n".join(table(cases[-1:])), flush=True)
-            told = document(cases, TARGETS, here)
+            told = document(cases, [each for each in TARGETS if each.case in asked], here)
             counts = {"pictures": options.pictures, "texts": options.texts, "rounds": options.rounds}
             part = "" if options.only == ALL else f"{options.only.replace(',', '-')}-"
             path = RESULTS / f"batch-{part}{slug(here['machine'])}-{here['date']}.json"
