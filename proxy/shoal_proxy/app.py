@@ -21,10 +21,10 @@ from shoal_proxy.docs import docs_routes
 from shoal_proxy.errors import NotFound, ProxyError, Unauthenticated
 from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
+from shoal_proxy.link import Link
 from shoal_proxy.management import describe_model, instead_of_registering
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings
-from shoal_proxy.upstream import RuntimeLink
 from shoal_schema.headers import EXECUTED, HANDED_OVER, INSTANCE, LOAD, LOAD_FORMAT
 
 _NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -38,7 +38,7 @@ class Pages:
     def __init__(
         self,
         settings: Settings,
-        link: RuntimeLink,
+        link: Link,
         dispatcher: Dispatcher,
         version: str,
         gate: Gate | None = None,

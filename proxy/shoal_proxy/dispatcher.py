@@ -16,17 +16,15 @@ from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.scheduler import Scheduler, Step
 from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeAway
-from shoal_proxy.exchange import Sent, exchange, result_of
 from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
 from shoal_proxy.handover import SecondChance
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
+from shoal_proxy.link import Link, Returned
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.recording import Recorder
-from shoal_proxy.timing import batch_timing
 from shoal_proxy.tracer import Tracer
-from shoal_proxy.upstream import RuntimeLink
 from shoal_schema.metrics import Rejection
 
 logger = logging.getLogger(__name__)
@@ -37,7 +35,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        link: RuntimeLink,
+        link: Link,
         metrics: Metrics,
         scheduler: Scheduler,
         second_chance: SecondChance | None = None,
@@ -150,6 +148,7 @@ class Dispatcher:
             self._metrics.rejected(Rejection.CANCELLED)
             return
         if self.scheduler.cancel(pending):
+            self._link.abandoned(pending)
             self._metrics.rejected(Rejection.CANCELLED)
             self._deliver(())
 
@@ -274,7 +273,7 @@ class Dispatcher:
         """Take one batch to the runtime and back; whatever happens, every caller gets an outcome."""
         try:
             try:
-                sent = await exchange(running.batch, signature, self._link, self._metrics)
+                sent = await self._link.exchange(running.batch, signature, self._metrics)
             finally:
                 self.scheduler.released(running, time.monotonic())
                 self._look()  # the next batch goes before anything else
@@ -294,8 +293,8 @@ class Dispatcher:
             self._fail(running, fault)
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
-    def _answer(self, running: Running, sent: Sent, signature: ModelSignature) -> None:
-        result = result_of(sent, signature)
+    def _answer(self, running: Running, sent: Returned, signature: ModelSignature) -> None:
+        result = sent.result(signature)
         if self._second_chance is not None:
             self._second_chance.served_here(failed=False)
         runtime_s = sent.answered_s - sent.sent_s
@@ -303,7 +302,7 @@ class Dispatcher:
         if self.tracer is not None:
             events = (("sent", sent.sent_s), ("answered", sent.answered_s))
             self.tracer.batch_ended(running.batch, running.sent_s, events, time.monotonic())
-        timing = batch_timing(running.batch, sent.merged, runtime_s=runtime_s, batch_s=batch_s)
+        timing = sent.timing(running.batch, batch_s)
         deliveries = self.scheduler.answered(running, result, signature, answered_s=sent.answered_s, timing=timing)
         self._metrics.returned(deliveries, time.monotonic())
         self._deliver(deliveries)

@@ -23,6 +23,7 @@
         NotExecuted             503      runtime_away
         RuntimeLost             503      runtime_away
       DeadlineExceeded          504      deadline
+      StepFailed                the step's own
 
 Each carries the status of its HTTP answer; the codecs give it the shape of the caller's protocol. ``may_have_run``
 tells that the model may have seen the request all the same: whoever sends it again must know.
@@ -211,6 +212,26 @@ class DeadlineExceeded(ProxyError):
 
     status = 504
     reason = Rejection.DEADLINE
+
+
+class StepFailed(ProxyError):
+    """A step of a graph failed: its model did, or refused, or cannot be reached."""
+
+    def __init__(
+        self, step: str, error: ProxyError, status: int | None = None, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(f"step {step}: {error.message}")
+        self.status = _as_of_graph(error.status if status is None else status)
+        self.reason = error.reason
+        self.retry_after_s = error.retry_after_s if retry_after_s is None else retry_after_s
+        self.may_have_run = error.may_have_run
+
+
+def _as_of_graph(status: int) -> int:
+    """Return a step's status as that of the graph: a model that is gone is no path that its caller got wrong."""
+    if status == 404:
+        return 503
+    return status if 400 <= status <= 599 else 500
 
 
 class PerhapsExecuted(ProxyError):

@@ -116,6 +116,7 @@ class Inference:
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
+        self._longest_s = settings.longest_s
         self.routes = infer_routes(settings.name, settings.version, settings.queue.max_body_bytes)
         self.header_cache: HeaderCache = HeaderCache(
             min(settings.queue.max_body_bytes, LARGE_BYTES),
@@ -290,7 +291,7 @@ class Inference:
             rows=decoded.rows,
             size_bytes=byte_size_of(decoded.inputs),
             arrived_s=now_s,
-            deadline_s=now_s + (timeout_s or self._queue_timeout_s),
+            deadline_s=now_s + min(timeout_s or self._queue_timeout_s, self._longest_s),
             due_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_nowhere,
             key=_key(decoded, terms, signature, self._padding_factor),

@@ -45,9 +45,17 @@ class Histogram:
 
     def family(self, name: str, documentation: str) -> HistogramMetricFamily:
         """Return it as prometheus-client knows histograms."""
+        return HistogramMetricFamily(name, documentation, buckets=self.buckets, sum_value=self.total)
+
+    @property
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return bounds and how many values are below each, as prometheus-client takes them."""
         labels = [*map(str, map(float, self.bounds)), "+Inf"]
-        buckets = list(zip(labels, map(float, accumulate(self.counts)), strict=True))
-        return HistogramMetricFamily(name, documentation, buckets=buckets, sum_value=self.total)
+        return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
+
+
+def _seconds() -> Histogram:
+    return Histogram(SECONDS)
 
 
 def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
@@ -71,6 +79,9 @@ class Metrics(Collector):
         self.queue_seconds = Histogram(SECONDS)
         self.batch_seconds = Histogram(SECONDS)
         self.runtime_seconds = Histogram(SECONDS)
+        self.step_seconds: dict[str, Histogram] = defaultdict(_seconds)
+        """Of a graph, by step."""
+        self.step_failures: dict[str, int] = defaultdict(int)
         self.rows = 0
         self.elements = 0
         self.padded_elements = 0
@@ -120,6 +131,8 @@ class Metrics(Collector):
             (declared.RUNTIME_SECONDS, self.runtime_seconds),
         ):
             yield histogram.family(metric.family, metric.description)
+        if self.step_seconds or self.step_failures:
+            yield from self._of_steps()
         for metric, count in (
             (declared.ROWS, self.rows),
             (declared.ELEMENTS, self.elements),
@@ -131,6 +144,15 @@ class Metrics(Collector):
             (declared.RESPONSE_BYTES, self.response_bytes),
         ):
             yield CounterMetricFamily(metric.family, metric.description, value=count)
+
+    def _of_steps(self) -> Iterable[Metric]:
+        steps = HistogramMetricFamily(
+            declared.STEP_SECONDS.family, declared.STEP_SECONDS.description, labels=list(declared.STEP_SECONDS.labels)
+        )
+        for step, histogram in self.step_seconds.items():
+            steps.add_metric([step], histogram.buckets, histogram.total)
+        yield steps
+        yield _labelled(declared.STEP_FAILURES, {(step,): count for step, count in self.step_failures.items()})
 
     def text(self) -> bytes:
         """Return the Prometheus text exposition."""

@@ -32,21 +32,23 @@ from shoal_proxy.credentials import make_gate
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
 from shoal_proxy.errors import Draining
+from shoal_proxy.exchange import RuntimeLink
 from shoal_proxy.explaining.load import demand, expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
+from shoal_proxy.graph.link import GraphLink
 from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
 from shoal_proxy.handover import SecondChance
 from shoal_proxy.handshakes import MOST_SHAKING, TlsListener
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.link import Link
 from shoal_proxy.listener import Listener
 from shoal_proxy.log_writer import writing
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import tracer_from
-from shoal_proxy.upstream import RuntimeLink
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
 from shoal_schema.resource.traffic import BatchingSpec
@@ -138,6 +140,13 @@ def make_scheduler(settings: Settings) -> Scheduler:
     return Scheduler(batcher, idempotent=batching.idempotent, coalesce=batching.coalesce_identical)
 
 
+def make_link(settings: Settings, metrics: Metrics) -> Link:
+    """Return what answers batches: the graph that ``settings`` hold, or else the runtime."""
+    if settings.process.graph is not None:
+        return GraphLink(settings.process.graph, settings, metrics)
+    return RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
+
+
 def open_files() -> int:
     """Return how many descriptors this process may have open, after asking for as many as it is allowed to ask for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -198,7 +207,7 @@ class Proxy:
         self.settings = settings
         self.metrics = Metrics()
         self.certificate = make_certificate(settings)
-        self.link = RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
+        self.link = make_link(settings, self.metrics)
         self.scheduler = make_scheduler(settings)
         instance = (settings.process.instance or uuid4().hex).encode()
         self.second_chance = (
@@ -266,7 +275,7 @@ class Proxy:
         self.link.started.set()  # whoever waits for the start need not any more
         await self._leave_service(front, front_task)
         watch.cancel()
-        self.link.upstream.close()
+        self.link.close()
         if self.second_chance is not None:
             self.second_chance.close()
         self.dispatcher.close()
@@ -345,8 +354,8 @@ class Proxy:
             declared.CONNECTIONS: lambda: len(self.front_guard.members),
             declared.RUNTIME_READY: lambda: self.link.ready,
             declared.RUNTIME_LOSSES: lambda: self.link.losses,
-            declared.DEVICE_MEMORY_USED_BYTES: lambda: _part(self.link.upstream.device_memory, 0),
-            declared.DEVICE_MEMORY_BYTES: lambda: _part(self.link.upstream.device_memory, 1),
+            declared.DEVICE_MEMORY_USED_BYTES: lambda: _part(self.link.device_memory, 0),
+            declared.DEVICE_MEMORY_BYTES: lambda: _part(self.link.device_memory, 1),
             declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,
             declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.attainable(last_key(scheduler.batcher)),
             declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),

@@ -1,15 +1,16 @@
 """The proxy's settings, read once from the environment; `shoal_schema` says what each of them means."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import Self
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from shoal_schema import environment
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError
-from shoal_schema.headers import OWN_HEADERS
+from shoal_schema.headers import GRAPHS, OWN_HEADERS
 from shoal_schema.processes import LogSettings, Metadata, ProxyProcess
 from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
 from shoal_schema.resource.model import ModelSpec
@@ -50,7 +51,14 @@ class Settings(Struct, frozen=True):
     @property
     def forwarded_headers(self) -> tuple[bytes, ...]:
         """Headers that the runtime gets, as they arrive: in lower case."""
-        return tuple(sorted({name.lower().encode() for name in self.proxy.forward_headers}))
+        passed = () if self.process.graph is None else (GRAPHS,)
+        return tuple(sorted({name.lower().encode() for name in (*self.proxy.forward_headers, *passed)}))
+
+    @property
+    def longest_s(self) -> float:
+        """How long an answer may take at most, whatever its caller says."""
+        graph = self.process.graph
+        return inf if graph is None or graph.deadline_milliseconds is None else graph.deadline_milliseconds / 1000
 
     @property
     def fair_share_header(self) -> bytes:
@@ -74,6 +82,8 @@ class Settings(Struct, frozen=True):
             SettingsError: a value is malformed or out of range, a name is misspelt, or two settings contradict.
         """
         settings = environment.read(cls, environ, PROXY)
+        if settings.process.graph is not None:
+            settings = structs.replace(settings, batching=_unbatched(settings.process.graph.in_flight))
         settings.validate()
         return settings
 
@@ -116,6 +126,15 @@ class Settings(Struct, frozen=True):
             )
         if header.name and not (header.keys and self.process.api_keys):
             raise SettingsError("SHOAL_ACCESS_HEADER needs SHOAL_ACCESS_HEADER_KEYS and SHOAL_PROXY_API_KEYS")
+
+
+_GRAPH_ROWS = 65_536
+"""Of one request through a graph: it is not taken apart, and each step's own proxy makes batches of it."""
+
+
+def _unbatched(in_flight: int) -> BatchingSpec:
+    """Return how requests reach a graph: each alone, many at a time."""
+    return BatchingSpec(policy=BatchingPolicy.NONE, max_batch_size=_GRAPH_ROWS, in_flight=in_flight)
 
 
 def _check_files(process: ProxyProcess) -> None:

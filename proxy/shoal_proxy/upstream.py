@@ -4,7 +4,7 @@ Any V2 server will do. What the runtime does wrong becomes one of `shoal_proxy.e
 """
 
 import asyncio
-import logging
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -14,18 +14,14 @@ import orjson
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.certificate import Certificate
+from shoal_proxy.codecs.upstream import decode_failure
 from shoal_proxy.connection import Connection, Response
-from shoal_proxy.errors import NotExecuted, ProxyError
+from shoal_proxy.errors import NotExecuted, ProxyError, RuntimeAway
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_schema.addresses import Address
 from shoal_schema.metrics import DEVICE_MEMORY
 
-logger = logging.getLogger(__name__)
-
-_MOST_REASONS: Final = 16
-"""A foreign runtime may give another reason at each look."""
-_LONGEST_REASON: Final = 1000
 _BINARY: Final = (
     b"Content-Length: %d\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
 )
@@ -37,7 +33,7 @@ IDLE_LIMIT_S: Final = 4.0
 class Upstream:
     """Connections to one runtime. ``on_lost`` is called when the last one breaks or is closed without a word.
 
-    With a ``certificate`` it is a sibling, who must show the same one.
+    With a ``certificate`` it is a sibling, who must show the same one; with ``tls`` it is a server of HTTPS.
     """
 
     def __init__(
@@ -47,9 +43,11 @@ class Upstream:
         *,
         on_lost: Callable[[], None],
         certificate: Certificate | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address = address
         self._certificate = certificate
+        self._tls = tls
         self._on_lost = on_lost
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
@@ -99,10 +97,21 @@ class Upstream:
         Raises:
             SignatureError: the runtime has no such model, or its metadata makes no sense.
         """
+        return parse_metadata(with_pad_buckets(await self.metadata(), pad_buckets))
+
+    async def metadata(self) -> dict[str, Any]:
+        """Return the model's V2 metadata.
+
+        Raises:
+            SignatureError: the runtime has no such model.
+            RuntimeAway: it does not tell now.
+        """
         response = await self._get(self._model_path)
+        if response.status == RuntimeAway.status:
+            raise RuntimeAway(decode_failure(response.status, response.body).message)
         if response.status != 200:
             raise SignatureError(f"the runtime answers {response.status} to {self._model_path.decode()}")
-        return parse_metadata(with_pad_buckets(_document(response), pad_buckets))
+        return _document(response)
 
     async def speaks_binary(self) -> bool:
         """Tell whether the runtime has the binary tensor extension."""
@@ -183,7 +192,7 @@ class Upstream:
     async def _connect_by_tcp(self, make: Callable[[], Connection]) -> Connection:
         certificate, address = self._certificate, self._address
         transport, connection = await asyncio.get_running_loop().create_connection(
-            make, address.host, address.port, ssl=None if certificate is None else certificate.among
+            make, address.host, address.port, ssl=self._tls if certificate is None else certificate.among
         )
         if certificate is not None:
             shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -217,92 +226,3 @@ def _document(response: Response) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SignatureError("the runtime's metadata is no JSON object")
     return document
-
-
-_LATE_S = 60.0
-"""After which a runtime that was never ready is worth a warning; until then it is starting."""
-
-
-class RuntimeLink:
-    """Whether the runtime can serve now, and the signature of what it serves; kept up to date by `watch`."""
-
-    def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS) -> None:
-        self._pad_buckets = pad_buckets
-        self.upstream = Upstream(address, model_name, on_lost=self._lost)
-        self.signature: ModelSignature | None = None
-        self.binary = True
-        self.reason = f"no connection to the runtime at {address} yet"
-        self.on_change: Callable[[], None] = lambda: None
-        self.losses = 0
-        """How often it went away after it had been ready."""
-        self.started = asyncio.Event()
-        """Set once the runtime could serve."""
-        self._wake = asyncio.Event()
-        self._told: set[str] = set()
-        self._begun_s = time.monotonic()
-        self._starting = True
-
-    @property
-    def ready(self) -> bool:
-        """Tell whether batches may be sent."""
-        return not self.reason
-
-    async def watch(self, interval_s: float = 1.0, away_interval_s: float = 0.1) -> None:
-        """Ask for the runtime's health until cancelled: every ``interval_s``, more often while it is away."""
-        while True:
-            self._wake.clear()
-            await self._look()
-            try:
-                # No wait_for: before Python 3.12 it forgets that it is cancelled in the moment that it has waited for.
-                async with asyncio.timeout(interval_s if self.ready else away_interval_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(away_interval_s)
-
-    async def _look(self) -> None:
-        try:
-            async with asyncio.timeout(10):
-                reason = await self.upstream.ready_reason()
-                if not reason and not self.ready:
-                    self.signature = await self.upstream.signature(self._pad_buckets)
-                    self.binary = await self.upstream.speaks_binary()
-        except ProxyError as error:
-            reason = str(error)
-        except SignatureError as error:
-            # Nothing that a start brings with it.
-            reason, self._starting = str(error), False
-        except TimeoutError:
-            reason = "the runtime does not answer its health check"
-        self._become(reason)
-
-    def _lost(self) -> None:
-        """The last connection is gone: nothing can be sent until the next look says otherwise."""
-        self._become("the runtime closed its connections")
-        self._wake.set()
-
-    def _become(self, reason: str) -> None:
-        changed = bool(reason) != bool(self.reason)
-        self.losses += changed and bool(reason)
-        self.reason = reason
-        self._tell(reason)
-        if not reason:
-            self.started.set()
-        if changed:
-            self.on_change()
-
-    def _tell(self, reason: str) -> None:
-        """Log each reason once until the runtime is ready again: it is asked ten times a second while it is away.
-
-        It is no warning that a runtime starts, until that is late; then it is told once more, as one.
-        """
-        if self._starting and time.monotonic() > self._begun_s + _LATE_S:
-            self._starting = False
-            self._told.clear()
-        if not reason:
-            self._told.clear()
-            self._starting = False
-        elif reason not in self._told and len(self._told) < _MOST_REASONS:
-            self._told.add(reason)
-            level = logging.INFO if self._starting else logging.WARNING
-            logger.log(level, "event=not_ready reason=%r", reason[:_LONGEST_REASON])

@@ -4,6 +4,7 @@ import ipaddress
 import re
 
 _TCP = re.compile(r"(?:http://)?(?:\[([^\[\]]+)\]|([A-Za-z0-9._:%-]*)):([0-9]{1,5})/?")
+_HOST = re.compile(r"(?:\[[^\[\]]+\]|[A-Za-z0-9._%-]+)")
 
 
 class Address:
@@ -62,3 +63,27 @@ def parse_tcp_address(text: str) -> TcpAddress:
     if match[1] or ":" in host:
         ipaddress.ip_address(host)
     return TcpAddress(host, int(match[3]))
+
+
+class Origin:
+    """Where a URL's server listens, and whether it speaks TLS."""
+
+    __slots__ = ("address", "secure")
+
+    def __init__(self, address: Address, *, secure: bool) -> None:
+        self.address = address
+        self.secure = secure
+
+
+def parse_origin(text: str) -> Origin:
+    """Return where the server of ``http://HOST[:PORT]``, ``https://HOST[:PORT]`` or ``unix:PATH`` listens.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    secure = text.startswith("https://")
+    if secure:
+        text = text.removeprefix("https://")
+    if _HOST.fullmatch(host := text.removeprefix("http://")):
+        text = f"{host}:{443 if secure else 80}"
+    return Origin(parse_address(text), secure=secure)

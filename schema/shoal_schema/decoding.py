@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
 from shoal_schema.declaring import Json, element_of, fields_of, section_of, without_annotations
+from shoal_schema.expressions import ExpressionError, parse
 from shoal_schema.quantities import Quantity, read_quantity
 from shoal_schema.redaction import redacted
 from shoal_schema.resource.offline import BatchInferenceSpec
@@ -65,6 +66,11 @@ def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
     spec = decode(BatchInferenceSpec, resource.get("spec", {}), "spec")
     if spec.model.uri is None:
         raise SpecError("spec.model.uri is required")
+    if spec.input.where is not None:
+        try:
+            parse(spec.input.where)
+        except ExpressionError as error:
+            raise SpecError(f"spec.input.where {spec.input.where!r:.200} {error}") from None
     return spec
 
 

@@ -22,6 +22,8 @@ HANDED_OVER: Final = "x-shoal-handed-over"
 LOAD_FORMAT: Final = "endpoint-load-metrics-format"
 """Asks for `LOAD` in the answer: ``TEXT`` or ``JSON`` (ORCA, as Envoy and vLLM know it)."""
 LOAD: Final = "endpoint-load-metrics"
+GRAPHS: Final = "x-shoal-graphs"
+"""The graphs that a request has come through, separated by commas: one that finds itself among them refuses it."""
 ADMIN: Final = "x-shoal-admin"
 """What a page of another site cannot send without leave: asked for by what changes something."""
 OWN_HEADERS: Final = frozenset({

@@ -62,8 +62,8 @@ def _gauge(name: str, description: str) -> Metric:
     return Metric(f"shoal_proxy_{name}", Kind.GAUGE, description)
 
 
-def _histogram(name: str, description: str) -> Metric:
-    return Metric(f"shoal_proxy_{name}", Kind.HISTOGRAM, description)
+def _histogram(name: str, description: str, **labels: str) -> Metric:
+    return Metric(f"shoal_proxy_{name}", Kind.HISTOGRAM, description, labels)
 
 
 REQUESTS = _counter(
@@ -135,6 +135,12 @@ HANDED_OVER = _counter(
     "handed_over",
     "Requests given to a sibling since they would have been late here, by what came of it.",
     outcome="answered, refused, error, failed, broken, late, lost, cancelled",
+)
+STEP_SECONDS = _histogram(
+    "step_seconds", "Time from asking a step's model until its answer came; of graphs alone.", step="of the graph"
+)
+STEP_FAILURES = _counter(
+    "step_failures", "Times that a step's model failed, refused or did not answer; of graphs alone.", step="of the graph"
 )
 REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
 RESPONSE_BYTES = _counter("response_bytes", "Bytes of response bodies.")

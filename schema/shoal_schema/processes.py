@@ -24,6 +24,7 @@ from shoal_schema.declaring import (
     Section,
 )
 from shoal_schema.policy import Policy
+from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
@@ -124,6 +125,17 @@ class ProxyProcess(Section, frozen=True):
         Meta(description="The V2 server that runs the model, ours or a foreign one."),
         Env("SHOAL_PROXY_RUNTIME", PROXY, allowed="unix:PATH or http://HOST:PORT"),
     ] = Address(path="/run/shoal/runtime.sock")
+    graph: (
+        Annotated[
+            GraphSpec,
+            Meta(
+                description="What an `InferenceGraph` asks for, each step with its `url`: the proxy runs it in the place"
+                " of a runtime."
+            ),
+            Env("SHOAL_PROXY_GRAPH", PROXY, allowed="a JSON object"),
+        ]
+        | None
+    ) = None
     siblings: Annotated[
         tuple[Annotated[str, Meta(pattern=SIBLING)], ...],
         Meta(

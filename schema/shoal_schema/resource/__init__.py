@@ -1,4 +1,4 @@
-"""The custom resources ``InferenceService`` and ``BatchInference``: what users write.
+"""The custom resources ``InferenceService``, ``InferenceGraph`` and ``BatchInference``: what users write.
 
 Their fields are declared here and nowhere else.
 """
@@ -10,3 +10,5 @@ KIND = "InferenceService"
 PLURAL = "inferenceservices"
 BATCH_KIND = "BatchInference"
 BATCH_PLURAL = "batchinferences"
+GRAPH_KIND = "InferenceGraph"
+GRAPH_PLURAL = "inferencegraphs"

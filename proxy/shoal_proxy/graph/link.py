@@ -1,0 +1,241 @@
+"""The graph that a proxy runs: whether its models can be asked and fit one another, and one request's way."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from shoal_proxy.batching.batch import Batch, Result
+from shoal_proxy.batching.pending import Pending
+from shoal_proxy.errors import InvalidRequest, NotExecuted, ProxyError, RowsFailed, RuntimeAway
+from shoal_proxy.exchange import trace_headers
+from shoal_proxy.graph.frame import Frame, RowsError
+from shoal_proxy.graph.steps import StepClient
+from shoal_proxy.graph.walk import walk
+from shoal_proxy.metrics import Metrics
+from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
+from shoal_proxy.settings import Settings
+from shoal_schema.graphs.faults import Fault, GraphError
+from shoal_schema.graphs.plan import Plan, Step, make_plan
+from shoal_schema.graphs.types import Typed, graph_metadata, typed
+from shoal_schema.headers import GRAPHS, PRIORITY
+from shoal_schema.resource.graph import GraphSpec
+from shoal_schema.wire.datatypes import Array
+
+logger = logging.getLogger(__name__)
+
+_GRAPHS, _PRIORITY = GRAPHS.encode(), PRIORITY.encode()
+_LOOK_S: Final = 10.0
+_AWAY_INTERVAL_S: Final = 0.5
+_DOUBT_S: Final = 5.0
+"""How often models are asked again what they take, where they refuse what they are given."""
+
+
+class Walked:
+    """A request that has come through a graph, and what each step took."""
+
+    def __init__(self, outputs: Mapping[str, Array], steps_s: Mapping[str, float], sent_s: float) -> None:
+        self._outputs = outputs
+        self._steps_s = steps_s
+        self.sent_s = sent_s
+        self.answered_s = time.monotonic()
+
+    def result(self, signature: ModelSignature) -> Result:
+        """Return the rows that came back."""
+        del signature
+        return Result(self._outputs)
+
+    def timing(self, batch: Batch, batch_s: float) -> bytes:
+        """Return what the request cost, step by step, as Server-Timing says it."""
+        own = b"graph;dur=%.2f" % (1000 * batch_s)
+        steps = [b"%b;dur=%.2f" % (name.encode(), 1000 * took_s) for name, took_s in self._steps_s.items()]
+        return b", ".join([own, *steps, b'rows;desc="%d"' % batch.rows])
+
+
+class GraphLink:
+    """A graph in the place of a runtime: ready once every model has said what it takes, and they fit one another.
+
+    It stays ready when a model goes away: its callers are told by the step's name, and the others are served.
+    """
+
+    def __init__(self, spec: GraphSpec, settings: Settings, metrics: Metrics) -> None:
+        self._name = settings.name
+        self._metrics = metrics
+        self._fair_share_header = settings.fair_share_header
+        self._most_bytes = settings.queue.max_bytes
+        self._plan: Plan = make_plan(spec, settings.name)
+        self._calls = frozenset(step.graph for step in spec.steps if step.graph)
+        self._steps = {each.name: StepClient(each, _used(self._plan, each.name)) for each in spec.steps}
+        self._typed: Typed | None = None
+        self._walks: dict[Pending, asyncio.Task[Any]] = {}
+        self._wake = asyncio.Event()
+        self._doubted_s = 0.0
+        self.signature: ModelSignature | None = None
+        self.binary = True
+        self.fault = ""
+        """Why the graph cannot work as it is, in a word; empty where that is not known, or it can."""
+        self.reason = "the graph's models have not been asked yet"
+        self.on_change: Callable[[], None] = lambda: None
+        self.losses = 0
+        self.started = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether requests may be sent."""
+        return not self.reason
+
+    @property
+    def device_memory(self) -> tuple[int, int] | None:
+        """Return None: a graph has no device."""
+        return None
+
+    async def watch(self) -> None:
+        """Ask the models what they take until all have said it and fit; then only when one refuses what it gets."""
+        while True:
+            self._wake.clear()
+            reason, fault = await self._look()
+            # A model that has gone for a while is its callers' to hear of; one that is another now is everybody's.
+            if not self.ready or fault in (Fault.MISMATCH, Fault.CYCLE):
+                self._become(reason, fault)
+            if self.ready:
+                await self._wake.wait()
+            else:
+                await asyncio.sleep(_AWAY_INTERVAL_S)
+
+    async def _look(self) -> tuple[str, str]:
+        """Ask every model; return why the graph cannot serve, in a sentence and in a word."""
+        said = await asyncio.gather(*(self._ask_metadata(each) for each in self._steps.values()))
+        if problems := [(sentence, fault) for _, sentence, fault in said if sentence]:
+            return problems[0]
+        documents = {name: document for name, (document, _, _) in zip(self._steps, said, strict=True)}
+        try:
+            graph = typed(self._plan, documents, self._name)
+            for name, document in documents.items():
+                self._steps[name].signature = parse_metadata(document)
+            self.signature = parse_metadata(graph_metadata(graph, self._name, self._calls))
+        except GraphError as error:
+            return str(error), error.fault
+        except SignatureError as error:
+            return str(error), Fault.MISMATCH
+        self._typed = graph
+        return "", ""
+
+    async def _ask_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
+        """Return a model's metadata, or why there is none, in a sentence and in a word."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                document = await step.upstream.metadata()
+                step.binary = await step.upstream.speaks_binary()
+                return document, "", ""
+        except RuntimeAway as error:
+            fault = Fault.MISSING if isinstance(error, NotExecuted) else ""
+            return {}, f"step {step.name}: {error} ({step.url})", fault
+        except (ProxyError, SignatureError) as error:
+            return {}, f"step {step.name}: {error} ({step.url})", Fault.MISSING
+        except TimeoutError:
+            return {}, f"step {step.name}: nothing answers at {step.url}", Fault.MISSING
+
+    def _become(self, reason: str, fault: str) -> None:
+        changed = bool(reason) != bool(self.reason)
+        if reason and reason != self.reason:
+            logger.warning("event=not_ready reason=%r", reason[:1000])
+        self.losses += changed and bool(reason)
+        self.reason, self.fault = reason, fault
+        if not reason:
+            self.started.set()
+        if changed:
+            self.on_change()
+
+    async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Walked:
+        """Take a request, which travels alone, through the graph.
+
+        Raises:
+            ProxyError: by the name of the step that failed.
+        """
+        del signature, metrics
+        pending = batch.slices[0].pending
+        task = asyncio.ensure_future(self._walk(batch))
+        self._walks[pending] = task
+        try:
+            return await task
+        finally:
+            del self._walks[pending]
+
+    def abandoned(self, pending: Pending) -> None:
+        """End the walk of a caller that has gone: the models need not answer it."""
+        if (task := self._walks.get(pending)) is not None:
+            task.cancel()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for step in self._steps.values():
+            step.upstream.close()
+
+    async def _walk(self, batch: Batch) -> Walked:
+        graph, sent_s = self._typed, time.monotonic()
+        assert graph is not None
+        part = batch.slices[0]
+        took_s: dict[str, float] = {}
+        frame = Frame(graph, part.inputs, part.pending.rows, self._most_bytes)
+        extra = self._headers(batch)
+        try:
+            outputs = await walk(graph.plan, frame, partial(self._ask, extra, batch.deadline_s, took_s))
+        except RowsError as error:
+            raise RowsFailed(error.errors) from None
+        except ProxyError as error:
+            error.may_have_run = error.may_have_run or bool(took_s)
+            raise
+        return Walked(outputs, took_s, sent_s)
+
+    async def _ask(
+        self,
+        extra: list[tuple[bytes, bytes]],
+        deadline_s: float,
+        took_s: dict[str, float],
+        step: Step,
+        inputs: Mapping[str, Array],
+        rows: int,
+    ) -> Mapping[str, Array]:
+        begun_s = time.monotonic()
+        try:
+            outputs = await self._steps[step.name].ask(inputs, rows, extra, deadline_s)
+        except ProxyError as error:
+            self._metrics.step_failures[step.name] += 1
+            self._doubt(error)
+            raise
+        took_s[step.name] = took_s.get(step.name, 0.0) + time.monotonic() - begun_s
+        self._metrics.step_seconds[step.name].observe(time.monotonic() - begun_s)
+        return outputs
+
+    def _doubt(self, error: ProxyError) -> None:
+        """Ask the models again what they take, where one refuses what it gets: it may be another one now."""
+        now_s = time.monotonic()
+        if error.status == InvalidRequest.status and now_s - self._doubted_s > _DOUBT_S:
+            self._doubted_s = now_s
+            self._wake.set()
+
+    def _headers(self, batch: Batch) -> list[tuple[bytes, bytes]]:
+        """Return what every step is told beside the tensors.
+
+        Raises:
+            InvalidRequest: the request has been here before.
+        """
+        pending = batch.slices[0].pending
+        passed = dict(batch.key.headers)
+        through = passed.pop(_GRAPHS, b"")
+        if self._name.encode() in through.split(b","):
+            raise InvalidRequest(f"the graph calls itself: {through.decode('latin-1')},{self._name}")
+        passed[_GRAPHS] = b",".join([*filter(None, [through]), self._name.encode()])
+        if pending.lane.level:
+            passed[_PRIORITY] = b"%d" % pending.lane.level
+        if self._fair_share_header and pending.lane.share:
+            passed[self._fair_share_header] = pending.lane.share
+        return [*trace_headers(batch), *passed.items()]
+
+
+def _used(plan: Plan, step: str) -> list[str]:
+    """Return the outputs of a step that the graph makes something of."""
+    return list(dict.fromkeys(ref.tensor for _, ref in plan.refs if ref.step == step))
+

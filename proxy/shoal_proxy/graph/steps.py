@@ -1,0 +1,130 @@
+"""Asking the model of one step: what is sent, and what its answers mean to the graph's caller."""
+
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import orjson
+
+from shoal_proxy.codecs.tensors import tensor_entry
+from shoal_proxy.codecs.upstream import decode_answer, decode_failure, decode_rows_failed
+from shoal_proxy.connection import Response
+from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, ProxyError, RowsFailed, StepFailed
+from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.upstream import Upstream
+from shoal_schema.addresses import parse_origin
+from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
+from shoal_schema.resource.graph import StepSpec
+from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_schema.wire.row_errors import RowError
+
+_TIMEOUT_MS, _EXECUTED, _HEADER_LENGTH = TIMEOUT_MS.encode(), EXECUTED.encode(), HEADER_LENGTH.encode()
+_LATE_S = 1.0
+"""How long after the deadline an answer is still waited for: the model's own proxy says so by then."""
+_MODELS = "/v2/models/"
+
+
+class StepClient:
+    """The model of one step, wherever it is served."""
+
+    def __init__(self, spec: StepSpec, used: Sequence[str]) -> None:
+        assert spec.url is not None
+        base, _, model = spec.url.rpartition(_MODELS)
+        origin = parse_origin(base)
+        self.name = spec.name
+        self.url = spec.url
+        self.upstream = Upstream(
+            origin.address, model, on_lost=_nothing, tls=ssl.create_default_context() if origin.secure else None
+        )
+        self.signature: ModelSignature | None = None
+        self.binary = True
+        self._used = tuple(used)
+        """The outputs that the graph makes something of: no others are asked for."""
+
+    async def ask(
+        self, inputs: Mapping[str, Array], rows: int, extra: Sequence[tuple[bytes, bytes]], deadline_s: float
+    ) -> Mapping[str, Array]:
+        """Return the answers to so many rows.
+
+        Args:
+            inputs: by name, canonical arrays.
+            rows: how many there are.
+            extra: headers.
+            deadline_s: when the caller stops waiting, in monotonic seconds.
+
+        Raises:
+            RowsFailed: some rows failed on their own.
+            StepFailed: the model failed, or refused.
+            DeadlineExceeded: there is no time left, or the answer did not come in time.
+        """
+        assert self.signature is not None
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise DeadlineExceeded(f"step {self.name}: the deadline passed before it")
+        header, tail = self._encoded(inputs, self.signature)
+        timeout = (_TIMEOUT_MS, b"%d" % max(1, int(left_s * 1000)))
+        try:
+            response = await self.upstream.infer(header, tail, [*extra, timeout], deadline_s + _LATE_S)
+        except TimeoutError:
+            late = DeadlineExceeded(f"step {self.name}: the model did not answer in time")
+            late.may_have_run = True
+            raise late from None
+        except ProxyError as error:
+            raise StepFailed(self.name, error) from None
+        if response.status != 200:
+            raise self._failure(response, rows)
+        return self._decoded(response, rows, self.signature)
+
+    def _encoded(
+        self, inputs: Mapping[str, Array], signature: ModelSignature
+    ) -> tuple[bytes, list[bytes | memoryview]]:
+        tail: list[bytes | memoryview] = []
+        into = tail if self.binary else None
+        asked = {"parameters": {"binary_data": True}} if self.binary else {}
+        document = {
+            "inputs": [
+                tensor_entry(signature.inputs[name], array, into, words=bytes.decode) for name, array in inputs.items()
+            ],
+            "outputs": [{"name": name, **asked} for name in self._used],
+        }
+        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), tail
+
+    def _decoded(self, response: Response, rows: int, signature: ModelSignature) -> Mapping[str, Array]:
+        try:
+            result = decode_answer(response.body, response.headers.get(_HEADER_LENGTH), signature)
+        except ProxyError as error:
+            raise StepFailed(self.name, error) from None
+        for name in self._used:
+            wrong = _wrong(result.outputs.get(name), signature.outputs[name].datatype, rows)
+            if wrong:
+                raise StepFailed(self.name, ProxyError(f"its answer holds {wrong} {name!r} for {rows} rows"))
+        return {name: result.outputs[name] for name in self._used}
+
+    def _failure(self, response: Response, rows: int) -> ProxyError:
+        error = decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
+        failed = decode_rows_failed(response.body)
+        if failed is not None and all(each.row < rows for each in failed.errors):
+            return failed
+        if isinstance(error, InvalidRequest) and rows == 1:
+            return RowsFailed([RowError(0, error.status, error.message)])
+        return StepFailed(self.name, error, response.status, _retry_after_s(response))
+
+
+def _wrong(array: Array | None, datatype: str, rows: int) -> str:
+    if array is None:
+        return "no"
+    if array.dtype != DTYPES[datatype]:
+        return f"{array.dtype} as"
+    return "" if array.ndim and array.shape[0] == rows else f"another number of rows ({np.shape(array)[:1]}) of"
+
+
+def _retry_after_s(response: Response) -> int | None:
+    given = response.headers.get(b"retry-after", b"")
+    return min(int(given), 3600) if given.isdigit() else None
+
+
+def _nothing() -> None:
+    """A step's connections come and go; each request says what came of its own."""
+
+

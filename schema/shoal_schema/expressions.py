@@ -1,0 +1,167 @@
+"""Which rows are meant: an expression over columns, in words that Python, SQL and pandas share.
+
+``label == 'cat' and size >= 10`` is read into a small tree; who holds the rows computes it, on Arrow's columns or
+numpy's. An unknown value (null, or of a step that did not run) equals nothing and is unequal to nothing, as in SQL.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+_OPERATORS: Final[Mapping[type, str]] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
+_WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "none": None}
+_ALLOWED: Final = (
+    "it compares columns with numbers, texts, true, false and null, by == != < <= > >= in, joined by and, or, not"
+)
+MAX_DEPTH: Final = 50
+"""Levels of one expression: each is a call of whoever computes it."""
+
+
+class ExpressionError(ValueError):
+    """A text is no expression, or one of another kind; the message is the rest of a sentence that begins with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column by its name: a table's, or ``step.output`` of a graph. Alone it is a truth value."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A column compared with a value that is not null, or with another column."""
+
+    column: Column
+    operator: str
+    value: str | int | float | bool | Column
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """Whether a column's value is one of these."""
+
+    column: Column
+    values: tuple[str | int | float | bool | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Whether a column's value is unknown; never unknown itself."""
+
+    column: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite; of what is unknown, unknown."""
+
+    part: "Expression"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """All of the parts, or any of them."""
+
+    every: bool
+    parts: tuple["Expression", ...]
+
+
+Expression = Column | Comparison | Among | IsNull | Not | Joined
+
+
+def parse(text: str) -> Expression:
+    """Return the tree of an expression.
+
+    Raises:
+        ExpressionError: it is none.
+    """
+    try:
+        return _boolean(ast.parse(text.strip(), mode="eval").body, MAX_DEPTH)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, ExpressionError):
+            raise
+        raise ExpressionError("is no expression: write it as in \"label == 'cat' and size >= 10\"") from None
+
+
+def columns_of(expression: Expression) -> Iterator[Column]:
+    """Yield the columns that an expression names, as often as it names them."""
+    match expression:
+        case Column():
+            yield expression
+        case Comparison(column=column, value=value):
+            yield column
+            if isinstance(value, Column):
+                yield value
+        case Among(column=column) | IsNull(column=column):
+            yield column
+        case Not(part=part):
+            yield from columns_of(part)
+        case Joined(parts=parts):
+            for each in parts:
+                yield from columns_of(each)
+
+
+def _boolean(node: ast.expr, depth: int) -> Expression:
+    if not depth:
+        raise ExpressionError(f"is nested deeper than {MAX_DEPTH} levels")
+    match node:
+        case ast.BoolOp(op=op, values=parts):
+            return Joined(isinstance(op, ast.And), tuple(_boolean(part, depth - 1) for part in parts))
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            return Not(_boolean(part, depth - 1))
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _comparison(_column(left), op, right)
+    return _column(node)
+
+
+def _comparison(column: Column, op: ast.cmpop, right: ast.expr) -> Expression:
+    if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.List | ast.Tuple):
+        among = Among(column, tuple(_literal(each) for each in right.elts))
+        return among if isinstance(op, ast.In) else Not(among)
+    if _is_word(right) and _literal(right) is None:
+        if isinstance(op, ast.Eq | ast.Is):
+            return IsNull(column)
+        if isinstance(op, ast.NotEq | ast.IsNot):
+            return Not(IsNull(column))
+        raise _refused(right)
+    if type(op) not in _OPERATORS:
+        raise _refused(right)
+    named = isinstance(right, ast.Name | ast.Attribute | ast.Subscript) and not _is_word(right)
+    return Comparison(column, _OPERATORS[type(op)], _column(right) if named else _literal(right))
+
+
+def _is_word(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Name) and node.id.lower() in _WORDS) or (
+        isinstance(node, ast.Constant) and node.value is None
+    )
+
+
+def _column(node: ast.expr) -> Column:
+    match node:
+        case ast.Name(id=name) if name.lower() not in _WORDS:
+            return Column(name)
+        case ast.Attribute(value=ast.Name(id=step), attr=name):
+            return Column(f"{step}.{name}")
+        case ast.Subscript(value=ast.Name(id=step), slice=ast.Constant(value=str(name))):
+            return Column(f"{step}.{name}")
+    raise _refused(node)
+
+
+def _literal(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        number = node.operand.value
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            return -number
+    if isinstance(node, ast.Name) and node.id.lower() in _WORDS:
+        return _WORDS[node.id.lower()]
+    raise _refused(node)
+
+
+def _refused(node: ast.expr) -> ExpressionError:
+    return ExpressionError(f"cannot hold {ast.unparse(node)!r:.200}: {_ALLOWED}")

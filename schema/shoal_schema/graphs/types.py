@@ -1,0 +1,233 @@
+"""Whether the models of a graph fit one another, and what the graph itself takes and gives."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from shoal_schema.declaring import Json
+from shoal_schema.expressions import Among, Column, Comparison, Expression, IsNull, Joined, Not
+from shoal_schema.graphs.faults import Fault, GraphError
+from shoal_schema.graphs.plan import Output, Plan, Ref, Space, Step, is_item, meeting
+from shoal_schema.graphs.tensors import ANY, Signature, Tensor, fits, narrower, read_signature
+from shoal_schema.resource.graph import REQUEST, Combine
+
+_INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
+_FLOATS = ("FP16", "FP32", "FP64")
+_ITEM_LOOKS = "what is not [items, ...] has none"
+
+
+class Typed:
+    """The tensors of a graph whose models' signatures are known.
+
+    Raises:
+        GraphError: a model takes or gives something else than the graph says.
+    """
+
+    def __init__(self, plan: Plan, signatures: Mapping[str, Signature]) -> None:
+        self.plan = plan
+        self.signatures = signatures
+        self.request: dict[str, Tensor] = {}
+        for step in plan.steps:
+            self._learn_request(step)
+        for step in plan.steps:
+            self._check(step)
+        self.outputs = {output.name: self._output(output) for output in plan.outputs}
+
+    def tensor(self, ref: Ref, path: str) -> Tensor:
+        """Return what a row of its own space holds."""
+        if ref.step == REQUEST:
+            if ref.tensor not in self.request:
+                raise GraphError(path, f"what {ref} is cannot be told: no step takes it as an input", Fault.MISMATCH)
+            return self.request[ref.tensor]
+        outputs = self.signatures[ref.step].outputs
+        if ref.tensor not in outputs:
+            raise GraphError(
+                path, f"{ref.step} gives no {ref.tensor!r}; it gives {', '.join(outputs)}", Fault.MISMATCH
+            )
+        return outputs[ref.tensor]
+
+    def seen(self, ref: Ref, step: Step, path: str) -> Tensor:
+        """Return what a step sees of a tensor in each of its rows."""
+        tensor = self.tensor(ref, path)
+        if is_item(ref, step):
+            return self._item(ref, tensor, path)
+        return self._moved(ref, tensor, step.space, path)
+
+    def _item(self, ref: Ref, tensor: Tensor, path: str) -> Tensor:
+        if not tensor.shape:
+            raise GraphError(path, f"{ref} is {tensor} in each row: {_ITEM_LOOKS}", Fault.MISMATCH)
+        return tensor.item
+
+    def _moved(self, ref: Ref, tensor: Tensor, space: Space, path: str) -> Tensor:
+        """Return what a row of another space holds of it: itself, or a list for each level up."""
+        own = self.plan.space_of(ref)
+        levels = len(own) - len(meeting(own, space))
+        if levels and not tensor.has_gaps and self._lacks(ref):
+            raise GraphError(path, f"a list of {ref} has gaps, and {tensor.datatype} has no value for one", Fault.MISMATCH)
+        for _ in range(levels):
+            tensor = tensor.listed
+        return tensor
+
+    def _lacks(self, ref: Ref) -> bool:
+        return any(step.absent for step in self.plan.steps if step.name == ref.step)
+
+    def _learn_request(self, step: Step) -> None:
+        """Take what the caller sends to be what those steps take that are given it."""
+        wanted = self.signatures[step.name].inputs
+        for name, ref in step.inputs.items():
+            path = f"{step.path}.inputs.{name}"
+            if name not in wanted:
+                raise GraphError(path, f"{step.name} takes no {name!r}; it takes {', '.join(wanted)}", Fault.MISMATCH)
+            if ref.step != REQUEST:
+                continue
+            tensor = wanted[name].listed if is_item(ref, step) else wanted[name]
+            known = self.request.get(ref.tensor)
+            if known is not None and not (fits(known, tensor) and known.datatype == tensor.datatype):
+                what = f"{step.name} takes {ref} as {tensor}, another step as {known}"
+                raise GraphError(path, what, Fault.MISMATCH)
+            self.request[ref.tensor] = tensor if known is None else narrower(known, tensor)
+
+    def _check(self, step: Step) -> None:
+        wanted = self.signatures[step.name]
+        for name, ref in step.inputs.items():
+            path = f"{step.path}.inputs.{name}"
+            given = self.seen(ref, step, path)
+            if not fits(given, wanted.inputs[name]):
+                what = f"{step.name} takes {wanted.inputs[name]} in each row, and {ref} is {given}"
+                raise GraphError(path, what, Fault.MISMATCH)
+        if missing := [name for name in wanted.inputs if name not in step.inputs and name not in wanted.optional]:
+            raise GraphError(f"{step.path}.inputs", f"{step.name} takes {', '.join(missing)}, too", Fault.MISMATCH)
+        for ref in step.each:
+            self._item(ref, self.tensor(ref, f"{step.path}.each"), f"{step.path}.each")
+        if step.count:
+            self._check_count(step, step.count)
+        if step.when is not None:
+            path = f"{step.path}.when"
+            check_expression(step.when, lambda name: self._compared(name, step, path), path)
+
+    def _check_count(self, step: Step, count: Ref) -> None:
+        path = f"{step.path}.count"
+        tensor = self.tensor(count, path)
+        if not tensor.is_single or tensor.datatype not in _INTEGERS:
+            raise GraphError(path, f"{count} is {tensor}, not one whole number a row", Fault.MISMATCH)
+
+    def _compared(self, name: str, step: Step, path: str) -> Tensor:
+        ref = next(ref for ref in step.conditions if str(ref) == name)
+        tensor = self.seen(ref, step, path)
+        if not tensor.is_single:
+            raise GraphError(path, f"{name} is {tensor} in each row: one value is compared", Fault.MISMATCH)
+        return tensor
+
+    def _output(self, output: Output) -> Tensor:
+        path = output.path
+        tensors = [self._moved(ref, self.tensor(ref, path), output.space, path) for ref in output.of]
+        combined = combined_tensor(output.combine, tensors, path)
+        if output.absent and not combined.has_gaps:
+            what = f"a row may be without it, and {combined.datatype} has no value that says so: name another that is"
+            raise GraphError(path, f"{what} always there", Fault.MISMATCH)
+        for _ in output.space:
+            combined = combined.listed
+        return combined
+
+
+def combined_tensor(combine: Combine, tensors: list[Tensor], path: str) -> Tensor:
+    """Return what several tensors become.
+
+    Raises:
+        GraphError: they cannot become one.
+    """
+    first = tensors[0]
+    joins = combine is Combine.CONCAT
+    if joins and not first.shape:
+        raise GraphError(path, f"Concat joins lists, and a row holds one {first}: use Stack", Fault.MISMATCH)
+    result = first
+    for other in tensors[1:]:
+        a, b = (replace(each, shape=each.shape[1:]) if joins else each for each in (result, other))
+        if len(first.shape) != len(other.shape) or first.datatype != other.datatype or not fits(a, b):
+            raise GraphError(path, f"{first} and {other} cannot become one by {combine}", Fault.MISMATCH)
+        result = narrower(result, other)
+    if combine is Combine.MEAN and first.datatype not in _FLOATS:
+        raise GraphError(path, f"Mean is of {', '.join(_FLOATS)}, not {first.datatype}", Fault.MISMATCH)
+    if combine is Combine.MAX and first.datatype not in (*_FLOATS, *_INTEGERS):
+        raise GraphError(path, f"Max is of numbers, not {first.datatype}", Fault.MISMATCH)
+    if joins:
+        lengths = [each.shape[0] for each in tensors]
+        return replace(result, shape=(ANY if ANY in lengths else sum(lengths), *result.shape[1:]))
+    return replace(result, shape=(len(tensors), *result.shape)) if combine is Combine.STACK else result
+
+
+def check_expression(expression: Expression, tensor_of: Callable[[str], Tensor], path: str) -> None:
+    """Refuse comparisons of numbers with texts, and truth values that are none.
+
+    Raises:
+        GraphError: names the comparison.
+    """
+
+    def kind_of(name: str) -> str:
+        datatype = tensor_of(name).datatype
+        return {"BYTES": "text", "BOOL": "truth value"}.get(datatype, "number")
+
+    match expression:
+        case Column(name=name):
+            if kind_of(name) != "truth value":
+                raise GraphError(path, f"{name} is a {kind_of(name)}: compare it with something", Fault.MISMATCH)
+        case Comparison(column=column, value=value):
+            others = [kind_of(value.name) if isinstance(value, Column) else _kind(value)]
+            _check_kinds(column.name, kind_of(column.name), others, path)
+        case Among(column=column, values=values):
+            others = [_kind(value) for value in values if value is not None]
+            _check_kinds(column.name, kind_of(column.name), others, path)
+        case IsNull(column=column):
+            tensor_of(column.name)
+        case Not(part=part):
+            check_expression(part, tensor_of, path)
+        case Joined(parts=parts):
+            for each in parts:
+                check_expression(each, tensor_of, path)
+
+
+def _kind(value: object) -> str:
+    return "truth value" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
+
+
+def _check_kinds(name: str, kind: str, others: list[str], path: str) -> None:
+    for other in others:
+        if other != kind:
+            raise GraphError(path, f"{name} is a {kind}, and is compared with a {other}", Fault.MISMATCH)
+
+
+def typed(plan: Plan, documents: Mapping[str, Json], name: str = "") -> Typed:
+    """Return a graph's tensors by the V2 metadata of its steps' models.
+
+    Args:
+        plan: the graph.
+        documents: the metadata, by step.
+        name: the graph's own, to see whether a graph that it calls calls it.
+
+    Raises:
+        GraphError: a model's metadata is unusable, or it does not fit.
+    """
+    signatures: dict[str, Signature] = {}
+    for step in plan.steps:
+        try:
+            signatures[step.name] = read_signature(documents[step.name])
+        except ValueError as error:
+            raise GraphError(step.path, f"{step.name}: {error}", Fault.MISMATCH) from None
+        if name and name in signatures[step.name].calls:
+            raise GraphError(step.path, f"the graph behind {step.name} calls {name}, which calls it", Fault.CYCLE)
+    return Typed(plan, signatures)
+
+
+def graph_metadata(graph: Typed, name: str, calls: frozenset[str] = frozenset()) -> Json:
+    """Return the V2 metadata of the graph itself; ``calls`` are the graphs among its steps."""
+    inner = frozenset().union(*(signature.calls for signature in graph.signatures.values()), calls)
+    parameters = {"graphs": ",".join(sorted(inner | {name}))}
+    return {
+        "name": name,
+        "versions": ["1"],
+        "platform": "shoal_graph",
+        "inputs": [tensor.as_metadata(each) for each, tensor in graph.request.items()],
+        "outputs": [tensor.as_metadata(each) for each, tensor in graph.outputs.items()],
+        "parameters": parameters,
+    }
+
+
