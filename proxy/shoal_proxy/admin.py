@@ -151,6 +151,7 @@ class Admin:
             time.monotonic(),
             draining=dispatcher.phase is not Phase.SERVING,
             taking=dispatcher.takes,
+            graph=dispatcher.graph_state,
         )
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
 

@@ -25,6 +25,7 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.recording import Recorder
 from shoal_proxy.tracer import Tracer
+from shoal_schema.load import GraphState
 from shoal_schema.metrics import Rejection
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,11 @@ class Dispatcher:
     def takes(self) -> bool:
         """Return whether requests are taken: the runtime is there, and the drain has not begun."""
         return self.phase in ACCEPTS and self._link.ready and self._link.signature is not None
+
+    @property
+    def graph_state(self) -> GraphState | None:
+        """Return whether the graph can work that is served in the place of a model; None where a model is."""
+        return self._link.graph_state
 
     def signature(self) -> ModelSignature:
         """Return the signature of the model being served.

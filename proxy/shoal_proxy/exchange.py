@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal_proxy.batching.batch import Batch, Merged, Result, merge
+from shoal_proxy.batching.pending import Pending
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
 from shoal_proxy.connection import Response
-from shoal_proxy.batching.pending import Pending
 from shoal_proxy.errors import DeadlineExceeded, ProxyError
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets
@@ -18,6 +18,7 @@ from shoal_proxy.timing import batch_timing
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import Address
 from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
+from shoal_schema.load import GraphState
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,11 @@ class RuntimeLink:
     def device_memory(self) -> tuple[int, int] | None:
         """Of the model's device bytes in use and all of them; None where that is not told."""
         return self.upstream.device_memory
+
+    @property
+    def graph_state(self) -> GraphState | None:
+        """Return None: a runtime is no graph."""
+        return None
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Sent:
         """Send a batch and wait for the answer, as `exchange` does."""

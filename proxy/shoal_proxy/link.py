@@ -8,6 +8,7 @@ from shoal_proxy.batching.batch import Batch, Result
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
+from shoal_schema.load import GraphState
 
 
 class Returned(Protocol):
@@ -44,6 +45,10 @@ class Link(Protocol):
     @property
     def device_memory(self) -> tuple[int, int] | None:
         """Of a model's device bytes in use and all of them; None where that is not told."""
+
+    @property
+    def graph_state(self) -> GraphState | None:
+        """Whether a graph's models fit one another; None of a runtime."""
 
     async def watch(self) -> None:
         """Keep up to date, until cancelled."""

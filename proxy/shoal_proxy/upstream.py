@@ -16,7 +16,7 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_failure
 from shoal_proxy.connection import Connection, Response
-from shoal_proxy.errors import NotExecuted, ProxyError, RuntimeAway
+from shoal_proxy.errors import NotExecuted, RuntimeAway
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_schema.addresses import Address

@@ -41,6 +41,19 @@ class Capacity(Struct, frozen=True):
     """In the system then, waiting and running, mean."""
 
 
+class GraphState(Struct, frozen=True):
+    """Whether a graph's models can be asked and fit one another."""
+
+    reason: Annotated[str, Meta(max_length=64)]
+    """`GraphValid`, a fault of `graphs.faults`, or `StepNotReady` where a model does not say yet what it takes."""
+    message: Annotated[str, Meta(max_length=1024)]
+    """The same in a sentence, with the field at fault."""
+
+
+GRAPH_VALID: Final = "GraphValid"
+STEP_NOT_READY: Final = "StepNotReady"
+
+
 class Load(Struct, frozen=True):
     """What one proxy holds, has done and can do."""
 
@@ -71,3 +84,5 @@ class Load(Struct, frozen=True):
     """Until the answer, of a request of one row that arrived now; None where none is taken."""
     batches: Count = 0
     """That were answered. Older proxies do not say."""
+    graph: GraphState | None = None
+    """Of a proxy that runs a graph."""

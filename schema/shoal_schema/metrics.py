@@ -140,7 +140,9 @@ STEP_SECONDS = _histogram(
     "step_seconds", "Time from asking a step's model until its answer came; of graphs alone.", step="of the graph"
 )
 STEP_FAILURES = _counter(
-    "step_failures", "Times that a step's model failed, refused or did not answer; of graphs alone.", step="of the graph"
+    "step_failures",
+    "Times that a step's model failed, refused or did not answer; of graphs alone.",
+    step="of the graph",
 )
 REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
 RESPONSE_BYTES = _counter("response_bytes", "Bytes of response bodies.")

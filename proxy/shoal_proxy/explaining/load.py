@@ -3,11 +3,18 @@
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.explaining.capacity import capacity
 from shoal_proxy.explaining.report import last_key, limiting
-from shoal_schema.load import Capacity, Load, Refused
+from shoal_schema.load import Capacity, GraphState, Load, Refused
 from shoal_schema.metrics import Rejection
 
 
-def read_load(scheduler: Scheduler, now_s: float, *, draining: bool = False, taking: bool = True) -> Load:
+def read_load(
+    scheduler: Scheduler,
+    now_s: float,
+    *,
+    draining: bool = False,
+    taking: bool = True,
+    graph: GraphState | None = None,
+) -> Load:
     """Return what is so at ``now_s``.
 
     Args:
@@ -15,6 +22,7 @@ def read_load(scheduler: Scheduler, now_s: float, *, draining: bool = False, tak
         now_s: monotonic time (s).
         draining: whether this replica is about to go.
         taking: whether it takes requests: not without a runtime, nor in the drain.
+        graph: of a proxy that runs one, whether it can.
     """
     batcher, traffic = scheduler.batcher, scheduler.traffic
     key = last_key(batcher)
@@ -38,6 +46,7 @@ def read_load(scheduler: Scheduler, now_s: float, *, draining: bool = False, tak
         capacity=serves,
         expected_wait_s=expected_wait_s(scheduler, now_s) if taking else None,
         batches=traffic.batches,
+        graph=graph,
     )
 
 

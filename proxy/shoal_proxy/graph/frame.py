@@ -163,7 +163,9 @@ class Frame:
         if (space, ref) not in self._items:
             source, first = self._values[ref], self._values[self._plan.opener(space).each[0]]
             if source.array.shape[:2] != first.array.shape[:2]:
-                self._refuse(step, f"{ref} holds {source.array.shape[1]} items, {space[-1]} {first.array.shape[1]}", 500)
+                self._refuse(
+                    step, f"{ref} holds {source.array.shape[1]} items, {space[-1]} {first.array.shape[1]}", 500
+                )
             self._items[space, ref] = Values(items_of(source, self._chosen[space]))
         return self._items[space, ref]
 
@@ -188,9 +190,7 @@ class Frame:
         values, count = self._seen(ref, step), self._rows(step.space)
         mask = values.present(count)
         tensor = self._tensor(ref)
-        return column(
-            completed(values, count, tensor), tensor.datatype, np.ones(count, bool) if mask is None else mask
-        )
+        return column(completed(values, count, tensor), tensor.datatype, np.ones(count, bool) if mask is None else mask)
 
     def _output(self, output: Output) -> Array:
         tensors = [self._tensor(ref) for ref in output.of]

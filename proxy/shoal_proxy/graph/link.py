@@ -21,6 +21,7 @@ from shoal_schema.graphs.faults import Fault, GraphError
 from shoal_schema.graphs.plan import Plan, Step, make_plan
 from shoal_schema.graphs.types import Typed, graph_metadata, typed
 from shoal_schema.headers import GRAPHS, PRIORITY
+from shoal_schema.load import GRAPH_VALID, STEP_NOT_READY, GraphState
 from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.wire.datatypes import Array
 
@@ -90,6 +91,15 @@ class GraphLink:
     def device_memory(self) -> tuple[int, int] | None:
         """Return None: a graph has no device."""
         return None
+
+    @property
+    def graph_state(self) -> GraphState | None:
+        """Return whether the models can be asked and fit one another."""
+        if self.fault:
+            return GraphState(self.fault, self.reason[:1024])
+        if self.reason:
+            return GraphState(STEP_NOT_READY, self.reason[:1024])
+        return GraphState(GRAPH_VALID, "every step's model takes what it is given")
 
     async def watch(self) -> None:
         """Ask the models what they take until all have said it and fit; then only when one refuses what it gets."""
@@ -238,4 +248,3 @@ class GraphLink:
 def _used(plan: Plan, step: str) -> list[str]:
     """Return the outputs of a step that the graph makes something of."""
     return list(dict.fromkeys(ref.tensor for _, ref in plan.refs if ref.step == step))
-

@@ -126,5 +126,3 @@ def _retry_after_s(response: Response) -> int | None:
 
 def _nothing() -> None:
     """A step's connections come and go; each request says what came of its own."""
-
-

@@ -18,8 +18,10 @@ from shoal_schema.expressions import (
     IsNull,
     Joined,
     Not,
-    columns_of as named_columns,
     parse,
+)
+from shoal_schema.expressions import (
+    columns_of as named_columns,
 )
 
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {

@@ -205,7 +205,9 @@ def _ordered(drafts: Mapping[str, Step]) -> Iterator[Step]:
         ready = [step for step in left.values() if not step.after & left.keys()]
         if not ready:
             circle = _circle(left)
-            raise GraphError(drafts[circle[0]].path, f"the steps wait for one another: {' → '.join(circle)}", Fault.CYCLE)
+            raise GraphError(
+                drafts[circle[0]].path, f"the steps wait for one another: {' → '.join(circle)}", Fault.CYCLE
+            )
         for step in ready:
             del left[step.name]
             yield step
@@ -265,7 +267,7 @@ def _check_counts(steps: Sequence[Step]) -> None:
 
 def _output(spec: GraphSpec, name: str, placed: Mapping[str, Step]) -> Output:
     path = f"outputs.{name}"
-    refs = tuple(_checked(text, path, {each: "" for each in placed}) for text in spec.outputs[name])
+    refs = tuple(_checked(text, path, dict.fromkeys(placed, "")) for text in spec.outputs[name])
     combine = spec.combine.get(name, Combine.FIRST)
     space = max((_space(ref, placed) for ref in refs), key=len)
     for ref in refs:

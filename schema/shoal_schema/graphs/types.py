@@ -40,9 +40,7 @@ class Typed:
             return self.request[ref.tensor]
         outputs = self.signatures[ref.step].outputs
         if ref.tensor not in outputs:
-            raise GraphError(
-                path, f"{ref.step} gives no {ref.tensor!r}; it gives {', '.join(outputs)}", Fault.MISMATCH
-            )
+            raise GraphError(path, f"{ref.step} gives no {ref.tensor!r}; it gives {', '.join(outputs)}", Fault.MISMATCH)
         return outputs[ref.tensor]
 
     def seen(self, ref: Ref, step: Step, path: str) -> Tensor:
@@ -62,7 +60,9 @@ class Typed:
         own = self.plan.space_of(ref)
         levels = len(own) - len(meeting(own, space))
         if levels and not tensor.has_gaps and self._lacks(ref):
-            raise GraphError(path, f"a list of {ref} has gaps, and {tensor.datatype} has no value for one", Fault.MISMATCH)
+            raise GraphError(
+                path, f"a list of {ref} has gaps, and {tensor.datatype} has no value for one", Fault.MISMATCH
+            )
         for _ in range(levels):
             tensor = tensor.listed
         return tensor
@@ -229,5 +229,3 @@ def graph_metadata(graph: Typed, name: str, calls: frozenset[str] = frozenset())
         "outputs": [tensor.as_metadata(each) for each, tensor in graph.outputs.items()],
         "parameters": parameters,
     }
-
-

@@ -75,9 +75,7 @@ class StepSpec(Section, frozen=True):
         | None
     ) = None
     graph: (
-        Annotated[
-            str, Meta(pattern=DNS_LABEL, max_length=63, description="An `InferenceGraph` of the same namespace.")
-        ]
+        Annotated[str, Meta(pattern=DNS_LABEL, max_length=63, description="An `InferenceGraph` of the same namespace.")]
         | None
     ) = None
     url: (
@@ -230,9 +228,7 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
 
     proxy: ProxySpec = ProxySpec()
     queue: QueueSpec = QueueSpec()
-    replicas: Annotated[
-        int, Meta(ge=0, le=10_000, description="Pods to run, as of an `InferenceService`.")
-    ] = 1
+    replicas: Annotated[int, Meta(ge=0, le=10_000, description="Pods to run, as of an `InferenceService`.")] = 1
     scaling: ScalingSpec | None = None
     rollout: RolloutSpec = RolloutSpec()
     route: RouteSpec | None = None

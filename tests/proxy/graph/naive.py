@@ -111,14 +111,16 @@ def random_condition(random: Random, names: list[str]) -> str:
 
     def part() -> str:
         name = random.choice(names)
-        return random.choice([
-            f"{name} < {random.randint(0, 22)}",
-            f"{name} >= {random.randint(0, 22)}.0",
-            f"not ({name} == {random.randint(0, 5)})",
-            f"{name} in [1, 2, 3, null, 4]",
-            f"{name} == null",
-            f"{name} != {random.choice(names)}",
-        ])
+        return random.choice(
+            [
+                f"{name} < {random.randint(0, 22)}",
+                f"{name} >= {random.randint(0, 22)}.0",
+                f"not ({name} == {random.randint(0, 5)})",
+                f"{name} in [1, 2, 3, null, 4]",
+                f"{name} == null",
+                f"{name} != {random.choice(names)}",
+            ]
+        )
 
     return f" {random.choice(['and', 'or'])} ".join(part() for _ in range(random.randint(1, 3)))
 
@@ -305,5 +307,7 @@ def make(spec: GraphSpec, models: Mapping[str, str]) -> Typed | None:
         return None
     scalar = all(tensor.shape == () for tensor in graph.request.values())
     # Lists of different lengths cannot become one, which is an error of its own.
-    ragged = any(len(each.of) > 1 and any(graph.tensor(ref, "").shape for ref in each.of) for each in graph.plan.outputs)
+    ragged = any(
+        len(each.of) > 1 and any(graph.tensor(ref, "").shape for ref in each.of) for each in graph.plan.outputs
+    )
     return graph if scalar and not ragged else None

@@ -1,10 +1,8 @@
 """A graph as its callers meet it: real sockets, fake models."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests import plain
 from tests.calls import v2_body
