@@ -129,8 +129,8 @@ class ProxyProcess(Section, frozen=True):
         Annotated[
             GraphSpec,
             Meta(
-                description="What an `InferenceGraph` asks for, each step with its `url`: the proxy runs it in the place"
-                " of a runtime."
+                description="What an `InferenceGraph` asks for, each step with its `url`: the proxy runs it in place of"
+                " a runtime."
             ),
             Env("SHOAL_PROXY_GRAPH", PROXY, allowed="a JSON object"),
         ]

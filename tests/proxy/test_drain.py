@@ -7,8 +7,8 @@ import threading
 import httpx
 import pytest
 
-from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.exchange import RuntimeLink
+from shoal_proxy.lifecycle.drain import Phase
 from shoal_schema.addresses import Address
 from tests import plain
 from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body

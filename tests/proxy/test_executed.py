@@ -153,7 +153,7 @@ def test_whoever_waited_through_it_all_is_answered(running: RunningProxy) -> Non
         running.until(lambda: len(running.runtime.seen) == 1)
         waiting = group.ask(1)
         running.until_waiting(1)
-        address = running.proxy.link.upstream._address
+        address = running.proxy.settings.process.runtime
         running.call(running.runtime.stop)
         assert said(first.result()) == (503, "maybe")
         running.release()

@@ -532,7 +532,7 @@ def test_while_the_runtime_is_away_and_while_the_replica_drains_siblings_serve()
             request = head + b"content-length: %d\r\n\r\n" % len(body) + body
             kept.send(request)
             assert kept.response()[0] == 200
-            address = away.proxy.link.upstream._address
+            address = away.proxy.settings.process.runtime
             away.call(away.runtime.stop)
             away.until(lambda: not away.proxy.link.ready)
             assert plain.get(away.admin_url + "/readyz").status_code == 503

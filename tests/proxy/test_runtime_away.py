@@ -103,7 +103,7 @@ def test_a_batch_whose_runtime_dies_is_503_and_what_waits_is_kept(running: Runni
         running.until(lambda: len(running.runtime.seen) == 1)
         waiting = [group.ask(number) for number in (1, 2)]
         running.until_waiting(2)
-        address = running.proxy.link.upstream._address
+        address = running.proxy.settings.process.runtime
         running.call(running.runtime.stop)
         assert died_with.result().status_code == 503
         assert "lost" in died_with.result().json()["error"]

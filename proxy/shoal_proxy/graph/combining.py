@@ -1,7 +1,6 @@
 """How several values of a row become one; a row that has none of them has no value."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -91,14 +90,16 @@ def _mean(arrays: Array, masks: Array) -> Array:
 def _max(arrays: Array, masks: Array) -> Array:
     # What is absent takes the place of the first that is there.
     filled = np.where(_wide(masks, arrays), arrays, _first(arrays, masks))
-    return reduce(np.maximum, filled)
+    largest: Array = filled.max(axis=0)
+    return largest
 
 
 def _vote(arrays: Array, masks: Array) -> Array:
     there = _wide(masks, arrays) & np.ones(arrays.shape, bool)
     votes = np.stack([((arrays == arrays[each]) & there).sum(axis=0) for each in range(len(arrays))])
     winner = np.where(there, votes, -1).argmax(axis=0)
-    return np.take_along_axis(arrays, winner[None], axis=0)[0]
+    elected: Array = np.take_along_axis(arrays, winner[None], axis=0)[0]
+    return elected
 
 
 _BY: Final[Mapping[Combine, Callable[[Array, Array], Any]]] = {

@@ -28,11 +28,11 @@ class RowsError(ValueError):
 
 
 class Call(NamedTuple):
-    """What a step's model is to be asked: ``inputs`` of those ``rows`` of the step's space; None is all of them."""
+    """What a step's model is to be asked: ``inputs`` of those ``rows`` of the step's space (None: all), so many as are ``asked``."""
 
     inputs: Mapping[str, Array]
     rows: Array | None
-    count: int
+    asked: int
 
 
 MOST_ROWS = 1 << 18
@@ -84,7 +84,7 @@ class Frame:
         """Note what a step's model has answered: a row for each that it was asked, but for those that failed."""
         rows = call.rows
         if failed:
-            asked = np.arange(call.count) if rows is None else rows
+            asked = np.arange(call.asked) if rows is None else rows
             rows = np.delete(asked, list(failed))
         for name, array in outputs.items():
             self._values[Ref(step.name, name)] = Values(array, rows)
@@ -162,10 +162,9 @@ class Frame:
     def _item(self, ref: Ref, space: Space, step: Step) -> Values:
         if (space, ref) not in self._items:
             source, first = self._values[ref], self._values[self._plan.opener(space).each[0]]
-            if source.array.shape[:2] != first.array.shape[:2]:
-                self._refuse(
-                    step, f"{ref} holds {source.array.shape[1]} items, {space[-1]} {first.array.shape[1]}", 500
-                )
+            own, most = source.array.shape[1], first.array.shape[1]
+            if own != most:
+                self._refuse(step, f"{ref} holds {own} items in each row, {space[-1]} {most}", 500)
             self._items[space, ref] = Values(items_of(source, self._chosen[space]))
         return self._items[space, ref]
 

@@ -61,13 +61,13 @@ async def _end(running: Mapping[asyncio.Task[None], Step]) -> None:
 async def _take(step: Step, frame: Frame, ask: Ask) -> None:
     """Take the rows through one step."""
     call = frame.begin(step)
-    if not call.count:
+    if not call.asked:
         frame.skip(step)
     elif step.omits:
         await _take_what_goes(step, frame, call, ask)
     else:
         try:
-            frame.finish(step, call, await ask(step, call.inputs, call.count))
+            frame.finish(step, call, await ask(step, call.inputs, call.asked))
         except RowsFailed as error:
             raise RowsFailed(frame.blamed(step, call, error.errors)) from None
 
@@ -76,12 +76,12 @@ async def _take_what_goes(step: Step, frame: Frame, call: Call, ask: Ask) -> Non
     """Take those rows through a step that do not fail; the others go on without it."""
     failed: list[int] = []
     for _ in range(_TRIES):
-        kept = [row for row in range(call.count) if row not in set(failed)] if failed else None
+        kept = [row for row in range(call.asked) if row not in set(failed)] if failed else None
         if kept == []:
             break
         inputs = call.inputs if kept is None else {name: array[kept] for name, array in call.inputs.items()}
         try:
-            outputs = await ask(step, inputs, call.count - len(failed))
+            outputs = await ask(step, inputs, call.asked - len(failed))
         except RowsFailed as error:
             failed += _numbers(error.errors, kept)
         except ProxyError:

@@ -6,7 +6,7 @@ in another space is repeated for each item on the way down, and becomes a list o
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shoal_schema.expressions import Expression, ExpressionError, columns_of, parse
@@ -119,9 +119,9 @@ def make_plan(spec: GraphSpec, name: str = "") -> Plan:
         placed[draft.name] = _placed(draft, placed)
     _check_counts(list(placed.values()))
     outputs = tuple(_output(spec, each, placed) for each in spec.outputs)
-    for each in spec.combine:
-        if each not in spec.outputs:
-            raise GraphError(f"combine.{each}", f"there is no such output; there are {', '.join(spec.outputs)}")
+    for unknown in spec.combine:
+        if unknown not in spec.outputs:
+            raise GraphError(f"combine.{unknown}", f"there is no such output; there are {', '.join(spec.outputs)}")
     return Plan(tuple(placed.values()), outputs)
 
 
@@ -205,9 +205,8 @@ def _ordered(drafts: Mapping[str, Step]) -> Iterator[Step]:
         ready = [step for step in left.values() if not step.after & left.keys()]
         if not ready:
             circle = _circle(left)
-            raise GraphError(
-                drafts[circle[0]].path, f"the steps wait for one another: {' → '.join(circle)}", Fault.CYCLE
-            )
+            what = f"the steps wait for one another: {' → '.join(circle)}"
+            raise GraphError(drafts[circle[0]].path, what, Fault.CYCLE)
         for step in ready:
             del left[step.name]
             yield step
@@ -227,19 +226,12 @@ def _placed(draft: Step, placed: Mapping[str, Step]) -> Step:
     if draft.each:
         first = draft.each[0]
         space = (*_space(first, placed), str(first))
-    step = _replaced(draft, space=space, absent=False)
+    step = replace(draft, space=space)
     if draft.count and _space(draft.count, placed) != space[:-1]:
         raise GraphError(f"{draft.path}.count", f"{draft.count} is not of the rows that {draft.each[0]} is of")
     used = [ref for ref in step.inputs.values() if not is_item(ref, step)]
     absent = draft.when is not None or draft.omits or any(_may_lack(ref, space, placed) for ref in used)
-    return _replaced(step, space=space, absent=absent)
-
-
-def _replaced(step: Step, *, space: Space, absent: bool) -> Step:
-    return Step(
-        step.name, step.path, step.inputs, step.when, step.conditions, step.each, step.count, step.omits, space,
-        step.after, absent,
-    )  # fmt: skip
+    return replace(step, absent=absent)
 
 
 def _space(ref: Ref, placed: Mapping[str, Step]) -> Space:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from shoal_schema.declaring import Json
@@ -30,7 +29,7 @@ class Tensor:
     @property
     def is_single(self) -> bool:
         """Return whether a row holds one value."""
-        return prod(self.shape) == 1
+        return all(size == 1 for size in self.shape)
 
     @property
     def listed(self) -> "Tensor":

@@ -60,9 +60,8 @@ class Typed:
         own = self.plan.space_of(ref)
         levels = len(own) - len(meeting(own, space))
         if levels and not tensor.has_gaps and self._lacks(ref):
-            raise GraphError(
-                path, f"a list of {ref} has gaps, and {tensor.datatype} has no value for one", Fault.MISMATCH
-            )
+            what = f"a list of {ref} has gaps, and {tensor.datatype} has no value for one"
+            raise GraphError(path, what, Fault.MISMATCH)
         for _ in range(levels):
             tensor = tensor.listed
         return tensor
@@ -161,38 +160,45 @@ def check_expression(expression: Expression, tensor_of: Callable[[str], Tensor],
     Raises:
         GraphError: names the comparison.
     """
-
-    def kind_of(name: str) -> str:
-        datatype = tensor_of(name).datatype
-        return {"BYTES": "text", "BOOL": "truth value"}.get(datatype, "number")
-
     match expression:
-        case Column(name=name):
-            if kind_of(name) != "truth value":
-                raise GraphError(path, f"{name} is a {kind_of(name)}: compare it with something", Fault.MISMATCH)
-        case Comparison(column=column, value=value):
-            others = [kind_of(value.name) if isinstance(value, Column) else _kind(value)]
-            _check_kinds(column.name, kind_of(column.name), others, path)
-        case Among(column=column, values=values):
-            others = [_kind(value) for value in values if value is not None]
-            _check_kinds(column.name, kind_of(column.name), others, path)
-        case IsNull(column=column):
-            tensor_of(column.name)
         case Not(part=part):
             check_expression(part, tensor_of, path)
         case Joined(parts=parts):
             for each in parts:
                 check_expression(each, tensor_of, path)
+        case Column(name=name):
+            if _kind_of(tensor_of(name)) != _TRUTH:
+                raise GraphError(path, f"{name} is {tensor_of(name)}: compare it with something", Fault.MISMATCH)
+        case Comparison() | Among() | IsNull():
+            _check_compared(expression, tensor_of, path)
+
+
+def _check_compared(expression: Comparison | Among | IsNull, tensor_of: Callable[[str], Tensor], path: str) -> None:
+    name = expression.column.name
+    kind = _kind_of(tensor_of(name))
+    match expression:
+        case Comparison(value=Column(name=other)):
+            kinds = [_kind_of(tensor_of(other))]
+        case Comparison(value=value):
+            kinds = [_kind(value)]
+        case Among(values=values):
+            kinds = [_kind(value) for value in values if value is not None]
+        case _:
+            kinds = []
+    for each in kinds:
+        if each != kind:
+            raise GraphError(path, f"{name} is a {kind}, and is compared with a {each}", Fault.MISMATCH)
+
+
+_TRUTH = "truth value"
+
+
+def _kind_of(tensor: Tensor) -> str:
+    return {"BYTES": "text", "BOOL": _TRUTH}.get(tensor.datatype, "number")
 
 
 def _kind(value: object) -> str:
-    return "truth value" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
-
-
-def _check_kinds(name: str, kind: str, others: list[str], path: str) -> None:
-    for other in others:
-        if other != kind:
-            raise GraphError(path, f"{name} is a {kind}, and is compared with a {other}", Fault.MISMATCH)
+    return _TRUTH if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
 def typed(plan: Plan, documents: Mapping[str, Json], name: str = "") -> Typed:

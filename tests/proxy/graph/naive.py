@@ -31,17 +31,20 @@ def _io(*tensors: tuple[str, str, list[int]]) -> list[Row]:
     return [{"name": name, "datatype": kind, "shape": [-1, *shape]} for name, kind, shape in tensors]
 
 
-X = ("x", "FP32", [])
+X: tuple[str, str, list[int]] = ("x", "FP32", [])
 MODELS: dict[str, tuple[list[Row], list[Row]]] = {
     "affine": (_io(X), _io(("y", "FP32", []))),
     "label": (_io(X), _io(("t", "BYTES", []))),
     "split": (_io(X), _io(("items", "FP32", [-1]), ("tags", "BYTES", [-1]), ("count", "INT64", []))),
+    "length": (_io(("t", "BYTES", [])), _io(("y", "FP32", []))),
     "total": (_io(("xs", "FP32", [-1])), _io(("y", "FP32", []))),
 }
 
 
 def compute(model: str, row: Row) -> Row:
     """Return what a model gives for one row; one number in 23 it refuses."""
+    if model == "length":
+        return {"y": float(row["t"][-1] % 5)}
     if model == "total":
         return {"y": float(sum(x for x in row["xs"] if not math.isnan(x)))}
     x = row["x"]
@@ -61,49 +64,69 @@ def compute(model: str, row: Row) -> Row:
 
 def random_spec(random: Random) -> tuple[GraphSpec, dict[str, str]]:
     """Return a graph and the model of each step; it may be one that cannot work."""
-    models: dict[str, str] = {}
-    scalars, lists = ["request.x"], []
-    each_of: list[str] = []
-    steps = []
-    for index in range(random.randint(1, 7)):
-        name = f"s{index}"
-        kind = random.choice(list(MODELS))
-        step: dict[str, Any] = {"name": name, "url": f"http://m:1/v2/models/{name}"}
-        if each_of and random.random() < 0.6:
-            each = random.choice(each_of)
-            step["each"] = f"{each}.items"
-            if random.random() < 0.5:
-                step["each"] += f", {each}.tags"
-            step["count"] = f"{each}.count"
-        if kind == "total":
-            source = random.choice(lists or scalars) if random.random() < 0.6 else random.choice(scalars)
-            step["inputs"] = {"xs": source}
-        else:
-            source = step["each"].split(",")[0] if "each" in step and random.random() < 0.6 else random.choice(scalars)
-            step["inputs"] = {"x": source}
-        if random.random() < 0.4:
-            step["when"] = random_condition(random, [each for each in scalars if each != "request.x"] or scalars)
-        if random.random() < 0.4:
-            step["onError"] = "Omit"
-        models[name] = kind
-        steps.append(step)
-        if kind == "split":
-            lists.append(f"{name}.items")
-            each_of.append(name)
-        if kind in ("affine", "total"):
-            scalars.append(f"{name}.y")
-    refs = {
-        "number": [*scalars, *lists],
-        "text": [f"{name}.t" for name, kind in models.items() if kind == "label"],
-    }
-    outputs, combine = {}, {}
-    for index in range(random.randint(1, 4)):
-        pool = refs[random.choice(["number", "text"])] or refs["number"]
-        outputs[f"o{index}"] = [random.choice(pool) for _ in range(random.randint(1, 3))]
-        if random.random() < 0.5:
-            combine[f"o{index}"] = random.choice([str(each) for each in Combine])
+    maker = _Maker(random)
+    steps = [maker.step(f"s{index}") for index in range(random.randint(1, 7))]
+    outputs, combine = maker.outputs()
     random.shuffle(steps)
-    return msgspec.convert({"steps": steps, "outputs": outputs, "combine": combine}, GraphSpec), models
+    return msgspec.convert({"steps": steps, "outputs": outputs, "combine": combine}, GraphSpec), maker.models
+
+
+class _Maker:
+    """Makes steps of what those before them give."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.models: dict[str, str] = {}
+        self._scalars = ["request.x"]
+        self._lists: list[str] = []
+        self._texts: list[str] = []
+        self._splits: list[str] = []
+
+    def step(self, name: str) -> Row:
+        """Return a step."""
+        chance, choose = self._random.random, self._random.choice
+        kind = self.models[name] = choose(list(MODELS))
+        step: Row = {"name": name, "url": f"http://m:1/v2/models/{name}"}
+        if self._splits and chance() < 0.6:
+            source = choose(self._splits)
+            beside = f", {source}.tags" if chance() < 0.5 else ""
+            step |= {"each": f"{source}.items{beside}", "count": f"{source}.count"}
+        step["inputs"] = self._inputs(kind, step.get("each", ""))
+        if chance() < 0.4:
+            step["when"] = random_condition(self._random, self._scalars[1:] or self._scalars)
+        if chance() < 0.4:
+            step["onError"] = "Omit"
+        self._note(name, kind)
+        return step
+
+    def _inputs(self, kind: str, each: str) -> Row:
+        chance, choose = self._random.random, self._random.choice
+        items, _, tags = each.partition(", ")
+        if kind == "total":
+            return {"xs": choose(self._lists if self._lists and chance() < 0.6 else self._scalars)}
+        if kind == "length":
+            return {"t": tags if tags and chance() < 0.7 else choose(self._texts or self._scalars)}
+        return {"x": items if items and chance() < 0.6 else choose(self._scalars)}
+
+    def _note(self, name: str, kind: str) -> None:
+        if kind == "split":
+            self._lists.append(f"{name}.items")
+            self._splits.append(name)
+        elif kind == "label":
+            self._texts.append(f"{name}.t")
+        else:
+            self._scalars.append(f"{name}.y")
+
+    def outputs(self) -> tuple[dict[str, list[str]], dict[str, str]]:
+        """Return outputs, and how some of them are combined."""
+        choose = self._random.choice
+        outputs, combine = {}, {}
+        for index in range(self._random.randint(1, 4)):
+            pool = choose([self._texts or self._scalars, [*self._scalars, *self._lists]])
+            outputs[f"o{index}"] = [choose(pool) for _ in range(self._random.randint(1, 3))]
+            if self._random.random() < 0.5:
+                combine[f"o{index}"] = choose([str(each) for each in Combine])
+        return outputs, combine
 
 
 def random_condition(random: Random, names: list[str]) -> str:
@@ -211,10 +234,7 @@ class Naive:
 
         match expression:
             case Comparison(column=column, operator=name, value=value):
-                left, right = of(column), of(value) if isinstance(value, Column) else value
-                if left is None or right is None:
-                    return None
-                return {"<": left < right, ">=": left >= right, "==": left == right, "!=": left != right}[name]
+                return _compared(of(column), name, of(value) if isinstance(value, Column) else value)
             case Among(column=column, values=values):
                 left = of(column)
                 return None if left is None else left in [each for each in values if each is not None]
@@ -223,13 +243,8 @@ class Naive:
             case Not(part=part):
                 found = self.condition(part, step, context)
                 return None if found is None else not found
-            case Joined(every=every, parts=parts):
-                found_all = [self.condition(part, step, context) for part in parts]
-                decisive = not every
-                if decisive in found_all:
-                    return decisive
-                return None if None in found_all else every
-        raise AssertionError(expression)
+            case _:
+                return _joined(expression, [self.condition(part, step, context) for part in expression.parts])
 
     def output(self, output: Any, context: tuple[int, ...]) -> Any:
         """Return an output of one row."""
@@ -240,6 +255,19 @@ class Naive:
         return self.nested(value, output.space, context)
 
 
+def _compared(left: Any, name: str, right: Any) -> bool | None:
+    if left is None or right is None:
+        return None
+    return bool({"<": left < right, ">=": left >= right, "==": left == right, "!=": left != right}[name])
+
+
+def _joined(expression: Joined, parts: list[bool | None]) -> bool | None:
+    decisive = not expression.every
+    if decisive in parts:
+        return decisive
+    return None if None in parts else expression.every
+
+
 def combine(how: Combine, values: list[Any]) -> Any:
     """Return several values as one."""
     there = [each for each in values if each is not ABSENT]
@@ -247,15 +275,13 @@ def combine(how: Combine, values: list[Any]) -> Any:
         return values
     if not there:
         return ABSENT
-    if len(values) == 1:
+    if len(values) == 1 or how is Combine.FIRST:
         return there[0]
-    if how is Combine.MEAN:
-        return sum(there) / len(there)
-    if how is Combine.MAX:
-        return max(there)
-    if how is Combine.VOTE:
-        return max(there, key=there.count)
-    return there[0]
+    return {
+        Combine.MEAN: lambda: sum(there) / len(there),
+        Combine.MAX: lambda: max(there),
+        Combine.VOTE: lambda: max(there, key=there.count),
+    }[how]()
 
 
 def run(graph: Typed, models: Mapping[str, str], xs: list[float]) -> Any:
@@ -278,7 +304,7 @@ def _batch(model: str, inputs: Mapping[str, Any], rows: int) -> Mapping[str, Any
     """Compute a whole batch as a model's server would: padded lists, and errors of rows."""
     answers, errors = [], []
     for index in range(rows):
-        row = {name: array[index].tolist() for name, array in inputs.items()}
+        row = {name: array[index : index + 1].tolist()[0] for name, array in inputs.items()}
         try:
             answers.append(compute(model, row))
         except Failed as error:
@@ -305,7 +331,7 @@ def make(spec: GraphSpec, models: Mapping[str, str]) -> Typed | None:
         graph = typed(make_plan(spec), documents)
     except GraphError:
         return None
-    scalar = all(tensor.shape == () for tensor in graph.request.values())
+    scalar = all(str(tensor) == "FP32" for tensor in graph.request.values())
     # Lists of different lengths cannot become one, which is an error of its own.
     ragged = any(
         len(each.of) > 1 and any(graph.tensor(ref, "").shape for ref in each.of) for each in graph.plan.outputs
