@@ -74,7 +74,7 @@ class FakeRuntime:
         self.gate.set()
         self.arrived = asyncio.Event()
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._writers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
 
     async def start(self, address: Address) -> Address:
         """Listen; return where."""
@@ -95,17 +95,17 @@ class FakeRuntime:
     @property
     def connections(self) -> int:
         """Return how many connections are open."""
-        return len(self._writers)
+        return sum(not reader.at_eof() for reader in self._writers.values())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        self._writers[writer] = reader
         try:
             while await self._serve_one(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self._writers.discard(writer)
+            self._writers.pop(writer, None)
             writer.close()
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

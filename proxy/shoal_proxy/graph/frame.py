@@ -28,7 +28,7 @@ class RowsError(ValueError):
 
 
 class Call(NamedTuple):
-    """What a step's model is to be asked: ``inputs`` of those ``rows`` of the step's space (None: all), so many as are ``asked``."""
+    """What a step's model is to be ``asked``: so many rows, ``inputs`` of those ``rows`` of its space (None: all)."""
 
     inputs: Mapping[str, Array]
     rows: Array | None

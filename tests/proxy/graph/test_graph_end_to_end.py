@@ -1,45 +1,389 @@
 """A graph as its callers meet it: real sockets, fake models."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import orjson
+import pytest
 
 from tests import plain
-from tests.calls import v2_body
-from tests.fakes import FakeRuntime, tensor
+from tests.calls import callers, row, v2_body
+from tests.fakes import FakeRuntime, double, tensor, write_answer
 from tests.graphs import RunningGraph, running_graph
 
 Array = np.ndarray[Any, Any]
-ROWS = [tensor("x", "FP32", [-1, 4])]
+PATH = "/v2/models/graph/infer"
 CHAIN = {
-    "steps": [
-        {"name": "first", "inputs": {"x": "request.x"}},
-        {"name": "second", "inputs": {"x": "first.y"}},
-    ],
+    "steps": [{"name": "first", "inputs": {"x": "request.x"}}, {"name": "second", "inputs": {"x": "first.y"}}],
     "outputs": {"y": ["second.y"]},
+}
+SIDE_BY_SIDE = {
+    "steps": [{"name": "left", "inputs": {"x": "request.x"}}, {"name": "right", "inputs": {"x": "request.x"}}],
+    "outputs": {"y": ["left.y", "right.y"]},
+    "combine": {"y": "Mean"},
 }
 
 
-def model(**given: Any) -> FakeRuntime:
-    """Return a model that doubles rows of four floats, or another one."""
-    return FakeRuntime(**given)
+def chain() -> dict[str, FakeRuntime]:
+    """Return two models that double rows of four floats."""
+    return {"first": FakeRuntime(), "second": FakeRuntime()}
 
 
-def ask(running: RunningGraph, rows: list[list[float]], **more: Any) -> Any:
+def ask(running: RunningGraph, values: list[float], **more: Any) -> Any:
     """Ask with V2's JSON."""
-    return plain.post(running.infer_url, json=v2_body(rows), timeout=20, **more)
+    return plain.post(running.url + PATH, json=v2_body([row(value) for value in values]), timeout=20, **more)
+
+
+def refusing(status: int, message: str, **headers: str) -> FakeRuntime:
+    """Return a model that answers so."""
+    model = FakeRuntime()
+    model.respond = lambda seen: (status, headers, orjson.dumps({"error": message}))
+    return model
 
 
 def test_a_chain_takes_each_row_from_model_to_model() -> None:
-    with running_graph({"first": model(), "second": model()}, CHAIN) as running:
-        answer = ask(running, [[1, 2, 3, 4], [5, 6, 7, 8]])
+    with running_graph(chain(), CHAIN) as running:
+        answer = ask(running, [1, 5])
         assert answer.status_code == 200, answer.text
         (output,) = answer.json()["outputs"]
         assert (output["name"], output["shape"]) == ("y", [2, 4])
-        assert output["data"] == [4, 8, 12, 16, 20, 24, 28, 32]
+        assert output["data"] == [4 * value for start in (1, 5) for value in row(start)]
         described = plain.get(f"{running.url}/v2/models/graph").json()
         assert [each["name"] for each in described["inputs"]] == ["x"]
         assert described["platform"] == "shoal_graph"
-        timing = answer.headers["server-timing"]
-        assert "first;dur=" in timing
-        assert "second;dur=" in timing
+        names = [part.partition(";")[0].strip() for part in answer.headers["server-timing"].split(",")]
+        assert names == ["queue", "graph", "first", "second", "rows"]
+        metrics = plain.get(f"{running.admin_url}/metrics").text
+        assert 'shoal_proxy_step_seconds_count{step="first"} 1.0' in metrics
+
+
+def test_every_protocol_reaches_a_graph() -> None:
+    with running_graph(chain(), CHAIN) as running:
+        v1 = plain.post(f"{running.url}/v1/models/graph:predict", json={"instances": [row(1), row(2)]})
+        assert v1.json() == {"predictions": [[4 * value for value in row(1)], [4 * value for value in row(2)]]}
+        torchserve = plain.post(f"{running.url}/predictions/graph", json=row(1))
+        assert torchserve.json() == [4 * value for value in row(1)]
+
+
+def test_binary_in_is_the_same_binary_out_and_between() -> None:
+    odd = np.array([[0x7FC12345, 0xFFFFFFFF, 0x80000000, 1]], "<u4").view("<f4")
+    models = {"first": FakeRuntime(model=lambda inputs: {"y": inputs["x"]}), "second": FakeRuntime(model=_same)}
+    with running_graph(models, CHAIN) as running:
+        head = orjson.dumps(
+            {
+                "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "parameters": {"binary_data_size": 16}}],
+                "parameters": {"binary_data_output": True},
+            }
+        )
+        answer = plain.post(
+            running.url + PATH,
+            content=head + odd.tobytes(),
+            headers={"inference-header-content-length": str(len(head))},
+        )
+        length = int(answer.headers["inference-header-content-length"])
+        assert answer.content[length:] == odd.tobytes()
+        assert models["second"].seen[0].inputs["x"].tobytes() == odd.tobytes()
+
+
+def _same(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    return {"y": inputs["x"]}
+
+
+def test_each_step_is_told_what_is_left_of_the_time_and_who_asks() -> None:
+    given = {
+        "x-request-timeout-ms": "5000",
+        "x-request-id": "me",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "x-shoal-priority": "3",
+        "x-tenant": "blue",
+        "authorization": "Bearer key",
+    }
+    forwarded = {"forward_headers": ("authorization",), "fair_share_header": "x-tenant"}
+    with running_graph(chain(), CHAIN, **forwarded) as running:
+        assert ask(running, [1], headers=given).status_code == 200
+        for name, model in running.models.items():
+            (seen,) = model.seen
+            for header in ("x-request-id", "traceparent", "x-shoal-priority", "x-tenant", "authorization"):
+                assert seen.headers[header] == given[header], (name, header)
+            assert 0 < int(seen.headers["x-request-timeout-ms"]) < 5000
+        first, second = (int(model.seen[0].headers["x-request-timeout-ms"]) for model in running.models.values())
+        assert second <= first
+
+
+def test_the_graphs_deadline_holds_for_whoever_names_a_longer_one() -> None:
+    with running_graph(chain(), {**CHAIN, "deadlineMilliseconds": 200}) as running:
+        running.call(running.models["first"].gate.clear)
+        answer = ask(running, [1], headers={"x-request-timeout-ms": "60000"})
+        assert answer.status_code == 504
+        running.call(running.models["first"].gate.set)
+        assert not running.models["second"].seen  # nobody waits for it any more
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(503, 503), (500, 500), (400, 400), (413, 413), (404, 503), (302, 500), (429, 429)]
+)
+def test_a_steps_failure_is_the_graphs_by_the_steps_name(status: int, expected: int) -> None:
+    models = {"first": FakeRuntime(), "second": refusing(status, "not now", **{"retry-after": "7"})}
+    with running_graph(models, CHAIN) as running:
+        answer = ask(running, [1, 2])
+        assert answer.status_code == expected
+        assert "step second: not now" in answer.json()["error"]
+        assert answer.headers["x-shoal-executed"] == "maybe"  # the first one has run
+        assert answer.headers["retry-after"] == "7"
+        assert 'shoal_proxy_step_failures_total{step="second"} 1.0' in plain.get(f"{running.admin_url}/metrics").text
+
+
+def test_a_model_that_hangs_up_is_told_by_its_name() -> None:
+    models = chain()
+    models["second"].respond = lambda seen: None
+    with running_graph(models, CHAIN) as running:
+        answer = ask(running, [1])
+        assert answer.status_code == 503
+        assert "step second: the connection" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"z": np.zeros((2, 4), np.float32)},
+        {"y": np.zeros((3, 4), np.float32)},
+        {"y": np.zeros((2, 4), np.float64)},
+        {"y": np.zeros((), np.float32)},
+    ],
+)
+def test_an_answer_that_is_none_of_the_models_is_no_row_of_anybody(outputs: Mapping[str, Array]) -> None:
+    models = chain()
+    models["first"].respond = lambda seen: (200, *write_answer(outputs, {}, binary=True))
+    with running_graph(models, CHAIN) as running:
+        answer = ask(running, [1, 2])
+        assert answer.status_code == 500
+        assert "step first" in answer.json()["error"]
+
+
+def test_a_failed_step_ends_those_beside_it() -> None:
+    models = {"left": FakeRuntime(), "right": refusing(500, "broken")}
+    with running_graph(models, SIDE_BY_SIDE) as running:
+        running.call(models["left"].gate.clear)
+        answer = ask(running, [1])
+        assert (answer.status_code, models["left"].running) == (500, 1)
+        running.until(lambda: models["left"].connections == 0)
+
+
+def test_steps_that_do_not_depend_on_one_another_run_at_the_same_time() -> None:
+    models = {"left": FakeRuntime(), "right": FakeRuntime(model=lambda inputs: {"y": inputs["x"] * 4})}
+    with running_graph(models, SIDE_BY_SIDE) as running, callers(running.url) as group:
+        running.call(models["left"].gate.clear)
+        running.call(models["right"].gate.clear)
+        asked = group.post(PATH, json=v2_body([row(1)]))
+        running.until(lambda: models["left"].running == models["right"].running == 1)
+        running.call(models["left"].gate.set)
+        running.call(models["right"].gate.set)
+        assert asked.result().json()["outputs"][0]["data"] == [3 * value for value in row(1)]
+
+
+def test_a_caller_that_leaves_ends_its_steps() -> None:
+    models = chain()
+    with running_graph(models, CHAIN) as running:
+        running.call(models["first"].gate.clear)
+        with plain.Client() as client, pytest.raises(Exception, match="timed out"):
+            client.post(running.url + PATH, json=v2_body([row(1)]), timeout=0.2)
+        running.until(lambda: models["first"].connections == 0)
+        running.call(models["first"].gate.set)
+        assert not models["second"].seen
+        running.until(lambda: running.proxy.dispatcher.settled)
+
+
+def test_a_request_that_has_been_here_is_refused() -> None:
+    with running_graph(chain(), CHAIN) as running:
+        answer = ask(running, [1], headers={"x-shoal-graphs": "outer,graph"})
+        assert answer.status_code == 400
+        assert "calls itself: outer,graph,graph" in answer.json()["error"]
+        assert ask(running, [1], headers={"x-shoal-graphs": "outer"}).status_code == 200
+        assert running.models["first"].seen[0].headers["x-shoal-graphs"] == "outer,graph"
+
+
+def test_a_graph_is_not_ready_before_its_models_are_and_stays_when_one_goes() -> None:
+    models = chain()
+    models["second"].outputs = [tensor("y", "FP32", [-1, 4])]
+    with running_graph(models, CHAIN) as running:
+        load = plain.get(f"{running.admin_url}/v1/load").json()
+        assert load["graph"]["reason"] == "GraphValid"
+        running.call(models["second"].stop)
+        answer = ask(running, [1])
+        assert answer.status_code == 503
+        assert "step second" in answer.json()["error"]
+        assert plain.get(f"{running.admin_url}/readyz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "said"),
+    [
+        ({"inputs": [tensor("x", "FP32", [-1, 5])]}, "SignatureMismatch", "steps[1].inputs.x: second takes FP32[5]"),
+        ({"inputs": [tensor("z", "FP32", [-1, 4])]}, "SignatureMismatch", "second takes no 'x'; it takes z"),
+        ({"outputs": [tensor("z", "FP32", [-1, 4])]}, "SignatureMismatch", "outputs.y: second gives no 'y'"),
+        ({"inputs": [tensor("x", "FP32", [4])]}, "SignatureMismatch", "no batch dimension"),
+        ({"name": "another"}, "GraphValid", ""),
+    ],
+)
+def test_models_that_do_not_fit_are_said_before_any_traffic(change: Any, reason: str, said: str) -> None:
+    models = {"first": FakeRuntime(), "second": FakeRuntime(**change)}
+    with running_graph(models, CHAIN, ready=False) as running:
+        running.until(lambda: running.proxy.link.reason != "the graph's models have not been asked yet")
+        load = plain.get(f"{running.admin_url}/v1/load").json()
+        assert load["graph"]["reason"] == reason
+        assert said in load["graph"]["message"]
+        ready = plain.get(f"{running.admin_url}/readyz")
+        assert (ready.status_code == 200) == (reason == "GraphValid")
+
+
+def test_a_model_that_becomes_another_is_noticed_when_it_refuses() -> None:
+    models = chain()
+    with running_graph(models, CHAIN) as running:
+        models["second"].inputs = [tensor("x", "FP32", [-1, 5])]
+        models["second"].respond = lambda seen: (400, {}, b'{"error": "input x has shape [1, 4]"}')
+        assert ask(running, [1]).status_code == 400
+        running.until(lambda: not running.proxy.link.ready)
+        assert "second takes FP32[5]" in running.proxy.link.reason
+
+
+def test_rows_fail_alone_by_number_and_step() -> None:
+    def respond(seen: Any) -> tuple[int, dict[str, str], bytes]:
+        bad = [index for index, each in enumerate(seen.inputs["x"]) if each[0] == 4]
+        if not bad:
+            return 200, *write_answer(double(seen.inputs), {}, binary=True)
+        errors = [{"row": index, "status": 422, "message": "four is odd"} for index in bad]
+        return 422, {}, orjson.dumps({"error": "row", "errors": errors})
+
+    models = chain()
+    models["second"].respond = respond
+    with running_graph(models, CHAIN) as running:
+        answer = ask(running, [1, 2, 3, 2])
+        assert answer.status_code == 422
+        said = [(each["row"], each["message"]) for each in answer.json()["errors"]]
+        assert said == [(1, "step second: four is odd"), (3, "step second: four is odd")]
+        assert ask(running, [1, 3]).status_code == 200
+
+
+def detector(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Cut each text at its spaces; as many items in each row as in the longest."""
+    words = [text.split() for text in inputs["text"].tolist()]
+    width = max([len(each) for each in words] + [1])
+    crops = np.array([each + [b""] * (width - len(each)) for each in words], object)
+    scores = np.array([[len(word) / 10 for word in each] for each in crops.tolist()], np.float32)
+    return {"crops": crops, "scores": scores}
+
+
+def classifier(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Tell a word's first letter, and how sure that is."""
+    words = inputs["crop"].tolist()
+    return {
+        "label": np.array([word[:1] for word in words], object),
+        "probability": np.array([0.9 if len(word) > 3 else 0.5 for word in words], np.float32),
+    }
+
+
+DETECT = {
+    "steps": [
+        {"name": "detect", "inputs": {"text": "request.text"}},
+        {"name": "fast", "inputs": {"crop": "detect.crops"}, "each": "detect.crops"},
+        {
+            "name": "precise",
+            "inputs": {"crop": "detect.crops"},
+            "each": "detect.crops, detect.scores",
+            "when": "fast.probability < 0.8 and detect.scores > 0.15",
+            "onError": "Omit",
+        },
+    ],
+    "outputs": {"label": ["precise.label", "fast.label"], "crops": ["detect.crops"]},
+}
+
+
+def pictures() -> dict[str, FakeRuntime]:
+    """Return a detector and two classifiers."""
+    labels = [tensor("label", "BYTES", [-1]), tensor("probability", "FP32", [-1])]
+    crop = [tensor("crop", "BYTES", [-1])]
+    return {
+        "detect": FakeRuntime(
+            inputs=[tensor("text", "BYTES", [-1])],
+            outputs=[tensor("crops", "BYTES", [-1, -1]), tensor("scores", "FP32", [-1, -1])],
+            model=detector,
+        ),
+        "fast": FakeRuntime(inputs=crop, outputs=labels, model=classifier),
+        "precise": FakeRuntime(
+            inputs=crop,
+            outputs=labels,
+            model=lambda inputs: {
+                "label": np.array([word.upper() for word in inputs["crop"].tolist()], object),
+                "probability": np.ones(len(inputs["crop"]), np.float32),
+            },
+        ),
+    }
+
+
+def labels_of(running: RunningGraph, texts: list[str]) -> list[list[str]]:
+    """Ask what is in each text."""
+    body = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [len(texts)], "data": texts}]}
+    answer = plain.post(running.url + PATH, json=body)
+    assert answer.status_code == 200, answer.text
+    output = next(each for each in answer.json()["outputs"] if each["name"] == "label")
+    width = output["shape"][1]
+    return [output["data"][index * width : (index + 1) * width] for index in range(len(texts))]
+
+
+def test_each_item_takes_its_own_branch_and_comes_back_to_its_row() -> None:
+    with running_graph(pictures(), DETECT) as running:
+        assert labels_of(running, ["a house by", "fish", "at no sea"]) == [
+            ["a", "h", "BY"],
+            ["f", "", ""],
+            ["AT", "NO", "SEA"],
+        ]
+        (asked,) = running.models["precise"].seen
+        assert asked.inputs["crop"].tolist() == [b"by", b"at", b"no", b"sea"]
+
+
+def test_no_items_and_no_rows_for_a_step_ask_nobody() -> None:
+    with running_graph(pictures(), DETECT) as running:
+        assert labels_of(running, ["", " "]) == [[], []]
+        assert labels_of(running, ["house", "mouse"]) == [["h"], ["m"]]
+        assert not running.models["precise"].seen
+        assert len(running.models["fast"].seen) == 1
+
+
+def test_what_a_step_would_have_given_is_left_out_where_it_fails() -> None:
+    models = pictures()
+    models["precise"].respond = lambda seen: (500, {}, b'{"error": "broken"}')
+    with running_graph(models, DETECT) as running:
+        assert labels_of(running, ["no sea"]) == [["n", "s"]]
+
+
+def test_the_items_that_do_not_fail_keep_what_the_step_gave() -> None:
+    models = pictures()
+    whole = models["precise"].model
+
+    def respond(seen: Any) -> tuple[int, dict[str, str], bytes]:
+        bad = [index for index, word in enumerate(seen.inputs["crop"].tolist()) if word == b"no"]
+        if bad:
+            errors = [{"row": index, "status": 500, "message": "no!"} for index in bad]
+            return 500, {}, orjson.dumps({"error": "no!", "errors": errors})
+        return 200, *write_answer(whole(seen.inputs), {}, binary=True)
+
+    models["precise"].respond = respond
+    with running_graph(models, DETECT) as running:
+        assert labels_of(running, ["at no sea", "by no"]) == [["AT", "n", "SEA"], ["BY", "n", ""]]
+
+
+def test_an_item_that_fails_is_told_by_its_row_and_its_place() -> None:
+    models = pictures()
+    models["fast"].respond = lambda seen: (
+        400,
+        {},
+        orjson.dumps({"error": "x", "errors": [{"row": 3, "status": 400, "message": "not a picture"}]}),
+    )
+    with running_graph(models, DETECT) as running:
+        body = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [2], "data": ["a b", "c d e"]}]}
+        answer = plain.post(running.url + PATH, json=body)
+        assert answer.status_code == 400
+        assert answer.json()["errors"] == [
+            {"row": 1, "status": 400, "message": "step fast, item 1 of detect.crops: not a picture"}
+        ]
