@@ -23,8 +23,8 @@ COMPILED: Mapping[str, Sequence[str]] = {
             f"proxy/shoal_proxy/{name}.py"
             for name in (
                 "balance/*", "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection",
-                "dispatcher", "exchange", "guard", "guarded", "header_cache", "inference", "link", "metrics", "protocol",
-                "timing", "tracer", "tracing/*", "upstream", "waiting/protocol",
+                "dispatcher", "exchange", "graph/*", "guard", "guarded", "header_cache", "inference", "link", "metrics",
+                "protocol", "timing", "tracer", "tracing/*", "upstream", "waiting/protocol",
             )
         ),
         "schema/shoal_schema/wire/*.py",

@@ -68,14 +68,12 @@ class Frame:
         if step.each and step.space not in self._spaces:
             self._open(step)
         count = self._rows(step.space)
-        alive = np.ones(count, bool)
         given = {name: self._seen(ref, step) for name, ref in step.inputs.items()}
-        for values in given.values():
-            if (mask := values.present(count)) is not None:
-                alive &= mask
+        masks = [mask for values in given.values() if (mask := values.present(count)) is not None]
         if step.when is not None:
-            alive &= meant(step.when, {str(ref): self._compared(ref, step) for ref in step.conditions})
-        rows = None if alive.all() else np.flatnonzero(alive)
+            masks.append(meant(step.when, {str(ref): self._compared(ref, step) for ref in step.conditions}))
+        alive = np.logical_and.reduce(masks) if masks else None
+        rows = None if alive is None or alive.all() else np.flatnonzero(alive)
         wanted = self._graph.signatures[step.name].inputs
         inputs = {name: _widened(values.pick(rows), wanted[name]) for name, values in given.items()}
         return Call(inputs, rows, count if rows is None else len(rows))

@@ -165,11 +165,11 @@ class GraphLink:
             ProxyError: by the name of the step that failed.
         """
         del signature, metrics
-        pending = batch.slices[0].pending
-        task = asyncio.ensure_future(self._walk(batch))
+        pending, task = batch.slices[0].pending, asyncio.current_task()
+        assert task is not None
         self._walks[pending] = task
         try:
-            return await task
+            return await self._walk(batch)
         finally:
             del self._walks[pending]
 
