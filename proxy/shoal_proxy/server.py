@@ -140,10 +140,10 @@ def make_scheduler(settings: Settings) -> Scheduler:
     return Scheduler(batcher, idempotent=batching.idempotent, coalesce=batching.coalesce_identical)
 
 
-def make_link(settings: Settings, metrics: Metrics) -> Link:
+def make_link(settings: Settings) -> Link:
     """Return what answers batches: the graph that ``settings`` hold, or else the runtime."""
     if settings.process.graph is not None:
-        return GraphLink(settings.process.graph, settings, metrics)
+        return GraphLink(settings.process.graph, settings)
     return RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
 
 
@@ -207,7 +207,7 @@ class Proxy:
         self.settings = settings
         self.metrics = Metrics()
         self.certificate = make_certificate(settings)
-        self.link = make_link(settings, self.metrics)
+        self.link = make_link(settings)
         self.scheduler = make_scheduler(settings)
         instance = (settings.process.instance or uuid4().hex).encode()
         self.second_chance = (

@@ -12,7 +12,7 @@ from shoal_proxy.batching.pending import Pending
 from shoal_proxy.errors import InvalidRequest, NotExecuted, ProxyError, RowsFailed, RuntimeAway
 from shoal_proxy.exchange import trace_headers
 from shoal_proxy.graph.frame import Frame, RowsError
-from shoal_proxy.graph.steps import StepClient
+from shoal_proxy.graph.steps import Asked, StepClient
 from shoal_proxy.graph.walk import walk
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
@@ -45,7 +45,6 @@ class Walked:
 
     def result(self, signature: ModelSignature) -> Result:
         """Return the rows that came back."""
-        del signature
         return Result(self._outputs)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
@@ -61,9 +60,8 @@ class GraphLink:
     It stays ready when a model goes away: its callers are told by the step's name, and the others are served.
     """
 
-    def __init__(self, spec: GraphSpec, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, spec: GraphSpec, settings: Settings) -> None:
         self._name = settings.name
-        self._metrics = metrics
         self._fair_share_header = settings.fair_share_header
         self._most_bytes = settings.queue.max_bytes
         self._plan: Plan = make_plan(spec, settings.name)
@@ -164,12 +162,11 @@ class GraphLink:
         Raises:
             ProxyError: by the name of the step that failed.
         """
-        del signature, metrics
         pending, task = batch.slices[0].pending, asyncio.current_task()
         assert task is not None
         self._walks[pending] = task
         try:
-            return await self._walk(batch)
+            return await self._walk(batch, metrics)
         finally:
             del self._walks[pending]
 
@@ -183,15 +180,15 @@ class GraphLink:
         for step in self._steps.values():
             step.upstream.close()
 
-    async def _walk(self, batch: Batch) -> Walked:
+    async def _walk(self, batch: Batch, metrics: Metrics) -> Walked:
         graph, sent_s = self._typed, time.monotonic()
         assert graph is not None
         part = batch.slices[0]
         took_s: dict[str, float] = {}
         frame = Frame(graph, part.inputs, part.pending.rows, self._most_bytes)
-        extra = self._headers(batch)
+        asked = Asked(batch.deadline_s, self._headers(batch), batch.key.parameters)
         try:
-            outputs = await walk(graph.plan, frame, partial(self._ask, extra, batch.deadline_s, took_s))
+            outputs = await walk(graph.plan, frame, partial(self._ask, asked, metrics, took_s))
         except RowsError as error:
             raise RowsFailed(error.errors) from None
         except ProxyError as error:
@@ -201,8 +198,8 @@ class GraphLink:
 
     async def _ask(
         self,
-        extra: list[tuple[bytes, bytes]],
-        deadline_s: float,
+        asked: Asked,
+        metrics: Metrics,
         took_s: dict[str, float],
         step: Step,
         inputs: Mapping[str, Array],
@@ -210,13 +207,13 @@ class GraphLink:
     ) -> Mapping[str, Array]:
         begun_s = time.monotonic()
         try:
-            outputs = await self._steps[step.name].ask(inputs, rows, extra, deadline_s)
+            outputs = await self._steps[step.name].ask(inputs, rows, asked)
         except ProxyError as error:
-            self._metrics.step_failures[step.name] += 1
+            metrics.step_failures[step.name] += 1
             self._doubt(error)
             raise
         took_s[step.name] = took_s.get(step.name, 0.0) + time.monotonic() - begun_s
-        self._metrics.step_seconds[step.name].observe(time.monotonic() - begun_s)
+        metrics.step_seconds[step.name].observe(time.monotonic() - begun_s)
         return outputs
 
     def _doubt(self, error: ProxyError) -> None:

@@ -3,14 +3,23 @@
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import orjson
 
 from shoal_proxy.codecs.tensors import tensor_entry
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure, decode_rows_failed
+from shoal_proxy.codecs.upstream import check_json, decode_answer, decode_failure, decode_rows_failed
 from shoal_proxy.connection import Response
-from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, ProxyError, RowsFailed, StepFailed
+from shoal_proxy.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    NotExecuted,
+    ProxyError,
+    RowsFailed,
+    RuntimeAway,
+    StepFailed,
+)
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import parse_origin
@@ -23,6 +32,19 @@ _TIMEOUT_MS, _EXECUTED, _HEADER_LENGTH = TIMEOUT_MS.encode(), EXECUTED.encode(),
 _LATE_S = 1.0
 """How long after the deadline an answer is still waited for: the model's own proxy says so by then."""
 _MODELS = "/v2/models/"
+
+
+class Asked:
+    """What a caller asks for beside its rows; every step is told it."""
+
+    __slots__ = ("deadline_s", "headers", "parameters")
+
+    def __init__(self, deadline_s: float, headers: Sequence[tuple[bytes, bytes]], parameters: bytes) -> None:
+        self.deadline_s = deadline_s
+        """When the caller stops waiting, in monotonic seconds."""
+        self.headers = headers
+        self.parameters = parameters
+        """Of the request, as JSON; empty: none."""
 
 
 class StepClient:
@@ -42,16 +64,13 @@ class StepClient:
         self._used = tuple(used)
         """The outputs that the graph makes something of: no others are asked for."""
 
-    async def ask(
-        self, inputs: Mapping[str, Array], rows: int, extra: Sequence[tuple[bytes, bytes]], deadline_s: float
-    ) -> Mapping[str, Array]:
+    async def ask(self, inputs: Mapping[str, Array], rows: int, terms: Asked) -> Mapping[str, Array]:
         """Return the answers to so many rows.
 
         Args:
             inputs: by name, canonical arrays.
             rows: how many there are.
-            extra: headers.
-            deadline_s: when the caller stops waiting, in monotonic seconds.
+            terms: what the caller asks for beside them.
 
         Raises:
             RowsFailed: some rows failed on their own.
@@ -59,35 +78,45 @@ class StepClient:
             DeadlineExceeded: there is no time left, or the answer did not come in time.
         """
         assert self.signature is not None
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise DeadlineExceeded(f"step {self.name}: the deadline passed before it")
-        header, tail = self._encoded(inputs, self.signature)
-        timeout = (_TIMEOUT_MS, b"%d" % max(1, int(left_s * 1000)))
+        header, tail = self._encoded(inputs, self.signature, terms.parameters)
         try:
-            response = await self.upstream.infer(header, tail, [*extra, timeout], deadline_s + _LATE_S)
+            try:
+                response = await self._sent(header, tail, terms)
+            except NotExecuted:  # nothing was sent: another connection may lead to another replica
+                response = await self._sent(header, tail, terms)
         except TimeoutError:
             late = DeadlineExceeded(f"step {self.name}: the model did not answer in time")
             late.may_have_run = True
             raise late from None
-        except ProxyError as error:
+        except RuntimeAway as error:
             raise StepFailed(self.name, error) from None
         if response.status != 200:
             raise self._failure(response, rows)
         return self._decoded(response, rows, self.signature)
 
+    async def _sent(self, header: bytes, tail: list[bytes | memoryview], terms: Asked) -> Response:
+        left_s = terms.deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise DeadlineExceeded(f"step {self.name}: the deadline passed before it")
+        timeout = (_TIMEOUT_MS, b"%d" % max(1, int(left_s * 1000)))
+        return await self.upstream.infer(header, tail, [*terms.headers, timeout], terms.deadline_s + _LATE_S)
+
     def _encoded(
-        self, inputs: Mapping[str, Array], signature: ModelSignature
+        self, inputs: Mapping[str, Array], signature: ModelSignature, parameters: bytes
     ) -> tuple[bytes, list[bytes | memoryview]]:
+        if not self.binary:
+            check_json(inputs, signature)
         tail: list[bytes | memoryview] = []
         into = tail if self.binary else None
         asked = {"parameters": {"binary_data": True}} if self.binary else {}
-        document = {
+        document: dict[str, Any] = {
             "inputs": [
                 tensor_entry(signature.inputs[name], array, into, words=bytes.decode) for name, array in inputs.items()
             ],
             "outputs": [{"name": name, **asked} for name in self._used],
         }
+        if parameters:
+            document["parameters"] = orjson.loads(parameters)
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), tail
 
     def _decoded(self, response: Response, rows: int, signature: ModelSignature) -> Mapping[str, Array]:

@@ -99,8 +99,7 @@ def test_each_step_is_told_what_is_left_of_the_time_and_who_asks() -> None:
         "x-tenant": "blue",
         "authorization": "Bearer key",
     }
-    forwarded = {"forward_headers": ("authorization",), "fair_share_header": "x-tenant"}
-    with running_graph(chain(), CHAIN, **forwarded) as running:
+    with running_graph(chain(), CHAIN, forward_headers=("authorization",), fair_share_header="x-tenant") as running:
         assert ask(running, [1], headers=given).status_code == 200
         for name, model in running.models.items():
             (seen,) = model.seen
@@ -109,6 +108,31 @@ def test_each_step_is_told_what_is_left_of_the_time_and_who_asks() -> None:
             assert 0 < int(seen.headers["x-request-timeout-ms"]) < 5000
         first, second = (int(model.seen[0].headers["x-request-timeout-ms"]) for model in running.models.values())
         assert second <= first
+
+
+def test_every_step_is_told_the_requests_parameters() -> None:
+    with running_graph(chain(), CHAIN) as running:
+        answer = plain.post(running.url + PATH, json=v2_body([row(1)], parameters={"temperature": 0.5}))
+        assert answer.status_code == 200
+        for model in running.models.values():
+            assert model.seen[0].document["parameters"]["temperature"] == 0.5
+
+
+def test_a_model_that_takes_json_alone_gets_json() -> None:
+    models = {"first": FakeRuntime(binary=False), "second": FakeRuntime(binary=False)}
+    with running_graph(models, CHAIN) as running:
+        assert ask(running, [1, 2]).json()["outputs"][0]["data"] == [4 * value for v in (1, 2) for value in row(v)]
+        assert "inference-header-content-length" not in models["first"].seen[0].headers
+
+
+def test_a_model_whose_rows_are_not_its_first_dimension_is_asked_in_its_own_way() -> None:
+    sideways = FakeRuntime(
+        inputs=[tensor("x", "FP32", [4, -1], batch_dim=1)], outputs=[tensor("y", "FP32", [4, -1], batch_dim=1)]
+    )
+    with running_graph({"first": sideways, "second": FakeRuntime()}, CHAIN) as running:
+        answer = ask(running, [1, 2, 3])
+        assert answer.json()["outputs"][0]["data"] == [4 * value for v in (1, 2, 3) for value in row(v)]
+        assert sideways.seen[0].inputs["x"].shape == (4, 3)
 
 
 def test_the_graphs_deadline_holds_for_whoever_names_a_longer_one() -> None:

@@ -1,0 +1,149 @@
+"""In what order steps run, over which rows, and what cannot be whatever the models are."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal_schema.decoding import SpecError, decode
+from shoal_schema.graphs.faults import Fault, GraphError
+from shoal_schema.graphs.plan import make_plan
+from shoal_schema.resource.graph import GraphSpec
+
+
+def step(name: str, *, inputs: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """Return a step that takes ``x``."""
+    return {"name": name, "service": name.replace("_", "-"), "inputs": inputs or {"x": "request.x"}, **more}
+
+
+def graph(*steps: dict[str, Any], outputs: dict[str, list[str]] | None = None, **more: Any) -> GraphSpec:
+    """Return a graph whose answer is the first step's ``y``."""
+    last = steps[0]["name"]
+    return msgspec.convert({"steps": steps, "outputs": outputs or {"y": [f"{last}.y"]}, **more}, GraphSpec)
+
+
+def test_steps_come_after_those_they_need_in_any_way() -> None:
+    spec = graph(
+        step("last", inputs={"x": "by_each.y"}),
+        step("by_each", each="source.items", inputs={"x": "source.items"}, count="counter.n"),
+        step("by_when", when="source.score > 0"),
+        step("counter"),
+        step("source"),
+    )
+    assert [each.name for each in make_plan(spec).steps] == ["counter", "source", "by_each", "by_when", "last"]
+
+
+def test_steps_with_the_same_each_share_its_rows_and_an_each_within_one_has_its_own() -> None:
+    plan = make_plan(
+        graph(
+            step("detect"),
+            step("fast", each="detect.crops", inputs={"x": "detect.crops"}),
+            step("precise", each="detect.crops, detect.scores", inputs={"x": "detect.crops"}),
+            step("letters", each="fast.parts", inputs={"x": "fast.parts"}),
+            step("whole", inputs={"x": "letters.y"}),
+        )
+    )
+    spaces = {each.name: each.space for each in plan.steps}
+    assert spaces["fast"] == spaces["precise"] == ("detect.crops",)
+    assert spaces["letters"] == ("detect.crops", "fast.parts")
+    assert spaces["detect"] == spaces["whole"] == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "absent"),
+    [
+        ({}, False),
+        ({"when": "first.y > 0"}, True),
+        ({"onError": "Omit"}, True),
+        ({"inputs": {"x": "maybe.y"}}, True),
+        ({"each": "maybe.items", "inputs": {"x": "maybe.items"}}, False),
+    ],
+)
+def test_a_row_may_be_without_what_was_left_out_and_what_follows_from_it(more: Any, absent: bool) -> None:
+    plan = make_plan(graph(step("first"), step("maybe", when="first.y < 3"), step("then", **more)))
+    assert {each.name: each.absent for each in plan.steps}["then"] is absent
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "said", "fault"),
+    [
+        (graph(step("a"), step("a")), "steps[1].name", "steps[0] is called a, too", Fault.INVALID),
+        (graph(step("request")), "steps[0].name", "give the step another name", Fault.INVALID),
+        (
+            graph(step("a", inputs={"x": "b.y"})),
+            "steps[0].inputs.x",
+            "'b.y' names no step that there is: there are request, a",
+            Fault.INVALID,
+        ),
+        (graph(step("a", inputs={"x": "a.y"})), "steps[0]", "wait for one another: a → a", Fault.CYCLE),
+        (
+            graph(step("z"), step("a", inputs={"x": "c.y"}), step("b", when="a.y > 0"), step("c", each="b.items")),
+            "steps[1]",
+            "wait for one another: a → c → b → a",
+            Fault.CYCLE,
+        ),
+        (graph(step("a", when="a.y >")), "steps[0].when", "is no expression", Fault.INVALID),
+        (graph(step("a", when="y > 0")), "steps[0].when", "write request.y, or STEP.y", Fault.INVALID),
+        (graph(step("a", when="open('x')")), "steps[0].when", "cannot hold", Fault.INVALID),
+        (graph(step("a", when="not " * 60 + "request.x")), "steps[0].when", "deeper than 50", Fault.INVALID),
+        (graph(step("a", when="b.y > 0")), "steps[0].when", "'b.y' names no step", Fault.INVALID),
+        (graph(step("a", each="b.y")), "steps[0].each", "'b.y' names no step", Fault.INVALID),
+        (graph(step("a"), step("b", each="a.y, request.z")), "steps[1].each", "come from one step", Fault.INVALID),
+        (graph(step("a", count="request.n")), "steps[0].count", "name them, too", Fault.INVALID),
+        (
+            graph(step("a"), step("b", each="a.y", count="a.n"), step("c", each="a.y")),
+            "steps[2].count",
+            "b counts the items of a.y otherwise",
+            Fault.INVALID,
+        ),
+        (
+            graph(step("a"), step("b", each="a.y"), step("c", each="a.y", count="b.n")),
+            "steps[2].count",
+            "not of the rows that a.y is of",
+            Fault.INVALID,
+        ),
+        (graph(step("a"), outputs={"y": ["b.y"]}), "outputs.y", "'b.y' names no step", Fault.INVALID),
+        (
+            graph(step("a"), step("b", each="a.p"), step("c", each="a.q"), outputs={"y": ["b.y", "c.y"]}),
+            "outputs.y",
+            "do not lie within one another",
+            Fault.INVALID,
+        ),
+        (graph(step("a"), combine={"z": "Mean"}), "combine.z", "no such output; there are y", Fault.INVALID),
+        (
+            graph({"name": "a", "graph": "mine", "inputs": {"x": "request.x"}}),
+            "steps[0].graph",
+            "calls itself (mine)",
+            Fault.CYCLE,
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_path(spec: GraphSpec, path: str, said: str, fault: Fault) -> None:
+    with pytest.raises(GraphError) as raised:
+        make_plan(spec, "mine")
+    assert raised.value.path == path
+    assert said in raised.value.what
+    assert raised.value.fault is fault
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"url": "http://m/v2/models/m"}, "a step is one of service, graph and url, not"),
+        ({"service": None}, "a step is one of service, graph and url, not none"),
+        ({"name": "Not-One"}, "g.steps[0].name must match"),
+        ({"inputs": {}}, "g.steps[0].inputs must have at least 1 items"),
+        ({"inputs": {"x": "request"}}, "must match"),
+        ({"inputs": {"x": "request.x y"}}, "must match"),
+        ({"each": "request.x,, request.y"}, "g.steps[0].each must match"),
+        ({"service": None, "url": "http://user:key@m/v2/models/m"}, "g.steps[0].url must match"),
+        ({"service": None, "url": "ftp://m/v2/models/m"}, "g.steps[0].url must match"),
+        ({"service": None, "url": "http://m/v2/models/m?x=1"}, "g.steps[0].url must match"),
+        ({"onError": "Ignore"}, "g.steps[0].onError must be one of Fail, Omit"),
+        ({"onerror": "Omit"}, "did you mean onError?"),
+    ],
+)
+def test_a_step_that_is_none_is_refused_with_its_field(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        decode(GraphSpec, {"steps": [{**step("a"), **change}], "outputs": {"y": ["a.y"]}}, "g")
+    assert said in str(raised.value)
