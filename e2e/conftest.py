@@ -74,6 +74,6 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Clus
     try:
         yield own
     finally:
-        own.kubectl("delete", "infsvc,batchinf,deployments,jobs,pods", "--all", "--wait=false")
+        own.kubectl("delete", "infsvc,infgraph,batchinf,deployments,jobs,pods", "--all", "--wait=false")
         eventually(lambda: not own.get("pods"), lambda: own.kubectl("describe", "pods", check=False).stdout)
         own.kubectl("delete", "namespace", own.namespace, "--wait=false")

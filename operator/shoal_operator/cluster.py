@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shoal_operator.api_server import APPLY, JSON, MERGE, ApiServer
 from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.manifests.asked import SERVED
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import (
     FIELD_MANAGER,
@@ -17,12 +18,12 @@ from shoal_operator.manifests.labels import (
 )
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 from shoal_schema.declaring import Json
-from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL, KIND, PLURAL
+from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL
 
 logger = logging.getLogger(__name__)
 
 _SCALE_TRIES = 3
-_PLURALS = {KIND: PLURAL, BATCH_KIND: BATCH_PLURAL}
+_PLURALS = {**SERVED, BATCH_KIND: BATCH_PLURAL}
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -43,7 +44,7 @@ class Cluster:
         self._wrote = wrote
 
     async def read_service(self, key: Key) -> Json | None:
-        """Return an ``InferenceService``, or a ``BatchInference``; None when there is none."""
+        """Return an ``InferenceService``, or what else a key names; None when there is none."""
         return await self._get(object_path(API_VERSION, key.plural, key.namespace, key.name))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
@@ -128,7 +129,7 @@ class Cluster:
             "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
             "status": status,
         }
-        plural = _PLURALS[resource.get("kind", KIND)]
+        plural = _PLURALS[resource["kind"]]
         path = object_path(API_VERSION, plural, metadata["namespace"], metadata["name"], "status")
         stored = await self._write("PATCH", path, body, query={"force": "true"}, kind=APPLY)
         # A spec that was changed meanwhile is news, though our status came after it.
@@ -142,7 +143,7 @@ class Cluster:
         Returns:
             The service as it was read before; None, and nothing is written, where somebody else has set them since.
         """
-        path = object_path(API_VERSION, PLURAL, key.namespace, key.name, "scale")
+        path = object_path(API_VERSION, key.plural, key.namespace, key.name, "scale")
         for tries_left in reversed(range(_SCALE_TRIES)):
             resource = await self.read_service(key)
             if resource is None or dig(resource, "spec", "replicas") != was:
@@ -168,10 +169,12 @@ class Cluster:
         await self._write("POST", path, event)
 
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
-        """Return every ``InferenceService`` of these namespaces, or of the cluster where none is named."""
+        """Return all services and graphs of these namespaces, or of the cluster where none is named."""
         root = f"/apis/{API_VERSION}"
-        paths = [object_path(API_VERSION, PLURAL, each) for each in namespaces] or [f"{root}/{PLURAL}"]
-        found = await asyncio.gather(*(self._get(path) for path in paths))
+        paths = [object_path(API_VERSION, plural, each) for plural in SERVED.values() for each in namespaces]
+        found = await asyncio.gather(
+            *(self._get(path) for path in paths or [f"{root}/{plural}" for plural in SERVED.values()])
+        )
         return [item for each in found for item in _items(each or {})]
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:

@@ -14,13 +14,14 @@ from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, SCALED_OBJECT, Kind
 from shoal_operator.manifests.job import RAY_JOB
 from shoal_schema.declaring import Json
-from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL
+from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 10.0
 BATCHES = Kind(BATCH_KIND, API_VERSION, BATCH_PLURAL)
-OPTIONAL_KINDS = (HTTP_ROUTE, HPA, SCALED_OBJECT, BATCHES, RAY_JOB)
+GRAPHS = Kind(GRAPH_KIND, API_VERSION, GRAPH_PLURAL)
+OPTIONAL_KINDS = (HTTP_ROUTE, HPA, SCALED_OBJECT, GRAPHS, BATCHES, RAY_JOB)
 """Kinds that a cluster may not have."""
 
 

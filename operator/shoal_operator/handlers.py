@@ -13,10 +13,10 @@ import kopf
 
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, SIBLINGS, Kind
 from shoal_operator.manifests.job import KINDS
-from shoal_operator.manifests.labels import BATCH_LABEL, SERVICE_LABEL, WATCH_SELECTOR
+from shoal_operator.manifests.labels import BATCH_LABEL, GRAPH_LABEL, SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.observation import Key, controller_of, replica_set_owner
-from shoal_schema.resource import BATCH_PLURAL, GROUP, PLURAL, VERSION
+from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, GROUP, PLURAL, VERSION
 
 # Events of one rollout come in bursts; one look a moment later sees them all.
 _SETTLE_S = 0.05
@@ -49,48 +49,53 @@ class Inbox:
 
     async def see_service(self, event: Any, **_: Any) -> None:
         """Take an event of an ``InferenceService``."""
-        resource = event["object"]
-        key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
-        self._mark(key, event, 0.0)
+        self._mark([_key(event, PLURAL)], event, 0.0)
+
+    async def see_graph(self, event: Any, **_: Any) -> None:
+        """Take an event of an ``InferenceGraph``."""
+        self._mark([_key(event, GRAPH_PLURAL)], event, 0.0)
 
     async def see_batch(self, event: Any, **_: Any) -> None:
         """Take an event of a ``BatchInference``, or of its job, which has its name."""
-        metadata = event["object"]["metadata"]
-        self._mark(Key(metadata["namespace"], metadata["name"], BATCH_PLURAL), event, 0.0)
+        self._mark([_key(event, BATCH_PLURAL)], event, 0.0)
 
     async def see_child(self, event: Any, **_: Any) -> None:
         """Take an event of a child, which has its service's name, or one that begins with it.
 
         A label is not asked, since anybody may change it.
         """
-        metadata = event["object"]["metadata"]
-        self._mark(Key(metadata["namespace"], metadata["name"]), event, _SETTLE_S)
+        body = event["object"]
+        metadata = body["metadata"]
+        names = [metadata["name"]]
         # Such a Service is another's, or keeps the name from it. A list tells no kinds.
-        if event["object"].get("kind", SIBLINGS.kind) == SIBLINGS.kind and metadata["name"].endswith(SIBLINGS.suffix):
-            name = metadata["name"].removesuffix(SIBLINGS.suffix)
-            self._mark(Key(metadata["namespace"], name), event, _SETTLE_S)
+        if body.get("kind", SIBLINGS.kind) == SIBLINGS.kind and metadata["name"].endswith(SIBLINGS.suffix):
+            names.append(metadata["name"].removesuffix(SIBLINGS.suffix))
+        # Services and graphs share the names of children: what one has let go, the other may wait for.
+        plurals = (PLURAL, GRAPH_PLURAL) if event["type"] == "DELETED" else (_plural(body),)
+        self._mark([Key(metadata["namespace"], name, each) for each in plurals for name in names], event, _SETTLE_S)
 
     async def see_endpoints(self, event: Any, **_: Any) -> None:
         """Take an event of an EndpointSlice: of the Service that it belongs to."""
         body = event["object"]
         if (owner := controller_of(body)) and not _of_siblings(body, owner["name"]):
-            self._mark(Key(body["metadata"]["namespace"], owner["name"]), event, _SETTLE_S)
+            self._mark([Key(body["metadata"]["namespace"], owner["name"], _plural(body))], event, _SETTLE_S)
 
     async def see_pod(self, event: Any, **_: Any) -> None:
         """Take an event of a pod."""
         if key := _pod_key(event["object"]):
-            self._mark(key, event, _SETTLE_S)
+            self._mark([key], event, _SETTLE_S)
 
     async def see_lease(self, **_: Any) -> None:
         """Record that the watches are alive."""
         self.heard_lease()
 
-    def _mark(self, key: Key, event: Any, delay_s: float) -> None:
+    def _mark(self, keys: Iterable[Key], event: Any, delay_s: float) -> None:
         if event["type"] == "DELETED":
             self.echoes.forget(event["object"])
         elif event["type"] is not None and self.echoes.is_echo(event["object"]):
             return
-        self.mark(key, delay_s)
+        for key in keys:
+            self.mark(key, delay_s)
 
 
 def make_registry(
@@ -116,6 +121,7 @@ def make_registry(
         return "ok"
 
     kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(inbox.see_service)
+    kopf.on.event(GROUP, VERSION, GRAPH_PLURAL, registry=registry)(inbox.see_graph)
     for names in ((GROUP, VERSION, BATCH_PLURAL), *map(_names, KINDS.values())):
         kopf.on.event(*names, registry=registry)(inbox.see_batch)
     kopf.on.event("v1", "pods", registry=registry)(inbox.see_pod)
@@ -170,4 +176,16 @@ def _pod_key(pod: Any) -> Key | None:
         return Key(metadata["namespace"], batch, BATCH_PLURAL)
     # A pod that its ReplicaSet let go, since somebody changed its labels, still says whose it was by the label.
     name = replica_set_owner(pod) or metadata.get("labels", {}).get(SERVICE_LABEL)
-    return Key(metadata["namespace"], name) if name else None
+    return Key(metadata["namespace"], name, _plural(pod)) if name else None
+
+
+def _key(event: Any, plural: str) -> Key:
+    metadata = event["object"]["metadata"]
+    return Key(metadata["namespace"], metadata["name"], plural)
+
+
+def _plural(body: Any) -> str:
+    """Return whether an object is of a service or of a graph."""
+    owner = controller_of(body)
+    of_graph = GRAPH_LABEL in body["metadata"].get("labels", {}) or (owner and owner.get("kind") == GRAPH_KIND)
+    return GRAPH_PLURAL if of_graph else PLURAL

@@ -17,6 +17,7 @@ from shoal_operator.batches import Batches
 from shoal_operator.cluster import Cluster
 from shoal_operator.connection import connect, log_in
 from shoal_operator.discovery import Discovery
+from shoal_operator.graph_states import GraphStates
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.leadership import Leadership, keep_beating
 from shoal_operator.load.fleet import Fleet
@@ -71,6 +72,7 @@ class Operation:
             environment=os.environ,
         )
         self._upgrading = Upgrading(self._cluster, settings.process, self._workers.mark, _utc_now)
+        self._graphs = GraphStates(Scraper(), self._workers.mark)
         self._reconciler = Reconciler(
             self._cluster,
             settings.process,
@@ -81,6 +83,7 @@ class Operation:
             names=self._resolver,
             waiting=self._waiting,
             upgrading=self._upgrading,
+            graphs=self._graphs,
         )
         self._progresses = make_progresses(time.monotonic)
         self._batches = Batches(
@@ -117,6 +120,7 @@ class Operation:
             await self._registries.close()
             await self._scraper.close()
             await self._progresses.close()
+            await self._graphs.close()
             await self._server.close()
 
     async def _take_signals(self, stop: Callable[[], object]) -> None:

@@ -7,12 +7,13 @@ nothing.
 import datetime
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet
+from shoal_operator.load.fleet import Fleet, Replica, running_replicas
+from shoal_operator.manifests.asked import asked_of, graph_of
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, SIBLINGS, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
@@ -27,6 +28,7 @@ from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.naming import Naming, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
+from shoal_operator.planning.pods import template_hash
 from shoal_operator.planning.rooms import RoomlessError
 from shoal_operator.planning.status import (
     another_keeps,
@@ -42,7 +44,8 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.upgrading import Plan
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
-from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.decoding import GraphSpecError, SpecError
+from shoal_schema.load import GraphState
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource.locations import LocationError
 from shoal_schema.resource.model import Follow
@@ -86,6 +89,13 @@ class _Names(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
+class _Graphs(Protocol):
+    """What the pods of graphs say: see `shoal_operator.graph_states.GraphStates`."""
+
+    def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]: ...
+    def forget(self, key: Key) -> None: ...
+
+
 class _Waiting(Protocol):
     """Where requests wait of services that may sleep: see `shoal_operator.waiting.WaitingRooms`."""
 
@@ -113,6 +123,7 @@ class Reconciler:
         clock: monotonic seconds.
         names: what models' names stand for, and where their registries are.
         waiting: where requests wait of services that may sleep.
+        graphs: what the pods of graphs say.
         upgrading: whose pods are replaced only because the operator is another one.
     """
 
@@ -128,6 +139,7 @@ class Reconciler:
         names: _Names,
         waiting: _Waiting,
         upgrading: _Upgrading,
+        graphs: _Graphs,
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
@@ -138,6 +150,7 @@ class Reconciler:
         self._names = names
         self._waiting = waiting
         self._upgrading = upgrading
+        self._graphs = graphs
         self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
@@ -166,6 +179,7 @@ class Reconciler:
             self._waiting.forget(key)
             self._upgrading.saw(key, None)
             self._names.forget(key)
+            self._graphs.forget(key)
             self._tenures.forget(key)
             self._contests.forget(key)
             return Outcome.GONE
@@ -224,7 +238,7 @@ class Reconciler:
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
-            spec = parse_spec(observation.resource)
+            spec = asked_of(observation.resource)
             follows = spec.model.follow is Follow.ROLLOUT
             naming = self._names.naming(key, observation.resource, spec.model.uri, follows=follows)
             hosting = self._waiting.host(key, spec, observation)
@@ -239,6 +253,9 @@ class Reconciler:
         except RoomlessError as error:
             observation, failures = await self._execute(key, leave_room(observation.ours(ENDPOINT_SLICE)), observation)
             return Evidence(observation=observation, target=None, spec_error=str(error), failures=tuple(failures))
+        except GraphSpecError as error:
+            reason = Reason(error.fault)
+            return Evidence(observation=observation, target=None, spec_error=str(error), spec_reason=reason)
         except (SpecError, LocationError) as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
@@ -263,8 +280,17 @@ class Reconciler:
             scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
             naming=naming,
+            graph_states=self._graph_states(key, target, observation),
             rival=self._tenures.rival(key, self._clock()),
         )
+
+    def _graph_states(self, key: Key, target: Target, observation: Observation) -> Mapping[str, GraphState]:
+        """Return what the newest pods of a graph say of it."""
+        if target.graph is None:
+            return {}
+        deployment = observation.ours(DEPLOYMENT)
+        newest = template_hash(dig(deployment, "spec", "template", default={}))
+        return self._graphs.latest(key, running_replicas(observation.pods, newest))
 
     async def _note_version(self, resource: Json, naming: Naming | None) -> None:
         """Write down which version a name stands for before pods are told: who ends in between must not choose another.
@@ -290,6 +316,7 @@ class Reconciler:
             spec=placed(spec, naming.resolved if naming else ""),
             defaults=self._defaults,
             registry=self._names.registry(spec.model.uri or ""),
+            graph=graph_of(resource),
         )
 
     async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:

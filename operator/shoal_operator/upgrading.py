@@ -11,7 +11,7 @@ from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Changes, plan_changes
-from shoal_operator.planning.observation import Key, Observation, dig
+from shoal_operator.planning.observation import Key, Observation, dig, key_of
 from shoal_operator.planning.upgrade import Upgrade, Upgrades, Window, images_of, is_pending, keep_pods, with_images
 from shoal_schema.conditions import Status
 from shoal_schema.declaring import Json
@@ -84,7 +84,7 @@ class Upgrading:
             except ApiError as error:
                 logger.warning("event=services_unread error=%s", error)
                 await asyncio.sleep(_RETRY_S)
-        self.upgrades.start({_key_of(each): each for each in services})
+        self.upgrades.start({key_of(each): each for each in services})
         for key in self.upgrades.standings:
             self._mark(key, 0.0)  # one that goes before the watches begin is waited for no longer than its look takes
 
@@ -156,7 +156,3 @@ class Upgrading:
             return False
         age = self._utc_now() - datetime.datetime.fromisoformat(upgrade.since)
         return age.total_seconds() > target.spec.rollout.progress_deadline_seconds * max(1, target.replicas)
-
-
-def _key_of(resource: Json) -> Key:
-    return Key(resource["metadata"]["namespace"], resource["metadata"]["name"])

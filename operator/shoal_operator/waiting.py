@@ -13,10 +13,11 @@ from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, reason_
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
+from shoal_operator.manifests.asked import asked_of
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
 from shoal_operator.manifests.environment import HTTP_PORT
 from shoal_operator.manifests.target import Hosting
-from shoal_operator.planning.observation import Key, Observation, dig
+from shoal_operator.planning.observation import Key, Observation, dig, key_of
 from shoal_operator.planning.ports import Ports, offered, stored_port
 from shoal_operator.planning.rooms import (
     NO_ROOM,
@@ -30,7 +31,7 @@ from shoal_operator.planning.rooms import (
 from shoal_operator.replicas import Replicas, ScaleCluster
 from shoal_operator.rooms import Rooms, RoomsCluster, authority
 from shoal_schema.declaring import Json
-from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.decoding import SpecError
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.waiting import (
@@ -336,7 +337,7 @@ class WaitingRooms:
         """Learn whose ports are whose."""
         services = await cluster.list_services(self._settings.watch_namespaces)
         for resource in services:
-            key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
+            key = key_of(resource)
             if _may_sleep(resource):
                 self._ports.reserve(key, stored_port(resource))
         self._told_by_s = self._clock() + _FIRST_LOOKS_S
@@ -363,6 +364,6 @@ class WaitingRooms:
 
 def _may_sleep(resource: Json) -> bool:
     try:
-        return may_sleep(parse_spec(resource))
+        return may_sleep(asked_of(resource))
     except SpecError:
         return False

@@ -15,6 +15,8 @@ class ConditionType(StrEnum):
     """Pods of the newest spec are there, or on their way."""
     MODEL_LOADED = "ModelLoaded"
     """The model of the newest spec is loaded and warm in a pod."""
+    GRAPH_VALID = "GraphValid"
+    """The models of a graph can be asked and take what they are given; in the place of `ModelLoaded`."""
     MODEL_RESOLVED = "ModelResolved"
     """The version is known that the model's name stands for; told only of names that move."""
     ROUTE_READY = "RouteReady"
@@ -68,6 +70,7 @@ class Reason(StrEnum):
     COMPLETE = "Complete"
     MODEL_LOADED = "ModelLoaded"
     MODEL_RESOLVED = "ModelResolved"
+    GRAPH_VALID = "GraphValid"
     ROUTE_ACCEPTED = "RouteAccepted"
     CLUSTER_INTERNAL = "ClusterInternal"
     FOLLOWING_LOAD = "FollowingLoad"
@@ -88,6 +91,7 @@ class Reason(StrEnum):
     MODEL_RESOLVING = "ModelResolving"
     MODEL_DOWNLOADING = "ModelDownloading"
     MODEL_LOADING = "ModelLoading"
+    STEP_NOT_READY = "StepNotReady"
     ROUTE_PENDING = "RoutePending"
     PODS_NOT_READY = "PodsNotReady"
     NO_ENDPOINTS = "NoEndpoints"
@@ -131,6 +135,10 @@ class Reason(StrEnum):
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
     UPGRADE_FAILED = "UpgradeFailed"
+    INVALID_GRAPH = "InvalidGraph"
+    CYCLE = "Cycle"
+    SIGNATURE_MISMATCH = "SignatureMismatch"
+    STEP_MISSING = "StepMissing"
     JOB_FAILED = "JobFailed"
     JOB_GONE = "JobGone"
     """It was deleted before its end was told."""
@@ -169,6 +177,10 @@ FAILURES = frozenset(
         Reason.CHANGED_AT_ADMISSION,
         Reason.FIELD_RENAMED,
         Reason.UPGRADE_FAILED,
+        Reason.INVALID_GRAPH,
+        Reason.CYCLE,
+        Reason.SIGNATURE_MISMATCH,
+        Reason.STEP_MISSING,
         Reason.JOB_FAILED,
         Reason.JOB_GONE,
         Reason.KUBERAY_MISSING,

@@ -16,8 +16,11 @@ from msgspec import Struct
 from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
 from shoal_schema.declaring import Json, element_of, fields_of, section_of, without_annotations
 from shoal_schema.expressions import ExpressionError, parse
+from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.plan import make_plan
 from shoal_schema.quantities import Quantity, read_quantity
 from shoal_schema.redaction import redacted
+from shoal_schema.resource.graph import InferenceGraphSpec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
@@ -71,6 +74,29 @@ def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
             parse(spec.input.where)
         except ExpressionError as error:
             raise SpecError(f"spec.input.where {spec.input.where!r:.200} {error}") from None
+    return spec
+
+
+class GraphSpecError(SpecError):
+    """A graph that cannot work, whatever its models are; ``fault`` says why in a word."""
+
+    def __init__(self, error: GraphError) -> None:
+        super().__init__(f"spec.{error}")
+        self.fault = error.fault
+
+
+def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
+    """Return the typed spec of an ``InferenceGraph`` that can work, as far as can be told without its models.
+
+    Raises:
+        SpecError: a field is missing, of the wrong type, or out of range.
+        GraphSpecError: the steps cannot work together.
+    """
+    spec = decode(InferenceGraphSpec, resource.get("spec", {}), "spec")
+    try:
+        make_plan(spec, resource["metadata"]["name"])
+    except GraphError as error:
+        raise GraphSpecError(error) from None
     return spec
 
 

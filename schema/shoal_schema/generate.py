@@ -12,6 +12,7 @@ import yaml
 
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import Definition, custom_resource_definition, services
+from shoal_schema.publishing.graph import graphs
 from shoal_schema.publishing.reference import reference_page
 from shoal_schema.publishing.tables import filled
 from shoal_schema.publishing.versions import VERSIONED, versioned
@@ -36,6 +37,7 @@ def generated_files(root: Path) -> dict[str, str]:
     told = {path: versioned(path, (root / path).read_text(encoding="utf-8")) for path in VERSIONED}
     return {
         **_definition(services()),
+        **_definition(graphs()),
         **_definition(batches()),
         "docs/reference.md": reference_page(),
         **pages,

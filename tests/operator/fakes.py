@@ -6,7 +6,7 @@ import datetime
 import itertools
 import selectors
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from shoal_operator.errors import ApiError
@@ -19,6 +19,7 @@ from shoal_operator.planning.observation import Key, Observation
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.upgrading import Upgrading
 from shoal_schema.declaring import Json
+from shoal_schema.load import GraphState
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource.locations import moves
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -206,6 +207,18 @@ class NoRooms:
         return False
 
 
+@dataclass
+class SaidOfGraphs:
+    """What the pods of graphs say, by uid."""
+
+    said: dict[str, GraphState] = field(default_factory=dict)
+
+    def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]:
+        return {replica.uid: self.said[replica.uid] for replica in replicas if replica.uid in self.said}
+
+    def forget(self, key: Key) -> None: ...
+
+
 def new_year() -> datetime.datetime:
     """Return the time at which all happens that has no time of its own."""
     return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -238,6 +251,7 @@ def reconciler_of(
         "names": NoNames(),
         "waiting": NoRooms(),
         "upgrading": upgrading(cluster, defaults),
+        "graphs": SaidOfGraphs(),
     }
     return Reconciler(cluster, defaults, utc_now=utc_now, **(knowing | seams))
 

@@ -10,6 +10,7 @@ from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, SIBLINGS, desired_objects
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
+from shoal_schema.resource import GRAPH_PLURAL
 from tests.operator.samples import EVERYTHING, service, target
 from tests.operator.worlds import pod
 
@@ -27,6 +28,9 @@ class Listener:
 
 def event(body: Json, kind: str | None = "MODIFIED") -> Json:
     return {"type": kind, "object": body}
+
+
+OWNERS = {"ReplicaSet": "cat-5d9c7b4f", "Service": "cat", "InferenceGraph": "cat"}
 
 
 def test_a_service_is_marked_at_every_event() -> None:
@@ -92,7 +96,26 @@ def test_a_strangers_service_of_the_siblings_name_marks_who_would_have_it(owner:
     asyncio.run(listener.inbox.see_child(event({"kind": "Service", "metadata": metadata}, "DELETED")))
     asyncio.run(listener.inbox.see_child(event({"kind": "Deployment", "metadata": metadata})))
 
-    assert listener.marks == [Key("default", "cat-siblings"), CAT, Key("default", "cat-siblings")]
+    both = [Key("default", "cat-siblings"), CAT]
+    graphs = [Key("default", each.name, GRAPH_PLURAL) for each in both]  # or a graph may have waited for the name
+    assert listener.marks == [*both, *graphs, both[0]]
+
+
+def test_what_belongs_to_a_graph_marks_the_graph() -> None:
+    listener = Listener()
+    graph = {"kind": "InferenceGraph", "metadata": {"name": "cat", "namespace": "default"}}
+    asyncio.run(listener.inbox.see_graph(event(graph)))
+    labels = {"serving.shoal.dev/inferencegraph": "cat", "serving.shoal.dev/inferenceservice": "cat"}
+    owners = {kind: [{"kind": kind, "name": name, "uid": "1", "controller": True}] for kind, name in OWNERS.items()}
+    metadata = {"name": "cat", "namespace": "default", "labels": labels}
+    asyncio.run(listener.inbox.see_pod(event({"metadata": {**metadata, "ownerReferences": owners["ReplicaSet"]}})))
+    slices = {**metadata, "name": "cat-x7z", "ownerReferences": owners["Service"]}
+    asyncio.run(listener.inbox.see_endpoints(event({"metadata": slices})))
+    # Whoever has taken the labels away has not taken the owner.
+    child = {"name": "cat", "namespace": "default", "ownerReferences": owners["InferenceGraph"]}
+    asyncio.run(listener.inbox.see_child(event({"kind": "Deployment", "metadata": child})))
+
+    assert listener.marks == [Key("default", "cat", GRAPH_PLURAL)] * 4
 
 
 def test_the_echo_of_our_own_write_is_no_news_and_a_list_always_is() -> None:
@@ -105,7 +128,7 @@ def test_the_echo_of_our_own_write_is_no_news_and_a_list_always_is() -> None:
     asyncio.run(listener.inbox.see_child(event(child, None)))
     asyncio.run(listener.inbox.see_child(event(child, "DELETED")))
 
-    assert listener.marks == [CAT, CAT]
+    assert listener.marks == [CAT, CAT, Key("default", "cat", GRAPH_PLURAL)]
 
 
 def test_a_pod_marks_the_service_of_its_label() -> None:
@@ -131,7 +154,7 @@ def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or
 
     registry = make_registry(Listener().inbox, login, lambda: None)
 
-    assert len(registry._watching.get_all_handlers()) == 7 + len({kind.plural for kind in CHILD_KINDS})
+    assert len(registry._watching.get_all_handlers()) == 8 + len({kind.plural for kind in CHILD_KINDS})
     assert registry._changing.get_all_handlers() == []
     assert registry._spawning.get_all_handlers() == []
 

@@ -73,14 +73,19 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
 {{- /* What the operator does in a namespace that it serves, and nothing else. */ -}}
 {{- define "shoal.rules" -}}
 - apiGroups: [serving.shoal.dev]
-  resources: [inferenceservices, batchinferences]
+  resources: [inferenceservices, inferencegraphs, batchinferences]
   verbs: [get, list, watch]
 - apiGroups: [serving.shoal.dev]
-  resources: [inferenceservices/status, inferenceservices/scale, batchinferences/status]
+  resources:
+    - inferenceservices/status
+    - inferenceservices/scale
+    - inferencegraphs/status
+    - inferencegraphs/scale
+    - batchinferences/status
   verbs: [patch]
 # Where OwnerReferencesPermissionEnforcement is on, an owner reference that blocks needs this.
 - apiGroups: [serving.shoal.dev]
-  resources: [inferenceservices/finalizers, batchinferences/finalizers]
+  resources: [inferenceservices/finalizers, inferencegraphs/finalizers, batchinferences/finalizers]
   verbs: [update]
 - apiGroups: [apps]
   resources: [deployments]

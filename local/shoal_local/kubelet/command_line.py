@@ -22,6 +22,7 @@ from shoal_local.kubelet.logs import make_app
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
 from shoal_local.kubelet.mounting import NO_MOUNTS
+from shoal_local.kubelet.names import Names
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.probing import Attempts
 from shoal_local.kubelet.records import Models
@@ -96,8 +97,10 @@ async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
             root=options.dir / "pods",
             host_ip=options.address,
             node_name=options.node_name,
+            hosts=options.dir / "hosts",
             mounts=not options.no_mounts,
         )
+        names = Names(client, machine.hosts)
         kubelet = Kubelet(client, machine)
         node = Node(
             client,
@@ -112,6 +115,7 @@ async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listening]))
             group.create_task(machine.recorder.run())
+            group.create_task(names.run())
             group.create_task(kubelet.run())
             group.create_task(node.run())
 

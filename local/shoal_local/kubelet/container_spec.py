@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from shoal_local.kubelet.containers import Member
 from shoal_local.kubelet.images import command_line, find_image
 from shoal_local.kubelet.machine import Machine, base_environment
+from shoal_local.kubelet.names import HOSTS
 from shoal_local.kubelet.variables import ConfigError, Context, expand, make_variables
 from shoal_local.kubelet.volumes import ACCOUNT_PATH, Volumes, write_account_kubeconfig
 from shoal_local.objects import Object
@@ -49,7 +50,9 @@ def make_container_spec(
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
     own = make_variables(spec, context)
     files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
-    mounts = [*files, *volumes.mounts_of(spec), _termination_mount(spec, run_folder)]
+    names = {"source": str(machine.hosts), "target": str(HOSTS), "read_only": True}
+    given = [*volumes.mounts_of(spec), _termination_mount(spec, run_folder)]
+    mounts = [*files, *([names] if machine.mounts else ()), *given]
     paths = {} if machine.mounts else {m["target"]: m["source"] for m in mounts}
     told = rewriter(paths)
     devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)

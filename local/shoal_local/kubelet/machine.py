@@ -146,6 +146,8 @@ class Machine:
     """Directory of the pods' records."""
     host_ip: str
     node_name: str
+    hosts: Path
+    """What containers see as ``/etc/hosts``."""
     mounts: bool
     """Whether containers see their volumes at their mount paths; where not, they are told the folders."""
 

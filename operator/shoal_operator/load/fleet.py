@@ -12,12 +12,14 @@ from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Surroundings
 from shoal_operator.autoscaler.zero import Rule
 from shoal_operator.load.starting import Starts
+from shoal_operator.manifests.asked import asked_of
+from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_operator.planning.contest import writer_of
 from shoal_operator.planning.observation import Key, dig
-from shoal_operator.planning.pods import is_leaving, is_ready, scheduling_problem, template_hash
+from shoal_operator.planning.pods import is_leaving, is_ready, runs, scheduling_problem, template_hash
 from shoal_schema.declaring import Json
-from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.decoding import SpecError
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import BatchingSpec, ScalingMode, ScalingSpec, queue_rows, scale_to_zero_delay_s
 
@@ -93,7 +95,7 @@ class Fleet:
         pods = [pod for pod in pods if not is_leaving(pod)]
         # A spec that cannot be read changes nothing: its pods of before serve on, and scale by what was asked for then.
         with suppress(SpecError):
-            self._see_spec(key, parse_spec(resource), resource["metadata"])
+            self._see_spec(key, asked_of(resource), resource["metadata"])
         self._replicas[key] = tuple(replica for replica in map(_replica, pods) if replica)
         starts = self._starts.setdefault(key, Starts())
         starts.see({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
@@ -156,6 +158,16 @@ def _replica(pod: Json) -> Replica | None:
     uid, address = dig(pod, "metadata", "uid"), dig(pod, "status", "podIP")
     name = dig(pod, "metadata", "name", default="")
     return Replica(uid, address, name) if uid and address and is_ready(pod) and not is_leaving(pod) else None
+
+
+def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica, ...]:
+    """Return the pods of a template that have an address and stay, ready or not."""
+    found = (pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod) and runs(pod, PROXY))
+    return tuple(
+        Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
+        for pod in found
+        if dig(pod, "status", "podIP")
+    )
 
 
 def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:

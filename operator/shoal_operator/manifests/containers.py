@@ -6,6 +6,7 @@ itself (docs/contracts.md section 2), which is why it needs no liveness probe; a
 not promise that, so it is asked on its port.
 """
 
+import json
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -208,6 +209,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
     port = target.spec.runtime.port
     # By name: the server may listen on the loopback address of either family only, and both are tried.
     runtime = f"http://localhost:{port}" if port else SOCKET
+    graph = json.dumps(as_json(target.graph), sort_keys=True, separators=(",", ":")) if target.graph else ""
     siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
     return [
         *([address_of_pod()] if "$(POD_IP)" in host else ()),
@@ -216,7 +218,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
         variable("SHOAL_MODEL_NAME", target.name),
         variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
-        variable("SHOAL_PROXY_RUNTIME", runtime),
+        variable("SHOAL_PROXY_GRAPH", graph) if graph else variable("SHOAL_PROXY_RUNTIME", runtime),
         *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
         *_log_format(target),
         *(variable(name, path) for name, path in _tls_files(target).items()),
@@ -282,7 +284,7 @@ def _runtime_image(target: Target) -> str:
 
 
 def _socket_mount(target: Target) -> list[Json]:
-    return [] if target.foreign else [_mount("run", SOCKET_DIR)]
+    return [] if target.foreign or target.graph else [_mount("run", SOCKET_DIR)]
 
 
 def _keys_mount(target: Target) -> list[Json]:

@@ -2,6 +2,7 @@
 
 from shoal_operator.manifests.containers import (
     API_KEYS,
+    PROXY,
     RUNTIME,
     keys_secret,
     make_given,
@@ -52,7 +53,8 @@ def make_deployment(target: Target) -> Json:
 def _spec_hash(target: Target) -> str:
     """Return what tells another spec from another operator: all that pods are made of, less what is the operator's."""
     spec = {name: value for name, value in as_json(target.spec).items() if name not in _NO_PODS_BUSINESS}
-    return digest({"spec": spec, "siblingsTaken": target.siblings_taken})
+    graph = {"graph": as_json(target.graph)} if target.graph else {}
+    return digest({"spec": spec, "siblingsTaken": target.siblings_taken, **graph})
 
 
 def service_account_name(target: Target) -> str:
@@ -65,7 +67,8 @@ def _template(target: Target) -> Json:
     pod = target.spec.pod
     labels = {**(pod.labels or {}), **object_labels(target)}
     # What a user looks for first is what the model said; a pod's own annotation wins.
-    annotations: Json = {_SHOWN_CONTAINER: RUNTIME, **(pod.annotations or {})}
+    shown = PROXY if target.graph else RUNTIME
+    annotations: Json = {_SHOWN_CONTAINER: shown, **(pod.annotations or {})}
     template: Json = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod_spec(target)}
     annotations[TEMPLATE_HASH_ANNOTATION] = digest(template)
     return template
@@ -73,11 +76,12 @@ def _template(target: Target) -> Json:
 
 def _pod_spec(target: Target) -> Json:
     pod = target.spec.pod
+    runtimes = [] if target.graph else [make_runtime(target)]
     return {
         **make_init(target),
         # Kubelets start them in this order, one after the other, and the runtime takes longer to be ready. The Service
         # finds its port by name in the first that has it.
-        "containers": [make_runtime(target), make_proxy(target), *make_given(pod.containers)],
+        "containers": [*runtimes, make_proxy(target), *make_given(pod.containers)],
         "volumes": make_volumes(target),
         "serviceAccountName": service_account_name(target),
         **make_surroundings(target),
@@ -160,15 +164,15 @@ def make_volumes(target: Target) -> list[Json]:
     cache: Json = {"name": "cache", "emptyDir": {}}
     own = [] if target.foreign else [cache] if target.batch else [shared, cache]
     most = target.spec.runtime.shared_memory
-    shm = {**memory, **({"sizeLimit": most.written} if most else {})}
+    shm = {"name": "shm", "emptyDir": {**memory, **({"sizeLimit": most.written} if most else {})}}
+    of_runtime = [] if target.graph else [*own, shm]
     volume = target.spec.model.volume
     model = [{"name": "model", **_model_source(volume)}] if volume else []
     secret = keys_secret(target.spec)
     # Not optional: a pod without it would let nobody in, and waits for it instead.
     keys = [{"name": API_KEYS, "secret": {"secretName": secret}}] if secret else []
     ours = [
-        *own,
-        {"name": "shm", "emptyDir": shm},
+        *of_runtime,
         {"name": "tmp", "emptyDir": {}},
         *model,
         *tls_volumes(target),

@@ -14,6 +14,8 @@ FIELD_MANAGER = "shoal-operator"
 """Under which name the operator's fields are owned, of every release and install: a successor takes them over."""
 SERVICE_LABEL = f"{GROUP}/inferenceservice"
 BATCH_LABEL = f"{GROUP}/batchinference"
+GRAPH_LABEL = f"{GROUP}/inferencegraph"
+"""Of a graph's objects, beside `SERVICE_LABEL`, by which pods are picked: services and graphs share their names."""
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """What an EndpointSlice carries, beside a copy of its Service's labels."""
 HASH_ANNOTATION = f"{GROUP}/applied-hash"
@@ -47,6 +49,7 @@ def object_labels(target: Target) -> Json:
         "app.kubernetes.io/instance": name,
         MANAGED_BY_LABEL: MANAGED_BY,
         **({BATCH_LABEL: name} if target.batch else selector_labels(name)),
+        **({GRAPH_LABEL: name} if target.graph else {}),
     }
 
 

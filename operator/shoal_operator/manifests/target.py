@@ -1,11 +1,12 @@
-"""The ``InferenceService``, or ``BatchInference``, that objects are made for."""
+"""The ``InferenceService``, ``InferenceGraph`` or ``BatchInference`` that objects are made for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
-from shoal_schema.resource import API_VERSION, BATCH_KIND, KIND
+from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
+from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.resource.network import NetworkPolicyMode
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -48,6 +49,7 @@ class Target:
         hosting: its place in the waiting room, where it has one.
         siblings_taken: the name by which proxies would find one another is somebody else's.
         batch: of a job, all that its user asks for; ``spec`` holds what it has in common with a service.
+        graph: of a graph, what its pods run in the place of a runtime; likewise.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Target:
     hosting: Hosting | None = None
     siblings_taken: bool = False
     batch: BatchInferenceSpec | None = None
+    graph: GraphSpec | None = None
 
     @property
     def siblings_name(self) -> str:
@@ -68,7 +71,8 @@ class Target:
     @property
     def finds_siblings(self) -> bool:
         """Whether they do: a Service's name has its limits, and what a stranger's leads to gets no request."""
-        return self.defaults.siblings and len(self.siblings_name) <= _NAME_MAX_LENGTH and not self.siblings_taken
+        fits = len(self.siblings_name) <= _NAME_MAX_LENGTH and not self.siblings_taken
+        return self.defaults.siblings and fits and self.graph is None
 
     @property
     def foreign(self) -> bool:
@@ -110,7 +114,7 @@ class Target:
         """The reference that lets the cluster delete the objects with the service."""
         return {
             "apiVersion": API_VERSION,
-            "kind": BATCH_KIND if self.batch else KIND,
+            "kind": BATCH_KIND if self.batch else GRAPH_KIND if self.graph else KIND,
             "name": self.name,
             "uid": self.uid,
             "controller": True,

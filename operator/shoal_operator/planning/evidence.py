@@ -1,7 +1,7 @@
 """Everything that a service's conditions are judged by."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shoal_operator.autoscaler.decision import Limit
@@ -14,6 +14,7 @@ from shoal_operator.planning.pods import Problem, find_problem, is_leaving, temp
 from shoal_operator.planning.upgrade import Upgrade
 from shoal_schema.conditions import Reason, ScalingReason
 from shoal_schema.declaring import Json
+from shoal_schema.load import GraphState
 
 
 class Unread(StrEnum):
@@ -54,6 +55,7 @@ class Evidence:
         attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
         naming: what is known of the model's name, where it is one that moves.
+        graph_states: by uid, what the newest pods of a graph say of it.
         rival: another install of the operator that wants this service; empty when none does.
         upgrade: what brings its pods to this operator's images and template, since it has begun.
         overdue: that takes longer than the deadline of its rollout.
@@ -70,6 +72,7 @@ class Evidence:
     scaling: Scaling | None = None
     attainable: Mapping[str, bool] | None = None
     naming: Naming | None = None
+    graph_states: Mapping[str, GraphState] = field(default_factory=dict)
     rival: str = ""
     alone: Conflict | Failure | None = None
     upgrade: Upgrade | None = None

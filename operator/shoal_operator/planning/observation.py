@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_schema.declaring import Json
-from shoal_schema.resource import PLURAL
+from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL, PLURAL
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,6 +20,12 @@ class Key:
     def __str__(self) -> str:
         kind = "" if self.plural == PLURAL else f"{self.plural}/"
         return f"{self.namespace}/{kind}{self.name}"
+
+
+def key_of(resource: Json) -> Key:
+    """Return the key of a service or a graph."""
+    plural = GRAPH_PLURAL if resource.get("kind") == GRAPH_KIND else PLURAL
+    return Key(resource["metadata"]["namespace"], resource["metadata"]["name"], plural)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
-from shoal_operator.planning import blocked, checks
+from shoal_operator.planning import blocked, checks, graphs
 from shoal_operator.planning.announcements import Announcement
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
@@ -25,6 +25,7 @@ from shoal_operator.planning.renamed import dropped_fields, dropped_text
 from shoal_operator.planning.staging import upgrade_status, upgraded
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
+from shoal_schema.resource import GRAPH_KIND
 from shoal_schema.resource.traffic import ScalingMode
 
 _BLOCKED: tuple[Check, ...] = (
@@ -40,6 +41,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         blocked.changed_at_admission,
         checks.asleep,
         checks.parked,
+        checks.unless_served(graphs.held_up),
         checks.unless_served(checks.pods_refused),
         checks.unless_served(checks.pods_in_trouble),
         checks.unless_served(checks.deadline_exceeded),
@@ -91,6 +93,17 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.model_downloading,
         checks.model_loading,
     ),
+    ConditionType.GRAPH_VALID: (
+        graphs.refused,
+        graphs.faulty,
+        graphs.waits,
+        graphs.valid,
+        blocked.missing(DEPLOYMENT),
+        checks.parked,
+        checks.pods_refused,
+        checks.pods_in_trouble,
+        graphs.untold,
+    ),
     ConditionType.ROUTE_READY: (
         blocked.missing(SERVICE),
         checks.route_refused,
@@ -125,7 +138,8 @@ OBJECTIVE: tuple[Check, ...] = (
 
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
-    conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
+    left_out = _left_out(evidence.observation.resource)
+    conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items() if kind != left_out]
     scaling = _scaling_condition(evidence)
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
@@ -223,6 +237,7 @@ def unread_status(resource: Json, error: ApiError, now: str) -> Json:
     told = [
         Condition(kind, Status.FALSE if kind is ConditionType.READY else Status.UNKNOWN, Reason.APPLY_FAILED, text)
         for kind in POLICIES
+        if kind != _left_out(resource)
     ]
     return {
         "replicas": 0,
@@ -276,6 +291,11 @@ def another_keeps(keeper: str, me: str) -> Announcement:
         " answers: uninstall one of them, or give them different watchNamespaces"
     )
     return Announcement(warning=True, reason=Reason.ANOTHER_OPERATOR, message=text)
+
+
+def _left_out(resource: Json) -> ConditionType:
+    """Return the question that is none of a service, or of a graph."""
+    return ConditionType.MODEL_LOADED if resource.get("kind") == GRAPH_KIND else ConditionType.GRAPH_VALID
 
 
 def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:

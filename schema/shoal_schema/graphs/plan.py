@@ -5,7 +5,7 @@ item, whose parent is the row that the item came from. Steps with the same ``eac
 in another space is repeated for each item on the way down, and becomes a list of items on the way up.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -118,6 +118,7 @@ def make_plan(spec: GraphSpec, name: str = "") -> Plan:
     for draft in _ordered(drafts):
         placed[draft.name] = _placed(draft, placed)
     _check_counts(list(placed.values()))
+    _check_names(spec.outputs, "outputs")
     outputs = tuple(_output(spec, each, placed) for each in spec.outputs)
     for unknown in spec.combine:
         if unknown not in spec.outputs:
@@ -150,6 +151,13 @@ def _paths(spec: GraphSpec) -> dict[str, str]:
     return paths
 
 
+def _check_names(names: Iterable[str], path: str) -> None:
+    """Refuse what YAML has made of a name: ``y``, ``yes`` and ``on`` are truth values to it."""
+    for name in names:
+        if name in ("true", "false"):
+            raise GraphError(f"{path}.{name}", "YAML reads y, n, yes, no, on and off as true and false: quote the name")
+
+
 def _checked(text: str, path: str, steps: Mapping[str, str]) -> Ref:
     ref = reference(text)
     if ref.step != REQUEST and ref.step not in steps:
@@ -160,6 +168,7 @@ def _checked(text: str, path: str, steps: Mapping[str, str]) -> Ref:
 
 def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
     """Return a step whose place among the others is not known yet."""
+    _check_names(spec.inputs, f"{path}.inputs")
     inputs = {name: _checked(text, f"{path}.inputs.{name}", steps) for name, text in spec.inputs.items()}
     each = tuple(_checked(text, f"{path}.each", steps) for text in (spec.each or "").split(",") if text.strip())
     if len({ref.step for ref in each}) > 1:

@@ -15,6 +15,14 @@ DIGEST = f"{GROUP}/definition"
 """The annotation by which the chart sees whether a definition that it did not install is its own."""
 KEPT = {"helm.sh/resource-policy": "keep"}
 """In the plain file too: Helm then does not delete what somebody replaced by it, and every service with it."""
+SCALE: Json = {
+    "scale": {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+}
+"""The subresource by which `kubectl scale` and autoscalers set replicas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +73,7 @@ def services() -> Definition:
         status=_status(),
         columns=_columns(),
         conditions="What is true of the service, why, and what to do about it.",
-        subresources={
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            }
-        },
+        subresources=SCALE,
     )
 
 
@@ -174,26 +176,8 @@ def _status() -> Json:
                 "resolved": {"type": "string", "description": "The one version of it that pods get."},
             },
         },
-        "images": {
-            "type": "object",
-            "description": "The operator's images that its pods are made with, where the spec names none.",
-            "properties": {
-                "proxy": {"type": "string", "description": "That of the container `proxy`."},
-                "runtime": {"type": "string", "description": "That of the containers `runtime` and `model`."},
-            },
-        },
-        "upgrade": {
-            "type": "object",
-            "description": "Of a service that is being brought to other images or another pod template.",
-            "required": ["since"],
-            "properties": {
-                "since": {"type": "string", "format": "date-time", "description": "When that began."},
-                "wasReady": {
-                    "type": "boolean",
-                    "description": "Whether it was ready before: then no other is begun until it is again.",
-                },
-            },
-        },
+        "images": images_schema(),
+        "upgrade": upgrade_schema(),
         "waitingRoom": {
             "type": "object",
             "description": "Of a service that may sleep: where its requests are held.",
@@ -228,6 +212,34 @@ def _conditions_schema(description: str) -> Json:
                 "message": text,
                 "observedGeneration": {"type": "integer", "format": "int64"},
                 "lastTransitionTime": {"type": "string", "format": "date-time"},
+            },
+        },
+    }
+
+
+def images_schema() -> Json:
+    """Return what a status says of images."""
+    return {
+        "type": "object",
+        "description": "The operator's images that its pods are made with, where the spec names none.",
+        "properties": {
+            "proxy": {"type": "string", "description": "That of the container `proxy`."},
+            "runtime": {"type": "string", "description": "That of the containers `runtime` and `model`."},
+        },
+    }
+
+
+def upgrade_schema() -> Json:
+    """Return what a status says of an upgrade."""
+    return {
+        "type": "object",
+        "description": "Of a service that is being brought to other images or another pod template.",
+        "required": ["since"],
+        "properties": {
+            "since": {"type": "string", "format": "date-time", "description": "When that began."},
+            "wasReady": {
+                "type": "boolean",
+                "description": "Whether it was ready before: then no other is begun until it is again.",
             },
         },
     }

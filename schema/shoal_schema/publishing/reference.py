@@ -7,7 +7,8 @@ from msgspec import Struct
 from shoal_schema.conditions import FAILURES, ConditionType, Reason
 from shoal_schema.declaring import Section, element_of, fields_of, section_of
 from shoal_schema.publishing.words import default_of, in_a_table, kind_of
-from shoal_schema.resource import API_VERSION, BATCH_KIND, KIND
+from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
+from shoal_schema.resource.graph import InferenceGraphSpec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -15,19 +16,28 @@ _INTRODUCTION = f"""# InferenceService
 
 `{API_VERSION}`, kind `{KIND}`, short name `infsvc`. This page is generated from
 `schema/shoal_schema/resource` by `make generated`. `kubectl explain infsvc.spec --recursive` shows the
-same. A setting that reaches the pods names its environment variable. [`BatchInference`](#batchinference) is below.
+same. A setting that reaches the pods names its environment variable. [`InferenceGraph`](#inferencegraph) and
+[`BatchInference`](#batchinference) are below.
 """
 _BATCH_INTRODUCTION = f"""# {BATCH_KIND}
 
 `{API_VERSION}`, kind `{BATCH_KIND}`, short name `batchinf`: rows that lie somewhere are scored by the pods of one Job,
 once. Deleting it deletes the Job; what was written stays. `model`, `runtime` and `pod` have the fields of an `{KIND}`.
 """
+_GRAPH_INTRODUCTION = f"""# {GRAPH_KIND}
+
+`{API_VERSION}`, kind `{GRAPH_KIND}`, short name `infgraph`: models that work together ([graphs.md](graphs.md)). What is
+not told here has the fields of an `{KIND}`; so has its status, with `GraphValid` in the place of `ModelLoaded`.
+"""
 _TOLD_ABOVE = ("model", "runtime", "pod")
+_ALIKE = (*("proxy", "queue", "scaling", "rollout", "route", "service", "tls", "networkPolicy", "access", "pod"),)
 
 
 def reference_page() -> str:
     """Return the page as Markdown."""
-    parts = [_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *_condition_section(), _BATCH_INTRODUCTION]
+    parts = [_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *_condition_section()]
+    parts += [_GRAPH_INTRODUCTION, *_sections(InferenceGraphSpec, "spec", left_out=_ALIKE, heading="InferenceGraph.")]
+    parts += [_BATCH_INTRODUCTION]
     parts += _sections(BatchInferenceSpec, "spec", left_out=_TOLD_ABOVE, heading="BatchInference.")
     return "\n".join(parts)
 

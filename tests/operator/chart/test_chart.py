@@ -19,6 +19,7 @@ from shoal_schema.policy import Policy
 from shoal_schema.processes import WaitingProcess
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition, services
+from shoal_schema.publishing.graph import graphs
 from shoal_schema.version import VERSION
 from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, installed, rendered
 
@@ -130,7 +131,7 @@ def test_every_value_is_described_and_none_is_taken_that_is_not(chart: Chart) ->
 
 
 def test_the_definition_is_the_generated_one_and_is_kept(chart: Chart) -> None:
-    generated = [custom_resource_definition(batches()), custom_resource_definition(services())]
+    generated = [custom_resource_definition(each()) for each in (batches, graphs, services)]
     crds = by_kind(rendered(chart), "CustomResourceDefinition")
 
     for crd, wanted in zip(crds, generated, strict=True):
@@ -139,7 +140,7 @@ def test_the_definition_is_the_generated_one_and_is_kept(chart: Chart) -> None:
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-@pytest.mark.parametrize(("keep", "install", "count"), [(False, True, 2), (True, False, 0)])
+@pytest.mark.parametrize(("keep", "install", "count"), [(False, True, 3), (True, False, 0)])
 def test_definitions_can_be_left_out_or_go_with_the_release(
     chart: Chart, keep: bool, install: bool, count: int
 ) -> None:

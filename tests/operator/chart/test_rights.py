@@ -26,7 +26,7 @@ from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.observation import Key, Observation
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
-from shoal_schema.resource import BATCH_KIND, BATCH_PLURAL, KIND
+from shoal_schema.resource import BATCH_KIND, BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, KIND
 from tests.operator.chart.rendering import PATH, by_kind, environment, is_hook, rendered
 from tests.operator.samples import (
     BY_HPA,
@@ -75,6 +75,7 @@ def admission(namespace: str) -> set[Asked]:
     """Return what admission asks: of an owner reference that blocks; on OpenShift, of addresses in a slice."""
     return {
         Asked(namespace, "serving.shoal.dev", "inferenceservices/finalizers", "cat", "update"),
+        Asked(namespace, "serving.shoal.dev", "inferencegraphs/finalizers", "cat", "update"),
         Asked(namespace, "serving.shoal.dev", "batchinferences/finalizers", "cat", "update"),
         Asked(namespace, "discovery.k8s.io", "endpointslices/restricted", "", "create"),
     }
@@ -191,6 +192,7 @@ def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], A
     stored = {"metadata": {"namespace": key.namespace, "name": "cat", "resourceVersion": "7"}}
     resource = service() | {"metadata": service()["metadata"] | {"namespace": key.namespace}}
     batch, jobs = Key(key.namespace, key.name, BATCH_PLURAL), tuple(KINDS.values())
+    graph = Key(key.namespace, key.name, GRAPH_PLURAL)
     bodies |= {kind: {"metadata": {"namespace": key.namespace, "name": "cat"}} for kind in jobs}
 
     async def each(uses: Iterator[Awaitable[Any]]) -> None:
@@ -198,7 +200,7 @@ def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], A
             await use
 
     return {
-        "read_service": lambda cluster: each(cluster.read_service(each_key) for each_key in (key, batch)),
+        "read_service": lambda cluster: each(cluster.read_service(each_key) for each_key in (key, graph, batch)),
         "observe_batch": lambda cluster: each(cluster.observe_batch(batch, kind) for kind in jobs),
         "observe": lambda cluster: cluster.observe(key, resource),
         "apply": lambda cluster: each(cluster.apply(kind, bodies[kind], None) for kind in (*applied, *jobs)),
@@ -206,9 +208,9 @@ def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], A
         "annotate": lambda cluster: cluster.annotate(SERVICE, key, "uid", {}),
         "delete": lambda cluster: each(cluster.delete(kind, key, "uid") for kind in deleted),
         "apply_status": lambda cluster: each(
-            cluster.apply_status({**resource, "kind": kind}, {}) for kind in (KIND, BATCH_KIND)
+            cluster.apply_status({**resource, "kind": kind}, {}) for kind in (KIND, GRAPH_KIND, BATCH_KIND)
         ),
-        "scale": lambda cluster: cluster.scale(key, 2, was=1),
+        "scale": lambda cluster: each(cluster.scale(each_key, 2, was=1) for each_key in (key, graph)),
         "set_deletion_cost": lambda cluster: cluster.set_deletion_cost(key, "uid", -1),
         "announce": lambda cluster: cluster.announce({"metadata": {"namespace": key.namespace}}),
         "list_services": lambda cluster: cluster.list_services(settings.process.watch_namespaces),
@@ -345,6 +347,9 @@ def test_people_get_services_and_nothing_else_of_their_namespace(chart: Chart, v
         "inferenceservices",
         "inferenceservices/status",
         "inferenceservices/scale",
+        "inferencegraphs",
+        "inferencegraphs/status",
+        "inferencegraphs/scale",
         "batchinferences",
         "batchinferences/status",
     }

@@ -109,6 +109,8 @@ def test_a_row_may_be_without_what_was_left_out_and_what_follows_from_it(more: A
             "do not lie within one another",
             Fault.INVALID,
         ),
+        (graph(step("a"), outputs={"true": ["a.y"]}), "outputs.true", "quote the name", Fault.INVALID),
+        (graph(step("a", inputs={"false": "request.x"})), "steps[0].inputs.false", "quote the name", Fault.INVALID),
         (graph(step("a"), combine={"z": "Mean"}), "combine.z", "no such output; there are y", Fault.INVALID),
         (
             graph({"name": "a", "graph": "mine", "inputs": {"x": "request.x"}}),

@@ -1,0 +1,48 @@
+"""Names of Services, as pods look them up: the file that containers see as ``/etc/hosts``.
+
+There is no DNS here. A Service that comes or goes is in the file a moment later, and programs read it at each lookup.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from shoal_local.api_client import SERVICES, ApiClient
+from shoal_local.informer import Informer
+from shoal_local.objects import Object
+
+HOSTS = Path("/etc/hosts")
+_SUFFIXES = ("", ".svc", ".svc.cluster.local")
+
+
+def hosts_text(machine: str, services: Iterable[Object]) -> str:
+    """Return the machine's own lines, and one for each Service that has an address."""
+    lines = [machine.rstrip("\n")]
+    for service in services:
+        address, meta = service["spec"].get("clusterIP"), service["metadata"]
+        if address and address != "None":
+            name = f"{meta['name']}.{meta['namespace']}"
+            lines.append(" ".join([address, *(name + suffix for suffix in _SUFFIXES)]))
+    return "\n".join([*lines, ""])
+
+
+class Names:
+    """Keeps the file up to date."""
+
+    def __init__(self, client: ApiClient, file: Path) -> None:
+        self._services = Informer(client, SERVICES)
+        self._services.listen(self._on_service)
+        self._file = file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._write()
+
+    async def run(self) -> None:
+        """Watch Services until cancelled."""
+        await self._services.run()
+
+    def _on_service(self, service: Object) -> None:
+        self._write()
+
+    def _write(self) -> None:
+        # In place: containers have mounted this very file.
+        own = HOSTS.read_text() if HOSTS.exists() else ""
+        self._file.write_text(hosts_text(own, self._services.objects.values()))

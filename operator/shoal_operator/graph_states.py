@@ -1,0 +1,70 @@
+"""Whether graphs can work: what their pods say, ready or not, asked beside the looks until they can."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shoal_operator.load.fleet import Replica
+from shoal_operator.planning.observation import Key
+from shoal_operator.scraper import Scraper
+from shoal_schema.load import GRAPH_VALID, GraphState
+
+_INTERVAL_S = 2.0
+
+
+@dataclass(slots=True)
+class _Graph:
+    told: Mapping[str, GraphState] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    task: asyncio.Task[None] | None = None
+
+
+class GraphStates:
+    """What the pods of graphs said when they were asked last.
+
+    Args:
+        scraper: asks them.
+        mark: called with a graph whose pods say something new, and a delay (s).
+    """
+
+    def __init__(self, scraper: Scraper, mark: Callable[[Key, float], object]) -> None:
+        self._scraper = scraper
+        self._mark = mark
+        self._graphs: dict[Key, _Graph] = {}
+
+    def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]:
+        """Return what these pods of a graph said, by uid, and ask them again: until all say that they can work."""
+        graph = self._graphs.setdefault(key, _Graph())
+        uids = frozenset(replica.uid for replica in replicas)
+        if graph.task is None or graph.task.done() or graph.asked != uids:
+            self._stop(graph)
+            graph.asked = uids
+            graph.task = asyncio.create_task(self._follow(key, graph, replicas)) if replicas else None
+        return {uid: said for uid, said in graph.told.items() if uid in uids}
+
+    def forget(self, key: Key) -> None:
+        """Stop asking."""
+        if (graph := self._graphs.pop(key, None)) is not None:
+            self._stop(graph)
+
+    async def close(self) -> None:
+        """Stop asking anybody."""
+        for key in list(self._graphs):
+            self.forget(key)
+        await self._scraper.close()
+
+    def _stop(self, graph: _Graph) -> None:
+        if graph.task is not None:
+            graph.task.cancel()
+
+    async def _follow(self, key: Key, graph: _Graph, replicas: Sequence[Replica]) -> None:
+        while True:
+            readings = await self._scraper.read(replicas)
+            pairs = zip(replicas, readings, strict=True)
+            told = {replica.uid: each.load.graph for replica, each in pairs if each.load and each.load.graph}
+            if told != graph.told:
+                graph.told = told
+                self._mark(key, 0.0)
+            if len(told) == len(replicas) and all(each.reason == GRAPH_VALID for each in told.values()):
+                return
+            await asyncio.sleep(_INTERVAL_S)

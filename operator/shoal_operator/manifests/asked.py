@@ -1,0 +1,53 @@
+"""What a user asks for, be it an ``InferenceService`` or an ``InferenceGraph``: both are pods behind a Service."""
+
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import parse_graph_spec, parse_spec
+from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL, KIND, PLURAL
+from shoal_schema.resource.graph import GraphSpec, StepSpec
+from shoal_schema.resource.model import ModelSpec
+from shoal_schema.resource.service import InferenceServiceSpec
+
+SERVED: Mapping[str, str] = {KIND: PLURAL, GRAPH_KIND: GRAPH_PLURAL}
+"""What has pods that answer requests, and its plural."""
+_ALIKE = (
+    *("proxy", "queue", "replicas", "scaling", "rollout", "route", "service", "tls", "network_policy", "access"),
+    "pod",
+)
+
+
+def asked_of(resource: Json) -> InferenceServiceSpec:
+    """Return what is asked for, of a graph what it has in common with a service.
+
+    Raises:
+        SpecError: a field is missing, of the wrong type, or out of range; or a graph cannot work.
+    """
+    if resource.get("kind") != GRAPH_KIND:
+        return parse_spec(resource)
+    spec = parse_graph_spec(resource)
+    return InferenceServiceSpec(model=ModelSpec(), **{name: getattr(spec, name) for name in _ALIKE})
+
+
+def graph_of(resource: Json) -> GraphSpec | None:
+    """Return the graph that pods are to run, each step by where its model answers; None of a service.
+
+    Raises:
+        SpecError: as `asked_of`.
+    """
+    if resource.get("kind") != GRAPH_KIND:
+        return None
+    spec = parse_graph_spec(resource)
+    namespace = resource["metadata"]["namespace"]
+    told = {name: getattr(spec, name) for name in GraphSpec.__struct_fields__}
+    return GraphSpec(**{**told, "steps": tuple(_located(step, namespace) for step in spec.steps)})
+
+
+def _located(step: StepSpec, namespace: str) -> StepSpec:
+    name = step.service or step.graph
+    if name is None:
+        return step
+    url = f"http://{name}.{namespace}.svc/v2/models/{name}"
+    return structs.replace(step, url=url, service=None, graph=None)
