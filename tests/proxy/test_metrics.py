@@ -20,6 +20,8 @@ def busy() -> Metrics:
     metrics.batch_rows.observe(5)
     metrics.rows = 5
     metrics.gate = Gate(Limits({}, {}))
+    metrics.step_seconds["first"].observe(0.1)
+    metrics.step_failures["first"] += 1
     metrics.read = {
         metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE or metric in (COALESCED_ROWS, RUNTIME_LOSSES)
     }

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -76,11 +77,16 @@ GIVEN: dict[str, tuple[str, Any]] = {
 
 def test_every_variable_is_read() -> None:
     read = {name for name, each in variables().items() if each.env and PROXY in each.env.readers}
-    assert set(GIVEN) == read - {"SHOAL_BATCHING_LATENCY_OBJECTIVE_MS"}, "which rules out a delay"
+    ruling_out = {"SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", "SHOAL_PROXY_GRAPH"}  # a delay, and batches
+    assert set(GIVEN) == read - ruling_out
     objective = Settings.from_env({"SHOAL_BATCHING_LATENCY_OBJECTIVE_MS": "50"}).batching
     assert objective.latency_objective_milliseconds == 50
 
     settings = Settings.from_env({name: text for name, (text, _) in GIVEN.items()})
+    step = {"name": "a", "url": "http://m/v2/models/m", "inputs": {"x": "request.x"}}
+    graph = Settings.from_env({"SHOAL_PROXY_GRAPH": json.dumps({"steps": [step], "outputs": {"z": ["a.z"]}})})
+    assert graph.process.graph is not None
+    assert graph.process.graph.steps[0].url == "http://m/v2/models/m"
 
     for name, (_, value) in GIVEN.items():
         setting = variables()[name]

@@ -2,9 +2,10 @@
 
 from shoal_operator.planning.blocked import Verdict
 from shoal_operator.planning.evidence import Evidence
+from shoal_operator.planning.pods import is_ready
 from shoal_schema.conditions import FAILURES, Reason, Status
 from shoal_schema.graphs.faults import Fault
-from shoal_schema.load import GRAPH_VALID, STEP_NOT_READY
+from shoal_schema.load import STEP_NOT_READY
 
 _FAULTS = frozenset(Reason(fault) for fault in Fault)
 
@@ -40,10 +41,9 @@ def held_up(evidence: Evidence) -> Verdict | None:
 
 
 def valid(evidence: Evidence) -> Verdict | None:
-    """A newest pod says that all models take what they are given."""
-    for state in evidence.graph_states.values():
-        if state.reason == GRAPH_VALID:
-            return Status.TRUE, Reason.GRAPH_VALID, state.message
+    """A newest pod is ready, as it is only once all models take what they are given; what was said before is old."""
+    if any(is_ready(pod) for pod in evidence.new_pods):
+        return Status.TRUE, Reason.GRAPH_VALID, "every step's model takes what it is given"
     return None
 
 

@@ -95,9 +95,9 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ),
     ConditionType.GRAPH_VALID: (
         graphs.refused,
+        graphs.valid,
         graphs.faulty,
         graphs.waits,
-        graphs.valid,
         blocked.missing(DEPLOYMENT),
         checks.parked,
         checks.pods_refused,

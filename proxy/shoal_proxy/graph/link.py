@@ -123,8 +123,8 @@ class GraphLink:
             for name, document in documents.items():
                 self._steps[name].signature = parse_metadata(document)
             self.signature = parse_metadata(graph_metadata(graph, self._name, self._calls))
-        except GraphError as error:
-            return str(error), error.fault
+        except GraphError as wrong:
+            return str(wrong), wrong.fault
         except SignatureError as error:
             return str(error), Fault.MISMATCH
         self._typed = graph
@@ -137,9 +137,9 @@ class GraphLink:
                 document = await step.upstream.metadata()
                 step.binary = await step.upstream.speaks_binary()
                 return document, "", ""
-        except RuntimeAway as error:
-            fault = Fault.MISSING if isinstance(error, NotExecuted) else ""
-            return {}, f"step {step.name}: {error} ({step.url})", fault
+        except RuntimeAway as away:
+            fault = Fault.MISSING if isinstance(away, NotExecuted) else ""
+            return {}, f"step {step.name}: {away} ({step.url})", fault
         except (ProxyError, SignatureError) as error:
             return {}, f"step {step.name}: {error} ({step.url})", Fault.MISSING
         except TimeoutError:
@@ -189,8 +189,8 @@ class GraphLink:
         asked = Asked(batch.deadline_s, self._headers(batch), batch.key.parameters)
         try:
             outputs = await walk(graph.plan, frame, partial(self._ask, asked, metrics, took_s))
-        except RowsError as error:
-            raise RowsFailed(error.errors) from None
+        except RowsError as refused:  # another name: a compiled function knows one type for each
+            raise RowsFailed(refused.errors) from None
         except ProxyError as error:
             error.may_have_run = error.may_have_run or bool(took_s)
             raise
