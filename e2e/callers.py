@@ -1,7 +1,7 @@
 """Callers of a served model: one that wants an answer, and many that never stop."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,6 +50,7 @@ def callers(
     patience_s: float = PATIENCE_S,
     address: str = "",
     host: str = "",
+    answer: Sequence[float] = ANSWER,
 ) -> Iterator[Seen]:
     """Call without a pause that matters until the block ends.
 
@@ -61,13 +62,16 @@ def callers(
         patience_s: how long each waits for an answer.
         address: of a gateway, in the place of the Service's.
         host: the name that the gateway goes by.
+        answer: what each of them should get.
     """
     url, seen, stop = _url(address or cluster.address(name), name), Seen(), threading.Event()
     named = {"host": host} if host else {}
     once = {**named, "connection": "close"}
     with ThreadPoolExecutor(keeping + fresh) as pool:
         calls = [
-            pool.submit(_call, url, seen, stop, headers=named if number < keeping else once, patience_s=patience_s)
+            pool.submit(
+                _call, url, seen, stop, list(answer), headers=named if number < keeping else once, patience_s=patience_s
+            )
             for number in range(keeping + fresh)
         ]
         try:
@@ -78,7 +82,9 @@ def callers(
         call.result()
 
 
-def _call(url: str, seen: Seen, stop: threading.Event, *, headers: dict[str, str], patience_s: float) -> None:
+def _call(
+    url: str, seen: Seen, stop: threading.Event, wanted: list[float], *, headers: dict[str, str], patience_s: float
+) -> None:
     with httpx.Client(timeout=patience_s, headers=headers) as client:
         while not stop.wait(PAUSE_S):
             try:
@@ -86,7 +92,7 @@ def _call(url: str, seen: Seen, stop: threading.Event, *, headers: dict[str, str
             except httpx.HTTPError as error:
                 seen.failures.append(repr(error))
                 continue
-            if answer.status_code == 200 and answer.json() == {"predictions": [ANSWER]}:
+            if answer.status_code == 200 and answer.json() == {"predictions": [wanted]}:
                 seen.answered += 1
             else:
                 seen.failures.append(f"{answer.status_code} {answer.text}")

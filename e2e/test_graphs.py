@@ -1,11 +1,14 @@
 """Models that work together, as their user sees them: applied, asked, scaled, and one of them killed."""
 
 import json
+import os
+import signal
 from typing import Any
 
 import httpx
 import yaml
 
+from e2e.callers import callers
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
 
@@ -102,3 +105,26 @@ def test_a_graph_that_cannot_be_is_refused_and_what_runs_goes_on(namespace: Clus
     told = until(namespace, "GraphValid", "False", "Cycle")
     assert "spec.steps[0]: the steps wait for one another: first → second → first" in told["message"]
     assert ask(namespace).json()["outputs"][0]["data"] == TWICE
+
+
+def test_a_step_that_is_deleted_under_load_costs_no_request_and_one_that_is_killed_its_own(namespace: Cluster) -> None:
+    for name in ("adder", "adder-two"):
+        namespace.apply(name, replicas=2, rollout={"drainDelaySeconds": 1})
+    apply(namespace, **CHAIN)
+    until(namespace, "Ready", "True", "Ready")
+    with callers(namespace, "chain", keeping=4, answer=TWICE) as seen:
+        eventually(lambda: seen.answered > 50)
+        (pod, *_) = namespace.get("pods", selector="serving.shoal.dev/inferenceservice=adder-two")
+        namespace.kubectl("delete", "pod", pod["metadata"]["name"])
+        after = seen.answered
+        eventually(lambda: seen.answered > after + 100)
+        assert seen.failures == []
+
+        (pod, *_) = namespace.get("pods", selector="serving.shoal.dev/inferenceservice=adder")
+        (proxy,) = namespace.processes("shoal_proxy", pod["metadata"]["uid"])
+        os.kill(int(proxy.parent.name), signal.SIGKILL)
+        after = seen.answered
+        eventually(lambda: seen.answered > after + 200)
+    # What was there when it was killed is lost, and says where; nobody knows whether it ran.
+    assert len(seen.failures) <= 4, seen.failures
+    assert all("step first" in failure for failure in seen.failures), seen.failures

@@ -316,7 +316,7 @@ class Reconciler:
             spec=placed(spec, naming.resolved if naming else ""),
             defaults=self._defaults,
             registry=self._names.registry(spec.model.uri or ""),
-            graph=graph_of(resource),
+            graph=graph_of(resource, self._defaults.service_url),
         )
 
     async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:

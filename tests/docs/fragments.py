@@ -16,12 +16,16 @@ from shoal_local.apiserver.schemas.node import root_of
 from shoal_local.apiserver.server import load_definitions
 from shoal_local.installing import chart_folder
 from shoal_local.kubelet.images import BadTableError, parse_table
-from shoal_schema.decoding import parse_batch_spec, parse_spec
+from shoal_schema.decoding import parse_batch_spec, parse_graph_spec, parse_spec
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition, services
-from shoal_schema.resource import API_VERSION, BATCH_KIND, KIND
+from shoal_schema.publishing.graph import graphs
+from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
 
 CHARTS_SCHEMA = Path(__file__).parents[2] / "charts" / "shoal" / "values.schema.json"
+
+
+DEFINITIONS = {KIND: services, GRAPH_KIND: graphs, BATCH_KIND: batches}
 
 
 def check_yaml(text: str, kind: str | None) -> None:
@@ -47,6 +51,9 @@ def _resource(found: Any) -> None:
     if found["kind"] == KIND:
         parse_spec(found)
         _as_defined(found, KIND)
+    elif found["kind"] == GRAPH_KIND:
+        parse_graph_spec(found)
+        _as_defined(found, GRAPH_KIND)
     elif found["kind"] == BATCH_KIND:
         parse_batch_spec(found)
         _as_defined(found, BATCH_KIND)
@@ -64,7 +71,7 @@ def _as_defined(found: dict[str, Any], kind: str) -> None:
 
 @functools.cache
 def _schema_of(kind: str) -> CustomSchema:
-    [resource] = resources_of(custom_resource_definition(services() if kind == KIND else batches()))
+    [resource] = resources_of(custom_resource_definition(DEFINITIONS[kind]()))
     return CustomSchema.of(root_of("", resource.schema, load_definitions()))
 
 
@@ -102,6 +109,14 @@ def _spec(found: Any) -> None:
     _resource({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "cat"}, "spec": {"model": model, **found}})
 
 
+def _graph(found: Any) -> None:
+    """Check the outputs of a graph whose steps are those that they name."""
+    names = dict.fromkeys(reference.partition(".")[0] for each in found["outputs"].values() for reference in each)
+    steps = [{"name": name, "service": name, "inputs": {"x": "request.x"}} for name in names]
+    metadata = {"name": "pipeline"}
+    _resource({"apiVersion": API_VERSION, "kind": GRAPH_KIND, "metadata": metadata, "spec": {"steps": steps, **found}})
+
+
 def _route(found: Any) -> None:
     """Check an action of Envoy's routes against the one that was tried with it."""
     if found != {"timeout": "65s", "retry_policy": RETRIES}:
@@ -127,6 +142,7 @@ def _scrapes(found: Any) -> None:
 FRAGMENTS: dict[str, Callable[[Any], None]] = {
     "container": _container,
     "envoy": _envoy,
+    "graph": _graph,
     "images": _images,
     "spec": _spec,
     "route": _route,

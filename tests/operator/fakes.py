@@ -15,7 +15,7 @@ from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
 from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.naming import Naming
-from shoal_operator.planning.observation import Key, Observation
+from shoal_operator.planning.observation import Key, Observation, key_of
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.upgrading import Upgrading
 from shoal_schema.declaring import Json
@@ -60,7 +60,8 @@ class FakeCluster:
         return copy.deepcopy(self.services.get(key))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
-        found = {kind: self.children[key, kind] for kind in WRITTEN_KINDS if (key, kind) in self.children}
+        own = Key(key.namespace, key.name)  # services and graphs share the names of children
+        found = {kind: self.children[own, kind] for kind in WRITTEN_KINDS if (own, kind) in self.children}
         slices = tuple(self.slices[key]) if key in self.slices else None
         return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))), slices)
 
@@ -97,12 +98,13 @@ class FakeCluster:
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         self._write("delete", kind.kind)
-        if self.children[key, kind]["metadata"]["uid"] == uid:
-            del self.children[key, kind]
+        own = Key(key.namespace, key.name)
+        if self.children[own, kind]["metadata"]["uid"] == uid:
+            del self.children[own, kind]
 
     async def apply_status(self, resource: Json, status: Json) -> Json:
         self._write("status", resource["metadata"]["name"])
-        key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        key = key_of(resource)
         self.services[key]["status"] = copy.deepcopy({each: status[each] for each in status if each not in self.pruned})
         return copy.deepcopy(self.services[key])
 

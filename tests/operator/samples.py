@@ -3,12 +3,13 @@
 import copy
 from typing import Any
 
+from shoal_operator.manifests.asked import asked_of, graph_of
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
 from shoal_schema.policy import Policy
 from shoal_schema.processes import OperatorProcess
-from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
 
 UID = "11111111-2222-3333-4444-555555555555"
 ANYTHING = Policy(
@@ -191,6 +192,37 @@ def service(spec: Json | None = None, *, name: str = "cat", **metadata: Any) -> 
         },
         "spec": copy.deepcopy(MINIMAL if spec is None else spec),
     }
+
+
+GRAPH: Json = {
+    "steps": [
+        {"name": "first", "service": "cat", "inputs": {"x": "request.x"}, "when": "request.x > 0"},
+        {"name": "second", "graph": "others", "inputs": {"x": "first.y"}, "onError": "Omit"},
+        {"name": "third", "url": "https://models.example.com/v2/models/dog", "inputs": {"x": "first.y"}},
+    ],
+    "outputs": {"z": ["second.z", "third.z"]},
+    "deadlineMilliseconds": 250,
+    "proxy": {"forwardHeaders": ["authorization"]},
+}
+
+
+def graph(spec: Json | None = None, *, name: str = "pipeline", **metadata: Any) -> Json:
+    """Return an ``InferenceGraph`` as a user writes it, with what the server adds."""
+    made = service(GRAPH if spec is None else spec, name=name, **metadata)
+    return {**made, "kind": GRAPH_KIND}
+
+
+def graph_target(resource: Json, *, defaults: OperatorProcess = DEFAULTS) -> Target:
+    """Return the typed target of a graph."""
+    metadata = resource["metadata"]
+    return Target(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        spec=asked_of(resource),
+        defaults=defaults,
+        graph=graph_of(resource, defaults.service_url),
+    )
 
 
 def target(spec: Json | None = None, *, defaults: OperatorProcess = DEFAULTS, name: str = "cat") -> Target:

@@ -31,8 +31,12 @@ def asked_of(resource: Json) -> InferenceServiceSpec:
     return InferenceServiceSpec(model=ModelSpec(), **{name: getattr(spec, name) for name in _ALIKE})
 
 
-def graph_of(resource: Json) -> GraphSpec | None:
+def graph_of(resource: Json, service_url: str) -> GraphSpec | None:
     """Return the graph that pods are to run, each step by where its model answers; None of a service.
+
+    Args:
+        resource: the service or graph.
+        service_url: how a service is reached within the cluster, as the operator's setting says it.
 
     Raises:
         SpecError: as `asked_of`.
@@ -42,12 +46,14 @@ def graph_of(resource: Json) -> GraphSpec | None:
     spec = parse_graph_spec(resource)
     namespace = resource["metadata"]["namespace"]
     told = {name: getattr(spec, name) for name in GraphSpec.__struct_fields__}
-    return GraphSpec(**{**told, "steps": tuple(_located(step, namespace) for step in spec.steps)})
+    return GraphSpec(**{**told, "steps": tuple(_located(step, namespace, service_url) for step in spec.steps)})
 
 
-def _located(step: StepSpec, namespace: str) -> StepSpec:
+def _located(step: StepSpec, namespace: str, service_url: str) -> StepSpec:
     name = step.service or step.graph
     if name is None:
         return step
-    url = f"http://{name}.{namespace}.svc/v2/models/{name}"
-    return structs.replace(step, url=url, service=None, graph=None)
+    # By name: the address is another one when the service is made anew, and its pods would be, too.
+    base = service_url.replace("$(CLUSTER_IP)", "$(NAME).$(NAMESPACE).svc")
+    base = base.replace("$(NAME)", name).replace("$(NAMESPACE)", namespace).rstrip("/")
+    return structs.replace(step, url=f"{base}/v2/models/{name}", service=None, graph=None)

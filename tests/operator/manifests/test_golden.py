@@ -24,6 +24,8 @@ from tests.operator.samples import (
     MINIMAL,
     OPEN,
     SECURE,
+    graph,
+    graph_target,
     target,
 )
 
@@ -38,6 +40,7 @@ CASES = {
     "keda": target(BY_KEDA),
     "secure": target(SECURE, defaults=structs.replace(LOCAL, namespace="shoal-system", waiting_selector="a=b,c=d")),
     "open": target(OPEN),
+    "graph": graph_target(graph()),
 }
 
 
