@@ -93,6 +93,13 @@ class FakeRuntime:
         await asyncio.sleep(0)
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Return where it listens."""
+        assert self._server is not None
+        found: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        return found
+
+    @property
     def connections(self) -> int:
         """Return how many connections are open."""
         return sum(not reader.at_eof() for reader in self._writers.values())

@@ -21,6 +21,7 @@
       Draining                  503      draining
       RuntimeAway               503      runtime_away
         NotExecuted             503      runtime_away
+          UnknownHost           503      runtime_away
         RuntimeLost             503      runtime_away
       DeadlineExceeded          504      deadline
       StepFailed                the step's own
@@ -199,6 +200,10 @@ class RuntimeAway(ProxyError):
 
 class NotExecuted(RuntimeAway):
     """The runtime did not begin with this batch."""
+
+
+class UnknownHost(NotExecuted):
+    """Nobody knows a server of that name."""
 
 
 class RuntimeLost(RuntimeAway):

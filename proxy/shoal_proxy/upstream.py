@@ -4,6 +4,7 @@ Any V2 server will do. What the runtime does wrong becomes one of `shoal_proxy.e
 """
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_failure
 from shoal_proxy.connection import Connection, Response
-from shoal_proxy.errors import NotExecuted, RuntimeAway
+from shoal_proxy.errors import NotExecuted, RuntimeAway, UnknownHost
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_schema.addresses import Address
@@ -184,6 +185,8 @@ class Upstream:
                 connection = await self._connect_by_tcp(make)
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotExecuted(f"no runtime listens at {self._address}") from None
+        except socket.gaierror as unknown:
+            raise UnknownHost(f"no server is known by the name {self._address.host}: {unknown.strerror}") from None
         except OSError as error:
             raise NotExecuted(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
         self._connections.add(connection)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from shoal_proxy.batching.batch import Batch, Result
 from shoal_proxy.batching.pending import Pending
-from shoal_proxy.errors import InvalidRequest, NotExecuted, ProxyError, RowsFailed, RuntimeAway
+from shoal_proxy.errors import InvalidRequest, ProxyError, RowsFailed, RuntimeAway, UnknownHost
 from shoal_proxy.exchange import trace_headers
 from shoal_proxy.graph.frame import Frame, RowsError
 from shoal_proxy.graph.steps import Asked, StepClient
@@ -138,12 +138,12 @@ class GraphLink:
                 step.binary = await step.upstream.speaks_binary()
                 return document, "", ""
         except RuntimeAway as away:
-            fault = Fault.MISSING if isinstance(away, NotExecuted) else ""
+            fault = Fault.MISSING if isinstance(away, UnknownHost) else ""
             return {}, f"step {step.name}: {away} ({step.url})", fault
         except (ProxyError, SignatureError) as error:
             return {}, f"step {step.name}: {error} ({step.url})", Fault.MISSING
         except TimeoutError:
-            return {}, f"step {step.name}: nothing answers at {step.url}", Fault.MISSING
+            return {}, f"step {step.name}: nothing answers at {step.url}", ""
 
     def _become(self, reason: str, fault: str) -> None:
         changed = bool(reason) != bool(self.reason)

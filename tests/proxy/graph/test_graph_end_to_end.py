@@ -7,6 +7,9 @@ import numpy as np
 import orjson
 import pytest
 
+from shoal_proxy.graph.link import GraphLink
+from shoal_proxy.graph.steps import StepClient
+from shoal_schema.resource.graph import StepSpec
 from tests import plain
 from tests.calls import callers, row, v2_body
 from tests.fakes import FakeRuntime, double, tensor, write_answer
@@ -259,6 +262,29 @@ def test_models_that_do_not_fit_are_said_before_any_traffic(change: Any, reason:
         assert said in load["graph"]["message"]
         ready = plain.get(f"{running.admin_url}/readyz")
         assert (ready.status_code == 200) == (reason == "GraphValid")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason", "said"),
+    [
+        ("http://127.0.0.1:1/v2/models/double", "StepNotReady", "no runtime listens at 127.0.0.1:1"),
+        ("http://nowhere.invalid:80/v2/models/double", "StepMissing", "no server is known by the name nowhere.invalid"),
+        ("http://{}/v2/models/another", "StepMissing", "the runtime answers 404 to /v2/models/another"),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_from_one_that_is_not_there_yet(url: str, reason: str, said: str) -> None:
+    with running_graph(chain(), CHAIN, ready=False) as running:
+        address = "{}:{}".format(*running.models["first"].address)
+        link = running.proxy.link
+        assert isinstance(link, GraphLink)
+        document, sentence, fault = running.call(link._ask_metadata, running.call(stranger, url.format(address)))
+        assert (document, fault or "StepNotReady") == ({}, reason)
+        assert said in sentence
+
+
+def stranger(url: str) -> StepClient:
+    """Return the client of a step that is no model's."""
+    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [])
 
 
 def test_a_model_that_becomes_another_is_noticed_when_it_refuses() -> None:
