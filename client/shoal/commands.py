@@ -19,12 +19,13 @@ from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.exchange import trusted
 from shoal.files import given_item
+from shoal.graphs import Graph, graphs_in
 from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import FieldError, MachineError, merge, to_environment
 from shoal.serving.inspection import report_text, with_requests
-from shoal.targets import Plan, files_beside, named_target, planned
+from shoal.targets import Plan, files_beside, named_target, planned, planned_services
 from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
@@ -135,12 +136,13 @@ def serve(options: argparse.Namespace) -> int:
         raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
     if not (options.targets or options.management):
         raise FieldError("name what is to be served: a manifest, a folder, a file or a URL (shoal serve --help)")
-    plans = [planned(*named_target(each), options.set) for each in options.targets]
+    graphs = [graph for each in options.targets for graph in graphs_in(each)]
+    plans = [plan for each in options.targets for plan in _plans(each, options)]
     _check_keys(options, plans)
-    names = [plan.name for plan in plans]
+    names = [*(plan.name for plan in plans), *(graph.name for graph in graphs)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise FieldError(f"two models are called {', '.join(twice)}: name them as in `shoal serve one=PATH two=PATH`")
-    shared = options.management or len(plans) > 1
+    shared = options.management or len(names) > 1
     if shared and (options.tls_certificate or os.environ.get(CERTIFICATE)):
         raise FieldError(
             "one model alone on a port can speak TLS: leave --tls-certificate out, or serve the others apart"
@@ -151,8 +153,13 @@ def serve(options: argparse.Namespace) -> int:
         teller = Teller(output, log, quiet=options.quiet, json=options.json)
         with closing(teller):
             several = _Several(options, teller, port, shared=shared, usual_is_ours=ours)
-            launches = [several.launch(plan) for plan in plans]
+            launches = [*map(several.launch, plans), *map(several.launch_graph, graphs)]
             return asyncio.run(serving.serve(launches, teller, several.port_of_all()))
+
+
+def _plans(target: str, options: argparse.Namespace) -> list[Plan]:
+    """Return how to serve what one target names: of a graph's file, each of its services."""
+    return planned_services(target, options.set) if graphs_in(target) else [planned(*named_target(target), options.set)]
 
 
 def _check_keys(options: argparse.Namespace, plans: Sequence["Plan"]) -> None:
@@ -213,6 +220,25 @@ class _Several:
             launch.say(
                 f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
             )
+        return launch
+
+    def launch_graph(self, graph: Graph) -> Launch:
+        """Return how to run a graph of models that are served beside it, and tell of it."""
+        index = self._count
+        self._count += 1
+        level = {"SHOAL_LOG_LEVEL": "ERROR"} if self._options.quiet else {}
+        launch = Launch(
+            name=graph.name,
+            settings={DOCS: "true", **os.environ, **level},
+            host=self._options.host,
+            port=self._port,
+            admin_port=self._admin_port(index),
+            teller=self._teller,
+            shared=True,
+            graph=graph,
+        )
+        steps = ", ".join(step.name for step in graph.spec.steps)
+        launch.say(f"a graph of {steps}", name=graph.name, steps=steps)
         return launch
 
     def port_of_all(self) -> serving.Shared | None:

@@ -17,13 +17,16 @@ from shoal.client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.exchange import trust
+from shoal.graphs import Graph
 from shoal.keys import key_in
 from shoal.outlet import Outlet, lines_lost
 from shoal.printing import progress_bar
 from shoal.processes import Process, Supervisor
-from shoal.serving.fields import without_secrets
+from shoal.serving.fields import MachineError, without_secrets
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Exit
+from shoal_schema.graphs.faults import Fault
+from shoal_schema.load import PATH as LOAD
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET, PROXY_SOCKET = "runtime.sock", "proxy.sock"
@@ -35,6 +38,7 @@ KEYS = "SHOAL_PROXY_API_KEYS"
 # Hosts that mean every interface, with an address of this machine that reaches them.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
+NEVER_READY = (Fault.MISMATCH, Fault.CYCLE)
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 # What was said last waits this long for whoever reads it slowly.
 READERS_PATIENCE_S = 2.0
@@ -95,6 +99,7 @@ class Launch:
         files: what lies beside the model, one of which may be an item to send.
         shared: other models share the port, and callers' requests come by a front.
         key_file: holds the keys of callers; None: everybody may ask.
+        graph: what the proxy runs in the place of a runtime; None: there is one.
     """
 
     name: str
@@ -106,6 +111,7 @@ class Launch:
     files: tuple[str, ...] = ()
     shared: bool = False
     key_file: Path | None = None
+    graph: Graph | None = None
 
     def say(self, line: str, *styles: Style, **facts: object) -> None:
         """Tell what happens, and where several models are served, to which."""
@@ -129,13 +135,15 @@ class Launch:
         """Where the proxy answers /readyz and /metrics."""
         return url_of(self.host, self.admin_port)
 
-    def environment(self, folder: str) -> dict[str, str]:
-        """Return the environment of both processes, whose socket lies in ``folder``."""
+    def environment(self, folder: str, sockets: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of both processes, whose socket lies in ``folder``; ``sockets`` are other models'."""
         runtime = f"unix:{folder}/{SOCKET}"
+        graph = {} if self.graph is None else {"SHOAL_PROXY_GRAPH": self.graph.variable(sockets)}
         return {
             # What a handler prints is seen when it prints it, not when a buffer is full.
             "PYTHONUNBUFFERED": "1",
             **self.settings,
+            **graph,
             "SHOAL_MODEL_NAME": self.name,
             "SHOAL_RUNTIME_LISTEN": runtime,
             "SHOAL_PROXY_RUNTIME": runtime,
@@ -166,24 +174,26 @@ def tell_of_everywhere(host: str, teller: Teller) -> None:
 class Pair:
     """The two processes of one model, and what is told about them, in a folder of their own."""
 
-    def __init__(self, launch: Launch, folder: str) -> None:
+    def __init__(self, launch: Launch, folder: str, sockets: Mapping[str, str]) -> None:
         self.launch = launch
         self.ready = asyncio.Event()
         """Set once the model could be asked."""
         self.end = ""
         """How it ended, if it did and others go on."""
         self._say = launch.say
-        self._environment = launch.environment(folder)
+        self._environment = launch.environment(folder, sockets)
         self._socket = Path(folder, SOCKET)
         self._runtime = Supervisor("runtime", self._start_runtime, self._say)
         self._proxy = Supervisor("proxy", self._start_proxy, self._say)
+        # A graph has no runtime: its proxy asks those of its steps.
+        self._processes = [self._proxy] if launch.graph else [self._runtime, self._proxy]
 
     async def run(self) -> list[Exit]:
         """Keep both running until one cannot work, or the proxy was drained; return how that ended.
 
         The other one is left as it is, and both are when this is cancelled.
         """
-        supervisors = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
+        supervisors = [asyncio.create_task(each.run()) for each in self._processes]
         announcing = asyncio.create_task(self._announce())
         try:
             await asyncio.wait((*supervisors, announcing), return_when=asyncio.FIRST_COMPLETED)
@@ -198,13 +208,13 @@ class Pair:
 
     async def stop(self) -> None:
         """Stop the proxy, which finishes what it has accepted, and then the runtime."""
-        await self._proxy.stop()
-        await self._runtime.stop()
+        for each in reversed(self._processes):
+            await each.stop()
 
     def kill(self) -> None:
         """End both at once."""
-        self._proxy.kill()
-        self._runtime.kill()
+        for each in reversed(self._processes):
+            each.kill()
 
     async def _start_runtime(self) -> Process:
         # A runtime that was killed leaves its socket behind; nobody else listens in this folder.
@@ -218,14 +228,15 @@ class Pair:
         """Tell when the server is ready, the first time with its first request; never returns."""
         async with httpx.AsyncClient(trust_env=False, timeout=5) as http:
             while True:
-                await self._runtime.started.wait()
-                self._runtime.started.clear()
+                await self._processes[0].started.wait()
+                self._processes[0].started.clear()
                 started_s = time.monotonic()
                 await self._until_ready(http)
                 took_s = time.monotonic() - started_s
                 self._say(f"ready after {took_s:.1f} s", Style.GREEN, ready_after_s=took_s)
-                if not self._runtime.served:
-                    self._runtime.served = self._proxy.served = True
+                if not self._proxy.served:
+                    for each in self._processes:
+                        each.served = True
                     await self._show_first_requests()
                     self.ready.set()
 
@@ -240,12 +251,24 @@ class Pair:
             if answer.status_code == 200:
                 return
             now = _reason(answer)
+            if self.launch.graph:
+                await self._check_graph(http)
             if (bar := progress_bar(now)) and self.launch.teller.draw(f"{self.launch.name}: {bar}"):
                 reason = now
             elif time.monotonic() >= say_s and now != reason:
                 reason, say_s = now, time.monotonic() + PATIENCE_S
                 self._say(f"not ready yet: {reason}", not_ready=reason)
             await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _check_graph(self, http: httpx.AsyncClient) -> None:
+        """Raise what no waiting mends: models that do not fit one another.
+
+        Raises:
+            MachineError: the models of the graph's steps do not fit.
+        """
+        state = (await http.get(f"{self.launch.admin_url}{LOAD}")).json().get("graph") or {}
+        if state.get("reason") in NEVER_READY:
+            raise MachineError(f"the graph {self.launch.name} cannot work: {state.get('message')}")
 
     async def _show_first_requests(self) -> None:
         url, admin = self.launch.url, self.launch.admin_url

@@ -110,7 +110,7 @@ class Server:
             self._started += 1
             folder /= str(self._started)
             folder.mkdir()
-        pair = self._pairs[launch.name] = Pair(launch, str(folder))
+        pair = self._pairs[launch.name] = Pair(launch, str(folder), self._sockets)
         self._sockets[launch.name] = str(folder / PROXY_SOCKET)
         self._watches[launch.name] = asyncio.create_task(self._watch(pair))
         return pair
@@ -144,7 +144,10 @@ class Server:
             self._teller.say("stopping: the proxy finishes its requests (Ctrl-C again to kill)")
         if self._front is not None:
             self._front.refuse_more()
-        await asyncio.gather(*(pair.stop() for pair in self._pairs.values()))
+        # Graphs first, those that call others before these: what they have accepted still asks the models.
+        for pair in reversed([each for each in self._pairs.values() if each.launch.graph]):
+            await pair.stop()
+        await asyncio.gather(*(pair.stop() for pair in self._pairs.values() if not pair.launch.graph))
         for listener in self._listeners:
             await listener.stop()
         if self._front is not None:

@@ -22,7 +22,7 @@ from shoal.serving.fields import (
     to_environment,
     without_effect,
 )
-from shoal.serving.manifest import Service, find_service
+from shoal.serving.manifest import Service, find_service, services_of
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND
 from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
@@ -84,6 +84,25 @@ def planned(name: str | None, target: str, assignments: Sequence[str]) -> Plan:
         fields = {**fields, "metadata.name": name}
     known = to_environment(fields).get("SHOAL_MODEL_NAME") or os.environ.get("SHOAL_MODEL_NAME")
     return Plan(target, known or default_name(fields["model.uri"]), fields, service.without_effect(idle))
+
+
+def planned_services(target: str, assignments: Sequence[str]) -> list[Plan]:
+    """Return how to serve every service of a file with several; ``--set`` is of none of them.
+
+    Raises:
+        FieldError: one cannot be as it is asked for.
+        MachineError: this machine cannot look there.
+    """
+    if assignments:
+        raise FieldError("--set is of one model: write the field into its InferenceService in the file")
+    file = Path(target)
+    plans = []
+    for each in services_of(read_yaml(read_text(file))):
+        service = Service(_absolute(each.fields, file.parent), each.ignored)
+        check_is_here(service.fields["model.uri"])
+        name = service.fields.get("metadata.name") or default_name(service.fields["model.uri"])
+        plans.append(Plan(target, name, service.fields, service.without_effect([])))
+    return plans
 
 
 def named_target(text: str) -> tuple[str | None, str]:

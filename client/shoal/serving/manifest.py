@@ -36,6 +36,11 @@ class Service:
         return told
 
 
+def services_of(documents: list[Any]) -> list[Service]:
+    """Return every InferenceService among a file's YAML documents, as `find_service` does the one."""
+    return [_service(each) for each in documents if isinstance(each, Mapping) and each.get("kind") == KIND]
+
+
 def find_service(documents: list[Any]) -> Service | None:
     """Return the one InferenceService among a file's YAML documents; None when there is none.
 

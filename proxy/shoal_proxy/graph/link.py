@@ -148,7 +148,8 @@ class GraphLink:
     def _become(self, reason: str, fault: str) -> None:
         changed = bool(reason) != bool(self.reason)
         if reason and reason != self.reason:
-            logger.warning("event=not_ready reason=%r", reason[:1000])
+            # Models that start beside it are nothing to warn of.
+            logger.log(logging.WARNING if fault else logging.INFO, "event=not_ready reason=%r", reason[:1000])
         self.losses += changed and bool(reason)
         self.reason, self.fault = reason, fault
         if not reason:
