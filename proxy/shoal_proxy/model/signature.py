@@ -81,6 +81,8 @@ class ModelSignature:
     """The input that is given each caller's headers; empty: there is none."""
     response_head: str = ""
     """The output that holds status and headers of each answer; empty: there is none."""
+    graphs: str = ""
+    """Of a graph: itself and those that it calls, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
         """Return the rows that a batch may have: what is configured, or the model's own limit if that is less."""
@@ -115,6 +117,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             fixed=batches and all(_is_fixed(spec) for spec in input_specs.values()),
             request_headers=_carrier(input_specs.values(), REQUEST_HEADERS),
             response_head=_carrier(output_specs.values(), RESPONSE_HEAD),
+            graphs=str(_parameters(metadata).get("graphs", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SignatureError(f"model metadata is unusable: {type(error).__name__}: {error}") from error

@@ -230,6 +230,22 @@ def test_a_request_that_has_been_here_is_refused() -> None:
         assert running.models["first"].seen[0].headers["x-shoal-graphs"] == "outer,graph"
 
 
+def test_a_graph_may_be_a_step_and_no_graph_comes_to_itself_through_another() -> None:
+    with running_graph(chain(), CHAIN) as inner:
+        steps = [{"name": "inner", "url": f"{inner.url}/v2/models/graph", "inputs": {"x": "request.x"}}]
+        spec = {"steps": steps, "outputs": {"y": ["inner.y"]}}
+        with running_graph({"inner": FakeRuntime()}, spec, metadata__name="outer") as outer:
+            answer = plain.post(f"{outer.url}/v2/models/outer/infer", json=v2_body([row(1)]))
+            assert answer.json()["outputs"][0]["data"] == [4 * value for value in row(1)]
+            described = plain.get(f"{outer.url}/v2/models/outer").json()
+            assert described["parameters"]["graphs"] == "graph,outer"
+        with running_graph({"inner": FakeRuntime()}, spec, ready=False) as same:  # it is called as the inner one is
+            same.until(lambda: same.proxy.link.reason.startswith("steps"))
+            load = plain.get(f"{same.admin_url}/v1/load").json()["graph"]
+            assert load["reason"] == "Cycle"
+            assert "the graph behind inner calls graph, which calls it" in load["message"]
+
+
 def test_a_graph_is_not_ready_before_its_models_are_and_stays_when_one_goes() -> None:
     models = chain()
     models["second"].outputs = [tensor("y", "FP32", [-1, 4])]

@@ -1,0 +1,83 @@
+"""A file with a graph and the models of its steps."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from shoal.graphs import graphs_in
+from shoal.serving.fields import FieldError
+from shoal.targets import planned_services
+from shoal_schema.resource import API_VERSION
+
+STEP = {"name": "first", "service": "one", "inputs": {"x": "request.x"}}
+
+
+def graph(name: str = "chain", *steps: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a graph's document."""
+    spec = {"steps": list(steps) or [STEP], "outputs": {"z": [f"{(steps or (STEP,))[0]['name']}.z"]}}
+    made = {"apiVersion": API_VERSION, "kind": "InferenceGraph", "metadata": {"name": name}, "spec": spec}
+    return {**made, **changes}
+
+
+def service(name: str = "one", uri: str = "model") -> dict[str, Any]:
+    """Return a service's document."""
+    spec = {"model": {"uri": uri}}
+    return {"apiVersion": API_VERSION, "kind": "InferenceService", "metadata": {"name": name}, "spec": spec}
+
+
+def written(folder: Path, *documents: Any) -> str:
+    """Write a file of documents, and a model beside it."""
+    (folder / "model").mkdir(exist_ok=True)
+    file = folder / "graph.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    return str(file)
+
+
+def test_a_graph_comes_after_those_that_it_calls_and_steps_are_found_by_their_sockets(tmp_path: Path) -> None:
+    outer = graph("outer", {"name": "inner", "graph": "chain", "inputs": {"x": "request.x"}})
+    file = written(tmp_path, outer, graph(), service())
+
+    found = graphs_in(file)
+    assert [each.name for each in found] == ["chain", "outer"]
+    told = msgspec.json.decode(found[1].variable({"chain": "/run/2/proxy.sock"}))
+    assert told["steps"][0]["url"] == "unix:/run/2/proxy.sock/v2/models/chain"
+    (plan,) = planned_services(file, [])
+    assert (plan.name, plan.fields["model.uri"]) == ("one", str(tmp_path / "model"))
+
+
+def test_what_is_no_file_with_a_graph_has_none(tmp_path: Path) -> None:
+    assert graphs_in(written(tmp_path, service())) == []
+    assert graphs_in(str(tmp_path)) == []
+    assert graphs_in("https://models.example.com/cat.zip") == []
+
+
+@pytest.mark.parametrize(
+    ("documents", "said"),
+    [
+        ([graph()], "chain has a step of the service one, which is not here: write its InferenceService into the file"),
+        ([graph(apiVersion="v9")], "apiVersion must be"),
+        ([graph(metadata={})], "has no metadata.name"),
+        ([graph(spec=None)], "spec.steps is required"),
+        ([graph("chain", {**STEP, "inputs": {"x": "other.y"}}), service()], "chain: spec.steps[0].inputs.x: 'other.y'"),
+        ([graph("chain", {"name": "a", "graph": "b", "inputs": {"x": "request.x"}})], "graph b, which is not in"),
+        (
+            [
+                graph("a", {"name": "s", "graph": "b", "inputs": {"x": "request.x"}}),
+                graph("b", {"name": "s", "graph": "a", "inputs": {"x": "request.x"}}),
+            ],
+            "the graphs call one another in a circle: a, b",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_told_with_what_to_write(tmp_path: Path, documents: list[Any], said: str) -> None:
+    with pytest.raises(FieldError) as raised:
+        graphs_in(written(tmp_path, *documents))
+    assert said in str(raised.value)
+
+
+def test_a_setting_for_all_models_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FieldError, match="--set is of one model"):
+        planned_services(written(tmp_path, graph(), service()), ["batching.maxBatchSize=4"])
