@@ -19,7 +19,7 @@ from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.exchange import trusted
 from shoal.files import given_item
-from shoal.graphs import Graph, graphs_in
+from shoal.graph_file import Graph, graphs_in
 from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text

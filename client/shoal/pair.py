@@ -17,7 +17,7 @@ from shoal.client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.exchange import trust
-from shoal.graphs import Graph
+from shoal.graph_file import Graph
 from shoal.keys import key_in
 from shoal.outlet import Outlet, lines_lost
 from shoal.printing import progress_bar

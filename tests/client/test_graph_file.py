@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from shoal.graphs import graphs_in
+from shoal.graph_file import graphs_in
 from shoal.serving.fields import FieldError
 from shoal.targets import planned_services
 from shoal_schema.resource import API_VERSION

@@ -1,0 +1,198 @@
+"""Build an ``InferenceGraph`` in Python: steps are given references to what others answer.
+
+The document is the one that is written by hand, for ``kubectl apply`` and ``shoal serve``; nothing runs here.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shoal_schema.decoding import decode
+from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.plan import make_plan
+from shoal_schema.resource import API_VERSION, GRAPH_KIND
+from shoal_schema.resource.graph import REQUEST, InferenceGraphSpec
+
+Document = dict[str, Any]
+_YAML_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+"""What YAML takes for something else than a name."""
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+Scalar = str | int | float | bool
+
+
+class Condition:
+    """For which rows a step runs; joined by ``&``, ``|`` and ``~``."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __and__(self, other: "Condition") -> "Condition":
+        """Return what holds where both do."""
+        return Condition(f"({self.text}) and ({other.text})")
+
+    def __or__(self, other: "Condition") -> "Condition":
+        """Return what holds where either does."""
+        return Condition(f"({self.text}) or ({other.text})")
+
+    def __invert__(self) -> "Condition":
+        """Return what holds where this does not."""
+        return Condition(f"not ({self.text})")
+
+    def __bool__(self) -> bool:
+        """Refuse to be asked now: only the server knows."""
+        raise TypeError("a condition is known row by row, by the server: join conditions by &, | and ~")
+
+
+class Tensor:
+    """A reference to a tensor of the request, or of a step's answer."""
+
+    __hash__ = None  # type: ignore[assignment]  # `==` builds a condition
+
+    def __init__(self, step: str, name: str) -> None:
+        self.text = f"{step}.{name}"
+        self.column = self.text if name.isidentifier() else f"{step}[{name!r}]"
+        """The same in an expression."""
+
+    def _compared(self, sign: str, other: object) -> Condition:
+        return Condition(f"{self.column} {sign} {_written(other)}")
+
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]
+        return self._compared("==", other)
+
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]
+        return self._compared("!=", other)
+
+    def __lt__(self, other: "Tensor | Scalar") -> Condition:
+        return self._compared("<", other)
+
+    def __le__(self, other: "Tensor | Scalar") -> Condition:
+        return self._compared("<=", other)
+
+    def __gt__(self, other: "Tensor | Scalar") -> Condition:
+        return self._compared(">", other)
+
+    def __ge__(self, other: "Tensor | Scalar") -> Condition:
+        return self._compared(">=", other)
+
+    def isin(self, values: Iterable[Scalar]) -> Condition:
+        """Return what holds where the tensor is one of ``values``."""
+        return Condition(f"{self.column} in [{', '.join(map(_written, values))}]")
+
+
+def _written(value: object) -> str:
+    """Return a value as expressions have it; numpy's numbers are written as Python's."""
+    if isinstance(value, Tensor):
+        return value.column
+    if value is None or isinstance(value, str | bool | int):
+        return repr(value)
+    return repr(float(value))  # type: ignore[arg-type]  # what is no number says so itself
+
+
+class Step:
+    """What references begin with: ``step.NAME``, or ``step["NAME"]`` where NAME is no Python name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, tensor: str) -> Tensor:
+        """Return a reference to the tensor of this name."""
+        if tensor.startswith("__"):
+            raise AttributeError(tensor)
+        return self[tensor]
+
+    def __getitem__(self, tensor: str) -> Tensor:
+        """Return a reference to the tensor of this name."""
+        return Tensor(self._name, tensor)
+
+
+class Graph:
+    """A graph of models, step by step."""
+
+    def __init__(self, name: str, *, deadline_ms: float | None = None) -> None:
+        self.name = name
+        self.request = Step(REQUEST)
+        self._deadline_ms = deadline_ms
+        self._steps: list[Document] = []
+        self._outputs: dict[str, list[str]] = {}
+        self._combine: dict[str, str] = {}
+
+    def step(  # noqa: PLR0913 (what a step of the document has)
+        self,
+        name: str,
+        *,
+        service: str | None = None,
+        graph: str | None = None,
+        url: str | None = None,
+        each: Tensor | Sequence[Tensor] | None = None,
+        count: Tensor | None = None,
+        when: Condition | None = None,
+        on_error: str | None = None,
+        inputs: Mapping[str, Tensor] | None = None,
+        **more: Tensor,
+    ) -> Step:
+        """Add a model, given a tensor by each input's name; return what its answer is called by."""
+        items = [each] if isinstance(each, Tensor) else each
+        given = {
+            "service": service,
+            "graph": graph,
+            "url": url,
+            "inputs": {key: tensor.text for key, tensor in {**(inputs or {}), **more}.items()},
+            "each": ", ".join(item.text for item in items) if items else None,
+            "count": None if count is None else count.text,
+            "when": None if when is None else when.text,
+            "onError": on_error,
+        }
+        self._steps.append({"name": name, **{key: value for key, value in given.items() if value is not None}})
+        return Step(name)
+
+    def output(self, combine: str | None = None, **outputs: Tensor | Sequence[Tensor]) -> None:
+        """Add to what the answer holds: a tensor, or several of which each row gets the first, or ``combine``."""
+        for name, given in outputs.items():
+            self._outputs[name] = [each.text for each in ([given] if isinstance(given, Tensor) else given)]
+            if combine is not None:
+                self._combine[name] = combine
+
+    def to_dict(self) -> Document:
+        """Return the document, as one writes it by hand.
+
+        Raises:
+            SpecError, GraphError: it cannot work; the message names the field.
+        """
+        spec: Document = {"steps": self._steps, "outputs": self._outputs}
+        if self._combine:
+            spec["combine"] = self._combine
+        if self._deadline_ms is not None:
+            spec["deadlineMilliseconds"] = self._deadline_ms
+        try:
+            make_plan(decode(InferenceGraphSpec, spec, "spec"), self.name)
+        except GraphError as error:
+            raise GraphError(error.path, self._named(error), error.fault) from None
+        document = {"apiVersion": API_VERSION, "kind": GRAPH_KIND, "metadata": {"name": self.name}, "spec": spec}
+        return json.loads(json.dumps(document))  # type: ignore[no-any-return]  # a copy
+
+    def _named(self, error: GraphError) -> str:
+        """Return what is wrong, with the step's name beside its number."""
+        number = re.match(r"steps\[([0-9]+)\]", error.path)
+        return f"(step {self._steps[int(number[1])]['name']!r}) {error.what}" if number else error.what
+
+    def to_yaml(self) -> str:
+        """Return the document for a file; raises as `to_dict`."""
+        return "\n".join(_lines(self.to_dict())) + "\n"
+
+
+def _lines(value: Document, indent: str = "") -> list[str]:
+    """Return YAML whose scalars and lists are written as JSON, which YAML holds."""
+    lines = []
+    for key, each in value.items():
+        name = json.dumps(key) if key.lower() in _YAML_WORDS or not _PLAIN.fullmatch(key) else key
+        if isinstance(each, dict):
+            lines += [f"{indent}{name}:", *_lines(each, f"{indent}  ")]
+        elif isinstance(each, list) and each and isinstance(each[0], dict):
+            lines.append(f"{indent}{name}:")
+            for item in each:
+                first, *rest = _lines(item, f"{indent}  ")
+                lines += [f"{indent}- {first.lstrip()}", *rest]
+        else:
+            lines.append(f"{indent}{name}: {json.dumps(each)}")
+    return lines

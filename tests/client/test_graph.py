@@ -1,0 +1,92 @@
+"""A graph that is built in Python is the one that is written by hand."""
+
+import random
+
+import numpy as np
+import pytest
+import yaml
+
+from shoal.graph import Graph
+from shoal_schema.decoding import parse_graph_spec
+from shoal_schema.graphs.faults import GraphError
+
+BY_HAND = """\
+apiVersion: serving.shoal.dev/v1alpha1
+kind: InferenceGraph
+metadata: {name: pipeline}
+spec:
+  deadlineMilliseconds: 300
+  steps:
+  - {name: detect, service: detector, inputs: {image: request.image}}
+  - {name: fast, service: small, each: detect.crops, inputs: {x: detect.crops}}
+  - name: precise
+    service: large
+    each: detect.crops
+    inputs: {x: detect.crops}
+    when: (fast.probability < 0.8) and (not (fast.label in ['cat', 'dog']))
+    onError: Omit
+  outputs: {boxes: [detect.boxes], label: [precise.label, fast.label]}
+"""
+
+
+def test_a_built_graph_is_the_one_written_by_hand() -> None:
+    graph = Graph("pipeline", deadline_ms=300)
+    detect = graph.step("detect", service="detector", image=graph.request.image)
+    fast = graph.step("fast", service="small", each=detect.crops, x=detect.crops)
+    unsure = (fast.probability < 0.8) & ~fast.label.isin(["cat", "dog"])
+    precise = graph.step("precise", service="large", each=detect.crops, x=detect.crops, when=unsure, on_error="Omit")
+    graph.output(boxes=detect.boxes, label=[precise.label, fast.label])
+
+    assert graph.to_dict() == yaml.safe_load(BY_HAND)
+    assert yaml.safe_load(graph.to_yaml()) == graph.to_dict()
+
+
+def test_a_graph_that_cannot_work_is_refused() -> None:
+    graph = Graph("pipeline")
+    first = graph.step("first", service="one", x=graph.request.x)
+    graph.step("second", service="two", x=first.y, when=graph.request["nothing"] == first.y)
+    graph.output(y=Graph("other").step("elsewhere", service="one", x=first.y).y)
+    with pytest.raises(GraphError, match=r"outputs\.y"):
+        graph.to_dict()
+
+
+def test_a_condition_is_not_for_python_to_ask() -> None:
+    with pytest.raises(TypeError, match="join conditions by"):
+        bool(Graph("pipeline").request.x < 1)
+
+
+def test_names_that_python_or_yaml_take_for_something_else_stay_what_they_are() -> None:
+    graph = Graph("odd")
+    first = graph.step("first", service="one", inputs={"input:0": graph.request["text/x"]})
+    graph.step("second", service="two", x=first["dense/y:0"], when=first["dense/y:0"] > np.float32(0.5))  # type: ignore[arg-type]
+    graph.output(y=first["dense/y:0"])
+    document = graph.to_dict()
+
+    assert document["spec"]["steps"][1]["when"] == "first['dense/y:0'] > 0.5"
+    assert yaml.safe_load(graph.to_yaml()) == document
+    assert list(document["spec"]["outputs"]) == ["y"]
+
+
+def test_what_is_wrong_with_a_step_is_told_by_its_name() -> None:
+    graph = Graph("wrong")
+    first = graph.step("first", service="one", x=graph.request.x)
+    graph.step("second", graph="wrong", x=first.y)
+    graph.output(z=first.y)
+    with pytest.raises(GraphError, match=r"steps\[1\].graph: \(step 'second'\) the graph calls itself"):
+        graph.to_dict()
+
+
+def test_random_graphs_are_what_the_schema_reads() -> None:
+    for seed in range(200):
+        chance = random.Random(seed)
+        graph, known = Graph("g"), [Graph("g").request.x]
+        for index in range(chance.randint(1, 6)):
+            condition = chance.choice(known) < chance.random()
+            when = chance.choice([None, condition, ~condition & (chance.choice(known) == "a")])
+            each = chance.choice([None, chance.choice(known)])
+            step = graph.step(f"s{index}", service=f"m{index}", x=chance.choice(known), when=when, each=each)
+            known.append(step.y)
+        graph.output(z=known[-1])
+        document = graph.to_dict()
+        assert yaml.safe_load(graph.to_yaml()) == document
+        assert parse_graph_spec(document).steps[0].name == "s0"
