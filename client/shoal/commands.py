@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from shoal import completion as completing
 from shoal import inspecting, ports, starter
@@ -24,6 +25,7 @@ from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import FieldError, MachineError, merge, to_environment
+from shoal.serving.graph_drawing import drawn
 from shoal.serving.inspection import report_text, with_requests
 from shoal.targets import Plan, files_beside, named_target, planned, planned_services
 from shoal_schema.resource.locations import shown
@@ -104,6 +106,8 @@ def init(options: argparse.Namespace) -> int:
 
 def inspect(options: argparse.Namespace) -> int:
     """Load a model as if to serve it, and say what it is, or what is wrong with it."""
+    if graphs := graphs_in(options.target):
+        return _inspect_graphs(options, graphs)
     plan = planned(None, options.target, options.set)
     if not options.json:
         print(f"inspecting {shown(plan.fields['model.uri'])}", file=sys.stderr)
@@ -113,6 +117,27 @@ def inspect(options: argparse.Namespace) -> int:
         print(text)
     if told["refused"] is not None:
         raise MachineError(f"the model cannot be loaded: {told['refused']}")
+    return 0
+
+
+def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[Graph]) -> int:
+    """Draw the graphs of a file, and say what of them does not fit."""
+    known: dict[str, Any] = {}
+    for plan in planned_services(options.target, options.set):
+        if not options.json:
+            print(f"inspecting {shown(plan.fields['model.uri'])}", file=sys.stderr)
+        report = inspecting.inspect(plan.environment())
+        if report["refused"] is not None:
+            raise MachineError(f"the model {plan.name} cannot be loaded: {report['refused']}")
+        known[plan.name] = report["metadata"]
+    for graph in graphs:
+        told = inspecting.look_at_graph(graph, known)
+        print(json_text(told) if options.json else drawn(told))
+        if told["unknown"]:
+            names = ", ".join(told["unknown"])
+            print(f"not served here, so neither asked nor checked: {names}", file=sys.stderr)
+        if told["refused"] is not None:
+            raise MachineError(f"the graph {graph.name} cannot work: {told['refused']}")
     return 0
 
 

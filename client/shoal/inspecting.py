@@ -9,10 +9,15 @@ from typing import Any
 import orjson
 
 from shoal.folder import own_folder
+from shoal.graph_file import Graph
 from shoal.outlet import Outlet
 from shoal.processes import Process
 from shoal.serving.fields import MachineError
+from shoal.serving.graph_drawing import described
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message
+from shoal_schema.graphs.faults import GraphError
+from shoal_schema.graphs.plan import make_plan
+from shoal_schema.graphs.types import graph_metadata, typed
 
 STANDARD_ERROR = 2
 # What the model's code printed last waits this long for whoever reads it slowly.
@@ -39,6 +44,27 @@ def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
             raise MachineError(exit_message(end))
         report: dict[str, Any] = orjson.loads(file.read_bytes())
         return report
+
+
+def look_at_graph(graph: Graph, known: dict[str, Any]) -> dict[str, Any]:
+    """Return what a graph is, and why its models do not fit one another; None where they do.
+
+    Args:
+        graph: the graph.
+        known: the V2 metadata of what is served beside it, by name; the graph's own is added.
+    """
+    plan = make_plan(graph.spec, graph.name)
+    names = {step.name: step.service or step.graph or "" for step in graph.spec.steps}
+    documents = {step: known[name] for step, name in names.items() if name in known}
+    unknown = [step for step in names if step not in documents]
+    typed_graph, refused = None, None
+    if not unknown:
+        try:
+            typed_graph = typed(plan, documents, graph.name)
+            known[graph.name] = graph_metadata(typed_graph, graph.name, frozenset(graph.graphs))
+        except GraphError as error:
+            refused = str(error)
+    return {**described(graph.name, graph.spec, plan, typed_graph), "unknown": unknown, "refused": refused}
 
 
 async def _run(environment: Mapping[str, str], file: str, log: Outlet) -> Exit:
