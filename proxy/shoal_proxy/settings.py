@@ -91,7 +91,8 @@ class Settings(Struct, frozen=True):
         """Raise `SettingsError` where two settings contradict each other."""
         batching, queue = self.batching, self.queue
         _check_files(self.process)
-        if self.queue_rows < batching.max_batch_size:
+        # A graph forms no batches: a request of more rows than may wait goes through it alone.
+        if self.process.graph is None and self.queue_rows < batching.max_batch_size:
             raise SettingsError(
                 f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({batching.max_batch_size}),"
                 f" not {self.queue_rows}"
@@ -128,8 +129,8 @@ class Settings(Struct, frozen=True):
             raise SettingsError("SHOAL_ACCESS_HEADER needs SHOAL_ACCESS_HEADER_KEYS and SHOAL_PROXY_API_KEYS")
 
 
-_GRAPH_ROWS = 65_536
-"""Of one request through a graph: it is not taken apart, and each step's own proxy makes batches of it."""
+_GRAPH_ROWS = 1 << 18
+"""Of one request through a graph, as many as any may have: it is not taken apart, which each step's own proxy does."""
 
 
 def _unbatched(in_flight: int) -> BatchingSpec:

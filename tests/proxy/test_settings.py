@@ -87,6 +87,8 @@ def test_every_variable_is_read() -> None:
     graph = Settings.from_env({"SHOAL_PROXY_GRAPH": json.dumps({"steps": [step], "outputs": {"z": ["a.z"]}})})
     assert graph.process.graph is not None
     assert graph.process.graph.steps[0].url == "http://m/v2/models/m"
+    few = {"SHOAL_PROXY_GRAPH": json.dumps({"steps": [step], "outputs": {"z": ["a.z"]}}), "SHOAL_QUEUE_MAX_ROWS": "16"}
+    assert Settings.from_env(few).queue_rows == 16  # as the operator hands it on
 
     for name, (_, value) in GIVEN.items():
         setting = variables()[name]

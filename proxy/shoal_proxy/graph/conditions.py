@@ -4,6 +4,7 @@ In three values: what is compared with an unknown one is unknown, and a row for 
 Numbers are compared as what they are: 64-bit floats, or integers.
 """
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -73,9 +74,19 @@ def _compared(left: Values1D, name: str, right: Any) -> Truth:
         known, right = known & right.known, right.array
     elif isinstance(right, str):
         right = right.encode()
+    elif left.array.dtype.kind == "f":
+        right = _as_float(right)
     so = np.zeros(len(known), bool)
     so[known] = _pairwise(left.array[known], name, right[known] if isinstance(right, np.ndarray) else right)
     return Truth(so, known)
+
+
+def _as_float(literal: float) -> float:
+    """Return a number as floats have it; one that is beyond them is beyond them all."""
+    try:
+        return float(literal)
+    except OverflowError:
+        return math.inf if literal > 0 else -math.inf
 
 
 def _pairwise(left: Array, name: str, right: Any) -> Any:

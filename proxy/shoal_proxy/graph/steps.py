@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import orjson
 
 from shoal_proxy.codecs.tensors import tensor_entry
@@ -20,7 +19,7 @@ from shoal_proxy.errors import (
     RuntimeAway,
     StepFailed,
 )
-from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.signature import ModelSignature, OutputSpec
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import parse_origin
 from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
@@ -125,7 +124,7 @@ class StepClient:
         except ProxyError as error:
             raise StepFailed(self.name, error) from None
         for name in self._used:
-            wrong = _wrong(result.outputs.get(name), signature.outputs[name].datatype, rows)
+            wrong = _wrong(result.outputs.get(name), signature.outputs[name], rows)
             if wrong:
                 raise StepFailed(self.name, ProxyError(f"its answer holds {wrong} {name!r} for {rows} rows"))
         return {name: result.outputs[name] for name in self._used}
@@ -140,12 +139,15 @@ class StepClient:
         return StepFailed(self.name, error, response.status, _retry_after_s(response))
 
 
-def _wrong(array: Array | None, datatype: str, rows: int) -> str:
+def _wrong(array: Array | None, spec: OutputSpec, rows: int) -> str:
+    """Return what an answer holds in the place of an output; empty where it is that output."""
     if array is None:
         return "no"
-    if array.dtype != DTYPES[datatype]:
+    if array.dtype != DTYPES[spec.datatype]:
         return f"{array.dtype} as"
-    return "" if array.ndim and array.shape[0] == rows else f"another number of rows ({np.shape(array)[:1]}) of"
+    sizes = zip((rows, *spec.shape[1:]), array.shape, strict=False)
+    fits = array.ndim == len(spec.shape) and all(want in (-1, size) for want, size in sizes)
+    return "" if fits else f"the shape {array.shape} as"
 
 
 def _retry_after_s(response: Response) -> int | None:

@@ -177,6 +177,8 @@ def test_a_model_that_hangs_up_is_told_by_its_name() -> None:
         {"y": np.zeros((3, 4), np.float32)},
         {"y": np.zeros((2, 4), np.float64)},
         {"y": np.zeros((), np.float32)},
+        {"y": np.zeros((2, 5), np.float32)},
+        {"y": np.zeros((2, 4, 1), np.float32)},
     ],
 )
 def test_an_answer_that_is_none_of_the_models_is_no_row_of_anybody(outputs: Mapping[str, Array]) -> None:
