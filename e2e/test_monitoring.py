@@ -31,6 +31,15 @@ RATE_S = 10
 DISCOVERY_S = 3
 LOADS = ((3, 15.0), (40, 40.0), (3, 15.0))
 """Callers at once, and for how long."""
+GRAPH = {
+    "apiVersion": "serving.shoal.dev/v1alpha1",
+    "kind": "InferenceGraph",
+    "metadata": {"name": "through"},
+    "spec": {
+        "steps": [{"name": "sum", "service": "uneven", "inputs": {"x": "request.x"}}],
+        "outputs": {"sum": ["sum.y"]},
+    },
+}
 
 
 class Prometheus:
@@ -108,15 +117,15 @@ def running(program: Path, cluster: Cluster, folder: Path) -> Iterator[Prometheu
 
 
 @contextmanager
-def calling(url: str, callers: int) -> Iterator[None]:
-    """Send rows of several lengths, some of which fail, until the block ends."""
+def calling(urls: Sequence[str], callers: int) -> Iterator[None]:
+    """Send rows of several lengths, some of which fail, to one URL and the other until the block ends."""
     stop, lengths = threading.Event(), itertools.cycle([3, 7, 8, 9, 40])
 
     def call(number: int) -> None:
         with httpx.Client(timeout=20, trust_env=False) as client:
             while not stop.wait(0.02):
                 row = [-1.0 if number == 0 else 1.0] * next(lengths)
-                client.post(url, json={"instances": [row]})
+                client.post(urls[number % len(urls)], json={"instances": [row]})
 
     with ThreadPoolExecutor(callers) as pool:
         calls = [pool.submit(call, number) for number in range(callers)]
@@ -128,8 +137,8 @@ def calling(url: str, callers: int) -> Iterator[None]:
         done.result()
 
 
-def served(cluster: Cluster) -> str:
-    """Apply a service that answers, refuses, pads, fails rows and scales, and one that never loads; return a URL."""
+def served(cluster: Cluster) -> list[str]:
+    """Apply a service that answers, refuses, pads, fails rows and scales, a graph of it, and one that never loads."""
     cluster.apply(
         "uneven",
         model={"uri": "file:///models/uneven"},
@@ -138,7 +147,9 @@ def served(cluster: Cluster) -> str:
     )
     cluster.apply("broken", model={"uri": "file:///models/broken"})
     cluster.until_ready("uneven")
-    return f"{cluster.address('uneven')}/v1/models/uneven:predict"
+    cluster.kubectl("apply", "--filename", "-", text=yaml.safe_dump(GRAPH))
+    cluster.kubectl("wait", "--for=condition=Ready", "infgraph/through", "--timeout=60s")
+    return [f"{cluster.address(name)}/v1/models/{name}:predict" for name in ("through", "uneven")]
 
 
 def total(series: Answer) -> float:
@@ -154,18 +165,18 @@ def test_every_panel_has_data_of_services_that_answer_refuse_fail_and_scale(
     namespace: Cluster, prometheus: Path, tmp_path: Path
 ) -> None:
     with running(prometheus, namespace, tmp_path) as reading:
-        url = served(namespace)
+        urls = served(namespace)
         jobs = {f"shoal-system/shoal-{name}" for name in ("services", "operator", "waiting-room")}
         eventually(lambda: reading.up() >= jobs, (tmp_path / "log").read_text, within_s=120)
         begun_s = _utc_s(reading)
         for callers, seconds in LOADS:
             until_s = _utc_s(reading) + seconds
-            with calling(url, callers):
+            with calling(urls, callers):
                 eventually(partial(_is_past, reading, until_s), within_s=seconds + 30)
         ended_s = _utc_s(reading)
         values = {
             "$namespace": namespace.namespace,
-            "$service": "uneven",
+            "$service": "uneven|through",
             "$__rate_interval": f"{RATE_S}s",
             "$__range": f"{ended_s - begun_s:.0f}s",
             "$__range_s": f"{ended_s - begun_s:.0f}",

@@ -199,6 +199,19 @@ SERVICE: Mapping[str, Sequence[Builder[Panel]]] = {
             (f"sum(increase(shoal_proxy_runtime_losses_total{{{_ONE}}}[$__rate_interval]))", "lost"),
         ),
     ),
+    "Steps of a graph": (
+        lines(
+            "Time of each step", "s", "95 %, from asking a step's model until its answer. The longest is what to mend: see the service behind it.",
+            (
+                f"histogram_quantile(0.95, sum by (step, le) ({_rate('shoal_proxy_step_seconds_bucket', _ONE)}))",
+                "{{step}}",
+            ),
+        ),
+        lines(
+            "Failures of each step", "reqps", "Its model failed, refused or did not answer; answers name the step, and say why.",
+            (f"sum by (step) ({_rate('shoal_proxy_step_failures_total', _ONE)})", "{{step}}"),
+        ),
+    ),
     "Scaling": (
         lines(
             "Replicas", "short", "Decided by the law, and ready. For its reasons: `kubectl describe infsvc`, condition ScalingActive.",
