@@ -111,7 +111,7 @@ def test_a_comment_of_json_is_an_output() -> None:
             "yaml",
             "a: b",
             {"as": "cat"},
-            "there is no check for 'cat'; there are container, envoy, images, spec, route, values",
+            "there is no check for 'cat'; there are container, envoy, graph, images, spec, route, values",
         ),
         ("yaml", "kind: InferenceService\nspec: {models: {}}", {}, "there is no field spec.models"),
         (

@@ -97,14 +97,15 @@ class FolderPlace:
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         begun = path.parent / f"{BEGUN}{path.name}-{uuid4().hex[:12]}"
-        with begun.open("xb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            self._under_way.add(begun)
-            try:
+        # Before it is there: a signal may come at any line.
+        self._under_way.add(begun)
+        try:
+            with begun.open("xb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
                 yield begun
-            finally:
-                begun.unlink(missing_ok=True)
-                self._under_way.discard(begun)
+        finally:
+            begun.unlink(missing_ok=True)
+            self._under_way.discard(begun)
 
     @contextmanager
     def _told(self, done: str) -> Iterator[None]:
