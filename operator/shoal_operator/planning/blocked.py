@@ -37,23 +37,22 @@ def model_unresolved(evidence: Evidence) -> Verdict | None:
 
 def name_taken(evidence: Evidence) -> Verdict | None:
     """An object of somebody else stands in the way."""
-    return _taken(evidence.conflicts[0]) if evidence.conflicts else None
+    return _taken(evidence.conflicts[0], evidence.kind) if evidence.conflicts else None
 
 
-def _taken(conflict: Conflict) -> Verdict:
+def _taken(conflict: Conflict, own: str) -> Verdict:
     what = f"{conflict.kind.kind} {conflict.name}"
     if conflict.stale:
         text = f"waiting until the {what} of a deleted service of this name is gone"
         return Status.FALSE, Reason.WAITING_FOR_CLEANUP, text
     if conflict.uncontrolled:
         text = (
-            f"the ownerReference of {what} that names this InferenceService lacks controller: true; it is left alone."
+            f"the ownerReference of {what} that names this {own} lacks controller: true; it is left alone."
             " Set it there, or delete the object"
         )
         return Status.FALSE, Reason.NAME_TAKEN, text
     text = (
-        f"{what} exists and does not belong to this InferenceService; it is left alone."
-        " Delete it, or give the InferenceService another name"
+        f"{what} exists and does not belong to this {own}; it is left alone. Delete it, or give the {own} another name"
     )
     return Status.FALSE, Reason.NAME_TAKEN, text
 
@@ -87,7 +86,7 @@ def missing(kind: Kind) -> Check:
     def check(evidence: Evidence) -> Verdict | None:
         if evidence.observation.ours(kind):
             return None
-        taken = (_taken(conflict) for conflict in evidence.conflicts if conflict.kind == kind)
+        taken = (_taken(conflict, evidence.kind) for conflict in evidence.conflicts if conflict.kind == kind)
         failed = (_failed(failure) for failure in evidence.failures if failure.kind == kind)
         return next(taken, None) or next(failed, None) or (None if evidence.followed else spec_invalid(evidence))
 

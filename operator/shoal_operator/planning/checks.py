@@ -173,7 +173,7 @@ def answers(evidence: Evidence) -> Verdict | None:
 def answers_unowned(evidence: Evidence) -> Verdict | None:
     """Pods answer behind our Service, though their Deployment is not ours (any more)."""
     if not evidence.deployment and evidence.endpoints:
-        text = "pods behind the Service answer requests, but their Deployment does not belong to this InferenceService"
+        text = f"pods behind the Service answer requests, but their Deployment does not belong to this {evidence.kind}"
         return Status.TRUE, Reason.AVAILABLE, text
     return None
 

@@ -15,6 +15,7 @@ from shoal_operator.planning.upgrade import Upgrade
 from shoal_schema.conditions import Reason, ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.load import GraphState
+from shoal_schema.resource import KIND
 
 
 class Unread(StrEnum):
@@ -83,6 +84,12 @@ class Evidence:
     def followed(self) -> bool:
         """Whether objects are made of the newest spec."""
         return self.target is not None and not self.spec_error
+
+    @property
+    def kind(self) -> str:
+        """The service's kind: it may be a graph."""
+        kind: str = self.observation.resource.get("kind", KIND)
+        return kind
 
     @property
     def name(self) -> str:
