@@ -125,7 +125,8 @@ class FakeRuntime:
             writer.transport.abort()
             return False
         status, extra, content = answer
-        lines = [f"HTTP/1.1 {status} X", f"content-length: {len(content)}", *(f"{k}: {v}" for k, v in extra.items())]
+        length = {} if "transfer-encoding" in extra else {"content-length": str(len(content))}
+        lines = [f"HTTP/1.1 {status} X", *(f"{k}: {v}" for k, v in {**length, **extra}.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode() + content)
         await writer.drain()
         return True

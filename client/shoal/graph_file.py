@@ -1,5 +1,6 @@
 """A file with an ``InferenceGraph``, and beside it the ``InferenceService`` of each of its steps."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from msgspec import structs
 from shoal.documents import read_text, read_yaml
 from shoal.serving.fields import FieldError, MachineError
 from shoal.targets import MANIFEST_SUFFIXES
+from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.decoding import SpecError, parse_graph_spec
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
 from shoal_schema.resource.graph import GraphSpec, InferenceGraphSpec, StepSpec
@@ -69,8 +71,8 @@ def _graph(document: Mapping[str, Any]) -> Graph | None:
     if document.get("apiVersion") != API_VERSION:
         raise FieldError(f"apiVersion must be {API_VERSION}, not {document.get('apiVersion')}")
     name = (document.get("metadata") or {}).get("name")
-    if not isinstance(name, str) or not name:
-        raise FieldError(f"the {GRAPH_KIND} has no metadata.name")
+    if not isinstance(name, str) or not re.search(NAME, name):
+        raise FieldError(f"metadata.name of the {GRAPH_KIND} must be {NAME_IN_WORDS}, not {name!r:.80}")
     try:
         return Graph(name, parse_graph_spec({"metadata": {"name": name}, "spec": document.get("spec") or {}}))
     except SpecError as error:

@@ -12,12 +12,14 @@ from typing import Final, cast
 import httptools
 
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.errors import NotExecuted, RuntimeLost
+from shoal_proxy.errors import ModelFailed, NotExecuted, RuntimeLost
 from shoal_schema.wire.body import Body
 from shoal_schema.wire.patience import Lookout
 
 _NEVER_S: Final = float("inf")
 LOST: Final = "the connection to the runtime was lost"
+TRUSTED: Final = 1 << 62
+"""How large the answers of a runtime may be: as large as it makes them."""
 
 
 class Response:
@@ -34,11 +36,14 @@ class Response:
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection. ``on_lost`` is called once, whoever closed it.
 
-    A large answer is parsed as far as its headers and read into place from there on.
+    A large answer is parsed as far as its headers and read into place from there on; one of more than ``most_bytes``
+    is not taken.
     """
 
-    def __init__(self, on_lost: "Callable[[Connection], None]") -> None:
+    def __init__(self, on_lost: "Callable[[Connection], None]", most_bytes: int = TRUSTED) -> None:
         self._on_lost = on_lost
+        self._most_bytes = most_bytes
+        self._came_bytes = 0
         self._answer: asyncio.Future[Response] | None = None
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -72,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         Raises:
             NotExecuted: nothing was sent.
             RuntimeLost: the connection was lost before the whole answer came.
+            ModelFailed: the answer is larger than any is taken.
             TimeoutError: it did not come by ``due_s``, in monotonic seconds; the connection is closed.
         """
         transport = self._transport
@@ -158,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._answer is None or self._answer.done():
             self._close_unasked()
             raise httptools.HttpParserError("an answer that nobody asked for")
-        self._headers, self._chunks, self._body = {}, [], None
+        self._headers, self._chunks, self._body, self._came_bytes = {}, [], None, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header (httptools)."""
@@ -169,15 +175,29 @@ class Connection(asyncio.BufferedProtocol):
         self._status = self._parser.get_status_code()
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))
-        if size_bytes > LARGE_BYTES:
-            self._body = Body(size_bytes)  # the runtime sends what it announces
+        if size_bytes > self._most_bytes:
+            self._refuse()
+        elif size_bytes > LARGE_BYTES:
+            # A runtime of ours sends what it announces.
+            self._body = Body(size_bytes, None if self._most_bytes == TRUSTED else LARGE_BYTES)
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body (httptools)."""
         if self._body is not None:
             self._body.add(body)
+            return
+        self._came_bytes += len(body)
+        if self._came_bytes > self._most_bytes:
+            self._refuse()
         else:
             self._chunks.append(body)
+
+    def _refuse(self) -> None:
+        """Take no more of an answer that is too large."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ModelFailed(f"the answer has more than {self._most_bytes} bytes"))
+        self._chunks = []
+        self.close()
 
     def on_message_complete(self) -> None:
         """Hand the answer over (httptools)."""

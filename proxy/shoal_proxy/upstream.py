@@ -16,7 +16,7 @@ import orjson
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_failure
-from shoal_proxy.connection import Connection, Response
+from shoal_proxy.connection import TRUSTED, Connection, Response
 from shoal_proxy.errors import NotExecuted, RuntimeAway, UnknownHost
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
@@ -34,6 +34,8 @@ IDLE_LIMIT_S: Final = 4.0
 class Upstream:
     """Connections to one runtime. ``on_lost`` is called when the last one breaks or is closed without a word.
 
+    Answers of more than ``most_bytes`` are not taken.
+
     With a ``certificate`` it is a sibling, who must show the same one; with ``tls`` it is a server of HTTPS.
     """
 
@@ -45,10 +47,12 @@ class Upstream:
         on_lost: Callable[[], None],
         certificate: Certificate | None = None,
         tls: ssl.SSLContext | None = None,
+        most_bytes: int = TRUSTED,
     ) -> None:
         self._address = address
         self._certificate = certificate
         self._tls = tls
+        self._most_bytes = most_bytes
         self._on_lost = on_lost
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
@@ -176,7 +180,7 @@ class Upstream:
         loop = asyncio.get_running_loop()
 
         def make() -> Connection:
-            return Connection(self._lost)
+            return Connection(self._lost, self._most_bytes)
 
         try:
             if self._address.path:

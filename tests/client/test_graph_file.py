@@ -59,7 +59,8 @@ def test_what_is_no_file_with_a_graph_has_none(tmp_path: Path) -> None:
     [
         ([graph()], "chain has a step of the service one, which is not here: write its InferenceService into the file"),
         ([graph(apiVersion="v9")], "apiVersion must be"),
-        ([graph(metadata={})], "has no metadata.name"),
+        ([graph(metadata={})], "metadata.name of the InferenceGraph must be letters"),
+        ([graph("a/b\n")], "must be letters, digits, '.', '_' and '-', not 'a/b"),
         ([graph(spec=None)], "spec.steps is required"),
         ([graph("chain", {**STEP, "inputs": {"x": "other.y"}}), service()], "chain: spec.steps[0].inputs.x: 'other.y'"),
         ([graph("chain", {"name": "a", "graph": "b", "inputs": {"x": "request.x"}})], "graph b, which is not in"),

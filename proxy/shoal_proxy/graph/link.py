@@ -66,7 +66,9 @@ class GraphLink:
         self._most_bytes = settings.queue.max_bytes
         self._plan: Plan = make_plan(spec, settings.name)
         self._calls = frozenset(step.graph for step in spec.steps if step.graph)
-        self._steps = {each.name: StepClient(each, _used(self._plan, each.name)) for each in spec.steps}
+        self._steps = {
+            each.name: StepClient(each, _used(self._plan, each.name), self._most_bytes) for each in spec.steps
+        }
         self._typed: Typed | None = None
         self._walks: dict[Pending, asyncio.Task[Any]] = {}
         self._wake = asyncio.Event()

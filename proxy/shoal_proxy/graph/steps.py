@@ -13,6 +13,7 @@ from shoal_proxy.connection import Response
 from shoal_proxy.errors import (
     DeadlineExceeded,
     InvalidRequest,
+    ModelFailed,
     NotExecuted,
     ProxyError,
     RowsFailed,
@@ -49,14 +50,18 @@ class Asked:
 class StepClient:
     """The model of one step, wherever it is served."""
 
-    def __init__(self, spec: StepSpec, used: Sequence[str]) -> None:
+    def __init__(self, spec: StepSpec, used: Sequence[str], most_bytes: int) -> None:
         assert spec.url is not None
         base, _, model = spec.url.rpartition(_MODELS)
         origin = parse_origin(base)
         self.name = spec.name
         self.url = spec.url
         self.upstream = Upstream(
-            origin.address, model, on_lost=_nothing, tls=ssl.create_default_context() if origin.secure else None
+            origin.address,
+            model,
+            on_lost=_nothing,
+            tls=ssl.create_default_context() if origin.secure else None,
+            most_bytes=most_bytes,
         )
         self.signature: ModelSignature | None = None
         self.binary = True
@@ -87,7 +92,7 @@ class StepClient:
             late = DeadlineExceeded(f"step {self.name}: the model did not answer in time")
             late.may_have_run = True
             raise late from None
-        except RuntimeAway as error:
+        except (ModelFailed, RuntimeAway) as error:
             raise StepFailed(self.name, error) from None
         if response.status != 200:
             raise self._failure(response, rows)

@@ -190,6 +190,20 @@ def test_an_answer_that_is_none_of_the_models_is_no_row_of_anybody(outputs: Mapp
         assert "step first" in answer.json()["error"]
 
 
+@pytest.mark.parametrize("announced", [True, False])
+def test_an_answer_larger_than_all_that_may_wait_is_not_taken(announced: bool) -> None:
+    models = chain()
+    head = {} if announced else {"transfer-encoding": "chunked"}
+    piece = b"8000\r\n" + bytes(0x8000) + b"\r\n"
+    models["first"].respond = lambda seen: (200, head, bytes(1 << 21) if announced else piece * 64)
+    with running_graph(models, CHAIN, queue__max_bytes=1 << 20) as running:
+        answer = ask(running, [1])
+        assert answer.status_code == 500
+        assert f"step first: the answer has more than {1 << 20} bytes" in answer.json()["error"]
+        models["first"].respond = None
+        assert ask(running, [1]).status_code == 200
+
+
 def test_a_failed_step_ends_those_beside_it() -> None:
     models = {"left": FakeRuntime(), "right": refusing(500, "broken")}
     with running_graph(models, SIDE_BY_SIDE) as running:
@@ -302,7 +316,7 @@ def test_a_model_that_is_not_there_is_told_from_one_that_is_not_there_yet(url: s
 
 def stranger(url: str) -> StepClient:
     """Return the client of a step that is no model's."""
-    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [])
+    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [], 1 << 20)
 
 
 def test_a_model_that_becomes_another_is_noticed_when_it_refuses() -> None:
