@@ -18,7 +18,7 @@ from shoal_operator.manifests.labels import (
 )
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 from shoal_schema.declaring import Json
-from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL
+from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL, GRAPH_PLURAL
 
 logger = logging.getLogger(__name__)
 
@@ -170,12 +170,18 @@ class Cluster:
 
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
         """Return all services and graphs of these namespaces, or of the cluster where none is named."""
-        root = f"/apis/{API_VERSION}"
-        paths = [object_path(API_VERSION, plural, each) for plural in SERVED.values() for each in namespaces]
-        found = await asyncio.gather(
-            *(self._get(path) for path in paths or [f"{root}/{plural}" for plural in SERVED.values()])
-        )
-        return [item for each in found for item in _items(each or {})]
+        found = await asyncio.gather(*(self._list_of(plural, namespaces) for plural in SERVED.values()))
+        return [item for each in found for item in each]
+
+    async def _list_of(self, plural: str, namespaces: Sequence[str]) -> list[Json]:
+        paths = [object_path(API_VERSION, plural, each) for each in namespaces] or [f"/apis/{API_VERSION}/{plural}"]
+        try:
+            return [item for path in paths for item in _items(await self._get(path) or {})]
+        except ApiError as error:
+            # Rights that an older chart gave know no graphs, nor does its cluster.
+            if error.forbidden and plural == GRAPH_PLURAL:
+                return []
+            raise
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
         """Return the pods of a namespace that have these labels."""

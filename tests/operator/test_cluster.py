@@ -365,3 +365,16 @@ def test_a_server_that_is_away_is_an_error_without_a_status() -> None:
 def test_paths_are_those_of_the_api() -> None:
     assert object_path("v1", "pods", "a", "b") == "/api/v1/namespaces/a/pods/b"
     assert object_path("apps/v1", "deployments", "a") == "/apis/apps/v1/namespaces/a/deployments"
+
+
+def test_rights_of_an_older_chart_know_no_graphs_and_list_the_services_all_the_same() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        if asked.path.endswith("inferencegraphs"):
+            return 403, {"message": "inferencegraphs.serving.shoal.dev is forbidden"}
+        return 200, listed("serving.shoal.dev/v1alpha1", "InferenceService", named("cat"))
+
+    found, _ = calls(lambda cluster: cluster.list_services(("team-a",)), answer)
+    assert [each["metadata"]["name"] for each in found] == ["cat"]  # type: ignore[attr-defined]
+
+    with pytest.raises(ApiError, match="forbidden"):
+        calls(lambda cluster: cluster.list_services(()), lambda _: (403, {"message": "forbidden"}))
