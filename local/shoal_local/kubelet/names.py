@@ -32,7 +32,9 @@ class Names:
         self._services = Informer(client, SERVICES)
         self._services.listen(self._on_service)
         self._file = file
+        self._text = ""
         file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
         self._write()
 
     async def run(self) -> None:
@@ -43,6 +45,11 @@ class Names:
         self._write()
 
     def _write(self) -> None:
-        # In place: containers have mounted this very file.
         own = HOSTS.read_text() if HOSTS.exists() else ""
-        self._file.write_text(hosts_text(own, self._services.objects.values()))
+        text = hosts_text(own, self._services.objects.values())
+        if text != self._text:
+            self._text = text
+            # In place, as containers have mounted this very file; and it is never empty: they look up localhost, too.
+            with self._file.open("r+") as file:
+                file.write(text)
+                file.truncate()
