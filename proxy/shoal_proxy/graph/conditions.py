@@ -81,7 +81,7 @@ def _compared(left: Values1D, name: str, right: Any) -> Truth:
     return Truth(so, known)
 
 
-def _as_float(literal: float) -> float:
+def _as_float(literal: Any) -> float:
     """Return a number as floats have it; one that is beyond them is beyond them all."""
     try:
         return float(literal)

@@ -69,7 +69,8 @@ class Frame:
             self._open(step)
         count = self._rows(step.space)
         given = {name: self._seen(ref, step) for name, ref in step.inputs.items()}
-        masks = [mask for values in given.values() if (mask := values.present(count)) is not None]
+        present = [values.present(count) for values in given.values()]
+        masks = [mask for mask in present if mask is not None]
         if step.when is not None:
             masks.append(meant(step.when, {str(ref): self._compared(ref, step) for ref in step.conditions}))
         alive = np.logical_and.reduce(masks) if masks else None
