@@ -23,7 +23,7 @@ COMPILED: Mapping[str, Sequence[str]] = {
             f"proxy/shoal_proxy/{name}.py"
             for name in (
                 "balance/*", "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection",
-                "dispatcher", "exchange", "graph/*", "guard", "guarded", "header_cache", "inference", "link", "metrics",
+                "dispatcher", "exchange", "guard", "guarded", "header_cache", "inference", "link", "metrics",
                 "protocol", "timing", "tracer", "tracing/*", "upstream", "waiting/protocol",
             )
         ),
