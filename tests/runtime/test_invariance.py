@@ -174,7 +174,10 @@ def test_a_graph_that_is_random_is_served_with_a_warning(
 def test_a_program_s_rows_are_tried_too(
     tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture, norm: Any, dtype: torch.dtype
 ) -> None:
-    network = torch.nn.Sequential(torch.nn.Linear(4, 8), norm(8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).to(dtype)
+    # Of such networks one in seventeen leaks so little in one of the two trials that it is only warned of.
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        network = torch.nn.Sequential(torch.nn.Linear(4, 8), norm(8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).to(dtype)
     rows = torch.export.Dim("rows")
     program = torch.export.export(network.train(), (torch.ones(2, 4, dtype=dtype),), dynamic_shapes=({0: rows},))
     torch.export.save(program, tmp_path / "net.pt2")

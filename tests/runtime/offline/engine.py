@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,12 @@ def main(descriptor: int) -> None:
     pause_s = float(os.environ.get("ENGINE_PAUSE_S", "0"))
     if engines := int(os.environ.get("ENGINES_MEET", "0")):
         meet(Path(os.environ["ENGINES_PLACE"]), engines)
-    while True:
-        try:
+    # A job that ends closes its side, then kills: between the two it is as gone as when its answers are unread.
+    with suppress(EOFError, ConnectionResetError, BrokenPipeError):
+        while True:
             batch = connection.recv()
-        except EOFError:
-            return
-        time.sleep(pause_s)
-        connection.send(answered(batch, memory))
+            time.sleep(pause_s)
+            connection.send(answered(batch, memory))
 
 
 if __name__ == "__main__":
