@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := benchmarks client e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled test-interop test-images e2e check format lint types contracts guard generated messages pictures bench-batch bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test test-compiled test-interop test-images e2e check format lint types contracts guard generated messages pictures bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -101,6 +101,9 @@ bench-batch: $(COMPILED)/.built ## Rows of files scored by `shoal batch`, by loo
 
 bench-coldstart: $(COMPILED)/.built ## Where the seconds of a cold start go, step by step, and the processor time of each
 	$(BIN)/python -m benchmarks.coldstart
+
+bench-graphs: $(COMPILED)/.built ## A graph of two models beside the chain by hand and a composition of Ray Serve
+	$(BIN)/python -m benchmarks.graphs
 
 bench-operator: $(COMPILED)/.built ## Time from a changed spec to its patched child, idle writes, memory
 	$(BIN)/python -m benchmarks.reconciling

@@ -22,7 +22,8 @@ COMPILED: Mapping[str, Sequence[str]] = {
         *(
             f"proxy/shoal_proxy/{name}.py"
             for name in (
-                "balance/*", "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection",
+                "balance/*", "batching/*", "codecs/*", "edge/*", "graph/combining", "graph/conditions", "graph/frame",
+                "graph/link", "graph/steps", "graph/values", "model/*", "body", "connected", "connection",
                 "dispatcher", "exchange", "guard", "guarded", "header_cache", "inference", "link", "metrics",
                 "protocol", "timing", "tracer", "tracing/*", "upstream", "waiting/protocol",
             )
@@ -42,6 +43,9 @@ COMPILED: Mapping[str, Sequence[str]] = {
 
 One library for each process: neither loads the other's, but for what both do alike with bytes. What is not there is not
 compiled: an image is built from the sources of one process.
+
+None of it awaits while it handles an exception (`except`, `finally`): in compiled code all coroutines share one note of
+which exception is being handled, and those of others get into it meanwhile.
 """
 
 SWITCH = "SHOAL_COMPILE"

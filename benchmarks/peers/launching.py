@@ -47,7 +47,7 @@ class Launch:
 
 def launch(peer: str, job: Job, free_ports: tuple[int, int]) -> Launch:
     """Return how a server starts; it may use two more ports than the job's own."""
-    made = LAUNCHES[peer](job, free_ports)
+    made = {**LAUNCHES, **COMPOSITIONS}[peer](job, free_ports)
     return replace(made, environment={**job.environment(), "PYTHONPATH": str(ROOT), **made.environment})
 
 
@@ -88,7 +88,7 @@ def triton(_job: Job, _ports: tuple[int, int]) -> Launch:
     return Launch(("-m", f"{SERVERS}.serve_triton"), "/v2/models/model/infer", V2_BODIES, environment)
 
 
-def ray(_job: Job, _ports: tuple[int, int]) -> Launch:
+def ray(_job: Job, _ports: tuple[int, int], server: str = "serve_ray") -> Launch:
     """Return Ray Serve, which reports to nobody and has time to start on two cores."""
     environment = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -98,7 +98,12 @@ def ray(_job: Job, _ports: tuple[int, int]) -> Launch:
         "RAY_worker_niceness": "0",
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     }
-    return Launch(("-m", f"{SERVERS}.serve_ray"), "/", PLAIN_BODIES, environment)
+    return Launch(("-m", f"{SERVERS}.{server}"), "/", PLAIN_BODIES, environment)
+
+
+def ray_graph(job: Job, ports: tuple[int, int]) -> Launch:
+    """Return Ray Serve with a composition of two models."""
+    return ray(job, ports, "serve_ray_graph")
 
 
 def bentoml(job: Job, _ports: tuple[int, int]) -> Launch:
@@ -191,3 +196,5 @@ LAUNCHES: Mapping[str, Callable[[Job, tuple[int, int]], Launch]] = {
     "mlserver": mlserver,
     "torchserve": torchserve,
 }
+COMPOSITIONS: Mapping[str, Callable[[Job, tuple[int, int]], Launch]] = {"ray-graph": ray_graph}
+"""Of two models: what a graph is measured beside."""

@@ -68,7 +68,7 @@ def adopt_orphans() -> None:
 
 def interpreter(peer: str) -> str:
     """Return the Python that a server runs in; Shoal's is this one."""
-    return sys.executable if peer == "shoal" else str(python_with(peer))
+    return sys.executable if peer == "shoal" else str(python_with(peer.partition("-graph")[0]))
 
 
 @contextmanager

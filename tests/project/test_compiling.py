@@ -1,6 +1,8 @@
 """What becomes C extensions: that it is there, once, and nothing that its users could tell from Python."""
 
+import ast
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -49,6 +51,24 @@ def test_the_tests_of_what_is_compiled_run_on_it(compiling: ModuleType) -> None:
         part = path.relative_to(ROOT / "runtime" / "shoal_runtime")
         own = f"runtime/{part.parts[0]}" if len(part.parts) > 1 else f"{part.stem}.py"
         assert own in listed, part
+
+
+def waits(nodes: Iterable[ast.AST]) -> Iterator[int]:
+    """Yield the lines where a coroutine may give way to others."""
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith | ast.Yield | ast.YieldFrom):
+            yield node.lineno
+        yield from waits(ast.iter_child_nodes(node))
+
+
+def test_nothing_is_awaited_while_an_exception_is_handled(compiling: ModuleType) -> None:
+    for path in (path for paths in sources(compiling).values() for path in paths):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Try):
+                handling = [*node.finalbody, *(part for handler in node.handlers for part in handler.body)]
+                assert not list(waits(handling)), f"{path}: await it behind the handler"
 
 
 def test_no_freed_frame_is_handed_out_before_it_is_empty(compiling: ModuleType, tmp_path: Path) -> None:

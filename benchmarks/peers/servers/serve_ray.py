@@ -36,10 +36,10 @@ class Model:
         return {"y": await self.answer((await request.json())["x"])}
 
 
-def main() -> None:
-    """Serve until stopped."""
+def start(cpus: int) -> None:
+    """Start Ray, and what listens, where the job says."""
     ray.init(
-        num_cpus=2,
+        num_cpus=cpus,
         include_dashboard=False,
         object_store_memory=100_000_000,
         log_to_driver=False,
@@ -47,6 +47,11 @@ def main() -> None:
         logging_level=logging.ERROR,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": JOB.port}, logging_config={"enable_access_log": False})
+
+
+def main() -> None:
+    """Serve until stopped."""
+    start(2)
     deployment = serve.deployment(
         max_ongoing_requests=JOB.settings["max_ongoing_requests"],
         max_queued_requests=JOB.settings["max_queued_requests"],
