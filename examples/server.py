@@ -80,7 +80,9 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def start(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
+def start(
+    command: list[str], log: BinaryIO, more_environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a process that is told to stop when this one is gone, even when killed.
 
     It has a process group of its own: Ctrl-C reaches this program alone, which then stops the
@@ -88,6 +90,7 @@ def start(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
     """
     return subprocess.Popen(
         command,
+        env={**os.environ, **(more_environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,

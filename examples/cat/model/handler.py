@@ -44,12 +44,13 @@ class Cat:
         """Read weights and class names."""
         labels = (context.model_dir / "labels.txt").read_text(encoding="utf-8")
         self._labels = labels.splitlines()
+        self._see = VIEWS[str(context.parameters.get("view", "middle"))]
         self._dtype = context.dtype or torch.float32
         self._network = load_network().to(context.device, self._dtype, memory_format=torch.channels_last)
 
     def preprocess(self, image: bytes) -> NDArray[np.uint8]:
-        """Return the middle of the picture as [224, 224, 3] bytes, red, green, blue."""
-        return np.array(central_square(decode(image)))
+        """Return what is seen of the picture as [224, 224, 3] bytes, red, green, blue."""
+        return np.array(self._see(decode(image)))
 
     def forward(self, batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """Classify pictures [n, 224, 224, 3] uint8."""
@@ -117,3 +118,12 @@ def central_square(image: Image.Image) -> Image.Image:
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     return image.resize((SIDE, SIDE), Image.Resampling.BICUBIC, box=box)
+
+
+def whole(image: Image.Image) -> Image.Image:
+    """Return all of the picture, squeezed to SIDE."""
+    return image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+
+
+VIEWS = {"middle": central_square, "whole": whole}
+"""What the parameter `view` of the model may be: what of a picture is seen."""
