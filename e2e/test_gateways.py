@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -179,6 +180,7 @@ def test_tensors_of_600_kilobytes_pass(namespace: Cluster, gateways: list[Gatewa
     rows = np.arange(columns, dtype=np.float32)[np.newaxis]
     for gateway in gateways:
         for secure in (False, True):
+            sys.stdout.write(f"{gateway.kind}, secure: {secure}\n")  # shown where one fails
             with gateway.client(secure=secure) as client:
                 for _ in range(3):
                     answer = client.post("v2/models/adder/infer", **binary(rows))

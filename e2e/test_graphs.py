@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -128,3 +131,75 @@ def test_a_step_that_is_deleted_under_load_costs_no_request_and_one_that_is_kill
     # What was there when it was killed is lost, and says where; nobody knows whether it ran.
     assert len(seen.failures) <= 4, seen.failures
     assert all("step first" in failure for failure in seen.failures), seen.failures
+
+
+COMPOSER = """
+class Again:
+    inputs = {"x": "FP32[16]"}
+    outputs = {"sum": "FP32[16]"}
+
+    async def run(self, inputs, steps):
+        x = inputs["x"]
+        for _ in range(2):
+            x = (await steps.first(x=x))["y"]
+        return {"sum": x}
+"""
+
+
+def test_a_composer_takes_rows_its_own_way_and_one_that_cannot_be_is_refused(namespace: Cluster) -> None:
+    namespace.apply("adder")
+    spec: dict[str, Any] = {"steps": [{"name": "first", "service": "adder"}], "composer": {"source": COMPOSER}}
+    apply(namespace, **spec)
+    until(namespace, "Ready", "True", "Ready")
+    assert ask(namespace).json()["outputs"][0]["data"] == TWICE
+
+    both = apply(namespace, check=False, **spec, outputs={"sum": ["first.y"]})
+    assert "the composer's code says what steps are given" in both.stderr
+    neither = apply(namespace, check=False, steps=spec["steps"])
+    assert "say what each step is given (inputs)" in neither.stderr
+    apply(namespace, **{**spec, "composer": {"source": COMPOSER.replace("await", "wait for")}})
+    told = until(namespace, "GraphValid", "False", "InvalidGraph")
+    assert "spec.composer.source: line 9: " in told["message"]
+    apply(namespace, **{**spec, "composer": {"source": f"import nowhere\n{COMPOSER}"}})
+    eventually(
+        lambda: "No module named 'nowhere'" in condition(namespace, "GraphValid").get("message", ""), within_s=60
+    )
+    assert ask(namespace).json()["outputs"][0]["data"] == TWICE  # by the pods of before
+
+
+PIPELINE = Path(__file__).parents[1] / "examples" / "pipeline"
+FOUND = ["Egyptian cat", "espresso", "drilling platform", "bobsled"]
+
+
+def test_the_example_with_pictures_goes_on_when_one_of_its_steps_is_killed_under_load(namespace: Cluster) -> None:
+    namespace.kubectl("apply", "--filename", str(PIPELINE / "pipeline.yaml"))
+    namespace.kubectl("wait", "--for=condition=Ready", "infgraph/pipeline", "--timeout=120s")
+    url = f"{namespace.address('pipeline')}/v1/models/pipeline:predict"
+    page, stop = (PIPELINE / "page.jpg").read_bytes(), threading.Event()
+    answered: list[list[str]] = []
+    failures: list[str] = []
+
+    def call() -> None:
+        with httpx.Client(timeout=60, headers={"content-type": "image/jpeg"}) as client:
+            while not stop.wait(0.01):
+                answer = client.post(url, content=page)
+                if answer.status_code == 200:
+                    answered.append([each[0] for each in answer.json()["predictions"][0]["label"]])
+                else:
+                    failures.append(f"{answer.status_code} {answer.text}")
+
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(call) for _ in range(3)]
+        try:
+            eventually(lambda: len(answered) > 3, within_s=120)
+            (pod,) = namespace.get("pods", selector="serving.shoal.dev/inferenceservice=detector")
+            (runtime,) = namespace.processes("shoal_runtime", pod["metadata"]["uid"])
+            os.kill(int(runtime.parent.name), signal.SIGKILL)
+            after = len(answered)
+            eventually(lambda: len(answered) > after + 5, lambda: str(failures[-3:]), within_s=120)
+        finally:
+            stop.set()
+    for each in calls:
+        each.result()
+    assert all(labels == FOUND for labels in answered), answered
+    assert all("step detect" in failure for failure in failures), failures

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 MODELS = {
     "adder": ROOT / "examples" / "adder" / "model",
     "cat": ROOT / "examples" / "cat" / "model",
+    "detector": ROOT / "examples" / "pipeline" / "detector",
     "broken": ROOT / "e2e" / "models" / "broken",
     "uneven": ROOT / "e2e" / "models" / "uneven",
 }
