@@ -54,6 +54,7 @@ examples:
   shoal serve model.pt2 --set batching.maxBatchSize=64 --set runtime.device=cpu
   shoal serve ./adder --set model.parameters.baseMicroseconds=4000
   shoal serve cat=./cat words=words.mar     several models, one port
+  shoal serve graph.yaml                    an InferenceGraph and the models of its steps: docs/graphs.md
   shoal serve --management                  POST /models?url=words.mar at port 8081, as with TorchServe
 
 Fields are those of an InferenceService: docs/cli.md lists them. SHOAL_* environment variables that
@@ -70,6 +71,7 @@ INSPECT_EXAMPLES = """\
 examples:
   shoal inspect ./cat                       what would be served, how big it is, and its first request
   shoal inspect https://models.example.com/cat.zip --json
+  shoal inspect graph.yaml                  draws an InferenceGraph, and says whether its models fit one another
 
 The model is loaded and warmed, its code included, exactly as `shoal serve` does it, but nobody can ask it.
 """

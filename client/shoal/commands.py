@@ -163,11 +163,12 @@ def serve(options: argparse.Namespace) -> int:
         raise FieldError("name what is to be served: a manifest, a folder, a file or a URL (shoal serve --help)")
     graphs = [graph for each in options.targets for graph in graphs_in(each)]
     plans = [plan for each in options.targets for plan in _plans(each, options)]
-    _check_keys(options, plans)
+    _check_keys(options, plans, alone=not graphs)
     names = [*(plan.name for plan in plans), *(graph.name for graph in graphs)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise FieldError(f"two models are called {', '.join(twice)}: name them as in `shoal serve one=PATH two=PATH`")
-    shared = options.management or len(names) > 1
+    # A graph is served behind the front that its models are.
+    shared = options.management or len(names) > 1 or bool(graphs)
     if shared and (options.tls_certificate or os.environ.get(CERTIFICATE)):
         raise FieldError(
             "one model alone on a port can speak TLS: leave --tls-certificate out, or serve the others apart"
@@ -187,7 +188,7 @@ def _plans(target: str, options: argparse.Namespace) -> list[Plan]:
     return planned_services(target, options.set) if graphs_in(target) else [planned(*named_target(target), options.set)]
 
 
-def _check_keys(options: argparse.Namespace, plans: Sequence["Plan"]) -> None:
+def _check_keys(options: argparse.Namespace, plans: Sequence["Plan"], *, alone: bool) -> None:
     """Refuse to serve anybody what asks for keys, and to seem to ask for them.
 
     Raises:
@@ -196,7 +197,7 @@ def _check_keys(options: argparse.Namespace, plans: Sequence["Plan"]) -> None:
     if options.api_key_file is None:
         if KEYS not in os.environ and any(name.startswith(ASKS_FOR_KEYS) for plan in plans for name in plan.ignored):
             raise FieldError("access.apiKeys asks callers for a key: name the file of the keys, --api-key-file FILE")
-    elif options.management or len(plans) > 1:
+    elif options.management or len(plans) > 1 or not alone:
         raise FieldError("--api-key-file guards one model: serve each by a command, and a port, of its own")
     elif not os.access(options.api_key_file, os.R_OK):
         raise MachineError(f"cannot read {options.api_key_file}: it must hold a NAME=KEY in each line")
@@ -252,9 +253,10 @@ class _Several:
         index = self._count
         self._count += 1
         level = {"SHOAL_LOG_LEVEL": "ERROR"} if self._options.quiet else {}
+        grpc = {} if self._options.grpc_port is None else {"proxy.grpcPort": self._grpc_port(index)}
         launch = Launch(
             name=graph.name,
-            settings={DOCS: "true", **os.environ, **level},
+            settings={DOCS: "true", **os.environ, **to_environment(merge(graph.fields, grpc)), **level},
             host=self._options.host,
             port=self._port,
             admin_port=self._admin_port(index),

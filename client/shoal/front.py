@@ -7,6 +7,7 @@ proxy then answers what is open and closes its half, and not before that is the 
 """
 
 import asyncio
+import select
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
@@ -15,6 +16,9 @@ from shoal.serving.routing import Piece, Scanner
 
 HEAD_TIMEOUT_S: Final = 30.0
 """For a head, from the connection's start or from its own first byte, where no proxy counts it yet."""
+GONE_LOOK_S: Final = 0.01
+MAX_GONE_LOOK_S: Final = 2.0
+"""How often a caller that says no more is looked at, less and less often."""
 HIGH_WATER_BYTES: Final = 1 << 20
 _AWAY: Final = b'{"error": "the model\'s server is starting or stopping: ask again"}'
 UNAVAILABLE: Final = (
@@ -149,7 +153,20 @@ class Caller(asyncio.Protocol):
         if self._server is None and self._connecting is None:
             return False
         self._pass_on()
+        asyncio.get_running_loop().call_later(GONE_LOOK_S, self._look_whether_gone, GONE_LOOK_S)
         return True
+
+    def _look_whether_gone(self, after_s: float) -> None:
+        """End what the server does for a caller that is gone: it sends what that one's machine answers with a reset."""
+        if self._gone:
+            return
+        ends = select.poll()
+        ends.register(self.transport.get_extra_info("socket").fileno(), 0)
+        if ends.poll(0):  # both halves are gone
+            self.transport.abort()
+            return
+        after_s = min(2 * after_s, MAX_GONE_LOOK_S)
+        asyncio.get_running_loop().call_later(after_s, self._look_whether_gone, after_s)
 
     def server_gone(self) -> None:
         """Go on with the next server, or close: what was to be answered is."""

@@ -4,10 +4,13 @@ The document is the one that is written by hand, for ``kubectl apply`` and ``sho
 """
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.decoding import decode
 from shoal_schema.graphs.faults import GraphError
 from shoal_schema.graphs.plan import make_plan
@@ -17,6 +20,7 @@ from shoal_schema.resource.graph import REQUEST, InferenceGraphSpec
 Document = dict[str, Any]
 _YAML_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 """What YAML takes for something else than a name."""
+_PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 Scalar = str | int | float | bool
 
@@ -86,6 +90,8 @@ def _written(value: object) -> str:
         return value.column
     if value is None or isinstance(value, str | bool | int):
         return repr(value)
+    if hasattr(value, "__index__"):
+        return repr(operator.index(value))
     return repr(float(value))  # type: ignore[arg-type]  # what is no number says so itself
 
 
@@ -107,10 +113,18 @@ class Step:
 
 
 class Graph:
-    """A graph of models, step by step."""
+    """A graph of models, step by step.
 
-    def __init__(self, name: str, *, deadline_ms: float | None = None) -> None:
+    Args:
+        name: its own.
+        deadline_ms: no answer is later.
+        composer: the file of a class that takes requests through the steps, or ``MODULE:CLASS`` in an image; steps are
+            given nothing then, and there are no outputs.
+    """
+
+    def __init__(self, name: str, *, deadline_ms: float | None = None, composer: Path | str | None = None) -> None:
         self.name = name
+        self._composer = composer
         self.request = Step(REQUEST)
         self._deadline_ms = deadline_ms
         self._steps: list[Document] = []
@@ -132,12 +146,18 @@ class Graph:
         **more: Tensor,
     ) -> Step:
         """Add a model, given a tensor by each input's name; return what its answer is called by."""
+        tensors = {**(inputs or {}), **more}
+        for key, tensor in tensors.items():
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"{name}: {key} is to be a tensor, as graph.request.{key} or step.NAME, not {tensor!r}")
+        if when is not None and not isinstance(when, Condition):
+            raise TypeError(f"{name}: when is to be a comparison of tensors, as first.score < 0.5, not {when!r}")
         items = [each] if isinstance(each, Tensor) else each
         given = {
             "service": service,
             "graph": graph,
             "url": url,
-            "inputs": {key: tensor.text for key, tensor in {**(inputs or {}), **more}.items()},
+            "inputs": {key: tensor.text for key, tensor in tensors.items()} or None,
             "each": ", ".join(item.text for item in items) if items else None,
             "count": None if count is None else count.text,
             "when": None if when is None else when.text,
@@ -149,7 +169,11 @@ class Graph:
     def output(self, combine: str | None = None, **outputs: Tensor | Sequence[Tensor]) -> None:
         """Add to what the answer holds: a tensor, or several of which each row gets the first, or ``combine``."""
         for name, given in outputs.items():
-            self._outputs[name] = [each.text for each in ([given] if isinstance(given, Tensor) else given)]
+            tensors = given if isinstance(given, Sequence) else [given]
+            for each in tensors:
+                if not isinstance(each, Tensor):
+                    raise TypeError(f"{name} is to be a tensor, as graph.request.{name} or step.NAME, not {each!r}")
+            self._outputs[name] = [each.text for each in tensors]
             if combine is not None:
                 self._combine[name] = combine
 
@@ -159,7 +183,13 @@ class Graph:
         Raises:
             SpecError, GraphError: it cannot work; the message names the field.
         """
-        spec: Document = {"steps": self._steps, "outputs": self._outputs}
+        if not re.search(NAME, self.name):
+            raise GraphError("metadata.name", f"it must be {NAME_IN_WORDS}, not {self.name!r:.80}")
+        spec: Document = {"steps": self._steps}
+        if self._composer is not None:
+            spec["composer"] = _code(self._composer)
+        if self._outputs:
+            spec["outputs"] = self._outputs
         if self._combine:
             spec["combine"] = self._combine
         if self._deadline_ms is not None:
@@ -181,11 +211,15 @@ class Graph:
         return "\n".join(_lines(self.to_dict())) + "\n"
 
 
+def _code(composer: Path | str) -> Document:
+    return {"source": composer.read_text()} if isinstance(composer, Path) else {"importPath": composer}
+
+
 def _lines(value: Document, indent: str = "") -> list[str]:
-    """Return YAML whose scalars and lists are written as JSON, which YAML holds."""
+    """Return YAML whose scalars and lists are written as JSON, which YAML holds; texts of several lines as they are."""
     lines = []
     for key, each in value.items():
-        name = json.dumps(key) if key.lower() in _YAML_WORDS or not _PLAIN.fullmatch(key) else key
+        name = _json(key) if key.lower() in _YAML_WORDS or not _PLAIN.fullmatch(key) else key
         if isinstance(each, dict):
             lines += [f"{indent}{name}:", *_lines(each, f"{indent}  ")]
         elif isinstance(each, list) and each and isinstance(each[0], dict):
@@ -193,6 +227,24 @@ def _lines(value: Document, indent: str = "") -> list[str]:
             for item in each:
                 first, *rest = _lines(item, f"{indent}  ")
                 lines += [f"{indent}- {first.lstrip()}", *rest]
+        elif isinstance(each, str) and _is_block(each):
+            lines += [f"{indent}{name}: |", *(f"{indent}  {line}".rstrip() for line in each.splitlines())]
         else:
-            lines.append(f"{indent}{name}: {json.dumps(each)}")
+            lines.append(f"{indent}{name}: {_json(each)}")
     return lines
+
+
+def _json(value: object) -> str:
+    """Return JSON that YAML reads alike: it knows no pairs of surrogates."""
+
+    def whole(pair: re.Match[str]) -> str:
+        return f"\\U{ord(json.loads(chr(34) + pair[0] + chr(34))):08x}"
+
+    return _PAIR.sub(whole, json.dumps(value))
+
+
+def _is_block(text: str) -> bool:
+    """Return whether YAML gives a text back as it was, when it stands line by line."""
+    *lines, end = text.split("\n")
+    plain = all(line.isprintable() and line == line.rstrip() for line in lines)
+    return bool(lines) and not end and plain and lines[-1] != "" and lines[0][:1] not in ("", " ")

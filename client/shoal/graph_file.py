@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +10,28 @@ import msgspec
 from msgspec import structs
 
 from shoal.documents import read_text, read_yaml
-from shoal.serving.fields import FieldError, MachineError
+from shoal.serving.fields import FieldError, MachineError, Values
+from shoal.serving.manifest import fields_alike
 from shoal.targets import MANIFEST_SUFFIXES
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.decoding import SpecError, parse_graph_spec
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
-from shoal_schema.resource.graph import GraphSpec, InferenceGraphSpec, StepSpec
+from shoal_schema.resource.graph import InferenceGraphSpec, StepSpec
 
 WRITE_IT = "write its InferenceService into the file, after a line ---"
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A graph by its name; ``services`` and ``graphs`` are the names of its steps that are served here."""
+    """A graph by its name, in a file of this ``folder``; its steps name ``services`` and ``graphs`` served here.
+
+    ``fields`` are those of its own proxy.
+    """
 
     name: str
     spec: InferenceGraphSpec
+    folder: Path = Path()
+    fields: Values = field(default_factory=dict)
 
     @property
     def services(self) -> Iterator[str]:
@@ -37,11 +43,11 @@ class Graph:
         """Yield the graphs that its steps name."""
         yield from dict.fromkeys(step.graph for step in self.spec.steps if step.graph)
 
-    def variable(self, sockets: Mapping[str, str]) -> str:
+    def environment(self, sockets: Mapping[str, str]) -> dict[str, str]:
         """Return what the proxy that runs it is told; ``sockets`` is where each model's proxy is asked."""
-        told = {name: getattr(self.spec, name) for name in GraphSpec.__struct_fields__}
         steps = tuple(_located(step, sockets) for step in self.spec.steps)
-        return msgspec.json.encode(GraphSpec(**{**told, "steps": steps})).decode()
+        document = msgspec.json.encode(self.spec.graph(steps)).decode()
+        return {"SHOAL_PROXY_GRAPH": document, "SHOAL_PROXY_COMPOSER_DIR": str(self.folder)}
 
 
 def graphs_in(target: str) -> list[Graph]:
@@ -56,8 +62,14 @@ def graphs_in(target: str) -> list[Graph]:
         return []
     try:
         documents = [each for each in read_yaml(read_text(file)) if isinstance(each, Mapping)]
-        graphs = {graph.name: graph for each in documents if (graph := _graph(each))}
+        found = [graph for each in documents if (graph := _graph(each, file.parent))]
+        graphs = {graph.name: graph for graph in found}
+        if len(graphs) < len(found):
+            names = [graph.name for graph in found]
+            raise FieldError(f"two graphs are called {next(name for name in names if names.count(name) > 1)}")
         services = {str((each.get("metadata") or {}).get("name")) for each in documents if each.get("kind") == KIND}
+        if shared := sorted(graphs.keys() & services):
+            raise FieldError(f"a graph and a service are both called {shared[0]}: rename one, as both have a URL by it")
         return list(_in_order(graphs, services)) if graphs else []
     except FieldError as error:
         raise FieldError(f"{file}: {error}") from error
@@ -65,7 +77,7 @@ def graphs_in(target: str) -> list[Graph]:
         raise MachineError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _graph(document: Mapping[str, Any]) -> Graph | None:
+def _graph(document: Mapping[str, Any], folder: Path) -> Graph | None:
     if document.get("kind") != GRAPH_KIND:
         return None
     if document.get("apiVersion") != API_VERSION:
@@ -74,9 +86,10 @@ def _graph(document: Mapping[str, Any]) -> Graph | None:
     if not isinstance(name, str) or not re.search(NAME, name):
         raise FieldError(f"metadata.name of the {GRAPH_KIND} must be {NAME_IN_WORDS}, not {name!r:.80}")
     try:
-        return Graph(name, parse_graph_spec({"metadata": {"name": name}, "spec": document.get("spec") or {}}))
+        spec = parse_graph_spec({"metadata": {"name": name}, "spec": document.get("spec") or {}})
     except SpecError as error:
         raise FieldError(f"{name}: {error}") from None
+    return Graph(name, spec, folder.resolve(), fields_alike(spec, document.get("spec") or {}))
 
 
 def _in_order(graphs: Mapping[str, Graph], services: set[str]) -> Iterator[Graph]:

@@ -38,7 +38,7 @@ KEYS = "SHOAL_PROXY_API_KEYS"
 # Hosts that mean every interface, with an address of this machine that reaches them.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
-NEVER_READY = (Fault.MISMATCH, Fault.CYCLE)
+NEVER_READY = (Fault.MISMATCH, Fault.CYCLE, Fault.INVALID)
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 # What was said last waits this long for whoever reads it slowly.
 READERS_PATIENCE_S = 2.0
@@ -138,7 +138,7 @@ class Launch:
     def environment(self, folder: str, sockets: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of both processes, whose socket lies in ``folder``; ``sockets`` are other models'."""
         runtime = f"unix:{folder}/{SOCKET}"
-        graph = {} if self.graph is None else {"SHOAL_PROXY_GRAPH": self.graph.variable(sockets)}
+        graph = {} if self.graph is None else self.graph.environment(sockets)
         return {
             # What a handler prints is seen when it prints it, not when a buffer is full.
             "PYTHONUNBUFFERED": "1",
@@ -261,12 +261,15 @@ class Pair:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _check_graph(self, http: httpx.AsyncClient) -> None:
-        """Raise what no waiting mends: models that do not fit one another.
+        """Raise what no waiting mends.
 
         Raises:
-            MachineError: the models of the graph's steps do not fit.
+            MachineError: the models of the graph's steps do not fit, or its composer's code cannot be loaded.
         """
-        state = (await http.get(f"{self.launch.admin_url}{LOAD}")).json().get("graph") or {}
+        try:
+            state = (await http.get(f"{self.launch.admin_url}{LOAD}")).json().get("graph") or {}
+        except httpx.TransportError:  # it has ended, and whoever watches it says why
+            return
         if state.get("reason") in NEVER_READY:
             raise MachineError(f"the graph {self.launch.name} cannot work: {state.get('message')}")
 

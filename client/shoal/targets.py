@@ -160,7 +160,7 @@ def check_is_here(uri: str) -> None:
     place = " (a pod's place for it)" if path.parent == PODS_MODELS else ""
     raise FieldError(
         f"there is no model at {path}{place}: on this machine --set model.uri=DIR says where it lies, or a folder"
-        " `model` beside the manifest holds it"
+        " of its name, or `model`, beside the manifest holds it"
     )
 
 
@@ -286,11 +286,12 @@ def _absolute(fields: Values, folder: Path) -> Values:
 
 
 def _in_pod(fields: Values, path: Path, folder: Path) -> Values:
-    """Find ``/models/NAME``, where a pod has its model, in ``model`` beside the manifest, if it is not here."""
-    beside = folder / BESIDE
-    may_be_made = beside.is_dir() or (folder / TRAIN).is_file()
-    if path.parent == PODS_MODELS and not path.exists() and may_be_made:
-        return {**fields, "model.uri": str(beside.absolute())}
+    """Find a pod's ``/models/NAME`` in ``NAME`` or ``model`` beside the manifest, if it is not here."""
+    if path.parent != PODS_MODELS or path.exists():
+        return fields
+    named, beside = folder / path.name, folder / BESIDE
+    if named.is_dir() or beside.is_dir() or (folder / TRAIN).is_file():
+        return {**fields, "model.uri": str((named if named.is_dir() else beside).absolute())}
     return fields
 
 

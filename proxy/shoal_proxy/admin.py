@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.explaining.load import read_load
 from shoal_proxy.explaining.report import latency_document, report
-from shoal_proxy.explaining.sentences import explain
+from shoal_proxy.explaining.sentences import explain, explain_graph
 from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.recording import LONGEST_RECORDING_S
@@ -165,7 +165,7 @@ class Admin:
             padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
             rejected=dict(metrics.rejections),
         )
-        sentences = explain(now)
+        sentences = explain(now) if self._dispatcher.graph_state is None else explain_graph(now)
         if "application/json" in request.headers.get("accept", ""):
             return JSONResponse({"sentences": sentences, "report": asdict(now)})
         return PlainTextResponse("".join(f"{sentence}\n" for sentence in sentences))

@@ -1,4 +1,4 @@
-"""The proxy's command line: nothing to serve, or ``simulate`` or ``record``."""
+"""The proxy's command line: nothing to serve, or ``simulate``, ``record`` or ``composer``."""
 
 import os
 import sys
@@ -30,8 +30,13 @@ def _command(arguments: Sequence[str]) -> int:
         print(f"shoal-proxy {VERSION}")  # noqa: T201
         return 0
     from shoal_proxy import record, simulate  # noqa: PLC0415
+    from shoal_proxy.graph import report  # noqa: PLC0415
 
-    commands = {"simulate": (simulate.parser, simulate.run), "record": (record.parser, record.run)}
+    commands = {
+        "simulate": (simulate.parser, simulate.run),
+        "record": (record.parser, record.run),
+        "composer": (report.parser, report.run),
+    }
     if not arguments or arguments[0] not in commands:
         told = f"there is no command {arguments[0] if arguments else ''}; there are {' and '.join(commands)}"
         print(f"shoal-proxy: {told}", file=sys.stderr)  # noqa: T201

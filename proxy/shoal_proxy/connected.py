@@ -4,7 +4,7 @@ One timer looks whether the connection has been overdrawn, so that a request its
 """
 
 import asyncio
-import socket
+import select
 import time
 from collections import deque
 from typing import Any, Final
@@ -21,7 +21,6 @@ LINGER_S: Final = 2.0
 """How long unread bytes are thrown away after a refusal: the caller must read our answer before a reset."""
 _GONE_LOOK_S: Final = 0.01
 _MAX_GONE_LOOK_S: Final = 2.0
-_TCP_CLOSE: Final = 7  # <netinet/tcp.h>
 _MAX_TURNED_AWAY: Final = 32
 """Callers beyond the limit who are being told so at a time; others are hung up on."""
 _MAX_PIPELINED: Final = 16
@@ -270,16 +269,16 @@ class ConnectedProtocol(HttpToolsProtocol):
         if self.speaks_1_0 or (page is not None and page.response_started and not page.response_complete):
             return False
         self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        sock = self.transport.get_extra_info("socket")
-        if sock.family in (socket.AF_INET, socket.AF_INET6):
-            self.loop.call_later(_GONE_LOOK_S, self._look_whether_gone, _GONE_LOOK_S)
+        self.loop.call_later(_GONE_LOOK_S, self._look_whether_gone, _GONE_LOOK_S)
         return True
 
     def _look_whether_gone(self, after_s: float) -> None:
         if self.transport.is_closing():
             return
-        info = self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        if info[0] == _TCP_CLOSE:
+        # Both halves are gone: a reset has come, or the socket's other end was closed. No read would tell any more.
+        ends = select.poll()
+        ends.register(self.transport.get_extra_info("socket").fileno(), 0)
+        if ends.poll(0):
             self.transport.abort()
             return
         after_s = min(2 * after_s, _MAX_GONE_LOOK_S)

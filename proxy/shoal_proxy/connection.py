@@ -12,14 +12,13 @@ from typing import Final, cast
 import httptools
 
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.errors import ModelFailed, NotExecuted, RuntimeLost
+from shoal_proxy.errors import ModelFailed, NotExecuted, Overloaded, ProxyError, RuntimeLost
+from shoal_schema.metrics import Rejection
 from shoal_schema.wire.body import Body
 from shoal_schema.wire.patience import Lookout
 
 _NEVER_S: Final = float("inf")
 LOST: Final = "the connection to the runtime was lost"
-TRUSTED: Final = 1 << 62
-"""How large the answers of a runtime may be: as large as it makes them."""
 
 
 class Response:
@@ -33,16 +32,33 @@ class Response:
         self.body = body
 
 
+class Room:
+    """How many bytes the answers of servers may take together that are not trusted to be modest."""
+
+    __slots__ = ("most_bytes", "taken_bytes")
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.taken_bytes = 0
+
+    def refusal(self, size_bytes: int) -> ProxyError:
+        """Return why an answer, of which so much has come, is not taken."""
+        if size_bytes > self.most_bytes:
+            return ModelFailed(f"the answer has more than {self.most_bytes} bytes")
+        what = f"the answers of models take more than {self.most_bytes} bytes together"
+        return Overloaded(what, reason=Rejection.QUEUE_BYTES, retry_after_s=1)
+
+
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection. ``on_lost`` is called once, whoever closed it.
 
-    A large answer is parsed as far as its headers and read into place from there on; one of more than ``most_bytes``
-    is not taken.
+    A large answer is parsed as far as its headers and read into place from there on; one for which there is no ``room``
+    is not taken (None: its server is trusted).
     """
 
-    def __init__(self, on_lost: "Callable[[Connection], None]", most_bytes: int = TRUSTED) -> None:
+    def __init__(self, on_lost: "Callable[[Connection], None]", room: Room | None = None) -> None:
         self._on_lost = on_lost
-        self._most_bytes = most_bytes
+        self._room = room
         self._came_bytes = 0
         self._answer: asyncio.Future[Response] | None = None
         self._transport: asyncio.Transport | None = None
@@ -77,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         Raises:
             NotExecuted: nothing was sent.
             RuntimeLost: the connection was lost before the whole answer came.
-            ModelFailed: the answer is larger than any is taken.
+            ModelFailed, Overloaded: there is no room for the answer.
             TimeoutError: it did not come by ``due_s``, in monotonic seconds; the connection is closed.
         """
         transport = self._transport
@@ -117,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the exchange under way and report (asyncio)."""
         self._transport = None
+        self._give_back()
         self._lookout.stop()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(RuntimeLost(LOST if exc is None else f"{LOST}: {exc}"))
@@ -135,6 +152,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._body is None or not self._reads_body:
             self._parse(self._scratch[:nbytes])
+            return
+        if not self._counted(nbytes):
             return
         self._body.filled(nbytes)
         if self._body.complete:
@@ -164,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._answer is None or self._answer.done():
             self._close_unasked()
             raise httptools.HttpParserError("an answer that nobody asked for")
-        self._headers, self._chunks, self._body, self._came_bytes = {}, [], None, 0
+        self._headers, self._chunks, self._body = {}, [], None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header (httptools)."""
@@ -175,27 +194,41 @@ class Connection(asyncio.BufferedProtocol):
         self._status = self._parser.get_status_code()
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))
-        if size_bytes > self._most_bytes:
-            self._refuse()
+        if self._room is not None and size_bytes > self._room.most_bytes:
+            self._refuse(self._room.refusal(size_bytes))
         elif size_bytes > LARGE_BYTES:
             # A runtime of ours sends what it announces.
-            self._body = Body(size_bytes, None if self._most_bytes == TRUSTED else LARGE_BYTES)
+            self._body = Body(size_bytes, None if self._room is None else LARGE_BYTES)
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body (httptools)."""
+        if not self._counted(len(body)):
+            return
         if self._body is not None:
             self._body.add(body)
-            return
-        self._came_bytes += len(body)
-        if self._came_bytes > self._most_bytes:
-            self._refuse()
         else:
             self._chunks.append(body)
 
-    def _refuse(self) -> None:
+    def _counted(self, size_bytes: int) -> bool:
+        """Take room for what has come; tell whether there was some."""
+        if (room := self._room) is None:
+            return True
+        self._came_bytes += size_bytes
+        room.taken_bytes += size_bytes
+        if room.taken_bytes <= room.most_bytes:
+            return True
+        self._refuse(room.refusal(self._came_bytes))
+        return False
+
+    def _give_back(self) -> None:
+        if self._room is not None:
+            self._room.taken_bytes -= self._came_bytes
+            self._came_bytes = 0
+
+    def _refuse(self, error: ProxyError) -> None:
         """Take no more of an answer that is too large."""
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ModelFailed(f"the answer has more than {self._most_bytes} bytes"))
+            self._answer.set_exception(error)
         self._chunks = []
         self.close()
 
@@ -203,6 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         """Hand the answer over (httptools)."""
         body = self._body.view if self._body is not None else b"".join(self._chunks)
         self._chunks, self._body, self._reads_body = [], None, False
+        self._give_back()
         if self._status >= 200 and self._answer is not None and not self._answer.done():
             self._answer.set_result(Response(self._status, self._headers, body))
         self.announced = not self._keep

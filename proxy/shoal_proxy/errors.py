@@ -35,6 +35,9 @@ from collections.abc import Sequence
 from shoal_schema.metrics import Rejection
 from shoal_schema.wire.row_errors import RowError
 
+MOST_WORDS = 4096
+"""Characters of a step's message that are passed on."""
+
 
 class ProxyError(Exception):
     """Base of everything that becomes an error answer."""
@@ -222,10 +225,13 @@ class DeadlineExceeded(ProxyError):
 class StepFailed(ProxyError):
     """A step of a graph failed: its model did, or refused, or cannot be reached."""
 
+    unfit = False
+    """Its answer is not what the model says that it gives."""
+
     def __init__(
         self, step: str, error: ProxyError, status: int | None = None, retry_after_s: int | None = None
     ) -> None:
-        super().__init__(f"step {step}: {error.message}")
+        super().__init__(f"step {step}: {error.message[:MOST_WORDS]}")
         self.status = _as_of_graph(error.status if status is None else status)
         self.reason = error.reason
         self.retry_after_s = error.retry_after_s if retry_after_s is None else retry_after_s

@@ -63,7 +63,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
     raw = _raw_bodies(signature)
     return {
         "openapi": "3.1.0",
-        "info": {"title": name, "version": version, "description": "One model, whose requests share batches."},
+        "info": {"title": name, "version": version, "description": "A model, in every protocol that it speaks."},
         "servers": [{"url": root}],
         "paths": {
             f"/v1/models/{name}:predict": {"post": _infer("KServe V1", {**_json(v1), **raw}, predictions, "Error")},

@@ -16,7 +16,7 @@ import orjson
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_failure
-from shoal_proxy.connection import TRUSTED, Connection, Response
+from shoal_proxy.connection import Connection, Response, Room
 from shoal_proxy.errors import NotExecuted, RuntimeAway, UnknownHost
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
@@ -34,7 +34,7 @@ IDLE_LIMIT_S: Final = 4.0
 class Upstream:
     """Connections to one runtime. ``on_lost`` is called when the last one breaks or is closed without a word.
 
-    Answers of more than ``most_bytes`` are not taken.
+    Answers for which there is no ``room`` are not taken; without one the server is trusted.
 
     With a ``certificate`` it is a sibling, who must show the same one; with ``tls`` it is a server of HTTPS.
     """
@@ -47,12 +47,12 @@ class Upstream:
         on_lost: Callable[[], None],
         certificate: Certificate | None = None,
         tls: ssl.SSLContext | None = None,
-        most_bytes: int = TRUSTED,
+        room: Room | None = None,
     ) -> None:
         self._address = address
         self._certificate = certificate
         self._tls = tls
-        self._most_bytes = most_bytes
+        self._room = room
         self._on_lost = on_lost
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
@@ -116,11 +116,11 @@ class Upstream:
             raise RuntimeAway(decode_failure(response.status, response.body).message)
         if response.status != 200:
             raise SignatureError(f"the runtime answers {response.status} to {self._model_path.decode()}")
-        return _document(response)
+        return _document(response, self._model_path.decode())
 
     async def speaks_binary(self) -> bool:
         """Tell whether the runtime has the binary tensor extension."""
-        document = _document(await self._get(b"/v2"))
+        document = _document(await self._get(b"/v2"), "/v2")
         return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
 
     async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], due_s: float) -> Response:
@@ -180,7 +180,7 @@ class Upstream:
         loop = asyncio.get_running_loop()
 
         def make() -> Connection:
-            return Connection(self._lost, self._most_bytes)
+            return Connection(self._lost, self._room)
 
         try:
             if self._address.path:
@@ -225,11 +225,11 @@ def _device_memory(response: Response) -> tuple[int, int] | None:
     return (used, size) if type(used) is int and type(size) is int else None
 
 
-def _document(response: Response) -> dict[str, Any]:
+def _document(response: Response, path: str) -> dict[str, Any]:
     try:
         document = orjson.loads(response.body)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise SignatureError("the runtime's metadata is no JSON object")
+        raise SignatureError(f"the runtime answers {response.status} and no JSON object to {path}")
     return document

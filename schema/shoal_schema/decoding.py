@@ -4,6 +4,7 @@ The API server has checked a stored spec against its schema and filled in the de
 that: the object may be older than the schema.
 """
 
+import json
 import re
 import typing
 from collections.abc import Collection
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
-from shoal_schema.declaring import Json, element_of, fields_of, section_of, without_annotations
+from shoal_schema.declaring import Json, as_json, element_of, fields_of, section_of, without_annotations
 from shoal_schema.expressions import ExpressionError, parse
 from shoal_schema.graphs.faults import GraphError
 from shoal_schema.graphs.plan import make_plan
@@ -25,13 +26,18 @@ from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
+MOST_GRAPH_BYTES = 100_000
+"""Linux hands a process no variable of more than 131,072; names of services become URLs in it."""
 _STEPS = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
 _WORDS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"Object missing required field `(?P<field>.*)`", "{path} is required"),
         (r"Object contains unknown field `(?P<field>.*)`", "there is no field {path}; {hint}"),
-        (r"Expected `str` - at `key` in `\$.*", "{path}: every name must be of type str"),
+        (
+            r"Expected `str`(?:, got `\w+`)? - at `key` in `\$(.*)`",
+            "{path}{0}: every name must be of type str; quote one that YAML reads as something else, as on, no and 1",
+        ),
         (r"Expected `(\w+)(?: \| null)?`, got `.*`", "{path} must be of type {0}"),
         (r"Invalid enum value .*", "{path} must be one of {known}"),
         (r"Expected `\w+` >= (.*)", "{path} must be at least {0}"),
@@ -95,9 +101,17 @@ def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
     spec = decode(InferenceGraphSpec, resource.get("spec", {}), "spec")
     try:
         make_plan(spec, resource["metadata"]["name"])
+        _check_size(spec)
     except GraphError as error:
         raise GraphSpecError(error) from None
     return spec
+
+
+def _check_size(spec: InferenceGraphSpec) -> None:
+    """Refuse what no variable of a process can hold, which is how its proxy is told."""
+    size_bytes = len(json.dumps(as_json(spec.graph(spec.steps))))
+    if size_bytes > MOST_GRAPH_BYTES:
+        raise GraphError("steps", f"the graph takes {size_bytes} bytes as JSON; at most {MOST_GRAPH_BYTES} are taken")
 
 
 def decode(cls: type[T], value: Any, path: str) -> T:
@@ -203,8 +217,11 @@ def _kind_at(kind: Any, place: str) -> Any:
         if not step["name"]:
             kind = without_annotations(element_of(kind))
             continue
-        struct = _struct(kind)
-        kind = next((each.kind for each in fields_of(struct) if each.name == step["name"]), None) if struct else None
+        struct, arguments = _struct(kind), typing.get_args(without_annotations(kind))
+        if struct is None:
+            kind = without_annotations(arguments[1]) if len(arguments) == 2 else None  # an entry of an object
+        else:
+            kind = next((each.kind for each in fields_of(struct) if each.name == step["name"]), None)
     return kind
 
 

@@ -136,6 +136,16 @@ class ProxyProcess(Section, frozen=True):
         ]
         | None
     ) = None
+    namespace: Annotated[
+        str,
+        Meta(description="Of a graph: two of one name, in two namespaces, may call one another."),
+        Env("SHOAL_PROXY_NAMESPACE", PROXY, allowed="text"),
+    ] = ""
+    composer_dir: Annotated[
+        str,
+        Meta(description="Where modules of a graph's `composer.importPath` are looked for after all others."),
+        Env("SHOAL_PROXY_COMPOSER_DIR", PROXY, allowed="a folder"),
+    ] = ""
     siblings: Annotated[
         tuple[Annotated[str, Meta(pattern=SIBLING)], ...],
         Meta(

@@ -1,6 +1,7 @@
 """The front between sockets: real connections, and servers that write down what they are sent."""
 
 import asyncio
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -134,6 +135,36 @@ def test_a_caller_who_goes_is_gone_for_the_model_too(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
             writer.transport.abort()
             await a.gone.wait()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_caller_who_closes_is_told_from_one_who_only_says_no_more(tmp_path: Path, gone: bool) -> None:
+    class Patient(Model):
+        async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.read() == b""
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            ends = select.poll()
+            ends.register(writer.get_extra_info("socket").fileno(), 0)
+            while gone and not ends.poll(0):  # noqa: ASYNC110 (the kernel alone knows it)
+                await asyncio.sleep(0.01)
+            self.gone.set()
+            if not gone:
+                writer.write(answer(b"late"))
+            writer.close()
+
+    async def main() -> None:
+        a = Patient("a")
+        async with fronted(tmp_path, a, Model("pages")) as connect:
+            reader, writer = await connect()
+            writer.write(request("a"))
+            writer.close() if gone else writer.write_eof()
+            await a.gone.wait()
+            if not gone:
+                assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+                assert await read_answer(reader) == b"late"
 
     asyncio.run(main())
 

@@ -1,6 +1,7 @@
 """A graph that is built in Python is the one that is written by hand."""
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,3 +91,74 @@ def test_random_graphs_are_what_the_schema_reads() -> None:
         document = graph.to_dict()
         assert yaml.safe_load(graph.to_yaml()) == document
         assert parse_graph_spec(document).steps[0].name == "s0"
+
+
+SOURCE = """\
+class Way:
+    inputs = {"x": "FP32"}
+    outputs = {"y": "FP32"}
+
+    async def run(self, inputs, steps):
+        return await steps.first(x=inputs["x"])
+"""
+
+
+def test_a_composer_of_a_file_stands_in_the_document(tmp_path: Path) -> None:
+    (tmp_path / "way.py").write_text(SOURCE)
+    graph = Graph("way", composer=tmp_path / "way.py")
+    graph.step("first", service="small")
+    text = graph.to_yaml()
+    assert "    source: |\n      class Way:\n" in text
+    document = yaml.safe_load(text)
+    assert document["spec"] == {"steps": [{"name": "first", "service": "small"}], "composer": {"source": SOURCE}}
+    assert parse_graph_spec(document).composer is not None
+
+
+@pytest.mark.parametrize(
+    "odd", ["\n", " x = 1\n", "x = 1", "x = 1 \n", "x = 1\n\n", "x = '\t'\n", "x = '\x85'\ny = 1\n"]
+)
+def test_a_source_comes_back_as_it_was(odd: str, tmp_path: Path) -> None:
+    source = SOURCE + odd if odd[:1] != " " else "if True:\n" + odd + SOURCE
+    (tmp_path / "way.py").write_bytes(source.encode())
+    graph = Graph("way", composer=tmp_path / "way.py")
+    graph.step("first", service="small")
+    assert yaml.safe_load(graph.to_yaml())["spec"]["composer"]["source"] == source
+
+
+def test_a_composer_of_an_image() -> None:
+    graph = Graph("way", composer="ways:Way")
+    graph.step("first", service="small")
+    assert graph.to_dict()["spec"]["composer"] == {"importPath": "ways:Way"}
+
+
+def test_what_is_no_tensor_and_no_condition_is_told() -> None:
+    graph = Graph("g")
+    with pytest.raises(TypeError, match="a: x is to be a tensor"):
+        graph.step("a", service="a", x="request.x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a: when is to be a comparison"):
+        graph.step("a", service="a", x=graph.request.x, when="a.x < 1")  # type: ignore[arg-type]
+    first = graph.step("a", service="a", x=graph.request.x)
+    for given in (first, [first.y, first], "a.y", None):
+        with pytest.raises(TypeError, match=r"mood is to be a tensor, as graph.request.mood or step.NAME"):
+            graph.output(mood=given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["Moods Of Mine", "", "moods\n"])
+def test_a_name_that_is_none_is_told(name: str) -> None:
+    graph = Graph(name)
+    graph.output(y=graph.step("a", service="a", x=graph.request.x).y)
+    with pytest.raises(GraphError, match=r"metadata\.name: it must be letters, digits"):
+        graph.to_dict()
+
+
+def test_texts_and_numbers_are_written_as_they_are() -> None:
+    graph = Graph("g")
+    first = graph.step("first", service="a", x=graph.request.x)
+    said = "\U0001f600\x85\u2028\\ud83d"
+    both = (first.t == said) & (first.n == np.int64(9007199254740993))
+    graph.step("second", service="a", x=first.y, when=both)
+    graph.output(y=first.y)
+    text = graph.to_yaml()
+    assert yaml.safe_load(text) == graph.to_dict()
+    assert "9007199254740993" in text
+    assert parse_graph_spec(yaml.safe_load(text)).steps[1].when == both.text

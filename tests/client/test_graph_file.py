@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from shoal.graph_file import graphs_in
-from shoal.serving.fields import FieldError
+from shoal.serving.fields import FieldError, to_environment
 from shoal.targets import planned_services
 from shoal_schema.resource import API_VERSION
 
@@ -42,7 +42,7 @@ def test_a_graph_comes_after_those_that_it_calls_and_steps_are_found_by_their_so
 
     found = graphs_in(file)
     assert [each.name for each in found] == ["chain", "outer"]
-    told = msgspec.json.decode(found[1].variable({"chain": "/run/2/proxy.sock"}))
+    told = msgspec.json.decode(found[1].environment({"chain": "/run/2/proxy.sock"})["SHOAL_PROXY_GRAPH"])
     assert told["steps"][0]["url"] == "unix:/run/2/proxy.sock/v2/models/chain"
     (plan,) = planned_services(file, [])
     assert (plan.name, plan.fields["model.uri"]) == ("one", str(tmp_path / "model"))
@@ -61,6 +61,8 @@ def test_what_is_no_file_with_a_graph_has_none(tmp_path: Path) -> None:
         ([graph(apiVersion="v9")], "apiVersion must be"),
         ([graph(metadata={})], "metadata.name of the InferenceGraph must be letters"),
         ([graph("a/b\n")], "must be letters, digits, '.', '_' and '-', not 'a/b"),
+        ([graph("one", STEP), service()], "one: spec.steps[0].service: it is the graph's own name (one)"),
+        ([graph(), service(), service("chain")], "a graph and a service are both called chain: rename one"),
         ([graph(spec=None)], "spec.steps is required"),
         ([graph("chain", {**STEP, "inputs": {"x": "other.y"}}), service()], "chain: spec.steps[0].inputs.x: 'other.y'"),
         ([graph("chain", {"name": "a", "graph": "b", "inputs": {"x": "request.x"}})], "graph b, which is not in"),
@@ -82,3 +84,15 @@ def test_what_cannot_be_served_is_told_with_what_to_write(tmp_path: Path, docume
 def test_a_setting_for_all_models_of_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FieldError, match="--set is of one model"):
         planned_services(written(tmp_path, graph(), service()), ["batching.maxBatchSize=4"])
+
+
+def test_what_a_graph_says_of_its_proxy_is_its_proxys(tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(
+        "apiVersion: serving.shoal.dev/v1alpha1\nkind: InferenceGraph\nmetadata: {name: g}\nspec:\n"
+        "  proxy: {forwardHeaders: [x-tenant]}\n  queue: {timeoutMilliseconds: 750}\n  scaling: {maxReplicas: 3}\n"
+        "  steps: [{name: a, url: 'http://m:1/v2/models/m', inputs: {x: request.x}}]\n  outputs: {y: [a.y]}\n"
+    )
+    (graph,) = graphs_in(str(tmp_path / "g.yaml"))
+    told = to_environment(graph.fields)
+    assert told == {"SHOAL_PROXY_FORWARD_HEADERS": "x-tenant", "SHOAL_QUEUE_TIMEOUT_MS": "750"}
+    assert graph.environment({})["SHOAL_PROXY_COMPOSER_DIR"] == str(tmp_path)

@@ -10,7 +10,7 @@ from shoal_operator.graph_states import GraphStates
 from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.asked import graph_of
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, SIBLINGS, desired_objects
+from shoal_operator.manifests.desired import DEPLOYMENT, HPA, SERVICE, SIBLINGS, desired_objects
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.declaring import Json
@@ -124,6 +124,21 @@ def test_a_ready_pod_proves_its_graph_whatever_it_said_before() -> None:
 
     assert condition(cluster, "GraphValid")[:2] == ("True", "GraphValid")
     assert condition(cluster, "Ready")[:2] == ("True", "Ready")
+
+
+def test_an_autoscaler_of_a_graph_scales_the_graph() -> None:
+    scaling = {"mode": "External", "maxReplicas": 3, "external": {"horizontalPodAutoscaler": {}}}
+    made = desired_objects(graph_target(graph(with_fields(GRAPH, scaling=scaling))))
+    assert made[HPA]["spec"]["scaleTargetRef"]["kind"] == "InferenceGraph"
+
+
+def test_a_parked_graph_says_how_to_start_it() -> None:
+    cluster = cluster_with(with_fields(GRAPH, replicas=0))
+    look(cluster)
+    look(cluster)
+    status, reason, message = condition(cluster, "Ready")
+    assert (status, reason) == ("False", "Parked")
+    assert "kubectl scale infgraph/pipeline --namespace default --replicas=1 starts" in message
 
 
 def test_a_graph_that_cannot_be_changes_nothing_and_says_where() -> None:

@@ -57,6 +57,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_PROXY_HEAD_TIMEOUT_S": ("0.25", 0.25),
     "SHOAL_PROXY_DOCS": ("true", True),
     "SHOAL_PROXY_INSTANCE": ("uid-1", "uid-1"),
+    "SHOAL_PROXY_COMPOSER_DIR": ("/ways", "/ways"),
+    "SHOAL_PROXY_NAMESPACE": ("shop", "shop"),
     "SHOAL_PROXY_BODY_TIMEOUT_S": ("0.5", 0.5),
     "SHOAL_PROXY_WRITE_TIMEOUT_S": ("2", 2.0),
     "SHOAL_PROXY_IDLE_TIMEOUT_S": ("75", 75.0),

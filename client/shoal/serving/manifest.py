@@ -15,7 +15,7 @@ from shoal_schema.declaring import settings_of
 from shoal_schema.decoding import SpecError, decode
 from shoal_schema.environment import manifest_fields
 from shoal_schema.processes import Metadata
-from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
 from shoal_schema.resource.locations import scheme_of
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -51,8 +51,17 @@ def find_service(documents: list[Any]) -> Service | None:
     if not found:
         return None
     if len(found) > 1:
-        raise FieldError(f"the file holds {len(found)} documents of kind {KIND}: shoal serve runs one")
+        raise FieldError(_several(documents, len(found)))
     return _service(found[0])
+
+
+def _several(documents: list[Any], services: int) -> str:
+    """Return why a file with several services is no service."""
+    others = {str(each.get("kind")) for each in documents if isinstance(each, Mapping)} - {KIND}
+    if GRAPH_KIND in others:
+        return f"the file holds an {GRAPH_KIND}: `shoal serve FILE` alone serves it, and others ask it there"
+    beside = f", not of {', '.join(sorted(others))}" if others else ""
+    return f"the file holds {services} documents of kind {KIND}: one is served, or the steps of an {GRAPH_KIND}{beside}"
 
 
 def _service(document: Mapping[str, Any]) -> Service:
@@ -66,13 +75,22 @@ def _service(document: Mapping[str, Any]) -> Service:
     except SpecError as error:
         raise FieldError(str(error)) from None
     given = list(_leaves(document["spec"], prefix=""))
-    used = {each: manifest_fields()[each] for each in given if each in manifest_fields()}
-    fields: Values = {each: attrgetter(".".join(setting.path))(spec) for each, setting in used.items()}
+    fields = _values(spec, given)
     if name is not None:
         fields["metadata.name"] = name
     if "model.uri" in fields:
         fields["model.uri"] = document["spec"]["model"]["uri"]
-    return Service(fields, tuple(each for each in given if each not in used))
+    return Service(fields, tuple(each for each in given if each not in manifest_fields()))
+
+
+def fields_alike(spec: Any, document: Mapping[str, Any]) -> Values:
+    """Return those fields of another resource's spec that a service has, too, and a process of one machine reads."""
+    return _values(spec, [each for each in _leaves(document, prefix="") if each.startswith(("proxy.", "queue."))])
+
+
+def _values(spec: Any, given: list[str]) -> Values:
+    used = {each: manifest_fields()[each] for each in given if each in manifest_fields()}
+    return {each: attrgetter(".".join(setting.path))(spec) for each, setting in used.items()}
 
 
 def _with_uri(spec: Mapping[str, Any]) -> Mapping[str, Any]:

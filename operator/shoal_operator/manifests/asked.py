@@ -45,8 +45,7 @@ def graph_of(resource: Json, service_url: str) -> GraphSpec | None:
         return None
     spec = parse_graph_spec(resource)
     namespace = resource["metadata"]["namespace"]
-    told = {name: getattr(spec, name) for name in GraphSpec.__struct_fields__}
-    return GraphSpec(**{**told, "steps": tuple(_located(step, namespace, service_url) for step in spec.steps)})
+    return spec.graph(tuple(_located(step, namespace, service_url) for step in spec.steps))
 
 
 def _located(step: StepSpec, namespace: str, service_url: str) -> StepSpec:

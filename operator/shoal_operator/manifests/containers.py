@@ -20,6 +20,7 @@ from shoal_operator.manifests.environment import (
     SOCKET,
     SOCKET_DIR,
     TLS_DIR,
+    literal,
     spec_variables,
     variable,
 )
@@ -104,7 +105,7 @@ def address_of_pod() -> Json:
 def make_model(target: Target) -> Json:
     """Return the init container that fetches the model into the cache the runtime reads; it alone has credentials."""
     secret = target.spec.model.secret_name
-    known = [] if secret else [variable(*each) for each in target.registry.items()]
+    known = [] if secret else [literal(*each) for each in target.registry.items()]
     given = as_json(target.spec.runtime.env)
     return {
         "name": MODEL,
@@ -218,7 +219,8 @@ def _proxy_fixed(target: Target) -> list[Json]:
         variable("SHOAL_MODEL_NAME", target.name),
         variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
-        variable("SHOAL_PROXY_GRAPH", graph) if graph else variable("SHOAL_PROXY_RUNTIME", runtime),
+        literal("SHOAL_PROXY_GRAPH", graph) if graph else variable("SHOAL_PROXY_RUNTIME", runtime),
+        *([variable("SHOAL_PROXY_NAMESPACE", target.namespace)] if graph else ()),
         *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
         *_log_format(target),
         *(variable(name, path) for name, path in _tls_files(target).items()),

@@ -19,9 +19,14 @@ def variable(name: str, value: str) -> Json:
     return {"name": name, "value": value}
 
 
-def spec_variables(spec: InferenceServiceSpec | BatchInferenceSpec, process: Process) -> list[Json]:
-    """Return the variables that the spec's fields give to a process, in the spec's order.
+def literal(name: str, text: str) -> Json:
+    """Return an entry of ``env`` that arrives as it was written.
 
-    Kubernetes replaces ``$(NAME)`` in a value, and ``$$`` by ``$``; doubled, each ``$`` arrives as it was written.
+    Kubernetes replaces ``$(NAME)`` in a value, and ``$$`` by ``$``: each ``$`` is doubled.
     """
-    return [variable(name, text.replace("$", "$$")) for name, text in given(spec, process)]
+    return variable(name, text.replace("$", "$$"))
+
+
+def spec_variables(spec: InferenceServiceSpec | BatchInferenceSpec, process: Process) -> list[Json]:
+    """Return the variables that the spec's fields give to a process, in the spec's order."""
+    return [literal(name, text) for name, text in given(spec, process)]

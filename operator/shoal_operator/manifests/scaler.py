@@ -10,7 +10,7 @@ from shoal_operator.manifests.labels import make_object
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.metrics import DEMAND
-from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource import API_VERSION
 from shoal_schema.resource.scalers import HorizontalPodAutoscalerSpec, ScaledObjectSpec
 from shoal_schema.resource.traffic import ScalingSpec
 
@@ -58,7 +58,7 @@ def _percent(scaling: ScalingSpec) -> int:
 
 
 def _scale_target(target: Target) -> Json:
-    return {"apiVersion": API_VERSION, "kind": KIND, "name": target.name}
+    return {"apiVersion": API_VERSION, "kind": target.kind, "name": target.name}
 
 
 def _sum_over_pods(target: Target) -> str:

@@ -110,11 +110,16 @@ class Target:
         return max(scaling.min_replicas, min(self.spec.replicas, scaling.max_replicas))
 
     @property
+    def kind(self) -> str:
+        """What its user applied."""
+        return BATCH_KIND if self.batch else GRAPH_KIND if self.graph else KIND
+
+    @property
     def owner_reference(self) -> Json:
         """The reference that lets the cluster delete the objects with the service."""
         return {
             "apiVersion": API_VERSION,
-            "kind": BATCH_KIND if self.batch else GRAPH_KIND if self.graph else KIND,
+            "kind": self.kind,
             "name": self.name,
             "uid": self.uid,
             "controller": True,

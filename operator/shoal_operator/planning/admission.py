@@ -32,7 +32,7 @@ def changed_text(desired: Json, stored: Json) -> str:
     return (
         f"the API server's answer to the operator's own write still holds {settings_text(settings)}: an admission"
         " policy or a webhook of this cluster adds that at each write, so it is in force. Ask who keeps it to spare"
-        " names that start with SHOAL_, which come from the InferenceService; it is tried again every few minutes"
+        " names that start with SHOAL_, which come from the spec; it is tried again every few minutes"
     )
 
 

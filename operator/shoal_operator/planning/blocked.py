@@ -43,7 +43,7 @@ def name_taken(evidence: Evidence) -> Verdict | None:
 def _taken(conflict: Conflict, own: str) -> Verdict:
     what = f"{conflict.kind.kind} {conflict.name}"
     if conflict.stale:
-        text = f"waiting until the {what} of a deleted service of this name is gone"
+        text = f"waiting until the {what} of a deleted {own} of this name is gone"
         return Status.FALSE, Reason.WAITING_FOR_CLEANUP, text
     if conflict.uncontrolled:
         text = (
@@ -74,10 +74,19 @@ def alone(evidence: Evidence) -> Verdict | None:
     if evidence.alone is None:
         return None
     text = (
-        f"Service {evidence.alone.name} is not this InferenceService's; it is left alone, and pods are not told of it."
+        f"Service {evidence.alone.name} is not this {evidence.kind}'s; it is left alone, and pods are not told of it."
         " All is served; only who would be late at one replica is not handed to another until that name is free"
     )
     return Status.FALSE, Reason.NAME_TAKEN, text
+
+
+def taken(*kinds: Kind) -> Check:
+    """Return a check that tells of an object of somebody else in the place of one of ours."""
+
+    def check(evidence: Evidence) -> Verdict | None:
+        return next((_taken(each, evidence.kind) for each in evidence.conflicts if each.kind in kinds), None)
+
+    return check
 
 
 def missing(kind: Kind) -> Check:
@@ -86,9 +95,9 @@ def missing(kind: Kind) -> Check:
     def check(evidence: Evidence) -> Verdict | None:
         if evidence.observation.ours(kind):
             return None
-        taken = (_taken(conflict, evidence.kind) for conflict in evidence.conflicts if conflict.kind == kind)
         failed = (_failed(failure) for failure in evidence.failures if failure.kind == kind)
-        return next(taken, None) or next(failed, None) or (None if evidence.followed else spec_invalid(evidence))
+        held = taken(kind)(evidence) or next(failed, None)
+        return held or (None if evidence.followed else spec_invalid(evidence))
 
     return check
 

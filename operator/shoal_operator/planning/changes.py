@@ -121,7 +121,7 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
         elif live is not None and not is_owned(live, target.uid):
             # That one cannot sleep is told before it is to.
             needed = kind in desired or (kind == ENDPOINT_SLICE and target.hosting is not None)
-            conflicts += [_conflict(kind, live, target.uid)] if needed else []
+            conflicts += [_conflict(kind, live, target)] if needed else []
         elif action := _action(kind, desired.get(kind), live):
             actions.append(action)
     return Changes(tuple(actions), tuple(conflicts))
@@ -141,7 +141,7 @@ def _siblings_taken(target: Target, live: Json | None) -> tuple[Conflict, ...]:
     """Return what has the name by which proxies would find one another, and will keep it."""
     if live is None or not target.finds_siblings or is_owned(live, target.uid):
         return ()
-    conflict = _conflict(SIBLINGS, live, target.uid)
+    conflict = _conflict(SIBLINGS, live, target)
     return () if conflict.stale else (conflict,)
 
 
@@ -161,10 +161,11 @@ def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Dele
     return Apply(kind, desired, uid)
 
 
-def _conflict(kind: Kind, live: Json, uid: str) -> Conflict:
+def _conflict(kind: Kind, live: Json, target: Target) -> Conflict:
     owner = controller_of(live)
     name = live["metadata"]["name"]
-    stale = owner is not None and (owner.get("kind"), owner.get("name")) == (KIND, name.removesuffix(kind.suffix))
+    before = target.kind, name.removesuffix(kind.suffix)
+    stale = owner is not None and (owner.get("kind"), owner.get("name")) == before
     references = dig(live, "metadata", "ownerReferences", default=[])
-    uncontrolled = owner is None and any(reference.get("uid") == uid for reference in references)
+    uncontrolled = owner is None and any(reference.get("uid") == target.uid for reference in references)
     return Conflict(kind, name, stale, uncontrolled)

@@ -14,6 +14,7 @@ from shoal_operator.planning.refusals import pod_advice
 from shoal_operator.planning.waits import proxy_advice, waiting_advice
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
+from shoal_schema.resource import GRAPH_KIND
 
 
 def pods_refused(evidence: Evidence) -> Verdict | None:
@@ -131,7 +132,8 @@ def waking(evidence: Evidence) -> Verdict | None:
 def parked(evidence: Evidence) -> Verdict | None:
     """Nothing should run, and nobody holds what comes."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
-        start = f"kubectl scale infsvc/{evidence.name} --namespace {evidence.namespace} --replicas=1"
+        short = "infgraph" if evidence.kind == GRAPH_KIND else "infsvc"
+        start = f"kubectl scale {short}/{evidence.name} --namespace {evidence.namespace} --replicas=1"
         return Status.FALSE, Reason.PARKED, f"replicas is 0, so whoever calls is refused; {start} starts the service"
     return None
 
@@ -243,10 +245,9 @@ def http_route_refused(evidence: Evidence) -> Verdict | None:
 
 def route_pending(evidence: Evidence) -> Verdict | None:
     """The controller of the route has not answered; some never do."""
-    children = evidence.observation.children
-    ingress = children.get(INGRESS)
-    silent = ingress and not dig(ingress, "status", "loadBalancer", "ingress")
-    if silent or (HTTP_ROUTE in children and not _route_parents(evidence)):
+    ours = evidence.observation.ours
+    silent = ours(INGRESS) and not dig(ours(INGRESS), "status", "loadBalancer", "ingress")
+    if silent or (ours(HTTP_ROUTE) and not _route_parents(evidence)):
         text = "the route exists; its controller has not reported an address or an answer yet"
         return Status.UNKNOWN, Reason.ROUTE_PENDING, text
     return None
@@ -277,7 +278,7 @@ def scaled_by_another(evidence: Evidence) -> Verdict:
             return Status.FALSE, Reason.SCALER_FAILS, failure_text(failure)
     for kind, telling in _SCALERS.items():
         for condition in dig(evidence.observation.ours(kind), "status", "conditions", default=[]):
-            if (condition.get("type"), condition.get("status")) == (telling, "False"):
+            if condition.get("type") in telling and condition.get("status") == "False":
                 text = f"the {kind.kind} does not follow the load: {condition.get('message', '')}"
                 return Status.FALSE, Reason.SCALER_FAILS, text
     text = "scaling.mode is External: whatever drives /scale (an HPA, KEDA) decides, and the operator never does"
@@ -285,8 +286,8 @@ def scaled_by_another(evidence: Evidence) -> Verdict:
 
 
 _NOT_FOUND = 404
-_SCALERS = {HPA: "ScalingActive", SCALED_OBJECT: "Ready"}
-"""By which condition each says that it reads its metric."""
+_SCALERS = {HPA: ("AbleToScale", "ScalingActive"), SCALED_OBJECT: ("Ready",)}
+"""By which conditions each says that it reads its metric, and finds what it scales."""
 
 
 def objective_as_told(evidence: Evidence) -> Verdict | None:
@@ -352,6 +353,5 @@ def _deployment_condition(evidence: Evidence, kind: str) -> Json:
 
 
 def _route_parents(evidence: Evidence) -> list[Json]:
-    route = evidence.observation.children.get(HTTP_ROUTE)
-    parents: list[Json] = dig(route, "status", "parents", default=[])
+    parents: list[Json] = dig(evidence.observation.ours(HTTP_ROUTE), "status", "parents", default=[])
     return parents

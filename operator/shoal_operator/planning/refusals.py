@@ -14,8 +14,7 @@ _BOUND = re.compile(
     r"(?:, but (?P<side>limit|request) is (?P<value>[^\s,\]]+)|\. No (?P<missing>limit|request) is specified)"
 )
 _RATIO = re.compile(r"(?P<resource>\S+) max limit to request ratio per Container is (?P<most>[^\s,]+), but")
-_FIELDS = {PROXY: "proxy.resources", RUNTIME: "runtime.resources", MODEL: "model.resources"}
-_ALL = "runtime.resources, proxy.resources or model.resources"
+_FIELDS = {RUNTIME: "runtime.resources", PROXY: "proxy.resources", MODEL: "model.resources"}
 
 
 def pod_advice(cause: str, template: Json) -> str:
@@ -26,7 +25,7 @@ def pod_advice(cause: str, template: Json) -> str:
         template: the pods that it refuses.
     """
     if "must specify" in cause:
-        return ". Give limits in runtime.resources, and in proxy.resources and model.resources where those are set"
+        return f". Give limits in {' and '.join(_fields(template))}"
     if "exceeded quota" in cause:
         return (
             ". Ask for less, raise the quota, or set rollout.maxSurge 0 and maxUnavailable 1 if only the surge is over"
@@ -34,14 +33,23 @@ def pod_advice(cause: str, template: Json) -> str:
     if found := list(dict.fromkeys(_at_fault(cause, template))):
         return f". Change {' and '.join(found)}, or the namespace's LimitRange"
     if " per Container is " in cause or " per Pod is " in cause:
-        return f". Change {_ALL}, or the namespace's LimitRange"
+        return f". Change {' or '.join(_fields(template))}, or the namespace's LimitRange"
     return ""
+
+
+def _containers(template: Json) -> list[Json]:
+    return [each for kind in ("initContainers", "containers") for each in dig(template, "spec", kind, default=[])]
+
+
+def _fields(template: Json) -> list[str]:
+    """Return the fields that say what the pods' containers ask for; a graph's have a proxy alone."""
+    names = [container["name"] for container in _containers(template)]
+    return [field for name, field in _FIELDS.items() if name in names]
 
 
 def _at_fault(cause: str, template: Json) -> Iterator[str]:
     """Yield the fields that LimitRanges refuse, each with what it is now."""
-    kinds = ("initContainers", "containers")
-    containers: list[Json] = [each for kind in kinds for each in dig(template, "spec", kind, default=[])]
+    containers = _containers(template)
     for bound in _BOUND.finditer(cause):
         side = bound["side"] or bound["missing"]
         for container in containers:

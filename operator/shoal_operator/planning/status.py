@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.autoscaler.rival import HPA
 from shoal_operator.errors import ApiError
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
+from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
@@ -109,6 +109,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.route_refused,
         checks.http_route_refused,
         checks.route_unread,
+        blocked.taken(INGRESS, HTTP_ROUTE),
         checks.route_pending,
         checks.route_ready,
     ),
@@ -270,7 +271,7 @@ def removed(settings: Mapping[str, Sequence[str]]) -> Announcement:
     """Return what is said of settings that others added to the Deployment, by container."""
     text = (
         f"taken out of the Deployment, where somebody added it: {settings_text(settings)}. Names that start"
-        " with SHOAL_ come from the InferenceService: set the field there, or proxy.env"
+        " with SHOAL_ come from the spec: set the field there, or proxy.env"
     )
     return Announcement(warning=True, reason=Reason.SETTING_REMOVED, message=text)
 
@@ -350,7 +351,8 @@ _LIMITED: dict[Limit, tuple[Reason, str]] = {
     ),
     Limit.CAPACITY: (
         Reason.NO_FREE_CAPACITY,
-        "pods wait for a node with room, so no more are asked for: add nodes, or ask for less in runtime.resources",
+        "pods wait for a node with room, so no more are asked for: add nodes, or ask for less (runtime.resources,"
+        " proxy.resources)",
     ),
 }
 

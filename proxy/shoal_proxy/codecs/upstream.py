@@ -110,6 +110,8 @@ def decode_answer(body: bytes | memoryview, header_length: bytes | None, signatu
     try:
         header, tail = (body, None) if header_length is None else split_body(body, header_length)
         document = parse_json(header)
+        if not isinstance(document, dict):
+            raise InvalidRequest("it is no JSON object")
         outputs: dict[str, Array] = {}
         offset = 0
         for tensor in document.get("outputs") or ():
@@ -194,7 +196,7 @@ def decode_failure(status: int, body: bytes | memoryview, executed: bytes | None
         document = orjson.loads(body)
         message, code = str(document["error"]), str(document.get("code", ""))
     except (ValueError, KeyError, TypeError, AttributeError):
-        message, code = bytes(body[:200]).decode("utf-8", "replace") or "no reason given", ""
+        message, code = bytes(body[:200]).decode("utf-8", "replace") or f"it answers {status} and no reason", ""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, ModelFailed)
     if executed == b"no" and kind is RuntimeLost:
         kind = NotExecuted

@@ -32,6 +32,19 @@ def explain(report: Report) -> list[str]:
     ]
 
 
+def explain_graph(report: Report) -> list[str]:
+    """Return the sentences about a graph, whose time is that of its steps: what bounds those, they tell themselves."""
+    under_way = f"{report.running_batches} of at most {report.in_flight} requests (inFlight) are under way"
+    return [
+        f"Graph {report.model}: {under_way}, and {rows(report.waiting_rows)} wait.",
+        *([] if report.alone_ms is None else [f"A request of 1 row takes {time(report.alone_ms)}{_sure(report)}."]),
+        "How long each step takes, Server-Timing tells of one request, and the metric shoal_proxy_step_seconds of all.",
+        "It forms no batches: each step's own proxy does. What bounds a step, and which field to change, its"
+        " /v1/explain says.",
+        *_refusals(report),
+    ]
+
+
 def _about(report: Report) -> str:
     if report.known_shapes < 2:
         return f"Model {report.model}."

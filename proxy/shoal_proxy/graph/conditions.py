@@ -18,6 +18,12 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
+_BELOW: Final[Mapping[str, str]] = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
+_ABOVE: Final[Mapping[str, str]] = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
+"""How what is nearest to a number is compared in its place, where that lies below or above it."""
+_MOST_EXACT: Final = 2**53
+"""Below, a 64-bit float stands for one integer alone."""
+
 
 class Truth(NamedTuple):
     """What is so, row by row, and where that is known; never so where it is not known."""
@@ -69,39 +75,59 @@ def _truth(expression: Expression, columns: Columns) -> Truth:
 
 
 def _compared(left: Values1D, name: str, right: Any) -> Truth:
-    known = left.known
     if isinstance(right, Values1D):
-        known, right = known & right.known, right.array
-    elif isinstance(right, str):
-        right = right.encode()
-    elif left.array.dtype.kind == "f":
-        right = _as_float(right)
-    so = np.zeros(len(known), bool)
-    so[known] = _pairwise(left.array[known], name, right[known] if isinstance(right, np.ndarray) else right)
-    return Truth(so, known)
+        known = left.known & right.known
+        return Truth(_pairwise(left.array, name, right.array) & known, known)
+    return Truth(_against(left.array, name, right) & left.known, left.known)
 
 
-def _as_float(literal: Any) -> float:
-    """Return a number as floats have it; one that is beyond them is beyond them all."""
-    try:
-        return float(literal)
-    except OverflowError:
-        return math.inf if literal > 0 else -math.inf
+def _against(column: Array, name: str, literal: Any) -> Array:
+    """Compare a column with one value as Python does: also with a number that its own type does not hold."""
+    if isinstance(literal, str):
+        literal = literal.encode()
+    elif column.dtype.kind in "iuf":
+        nearest = _nearest(literal, column.dtype)
+        if nearest != literal:
+            if name in ("==", "!="):
+                return np.full(len(column), name == "!=")
+            name = (_BELOW if nearest < literal else _ABOVE)[name]
+        literal = column.dtype.type(nearest)
+    return np.asarray(_OPERATORS[name](column, literal), bool)
 
 
-def _pairwise(left: Array, name: str, right: Any) -> Any:
+def _nearest(number: Any, dtype: Any) -> Any:
+    """Return what a datatype holds in the place of a number; nothing that it holds lies between the two."""
+    if dtype.kind == "f":
+        try:
+            return float(number)
+        except OverflowError:
+            return math.inf if number > 0 else -math.inf
+    limits = np.iinfo(dtype)
+    return math.floor(min(max(number, int(limits.min)), int(limits.max)))
+
+
+def _pairwise(left: Array, name: str, right: Array) -> Array:
     compare = _OPERATORS[name]
-    exact = left.dtype.kind in "iu" and not isinstance(right, np.ndarray)
-    # An integer compared with a literal that its own type cannot hold: as Python compares them.
-    return compare(left.astype(object), right) if exact else compare(left, right)
+    so = np.asarray(compare(left, right), bool)
+    if {left.dtype.kind, right.dtype.kind} in ({"f", "i"}, {"f", "u"}):
+        # numpy makes floats of the integers. Those of 64 bits may be rounded: where the two are equal then, it is told
+        # from what they were.
+        floats = left.astype(np.float64)
+        rounded = np.flatnonzero((floats == right.astype(np.float64)) & (np.abs(floats) >= _MOST_EXACT))
+        so[rounded] = compare(left[rounded].astype(object), right[rounded].astype(object))
+    return so
 
 
 def _among(values: Values1D, among: tuple[Any, ...]) -> Truth:
-    so = np.zeros(len(values.known), bool)
-    for each in among:
-        if each is not None:
-            so |= _compared(values, "==", each).so
-    return Truth(so, values.known)
+    array, known = values
+    wanted = [each for each in among if each is not None]
+    if array.dtype.kind == "O":
+        texts = {each.encode() for each in wanted}
+        so = np.fromiter((each in texts for each in array.tolist()), bool, len(array))
+    else:
+        held = [each for each in wanted if array.dtype.kind == "b" or _nearest(each, array.dtype) == each]
+        so = np.isin(array, np.array(held, array.dtype))
+    return Truth(so & known, known)
 
 
 def _joined(parts: list[Truth], *, every: bool) -> Truth:

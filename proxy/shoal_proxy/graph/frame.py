@@ -3,14 +3,15 @@
 No I/O and no clock: `walk` asks the models.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal_proxy.errors import MOST_WORDS
 from shoal_proxy.graph.combining import combined
 from shoal_proxy.graph.conditions import Values1D, column, meant
-from shoal_proxy.graph.values import Rows, Values, completed, filled_shape, gaps, items_of, open_rows
+from shoal_proxy.graph.values import Rows, Values, completed, filled_shape, gaps, items_of, open_rows, stacked
 from shoal_schema.graphs.plan import ROOT, Output, Ref, Space, Step, is_item, meeting
 from shoal_schema.graphs.tensors import Tensor
 from shoal_schema.graphs.types import Typed
@@ -35,6 +36,8 @@ class Call(NamedTuple):
     asked: int
 
 
+Ask = Callable[[Step, Mapping[str, Array], int], Coroutine[Any, Any, Mapping[str, Array]]]
+"""Asks a step's model for the answers to so many rows; raises a `ProxyError`."""
 MOST_ROWS = 1 << 18
 """Of a space: as many as a request may have."""
 
@@ -58,6 +61,8 @@ class Frame:
         self._spaces: dict[Space, Rows] = {}
         self._chosen: dict[Space, Array | None] = {}
         self._items: dict[tuple[Space, Ref], Values] = {}
+        self.omitted: dict[str, int] = {}
+        """By step, how many rows go on without it, as it failed for them."""
 
     def begin(self, step: Step) -> Call:
         """Return what a step's model is to be asked, now that all it needs is known.
@@ -76,17 +81,31 @@ class Frame:
         alive = np.logical_and.reduce(masks) if masks else None
         rows = None if alive is None or alive.all() else np.flatnonzero(alive)
         wanted = self._graph.signatures[step.name].inputs
-        inputs = {name: _widened(values.pick(rows), wanted[name]) for name, values in given.items()}
+        inputs = {name: _given(values.pick(rows), wanted[name]) for name, values in given.items()}
         return Call(inputs, rows, count if rows is None else len(rows))
 
-    def finish(self, step: Step, call: Call, outputs: Mapping[str, Array], failed: Sequence[int] = ()) -> None:
-        """Note what a step's model has answered: a row for each that it was asked, but for those that failed."""
-        rows = call.rows
-        if failed:
-            asked = np.arange(call.asked) if rows is None else rows
-            rows = np.delete(asked, list(failed))
+    def finish(self, step: Step, call: Call, outputs: Mapping[str, Array]) -> None:
+        """Note what a step's model has answered: a row for each that it was asked."""
         for name, array in outputs.items():
-            self._values[Ref(step.name, name)] = Values(array, rows)
+            self._values[Ref(step.name, name)] = Values(array, call.rows)
+
+    def finish_parts(self, step: Step, call: Call, parts: Sequence[tuple[Sequence[int], Mapping[str, Array]]]) -> None:
+        """Note what it has answered to some rows of the call, and to others; the rest goes on without it."""
+        if omitted := call.asked - sum(len(rows) for rows, _ in parts):
+            self.omitted[step.name] = omitted
+        if not parts:
+            self.skip(step)
+            return
+        if not omitted and len(parts) == 1:
+            self.finish(step, call, parts[0][1])
+            return
+        asked = np.arange(call.asked) if call.rows is None else call.rows
+        numbers = np.concatenate([np.asarray(rows, np.int64) for rows, _ in parts])
+        order = np.argsort(numbers)
+        for name, tensor in self._graph.signatures[step.name].outputs.items():
+            if name in parts[0][1]:
+                array = stacked([outputs[name] for _, outputs in parts], tensor)
+                self._values[Ref(step.name, name)] = Values(array[order], asked[numbers[order]])
 
     def skip(self, step: Step) -> None:
         """Note that no row has a step's outputs."""
@@ -107,7 +126,7 @@ class Frame:
         for error in errors:
             row = error.row if call.rows is None else int(call.rows[error.row])
             row, where = self._origin(step.space, row)
-            found.setdefault(row, RowError(row, error.status, f"step {step.name}{where}: {error.message}"))
+            found.setdefault(row, RowError(row, error.status, f"step {step.name}{where}: {error.message[:MOST_WORDS]}"))
         return [found[row] for row in sorted(found)]
 
     def _origin(self, space: Space, row: int) -> tuple[int, str]:
@@ -134,14 +153,29 @@ class Frame:
             return None
         counts = self._values[step.count]
         known = completed(counts, self._rows(step.space[:-1]), self._tensor(step.count)).reshape(-1)
-        wanted = (known if source.rows is None else known[source.rows]).astype(np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() > source.array.shape[1]):
-            worst = int(wanted[(wanted < 0) | (wanted > source.array.shape[1])][0])
-            self._refuse(step, f"{step.count} is {worst}, and {step.each[0]} holds {source.array.shape[1]} items", 500)
-        return wanted
+        wanted = known if source.rows is None else known[source.rows]
+        width = source.array.shape[1]
+        if len(wrong := np.flatnonzero((wanted < 0) | (wanted > width))):
+            rows = wrong if source.rows is None else source.rows[wrong]
+            self._refuse_counts(
+                step, step.count, {int(row): int(wanted[at]) for row, at in zip(rows, wrong, strict=True)}
+            )
+        return wanted.astype(np.int64)
+
+    def _refuse_counts(self, step: Step, count: Ref, wrong: Mapping[int, int]) -> None:
+        status = 400 if count.step == REQUEST else 500
+        errors: dict[int, RowError] = {}
+        for of, given in wrong.items():
+            row, where = self._origin(step.space[:-1], of)
+            what = f"step {step.name}{where}: {count} is {given}, more or less than {step.each[0]} can hold"
+            errors.setdefault(row, RowError(row, status, what))
+        raise RowsError([errors[row] for row in sorted(errors)])
 
     def _refuse(self, step: Step, what: str, status: int) -> None:
-        raise RowsError([RowError(row, status, f"step {step.name}: {what}") for row in range(self._count)])
+        raise self._all_refused(f"step {step.name}: {what}", status)
+
+    def _all_refused(self, message: str, status: int) -> RowsError:
+        return RowsError([RowError(row, status, message) for row in range(self._count)])
 
     def _tensor(self, ref: Ref) -> Tensor:
         return self._graph.tensor(ref, "")
@@ -155,7 +189,7 @@ class Frame:
             space = space[:-1]
         values = self._item(ref, space, step)
         for depth in range(len(space) + 1, len(step.space) + 1):
-            values = self._spaces[step.space[:depth]].repeat(values)
+            values = self._repeated(values, step.space[:depth])
         return values
 
     def _item(self, ref: Ref, space: Space, step: Step) -> Values:
@@ -163,7 +197,8 @@ class Frame:
             source, first = self._values[ref], self._values[self._plan.opener(space).each[0]]
             own, most = source.array.shape[1], first.array.shape[1]
             if own != most:
-                self._refuse(step, f"{ref} holds {own} items in each row, {space[-1]} {most}", 500)
+                status = 400 if ref.step == REQUEST else 500
+                self._refuse(step, f"{ref} holds {own} items in each row, {space[-1]} {most}", status)
             self._items[space, ref] = Values(items_of(source, self._chosen[space]))
         return self._items[space, ref]
 
@@ -172,15 +207,21 @@ class Frame:
         own = self._plan.space_of(ref)
         values = self._raised(self._values[ref], self._tensor(ref), own, meeting(own, space))
         for depth in range(len(meeting(own, space)) + 1, len(space) + 1):
-            values = self._spaces[space[:depth]].repeat(values)
+            values = self._repeated(values, space[:depth])
         return values
+
+    def _repeated(self, values: Values, space: Space) -> Values:
+        try:
+            return self._spaces[space].repeat(values, self._most_bytes)
+        except ValueError as error:
+            raise self._all_refused(str(error), 413) from None
 
     def _raised(self, values: Values, tensor: Tensor, space: Space, to: Space) -> Values:
         while space != to:
             try:
                 values = self._spaces[space].gather(values, self._rows(space[:-1]), tensor, self._most_bytes)
             except ValueError as error:
-                raise RowsError([RowError(row, 413, str(error)) for row in range(self._count)]) from None
+                raise self._all_refused(str(error), 413) from None
             tensor, space = tensor.listed, space[:-1]
         return values
 
@@ -194,17 +235,24 @@ class Frame:
         tensors = [self._tensor(ref) for ref in output.of]
         moved = [self._moved(ref, output.space) for ref in output.of]
         count = self._rows(output.space)
-        try:
-            values = combined(output.combine, moved, tensors, count)
-        except ValueError as error:
-            message = f"output {output.name}: {error}"
-            raise RowsError([RowError(row, 500, message) for row in range(self._count)]) from None
+        self._check_room(output, moved, count)
+        values = combined(output.combine, moved, tensors, count)
         tensor = tensors[0]
         if output.space:
             values = self._raised(values, tensor, output.space, ROOT)
         return completed(values, self._count, tensor)
 
+    def _check_room(self, output: Output, values: Sequence[Values], count: int) -> None:
+        """Refuse rows that would each be as large as the largest of a few."""
+        size_bytes = count * max(each.array[:1].nbytes for each in values)
+        if size_bytes > self._most_bytes and any(len(each.array) < count for each in values):
+            message = f"output {output.name} of {count} rows would take {size_bytes} bytes"
+            raise self._all_refused(message, 413)
 
-def _widened(array: Array, tensor: Tensor) -> Array:
+
+def _given(array: Array, tensor: Tensor) -> Array:
+    """Return what a model takes: its own datatype; and of lists without an item in any row, which none takes, a gap."""
     dtype = DTYPES[tensor.datatype]
+    if not array.size and len(array):
+        return gaps(tensor, tuple(size or 1 for size in array.shape))
     return array if array.dtype == dtype else array.astype(dtype)

@@ -9,8 +9,18 @@ from typing import Any, Final
 
 from shoal_proxy.batching.batch import Batch, Result
 from shoal_proxy.batching.pending import Pending
-from shoal_proxy.errors import InvalidRequest, ProxyError, RowsFailed, RuntimeAway, UnknownHost
+from shoal_proxy.connection import LOST, Room
+from shoal_proxy.errors import (
+    InvalidRequest,
+    ProxyError,
+    RowsFailed,
+    RuntimeAway,
+    RuntimeLost,
+    StepFailed,
+    UnknownHost,
+)
 from shoal_proxy.exchange import trace_headers
+from shoal_proxy.graph.composer import Composer
 from shoal_proxy.graph.frame import Frame, RowsError
 from shoal_proxy.graph.steps import Asked, StepClient
 from shoal_proxy.graph.walk import walk
@@ -29,17 +39,24 @@ logger = logging.getLogger(__name__)
 
 _GRAPHS, _PRIORITY = GRAPHS.encode(), PRIORITY.encode()
 _LOOK_S: Final = 10.0
-_AWAY_INTERVAL_S: Final = 0.5
+"""How long models may take to say what they take, and how often they are asked once one was another than before."""
+_AWAY_INTERVAL_S, _SLOWER, _AWAY_MOST_S = 0.5, 1.2, 3.0
+"""How often models are asked that do not say it yet: less and less often."""
+_BEAT_S: Final = 1.0
+"""How often a composer's loop is looked at."""
 _DOUBT_S: Final = 5.0
-"""How often models are asked again what they take, where they refuse what they are given."""
+"""How often models are asked again what they take, where they refuse what they are given or give something else."""
 
 
 class Walked:
-    """A request that has come through a graph, and what each step took."""
+    """A request that has come through a graph, what each step took, and how many rows went on without it."""
 
-    def __init__(self, outputs: Mapping[str, Array], steps_s: Mapping[str, float], sent_s: float) -> None:
+    def __init__(
+        self, outputs: Mapping[str, Array], steps_s: Mapping[str, float], omitted: Mapping[str, int], sent_s: float
+    ) -> None:
         self._outputs = outputs
         self._steps_s = steps_s
+        self._omitted = omitted
         self.sent_s = sent_s
         self.answered_s = time.monotonic()
 
@@ -51,7 +68,8 @@ class Walked:
         """Return what the request cost, step by step, as Server-Timing says it."""
         own = b"graph;dur=%.2f" % (1000 * batch_s)
         steps = [b"%b;dur=%.2f" % (name.encode(), 1000 * took_s) for name, took_s in self._steps_s.items()]
-        return b", ".join([own, *steps, b'rows;desc="%d"' % batch.rows])
+        without = [b'%b;desc="%d omitted"' % (name.encode(), rows) for name, rows in self._omitted.items()]
+        return b", ".join([own, *steps, *without, b'rows;desc="%d"' % batch.rows])
 
 
 class GraphLink:
@@ -62,17 +80,20 @@ class GraphLink:
 
     def __init__(self, spec: GraphSpec, settings: Settings) -> None:
         self._name = settings.name
+        namespace = settings.process.namespace
+        self._identity = f"{settings.name}.{namespace}" if namespace else settings.name
         self._fair_share_header = settings.fair_share_header
         self._most_bytes = settings.queue.max_bytes
+        self._room = Room(settings.queue.max_bytes)
         self._plan: Plan = make_plan(spec, settings.name)
-        self._calls = frozenset(step.graph for step in spec.steps if step.graph)
-        self._steps = {
-            each.name: StepClient(each, _used(self._plan, each.name), self._most_bytes) for each in spec.steps
-        }
+        self._steps = {each.name: StepClient(each, _used(self._plan, each.name), self._room) for each in spec.steps}
+        self._composer = Composer(spec.composer, settings.process.composer_dir) if spec.composer else None
         self._typed: Typed | None = None
         self._walks: dict[Pending, asyncio.Task[Any]] = {}
         self._wake = asyncio.Event()
         self._doubted_s = 0.0
+        self._again_s: float | None = None
+        """How often models are asked although nothing is odd: once one has become another, it may do so again."""
         self.signature: ModelSignature | None = None
         self.binary = True
         self.fault = ""
@@ -103,34 +124,65 @@ class GraphLink:
 
     async def watch(self) -> None:
         """Ask the models what they take until all have said it and fit; then only when one refuses what it gets."""
+        away_s = _AWAY_INTERVAL_S
         while True:
             self._wake.clear()
             reason, fault = await self._look()
             # A model that has gone for a while is its callers' to hear of; one that is another now is everybody's.
-            if not self.ready or fault in (Fault.MISMATCH, Fault.CYCLE):
+            if not self.ready or fault in (Fault.MISMATCH, Fault.CYCLE, Fault.INVALID):
                 self._become(reason, fault)
-            if self.ready:
-                await self._wake.wait()
-            else:
-                await asyncio.sleep(_AWAY_INTERVAL_S)
+            away_s = _AWAY_INTERVAL_S if self.ready else min(away_s * _SLOWER, _AWAY_MOST_S)
+            try:
+                async with asyncio.timeout(self._again_s if self.ready else away_s):
+                    await self._until_doubtful()
+            except TimeoutError:
+                continue
+
+    async def _until_doubtful(self) -> None:
+        """Wait until a model is to be asked again; meanwhile look whether the composer's code holds up its loop."""
+        while self.ready and self._composer is not None and not self._wake.is_set():
+            try:
+                await self._composer.look()
+            except GraphError as wrong:
+                self._become(str(wrong), wrong.fault)
+                return
+            try:
+                async with asyncio.timeout(_BEAT_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+        await self._wake.wait()
 
     async def _look(self) -> tuple[str, str]:
         """Ask every model; return why the graph cannot serve, in a sentence and in a word."""
+        try:
+            composer = None if self._composer is None else await self._composer.look()
+        except GraphError as wrong:
+            return str(wrong), wrong.fault
         said = await asyncio.gather(*(self._ask_metadata(each) for each in self._steps.values()))
         if problems := [(sentence, fault) for _, sentence, fault in said if sentence]:
             return problems[0]
         documents = {name: document for name, (document, _, _) in zip(self._steps, said, strict=True)}
         try:
-            graph = typed(self._plan, documents, self._name)
+            graph = typed(self._plan, documents, self._identity, composer)
             for name, document in documents.items():
-                self._steps[name].signature = parse_metadata(document)
-            self.signature = parse_metadata(graph_metadata(graph, self._name, self._calls))
+                step = self._steps[name]
+                step.signature = parse_metadata(document)
+                if self._composer is not None:  # which outputs its code looks at, it alone knows
+                    step.used = tuple(graph.signatures[name].outputs)
+            self._become_another(parse_metadata(graph_metadata(graph, self._name, frozenset({self._identity}))))
         except GraphError as wrong:
             return str(wrong), wrong.fault
         except SignatureError as error:
             return str(error), Fault.MISMATCH
         self._typed = graph
         return "", ""
+
+    def _become_another(self, signature: ModelSignature) -> None:
+        if self.signature is not None and signature != self.signature:
+            logger.warning("event=signature_changed inputs=%s", list(signature.inputs))
+            self._again_s = _LOOK_S
+        self.signature = signature
 
     async def _ask_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
         """Return a model's metadata, or why there is none, in a sentence and in a word."""
@@ -139,6 +191,8 @@ class GraphLink:
                 document = await step.upstream.metadata()
                 step.binary = await step.upstream.speaks_binary()
                 return document, "", ""
+        except RuntimeLost:  # how it was lost differs from time to time, and each word more is a write of a status
+            return {}, f"step {step.name}: {LOST} ({step.url})", ""
         except RuntimeAway as away:
             fault = Fault.MISSING if isinstance(away, UnknownHost) else ""
             return {}, f"step {step.name}: {away} ({step.url})", fault
@@ -182,22 +236,30 @@ class GraphLink:
         """Close every connection."""
         for step in self._steps.values():
             step.upstream.close()
+        if self._composer is not None:
+            self._composer.close()
 
     async def _walk(self, batch: Batch, metrics: Metrics) -> Walked:
         graph, sent_s = self._typed, time.monotonic()
         assert graph is not None
         part = batch.slices[0]
         took_s: dict[str, float] = {}
+        asked = Asked(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
+        ask = partial(self._ask, asked, metrics, took_s)
         frame = Frame(graph, part.inputs, part.pending.rows, self._most_bytes)
-        asked = Asked(batch.deadline_s, self._headers(batch), batch.key.parameters)
         try:
-            outputs = await walk(graph.plan, frame, partial(self._ask, asked, metrics, took_s))
+            if self._composer is None:
+                outputs = await walk(graph.plan, frame, ask)
+            else:
+                outputs = await self._composer.run(graph, part.inputs, part.pending.rows, batch.deadline_s, ask)
         except RowsError as refused:  # another name: a compiled function knows one type for each
             raise RowsFailed(refused.errors) from None
         except ProxyError as error:
             error.may_have_run = error.may_have_run or bool(took_s)
             raise
-        return Walked(outputs, took_s, sent_s)
+        finally:
+            asked.end()
+        return Walked(outputs, took_s, frame.omitted, sent_s)
 
     async def _ask(
         self,
@@ -220,9 +282,10 @@ class GraphLink:
         return outputs
 
     def _doubt(self, error: ProxyError) -> None:
-        """Ask the models again what they take, where one refuses what it gets: it may be another one now."""
+        """Look again where a model refuses what it gets, as it may be another one now."""
         now_s = time.monotonic()
-        if error.status == InvalidRequest.status and now_s - self._doubted_s > _DOUBT_S:
+        odd = error.status == InvalidRequest.status or (isinstance(error, StepFailed) and error.unfit)
+        if odd and now_s - self._doubted_s > _DOUBT_S:
             self._doubted_s = now_s
             self._wake.set()
 
@@ -235,9 +298,9 @@ class GraphLink:
         pending = batch.slices[0].pending
         passed = dict(batch.key.headers)
         through = passed.pop(_GRAPHS, b"")
-        if self._name.encode() in through.split(b","):
-            raise InvalidRequest(f"the graph calls itself: {through.decode('latin-1')},{self._name}")
-        passed[_GRAPHS] = b",".join([*filter(None, [through]), self._name.encode()])
+        if self._identity.encode() in through.split(b","):
+            raise InvalidRequest(f"the graph calls itself: {through.decode('latin-1')},{self._identity}")
+        passed[_GRAPHS] = b",".join([*filter(None, [through]), self._identity.encode()])
         if pending.lane.level:
             passed[_PRIORITY] = b"%d" % pending.lane.level
         if self._fair_share_header and pending.lane.share:

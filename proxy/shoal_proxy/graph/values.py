@@ -9,6 +9,8 @@ from shoal_schema.graphs.tensors import Tensor
 from shoal_schema.wire.datatypes import DTYPES, Array
 
 _BF16_NAN: Final = 0x7FC0
+TEXT_BYTES: Final = 256
+"""What a text counts beside its own bytes: to be kept, and written into an answer."""
 
 
 class Values:
@@ -40,38 +42,50 @@ class Values:
 
 
 class Rows:
-    """The rows of a space: of each its ``parents`` row, and which of that row's items it is."""
+    """The rows of a space: of each its ``parents`` row, and which of that row's items it is.
 
-    __slots__ = ("count", "numbers", "parents")
+    ``opened`` are the parents' rows that have a list of items, be it empty; None: all.
+    """
 
-    def __init__(self, parents: Array, numbers: Array) -> None:
+    __slots__ = ("count", "numbers", "opened", "parents")
+
+    def __init__(self, parents: Array, numbers: Array, opened: Array | None) -> None:
         self.count = len(parents)
         self.parents = parents
         self.numbers = numbers
+        self.opened = opened
 
-    def repeat(self, values: Values) -> Values:
-        """Return values of the parents' rows, each for every item."""
-        if values.rows is None:
-            return Values(values.array[self.parents])
-        chosen = np.flatnonzero(np.isin(self.parents, values.rows))
-        rows = None if len(chosen) == self.count else chosen
-        return Values(values.array[np.searchsorted(values.rows, self.parents[chosen])], rows)
+    def repeat(self, values: Values, most_bytes: int) -> Values:
+        """Return values of the parents' rows, each for every item.
+
+        Raises:
+            ValueError: they would take too many bytes.
+        """
+        chosen, parents = None, self.parents
+        if values.rows is not None:
+            chosen = np.flatnonzero(np.isin(self.parents, values.rows))
+            parents = np.searchsorted(values.rows, self.parents[chosen])
+        size_bytes = int(_row_bytes(values.array)[parents].sum())
+        if size_bytes > most_bytes:
+            raise ValueError(f"what each of {self.count} items is given would take {size_bytes} bytes")
+        return Values(values.array[parents], None if chosen is None or len(chosen) == self.count else chosen)
 
     def gather(self, values: Values, parents: int, tensor: Tensor, most_bytes: int) -> Values:
-        """Return lists of items, for each of so many parents' rows; the shorter are filled up.
+        """Return lists of items, for each of so many parents' rows that has one; the shorter are filled up.
 
         Raises:
             ValueError: the lists would take too many bytes.
         """
         longest = int(self.numbers.max()) + 1 if self.count else 0
         shape = values.array.shape[1:]
-        size_bytes = parents * longest * int(np.prod(shape, dtype=np.int64)) * DTYPES[tensor.datatype].itemsize
+        item_bytes = TEXT_BYTES if tensor.datatype == "BYTES" else DTYPES[tensor.datatype].itemsize
+        size_bytes = parents * longest * int(np.prod(shape, dtype=np.int64)) * item_bytes
         if size_bytes > most_bytes:
             raise ValueError(f"lists of up to {longest} items for {parents} rows would take {size_bytes} bytes")
         lists = gaps(tensor, (parents, longest, *shape))
         chosen = slice(None) if values.rows is None else values.rows
         lists[self.parents[chosen], self.numbers[chosen]] = values.array
-        return Values(lists)
+        return Values(lists if self.opened is None else lists[self.opened], self.opened)
 
 
 def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]:
@@ -87,9 +101,19 @@ def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]
     if counts is None and array.dtype.hasobject:
         counts = np.fromiter(map(_filled, array.reshape(rows, width, -1).tolist()), np.int64, rows)
     if counts is None or (counts == width).all():
-        return Rows(np.repeat(of, width), np.tile(np.arange(width), rows)), None
+        return Rows(np.repeat(of, width), np.tile(np.arange(width), rows), source.rows), None
     chosen = np.arange(width) < counts[:, None]
-    return Rows(np.repeat(of, counts), np.nonzero(chosen)[1]), chosen
+    return Rows(np.repeat(of, counts), np.nonzero(chosen)[1], source.rows), chosen
+
+
+def _row_bytes(array: Array) -> Array:
+    """Return how many bytes each row takes."""
+    rows = len(array)
+    if not array.dtype.hasobject:
+        return np.full(rows, array[:1].nbytes, np.int64)
+    texts = array.reshape(rows, array.size // max(rows, 1))
+    sizes = np.fromiter((sum(map(len, row)) for row in texts.tolist()), np.int64, rows)
+    return sizes + TEXT_BYTES * texts.shape[1]
 
 
 def items_of(source: Values, chosen: Array | None) -> Array:
@@ -125,3 +149,16 @@ def completed(values: Values, count: int, tensor: Tensor) -> Array:
     array = gaps(tensor, (count, *values.array.shape[1:]))
     array[values.rows] = values.array
     return array
+
+
+def stacked(arrays: Sequence[Array], tensor: Tensor) -> Array:
+    """Return the rows of several arrays, one after another; shorter lists are filled up."""
+    shape = tuple(map(max, zip(*(each.shape[1:] for each in arrays), strict=True)))
+    if all(each.shape[1:] == shape for each in arrays):
+        return np.concatenate(arrays)
+    result = gaps(tensor, (sum(map(len, arrays)), *shape))
+    begin = 0
+    for each in arrays:
+        result[(slice(begin, begin + len(each)), *map(slice, each.shape[1:]))] = each
+        begin += len(each)
+    return result

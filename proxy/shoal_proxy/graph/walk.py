@@ -5,18 +5,17 @@ the others: their connections are closed, and with them their rows leave the que
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 
-from shoal_proxy.errors import ProxyError, RowsFailed
-from shoal_proxy.graph.frame import Call, Frame
+from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
+from shoal_proxy.graph.frame import Ask, Call, Frame
 from shoal_schema.graphs.plan import Plan, Step
 from shoal_schema.wire.datatypes import Array
-from shoal_schema.wire.row_errors import RowError
 
-Ask = Callable[[Step, Mapping[str, Array], int], Awaitable[Mapping[str, Array]]]
-"""Asks a step's model for the answers to so many rows; raises a `ProxyError`."""
-_TRIES = 3
-"""How often rows are asked for without those that failed, where a step may be left out."""
+_TRIES = 32
+"""How often a model is asked at most for those rows of a request that do not fail, where a step may be left out."""
+_OF_ROWS = (400, 413, 422, ModelFailed.status)
+"""What a model says of all rows that may be of one, or of how many they are; not that it is busy, or away."""
 
 
 async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
@@ -73,24 +72,23 @@ async def _take(step: Step, frame: Frame, ask: Ask) -> None:
 
 
 async def _take_what_goes(step: Step, frame: Frame, call: Call, ask: Ask) -> None:
-    """Take those rows through a step that do not fail; the others go on without it."""
-    failed: list[int] = []
+    """Take those rows through a step that do not fail; the others go on without it.
+
+    A model that names the rows that failed is asked for the others; one that fails as a whole is asked in halves.
+    """
+    left, answered = [list(range(call.asked))], []
     for _ in range(_TRIES):
-        kept = [row for row in range(call.asked) if row not in set(failed)] if failed else None
-        if kept == []:
+        if not left:
             break
-        inputs = call.inputs if kept is None else {name: array[kept] for name, array in call.inputs.items()}
+        rows = left.pop()
+        whole = len(rows) == call.asked
+        inputs = call.inputs if whole else {name: array[rows] for name, array in call.inputs.items()}
         try:
-            outputs = await ask(step, inputs, call.asked - len(failed))
+            answered.append((rows, await ask(step, inputs, len(rows))))
         except RowsFailed as error:
-            failed += _numbers(error.errors, kept)
-        except ProxyError:
-            break
-        else:
-            frame.finish(step, call, outputs, failed)
-            return
-    frame.skip(step)
-
-
-def _numbers(errors: Sequence[RowError], kept: Sequence[int] | None) -> list[int]:
-    return [error.row if kept is None else kept[error.row] for error in errors]
+            failed = {each.row for each in error.errors}
+            left += [kept] if (kept := [row for index, row in enumerate(rows) if index not in failed]) else []
+        except ProxyError as error:
+            if error.status in _OF_ROWS and len(rows) > 1:
+                left += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+    frame.finish_parts(step, call, answered)

@@ -5,11 +5,12 @@ item, whose parent is the row that the item came from. Steps with the same ``eac
 in another space is repeated for each item on the way down, and becomes a list of items on the way up.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from shoal_schema.expressions import Expression, ExpressionError, columns_of, parse
+from shoal_schema.graphs.checks import check_spec, step_paths
 from shoal_schema.graphs.faults import Fault, GraphError
 from shoal_schema.resource.graph import REQUEST, Combine, GraphSpec, OnError, StepSpec
 
@@ -79,6 +80,10 @@ class Plan:
         """Return over whose rows a tensor is."""
         return ROOT if ref.step == REQUEST else next(step.space for step in self.steps if step.name == ref.step)
 
+    def lacks(self, name: str) -> bool:
+        """Return whether a row may be without the outputs of the step of this name."""
+        return any(step.absent for step in self.steps if step.name == name)
+
     def opener(self, space: Space) -> Step:
         """Return a step by whose ``each`` a space came about."""
         return next(step for step in self.steps if step.each and step.space == space)
@@ -109,21 +114,14 @@ def make_plan(spec: GraphSpec, name: str = "") -> Plan:
     Raises:
         GraphError: names the field, and what is wrong with it.
     """
-    paths = _paths(spec)
-    for each in spec.steps:
-        if name and each.graph == name:
-            raise GraphError(f"{paths[each.name]}.graph", f"the graph calls itself ({name})", Fault.CYCLE)
+    paths = step_paths(spec)
+    check_spec(spec, name, paths)
     drafts = {each.name: _draft(each, paths[each.name], paths) for each in spec.steps}
     placed: dict[str, Step] = {}
     for draft in _ordered(drafts):
         placed[draft.name] = _placed(draft, placed)
     _check_counts(list(placed.values()))
-    _check_names(spec.outputs, "outputs")
-    outputs = tuple(_output(spec, each, placed) for each in spec.outputs)
-    for unknown in spec.combine:
-        if unknown not in spec.outputs:
-            raise GraphError(f"combine.{unknown}", f"there is no such output; there are {', '.join(spec.outputs)}")
-    return Plan(tuple(placed.values()), outputs)
+    return Plan(tuple(placed.values()), tuple(_output(spec, each, placed) for each in spec.outputs))
 
 
 def meeting(a: Space, b: Space) -> Space:
@@ -139,25 +137,6 @@ def is_item(ref: Ref, step: Step) -> bool:
     return ref in step.each or str(ref) in step.space
 
 
-def _paths(spec: GraphSpec) -> dict[str, str]:
-    paths: dict[str, str] = {}
-    for index, step in enumerate(spec.steps):
-        path = f"steps[{index}]"
-        if step.name == REQUEST:
-            raise GraphError(f"{path}.name", "request is what the caller sends: give the step another name")
-        if step.name in paths:
-            raise GraphError(f"{path}.name", f"{paths[step.name]} is called {step.name}, too")
-        paths[step.name] = path
-    return paths
-
-
-def _check_names(names: Iterable[str], path: str) -> None:
-    """Refuse what YAML has made of a name: ``y``, ``yes`` and ``on`` are truth values to it."""
-    for name in names:
-        if name in ("true", "false"):
-            raise GraphError(f"{path}.{name}", "YAML reads y, n, yes, no, on and off as true and false: quote the name")
-
-
 def _checked(text: str, path: str, steps: Mapping[str, str]) -> Ref:
     ref = reference(text)
     if ref.step != REQUEST and ref.step not in steps:
@@ -168,7 +147,6 @@ def _checked(text: str, path: str, steps: Mapping[str, str]) -> Ref:
 
 def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
     """Return a step whose place among the others is not known yet."""
-    _check_names(spec.inputs, f"{path}.inputs")
     inputs = {name: _checked(text, f"{path}.inputs.{name}", steps) for name, text in spec.inputs.items()}
     each = tuple(_checked(text, f"{path}.each", steps) for text in (spec.each or "").split(",") if text.strip())
     if len({ref.step for ref in each}) > 1:
@@ -238,6 +216,9 @@ def _placed(draft: Step, placed: Mapping[str, Step]) -> Step:
     step = replace(draft, space=space)
     if draft.count and _space(draft.count, placed) != space[:-1]:
         raise GraphError(f"{draft.path}.count", f"{draft.count} is not of the rows that {draft.each[0]} is of")
+    if draft.count and draft.count.step != draft.each[0].step and _may_lack(draft.count, space, placed):
+        what = f"a row may be without {draft.count}: name one that is there wherever {draft.each[0]} is"
+        raise GraphError(f"{draft.path}.count", what)
     used = [ref for ref in step.inputs.values() if not is_item(ref, step)]
     absent = draft.when is not None or draft.omits or any(_may_lack(ref, space, placed) for ref in used)
     return replace(step, absent=absent)
@@ -248,11 +229,11 @@ def _space(ref: Ref, placed: Mapping[str, Step]) -> Space:
 
 
 def _may_lack(ref: Ref, space: Space, placed: Mapping[str, Step]) -> bool:
-    """Return whether a row of a space may be without a tensor; a list of items is there, be it empty."""
-    if ref.step == REQUEST:
-        return False
-    source = placed[ref.step]
-    return source.absent and meeting(source.space, space) == source.space
+    """Return whether a row of a space may be without a tensor; a list of items is there where they are items of one."""
+    own = _space(ref, placed)
+    shared = meeting(own, space)
+    step = ref.step if shared == own else reference(own[len(shared)]).step
+    return step != REQUEST and placed[step].absent
 
 
 def _check_counts(steps: Sequence[Step]) -> None:

@@ -8,7 +8,7 @@ from shoal_schema.declaring import Json
 from shoal_schema.wire.codes import CODES
 
 ANY = -1
-_FLOATS = ("FP16", "FP32", "FP64", "BF16")
+FLOATS = ("FP16", "FP32", "FP64", "BF16")
 _UNSAID = ("batch_dim", "pad_axis", "pad_value", "pad_buckets", "pad_mask", "unpad_axis", "unpad_input", "optional")
 """Parameters that are a model's own affair, and none of a graph's callers."""
 
@@ -24,7 +24,7 @@ class Tensor:
     @property
     def has_gaps(self) -> bool:
         """Return whether it has a value that says that there is none: NaN, or an empty text."""
-        return self.datatype in (*_FLOATS, "BYTES")
+        return self.datatype in (*FLOATS, "BYTES")
 
     @property
     def is_single(self) -> bool:

@@ -6,26 +6,33 @@ from dataclasses import replace
 from shoal_schema.declaring import Json
 from shoal_schema.expressions import Among, Column, Comparison, Expression, IsNull, Joined, Not
 from shoal_schema.graphs.faults import Fault, GraphError
-from shoal_schema.graphs.plan import Output, Plan, Ref, Space, Step, is_item, meeting
-from shoal_schema.graphs.tensors import ANY, Signature, Tensor, fits, narrower, read_signature
+from shoal_schema.graphs.plan import Output, Plan, Ref, Space, Step, is_item, meeting, reference
+from shoal_schema.graphs.tensors import ANY, FLOATS, Signature, Tensor, fits, narrower, read_signature
 from shoal_schema.resource.graph import REQUEST, Combine
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
-_FLOATS = ("FP16", "FP32", "FP64")
 _ITEM_LOOKS = "what is not [items, ...] has none"
 
 
 class Typed:
     """The tensors of a graph whose models' signatures are known.
 
+    Args:
+        plan: the graph.
+        signatures: of the steps' models.
+        composer: what its code says that it takes and gives; None: there is none, the steps tell it.
+
     Raises:
         GraphError: a model takes or gives something else than the graph says.
     """
 
-    def __init__(self, plan: Plan, signatures: Mapping[str, Signature]) -> None:
+    def __init__(self, plan: Plan, signatures: Mapping[str, Signature], composer: Signature | None = None) -> None:
         self.plan = plan
         self.signatures = signatures
         self.request: dict[str, Tensor] = {}
+        if composer is not None:
+            self.request, self.outputs = dict(composer.inputs), dict(composer.outputs)
+            return
         for step in plan.steps:
             self._learn_request(step)
         for step in plan.steps:
@@ -36,7 +43,11 @@ class Typed:
         """Return what a row of its own space holds."""
         if ref.step == REQUEST:
             if ref.tensor not in self.request:
-                raise GraphError(path, f"what {ref} is cannot be told: no step takes it as an input", Fault.MISMATCH)
+                raise GraphError(
+                    path,
+                    f"what {ref} is cannot be told: no step takes it as an input, and only models say what they take",
+                    Fault.MISMATCH,
+                )
             return self.request[ref.tensor]
         outputs = self.signatures[ref.step].outputs
         if ref.tensor not in outputs:
@@ -58,16 +69,14 @@ class Typed:
     def _moved(self, ref: Ref, tensor: Tensor, space: Space, path: str) -> Tensor:
         """Return what a row of another space holds of it: itself, or a list for each level up."""
         own = self.plan.space_of(ref)
-        levels = len(own) - len(meeting(own, space))
-        if levels and not tensor.has_gaps and self._lacks(ref):
+        shared = len(meeting(own, space))
+        within = (ref.step, *(reference(name).step for name in own[shared + 1 :]))
+        if len(own) > shared and not tensor.has_gaps and any(map(self.plan.lacks, within)):
             what = f"a list of {ref} has gaps, and {tensor.datatype} has no value for one"
             raise GraphError(path, what, Fault.MISMATCH)
-        for _ in range(levels):
+        for _ in own[shared:]:
             tensor = tensor.listed
         return tensor
-
-    def _lacks(self, ref: Ref) -> bool:
-        return any(step.absent for step in self.plan.steps if step.name == ref.step)
 
     def _learn_request(self, step: Step) -> None:
         """Take what the caller sends to be what those steps take that are given it."""
@@ -86,6 +95,8 @@ class Typed:
             self.request[ref.tensor] = tensor if known is None else narrower(known, tensor)
 
     def _check(self, step: Step) -> None:
+        for ref in step.each:
+            self._item(ref, self.tensor(ref, f"{step.path}.each"), f"{step.path}.each")
         wanted = self.signatures[step.name]
         for name, ref in step.inputs.items():
             path = f"{step.path}.inputs.{name}"
@@ -95,8 +106,6 @@ class Typed:
                 raise GraphError(path, what, Fault.MISMATCH)
         if missing := [name for name in wanted.inputs if name not in step.inputs and name not in wanted.optional]:
             raise GraphError(f"{step.path}.inputs", f"{step.name} takes {', '.join(missing)}, too", Fault.MISMATCH)
-        for ref in step.each:
-            self._item(ref, self.tensor(ref, f"{step.path}.each"), f"{step.path}.each")
         if step.count:
             self._check_count(step, step.count)
         if step.when is not None:
@@ -119,10 +128,18 @@ class Typed:
     def _output(self, output: Output) -> Tensor:
         path = output.path
         tensors = [self._moved(ref, self.tensor(ref, path), output.space, path) for ref in output.of]
-        combined = combined_tensor(output.combine, tensors, path)
+        try:
+            combined = combined_tensor(output.combine, tensors, path)
+        except GraphError as error:
+            items = f", for each item of {output.space[-1]}" if output.space else ""
+            raise GraphError(path, f"{error.what}{items}", error.fault) from None
         if output.absent and not combined.has_gaps:
             what = f"a row may be without it, and {combined.datatype} has no value that says so: name another that is"
             raise GraphError(path, f"{what} always there", Fault.MISMATCH)
+        for name in (name for name in output.space if self.plan.lacks(reference(name).step)):
+            if not combined.has_gaps:
+                what = f"a row may be without {name}, and so without a list of what is made of its items: "
+                raise GraphError(path, f"{what}{combined.datatype} has no value that says so", Fault.MISMATCH)
         for _ in output.space:
             combined = combined.listed
         return combined
@@ -144,9 +161,9 @@ def combined_tensor(combine: Combine, tensors: list[Tensor], path: str) -> Tenso
         if len(first.shape) != len(other.shape) or first.datatype != other.datatype or not fits(a, b):
             raise GraphError(path, f"{first} and {other} cannot become one by {combine}", Fault.MISMATCH)
         result = narrower(result, other)
-    if combine is Combine.MEAN and first.datatype not in _FLOATS:
-        raise GraphError(path, f"Mean is of {', '.join(_FLOATS)}, not {first.datatype}", Fault.MISMATCH)
-    if combine is Combine.MAX and first.datatype not in (*_FLOATS, *_INTEGERS):
+    if combine is Combine.MEAN and first.datatype not in FLOATS:
+        raise GraphError(path, f"Mean is of {', '.join(FLOATS)}, not {first.datatype}", Fault.MISMATCH)
+    if combine is Combine.MAX and first.datatype not in (*FLOATS, *_INTEGERS):
         raise GraphError(path, f"Max is of numbers, not {first.datatype}", Fault.MISMATCH)
     if joins:
         lengths = [each.shape[0] for each in tensors]
@@ -201,13 +218,14 @@ def _kind(value: object) -> str:
     return _TRUTH if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
-def typed(plan: Plan, documents: Mapping[str, Json], name: str = "") -> Typed:
+def typed(plan: Plan, documents: Mapping[str, Json], name: str = "", composer: Signature | None = None) -> Typed:
     """Return a graph's tensors by the V2 metadata of its steps' models.
 
     Args:
         plan: the graph.
         documents: the metadata, by step.
         name: the graph's own, to see whether a graph that it calls calls it.
+        composer: as of `Typed`.
 
     Raises:
         GraphError: a model's metadata is unusable, or it does not fit.
@@ -220,13 +238,13 @@ def typed(plan: Plan, documents: Mapping[str, Json], name: str = "") -> Typed:
             raise GraphError(step.path, f"{step.name}: {error}", Fault.MISMATCH) from None
         if name and name in signatures[step.name].calls:
             raise GraphError(step.path, f"the graph behind {step.name} calls {name}, which calls it", Fault.CYCLE)
-    return Typed(plan, signatures)
+    return Typed(plan, signatures, composer)
 
 
-def graph_metadata(graph: Typed, name: str, calls: frozenset[str] = frozenset()) -> Json:
-    """Return the V2 metadata of the graph itself; ``calls`` are the graphs among its steps."""
+def graph_metadata(graph: Typed, name: str, calls: frozenset[str]) -> Json:
+    """Return the V2 metadata of the graph itself; ``calls`` are it and the graphs among its steps."""
     inner = frozenset().union(*(signature.calls for signature in graph.signatures.values()), calls)
-    parameters = {"graphs": ",".join(sorted(inner | {name}))}
+    parameters = {"graphs": ",".join(sorted(inner))}
     return {
         "name": name,
         "versions": ["1"],

@@ -21,7 +21,8 @@ TENSOR = r"[^\s,\[\]'\"]+"
 REFERENCE = rf"^[a-z][a-z0-9_]*[.]{TENSOR}\Z"
 EACH = rf"^[a-z][a-z0-9_]*[.]{TENSOR}(, *[a-z][a-z0-9_]*[.]{TENSOR})*\Z"
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?\Z"
-MODEL_URL = r"^(https?://[^/\s?#@]+|unix:/[^\s?#]*)/v2/models/[A-Za-z0-9._-]+\Z"
+MODEL_URL = r"^(https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?|unix:/[^\s?#]*)/v2/models/[A-Za-z0-9._-]+\Z"
+IMPORT_PATH = r"^[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*\Z"
 IN_FLIGHT = 256
 
 Reference = Annotated[str, Meta(pattern=REFERENCE, max_length=320)]
@@ -62,11 +63,10 @@ class StepSpec(Section, frozen=True):
     inputs: Annotated[
         dict[str, Reference],
         Meta(
-            min_length=1,
             max_length=32,
             description="By input of the model, the tensor it is given: `request.NAME`, or `STEP.OUTPUT`.",
         ),
-    ]
+    ] = {}  # noqa: RUF012 (msgspec copies it)
     service: (
         Annotated[
             str,
@@ -140,9 +140,45 @@ class StepSpec(Section, frozen=True):
             raise FieldFault("name", f"({self.name}): a step is one of service, graph and url, not {given or 'none'}")
 
 
-Outputs = Annotated[
-    dict[str, Annotated[tuple[Reference, ...], Meta(min_length=1, max_length=16)]], Meta(min_length=1, max_length=64)
-]
+class ComposerSpec(Section, frozen=True):
+    """Python that takes a request through the steps, where no document says how."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.source) != has(self.importPath)", "a composer is one of source and importPath", ""),
+    )
+
+    source: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=65_536,
+                description="A module that defines one class with `inputs`, `outputs` and `async def run(self, inputs,"
+                " steps)`.",
+            ),
+        ]
+        | None
+    ) = None
+    import_path: (
+        Annotated[
+            str,
+            Meta(
+                pattern=IMPORT_PATH,
+                max_length=512,
+                description="`MODULE:CLASS` of such a class in an image of your own, made from the proxy's"
+                " (`proxy.image`), for what needs more than numpy; on one machine beside the file.",
+            ),
+        ]
+        | None
+    ) = None
+
+    def __post_init__(self) -> None:
+        """Refuse what names no code, or two."""
+        if (self.source is None) == (self.import_path is None):
+            raise FieldFault("source", "a composer is one of source and importPath")
+
+
+Outputs = Annotated[dict[str, Annotated[tuple[Reference, ...], Meta(min_length=1, max_length=16)]], Meta(max_length=64)]
 
 
 class GraphSpec(Section, frozen=True, kw_only=True):
@@ -164,7 +200,7 @@ class GraphSpec(Section, frozen=True, kw_only=True):
             description="What the answer holds: by output, the tensors it is taken from. Of several, a row gets the"
             " first that there is, unless `combine` says otherwise."
         ),
-    ]
+    ] = {}  # noqa: RUF012 (msgspec copies it)
     combine: Annotated[
         dict[str, Combine],
         Meta(
@@ -173,6 +209,7 @@ class GraphSpec(Section, frozen=True, kw_only=True):
             " most say, the first of equals), `Concat` (one after another) or `Stack` (side by side).",
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
+    composer: ComposerSpec | None = None
     deadline_milliseconds: (
         Annotated[
             float,
@@ -200,7 +237,20 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"self.steps.all(s, s.inputs.all(i, {_known('s.inputs[i]')}))",
+            "has(self.composer) || (has(self.outputs) && self.outputs.size() > 0 && self.steps.all(s, has(s.inputs) &&"
+            " s.inputs.size() > 0))",
+            "say what each step is given (inputs) and what the answer holds (outputs); or have a composer that does",
+            "",
+        ),
+        Rule(
+            "!has(self.composer) || !(has(self.outputs) || has(self.combine) || self.steps.exists(s, has(s.inputs) ||"
+            " has(s.when) || has(s.each) || has(s.count) || s.onError == 'Omit'))",
+            "the composer's code says what steps are given and what the answer holds: leave out inputs, when, each,"
+            " count, onError, outputs and combine",
+            "",
+        ),
+        Rule(
+            f"self.steps.all(s, !has(s.inputs) || s.inputs.all(i, {_known('s.inputs[i]')}))",
             "inputs name request.NAME, or STEP.OUTPUT of a step that there is",
             ".steps",
         ),
@@ -210,12 +260,12 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
             ".steps",
         ),
         Rule(
-            f"self.outputs.all(o, self.outputs[o].all(r, {_known('r')}))",
+            f"!has(self.outputs) || self.outputs.all(o, self.outputs[o].all(r, {_known('r')}))",
             "outputs name request.NAME, or STEP.OUTPUT of a step that there is",
             ".outputs",
         ),
         Rule(
-            "!has(self.combine) || self.combine.all(name, name in self.outputs)",
+            "!has(self.combine) || (has(self.outputs) && self.combine.all(name, name in self.outputs))",
             "combine names outputs of outputs",
             ".combine",
         ),
@@ -237,3 +287,8 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
     network_policy: NetworkPolicySpec = NetworkPolicySpec()
     access: AccessSpec | None = None
     pod: PodSpec = PodSpec()
+
+    def graph(self, steps: tuple[StepSpec, ...]) -> GraphSpec:
+        """Return what a proxy is told of it, with these steps in the place of its own."""
+        told = {name: getattr(self, name) for name in GraphSpec.__struct_fields__}
+        return GraphSpec(**{**told, "steps": steps})

@@ -90,6 +90,16 @@ def test_documents_of_other_kinds_are_no_service() -> None:
     [
         pytest.param([manifest({})] * 2, "2 documents of kind InferenceService", id="two"),
         pytest.param(
+            [manifest({}), {"kind": "InferenceGraf"}, manifest({})],
+            "one is served, or the steps of an InferenceGraph, not of InferenceGraf",
+            id="two and what is no graph",
+        ),
+        pytest.param(
+            [manifest({}), {"kind": "InferenceGraph"}, manifest({})],
+            "`shoal serve FILE` alone serves it, and others ask it there",
+            id="a graph",
+        ),
+        pytest.param(
             [manifest({}, apiVersion="serving.kserve.io/v1beta1")],
             "apiVersion must be serving.shoal.dev/v1alpha1, not serving.kserve.io/v1beta1",
             id="KServe's",

@@ -20,7 +20,10 @@ from tests.operator.samples import (
     DOWNLOADED,
     EVERYTHING,
     FOREIGN,
+    GRAPH,
     MINIMAL,
+    graph,
+    graph_target,
     target,
     with_fields,
 )
@@ -62,6 +65,15 @@ def test_what_a_spec_says_with_dollars_arrives_as_it_was_written(text: str) -> N
 
     assert expanded(written["SHOAL_MODEL_URI"], known) == f"file:///models/{text}"
     assert json.loads(expanded(written["SHOAL_MODEL_PARAMETERS"], known)) == {"prompt": text}
+
+
+@pytest.mark.parametrize("text", ["$(HOME)", "$$", "cost$"])
+def test_a_graph_with_dollars_arrives_as_it_was_written(text: str) -> None:
+    outputs = {text: ["first.label"]}
+    made = graph_target(graph(with_fields(GRAPH, outputs=outputs)))
+    variables = env(make_proxy(made))
+
+    assert list(json.loads(expanded(variables["SHOAL_PROXY_GRAPH"], {"HOME": "/root"}))["outputs"]) == [text]
 
 
 def test_what_is_handed_to_kubernetes_keeps_the_references_of_kubernetes() -> None:

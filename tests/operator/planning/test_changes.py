@@ -18,7 +18,7 @@ from shoal_operator.manifests.desired import (
 )
 from shoal_operator.planning.changes import Apply, Conflict, Delete, plan_changes
 from shoal_schema.declaring import Json
-from tests.operator.samples import EVERYTHING, MINIMAL, target, with_fields
+from tests.operator.samples import EVERYTHING, MINIMAL, graph, graph_target, target, with_fields
 
 ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
@@ -97,6 +97,16 @@ def test_an_object_that_is_not_ours_is_reported_and_never_touched(owners: list[J
 
     assert plan.actions == ()
     assert plan.conflicts == (Conflict(SERVICE, "cat", stale=stale),)
+
+
+@pytest.mark.parametrize(("kind", "stale"), [("InferenceService", False), ("InferenceGraph", True)])
+def test_only_what_was_a_graphs_will_go_to_make_room_for_a_graph(kind: str, stale: bool) -> None:
+    asked = graph_target(graph())
+    children = {SERVICE: desired_objects(asked)[SERVICE]}
+    owner = {"kind": kind, "name": asked.name, "uid": "old", "controller": True}
+    children[SERVICE]["metadata"]["ownerReferences"] = [owner]
+
+    assert plan_changes(asked, children).conflicts == (Conflict(SERVICE, asked.name, stale=stale),)
 
 
 def test_a_foreign_object_of_a_kind_that_we_do_not_want_is_no_conflict() -> None:

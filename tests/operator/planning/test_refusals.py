@@ -60,15 +60,27 @@ def template(spec: Json) -> Json:
         (
             {},
             "maximum memory usage per Pod is 1Gi, but limit is 1600Mi",
-            ["runtime.resources, proxy.resources or model.resources"],
+            ["runtime.resources or proxy.resources"],
+        ),
+        (
+            DOWNLOADED,
+            "maximum memory usage per Pod is 1Gi, but limit is 1600Mi",
+            ["runtime.resources or proxy.resources or model.resources"],
         ),
     ],
-    ids=["default", "both", "request", "none", "ratio", "init", "pod"],
+    ids=["default", "both", "request", "none", "ratio", "init", "pod", "pod with three"],
 )
 def test_the_field_that_a_limit_range_refuses_is_named(spec: Json, cause: str, named: list[str]) -> None:
     told = pod_advice(cause, template({**MINIMAL, **spec}))
 
     assert told == f". Change {' and '.join(named)}, or the namespace's LimitRange"
+
+
+def test_who_must_specify_limits_is_told_where() -> None:
+    told = pod_advice("must specify limits.cpu", template(MINIMAL))
+    assert told == ". Give limits in runtime.resources and proxy.resources"
+    proxy = {"spec": {"containers": [{"name": "proxy"}]}}
+    assert pod_advice("must specify limits.cpu", proxy) == ". Give limits in proxy.resources"
 
 
 @pytest.mark.parametrize(

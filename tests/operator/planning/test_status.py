@@ -364,6 +364,16 @@ def test_a_route_is_what_its_controller_says(spec: Json, kind: Any, status: Json
     assert conditions(seen)[ConditionType.READY][0] is (Status.FALSE if refused else Status.TRUE)
 
 
+@pytest.mark.parametrize(("spec", "kind"), [(INGRESS_SPEC, INGRESS), (GATEWAY_SPEC, HTTP_ROUTE)])
+def test_a_route_of_somebody_else_is_none_of_ours_whatever_its_controller_says(spec: Json, kind: Any) -> None:
+    seen = evidence(spec, pod(spec), deployment=healthy(), conflicts=(Conflict(kind, "cat", stale=False),))
+    route = seen.observation.children[kind]
+    route["metadata"]["ownerReferences"] = []
+    route["status"] = {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}, **ACCEPTED}
+
+    assert conditions(seen)[ConditionType.ROUTE_READY] == (Status.FALSE, Reason.NAME_TAKEN)
+
+
 def test_a_missing_gateway_api_says_what_to_install() -> None:
     seen = evidence(GATEWAY_SPEC, pod(GATEWAY_SPEC), deployment=healthy(), failures=(Failure(HTTP_ROUTE, 404, "?"),))
 
@@ -468,6 +478,13 @@ def test_scaling_by_another_is_told_as_such_whatever_was_said_before() -> None:
             HPA,
             [],
             {"type": "ScalingActive", "status": "False", "message": "no metrics"},
+            (Status.FALSE, Reason.SCALER_FAILS),
+        ),
+        (
+            BY_HPA,
+            HPA,
+            [],
+            {"type": "AbleToScale", "status": "False", "message": "cannot get what it scales"},
             (Status.FALSE, Reason.SCALER_FAILS),
         ),
         (BY_HPA, HPA, [Failure(HPA, 403, "no right")], {}, (Status.FALSE, Reason.SCALER_FAILS)),

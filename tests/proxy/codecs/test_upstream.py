@@ -211,7 +211,7 @@ def test_an_answer_that_breaks_the_protocol_is_the_models_failure(
         pytest.param(429, b'{"error": "busy"}', RuntimeLost, "busy", id="429"),
         pytest.param(422, b'{"error": "no"}', InvalidRequest, "no", id="422"),
         pytest.param(504, b'{"error": "late"}', DeadlineExceeded, "late", id="504"),
-        pytest.param(302, b"", ModelFailed, "no reason given", id="a redirect"),
+        pytest.param(302, b"", ModelFailed, "it answers 302 and no reason", id="a redirect"),
         pytest.param(502, b"\xff<html>", ModelFailed, "\ufffd<html>", id="no JSON"),
         pytest.param(500, b'["error"]', ModelFailed, '["error"]', id="a list"),
         pytest.param(500, b'{"error": {"a": 1}}', ModelFailed, "{'a': 1}", id="an error that is an object"),

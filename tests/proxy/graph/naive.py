@@ -215,9 +215,11 @@ class Naive:
         return self.nested(lambda inner: self.value(ref, inner), own, context[: len(shared) + 1])
 
     def nested(self, value: Any, space: Space, context: tuple[int, ...]) -> Any:
-        """Return a value, or lists of lists of it; an absent one in a list is a gap."""
+        """Return a value, or lists of lists of it; an absent one in a list is a gap, and items of none are no list."""
         if len(context) == len(space) + 1:
             return value(context)
+        if self.value(self.plan.opener(space[: len(context)]).each[0], context) is ABSENT:
+            return ABSENT
         inner = self.contexts(space[: len(context)], context)
         found = [self.nested(value, space, each) for each in inner]
         return [self._gap if each is ABSENT else each for each in found]
@@ -332,8 +334,11 @@ def make(spec: GraphSpec, models: Mapping[str, str]) -> Typed | None:
     except GraphError:
         return None
     scalar = all(str(tensor) == "FP32" for tensor in graph.request.values())
-    # Lists of different lengths cannot become one, which is an error of its own.
+    # What fills up a model's own lists counts as a value there, which nobody tells the naive evaluator.
     ragged = any(
-        len(each.of) > 1 and any(graph.tensor(ref, "").shape for ref in each.of) for each in graph.plan.outputs
+        len(each.of) > 1
+        and each.combine not in (Combine.FIRST, Combine.STACK)
+        and any(graph.tensor(ref, "").shape for ref in each.of)
+        for each in graph.plan.outputs
     )
     return graph if scalar and not ragged else None

@@ -7,6 +7,7 @@ import numpy as np
 import orjson
 import pytest
 
+from shoal_proxy.connection import Room
 from shoal_proxy.graph.link import GraphLink
 from shoal_proxy.graph.steps import StepClient
 from shoal_schema.resource.graph import StepSpec
@@ -126,6 +127,16 @@ def test_a_model_that_takes_json_alone_gets_json() -> None:
     with running_graph(models, CHAIN) as running:
         assert ask(running, [1, 2]).json()["outputs"][0]["data"] == [4 * value for v in (1, 2) for value in row(v)]
         assert "inference-header-content-length" not in models["first"].seen[0].headers
+        body = v2_body([row(1)])
+        binary = {"name": "x", "datatype": "FP32", "shape": [1, 4], "parameters": {"binary_data_size": 16}}
+        head = orjson.dumps({**body, "inputs": [binary]})
+        answer = plain.post(
+            running.url + PATH,
+            content=head + np.array([1, np.nan, 3, 4], "<f4").tobytes(),
+            headers={"inference-header-content-length": str(len(head))},
+        )
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("step first: input 'x' holds NaN")
 
 
 def test_a_model_whose_rows_are_not_its_first_dimension_is_asked_in_its_own_way() -> None:
@@ -237,6 +248,16 @@ def test_a_caller_that_leaves_ends_its_steps() -> None:
         running.until(lambda: running.proxy.dispatcher.settled)
 
 
+def test_a_graph_is_explained_as_one() -> None:
+    with running_graph(chain(), CHAIN) as running:
+        assert "Graph graph: 0 of at most" in plain.get(f"{running.admin_url}/v1/explain").text
+        ask(running, [1])
+        told = plain.get(f"{running.admin_url}/v1/explain").text
+        assert "A request of 1 row takes" in told
+        assert "batching." not in told
+        assert "each step's own proxy does" in told
+
+
 def test_a_request_that_has_been_here_is_refused() -> None:
     with running_graph(chain(), CHAIN) as running:
         answer = ask(running, [1], headers={"x-shoal-graphs": "outer,graph"})
@@ -260,6 +281,11 @@ def test_a_graph_may_be_a_step_and_no_graph_comes_to_itself_through_another() ->
             load = plain.get(f"{same.admin_url}/v1/load").json()["graph"]
             assert load["reason"] == "Cycle"
             assert "the graph behind inner calls graph, which calls it" in load["message"]
+        with running_graph({"inner": FakeRuntime()}, spec, namespace="shop") as elsewhere:  # it is not the inner one
+            answer = plain.post(f"{elsewhere.url}/v2/models/graph/infer", json=v2_body([row(1)]))
+            assert answer.json()["outputs"][0]["data"] == [4 * value for value in row(1)]
+            described = plain.get(f"{elsewhere.url}/v2/models/graph").json()
+            assert described["parameters"]["graphs"] == "graph,graph.shop"
 
 
 def test_a_graph_is_not_ready_before_its_models_are_and_stays_when_one_goes() -> None:
@@ -316,7 +342,7 @@ def test_a_model_that_is_not_there_is_told_from_one_that_is_not_there_yet(url: s
 
 def stranger(url: str) -> StepClient:
     """Return the client of a step that is no model's."""
-    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [], 1 << 20)
+    return StepClient(StepSpec(name="stranger", inputs={"x": "request.x"}, url=url), [], Room(1 << 20))
 
 
 def test_a_model_that_becomes_another_is_noticed_when_it_refuses() -> None:
@@ -365,7 +391,7 @@ def classifier(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
     }
 
 
-DETECT = {
+DETECT: dict[str, Any] = {
     "steps": [
         {"name": "detect", "inputs": {"text": "request.text"}},
         {"name": "fast", "inputs": {"crop": "detect.crops"}, "each": "detect.crops"},
@@ -411,6 +437,30 @@ def labels_of(running: RunningGraph, texts: list[str]) -> list[list[str]]:
     output = next(each for each in answer.json()["outputs"] if each["name"] == "label")
     width = output["shape"][1]
     return [output["data"][index * width : (index + 1) * width] for index in range(len(texts))]
+
+
+def test_what_is_made_of_items_is_not_there_where_they_are_not() -> None:
+    counts = [tensor("words", "BYTES", [-1, -1])], [tensor("most", "FP32", [-1])]
+    models = pictures()
+    models["joined"] = FakeRuntime(
+        inputs=counts[0],
+        outputs=counts[1],
+        model=lambda inputs: {"most": np.array([len(b"".join(row)) for row in inputs["words"].tolist()], np.float32)},
+    )
+    detect = {"name": "detect", "inputs": {"text": "request.text"}, "when": "request.text != 'none'"}
+    fast = {"name": "fast", "inputs": {"crop": "detect.crops"}, "each": "detect.crops"}
+    joined = {"name": "joined", "inputs": {"words": "fast.label"}}
+    graph = {"steps": [detect, fast, joined], "outputs": {"label": ["fast.label"], "most": ["joined.most"]}}
+    with running_graph(models, graph) as running:
+        body = {"instances": ["a house", "none", ""]}
+        answer = plain.post(f"{running.url}/v1/models/graph:predict", json=body)
+        assert answer.json() == {
+            "predictions": [
+                {"label": ["a", "h"], "most": 2.0},
+                {"label": ["", ""], "most": None},  # nothing was found: the model is not asked
+                {"label": ["", ""], "most": 0.0},  # an empty list was
+            ]
+        }
 
 
 def test_each_item_takes_its_own_branch_and_comes_back_to_its_row() -> None:
@@ -469,3 +519,111 @@ def test_an_item_that_fails_is_told_by_its_row_and_its_place() -> None:
         assert answer.json()["errors"] == [
             {"row": 1, "status": 400, "message": "step fast, item 1 of detect.crops: not a picture"}
         ]
+
+
+OMITTING = {
+    "steps": [{"name": "first", "inputs": {"x": "request.x"}, "onError": "Omit"}],
+    "outputs": {"y": ["first.y", "request.x"]},
+}
+
+
+@pytest.mark.parametrize("status", [400, 413, 422, 500])
+def test_a_model_that_fails_as_a_whole_costs_only_the_rows_that_it_fails_for(status: int) -> None:
+    def respond(seen: Any) -> tuple[int, dict[str, str], bytes]:
+        if any(each[0] in (3, 6) for each in seen.inputs["x"]):
+            return status, {}, b'{"error": "forward raised"}'
+        return 200, *write_answer(double(seen.inputs), {}, binary=True)
+
+    model = FakeRuntime(respond=respond)
+    with running_graph({"first": model}, OMITTING) as running:
+        answer = ask(running, [1, 2, 3, 4, 5, 6, 7])
+        firsts = answer.json()["outputs"][0]["data"][::4]
+        assert 'first;desc="2 omitted"' in answer.headers["server-timing"]
+        assert firsts == [2, 4, 3, 8, 10, 6, 14]  # what it does not answer goes on as it came
+        model.seen.clear()
+        assert ask(running, [3.0] * 400).json()["outputs"][0]["data"][::4] == [3.0] * 400
+        assert len(model.seen) == 32  # and no more, however many fail
+
+
+def test_a_model_that_becomes_another_is_seen_where_its_step_may_be_left_out_too() -> None:
+    model = FakeRuntime()
+    with running_graph({"first": model}, {**OMITTING, "outputs": {"y": ["first.y"]}}) as running:
+        assert ask(running, [1]).json()["outputs"][0]["data"] == [2 * value for value in row(1)]
+        model.outputs = [tensor("y", "FP64", [-1, 4])]
+        model.model = lambda inputs: {"y": inputs["x"].astype(np.float64) * 2}
+        assert 'first;desc="1 omitted"' in ask(running, [1]).headers["server-timing"]
+        running.until(lambda: running.proxy.link.signature.outputs["y"].datatype == "FP64")  # type: ignore[union-attr]
+        assert ask(running, [1]).json()["outputs"][0]["datatype"] == "FP64"
+
+
+def test_lists_without_an_item_in_any_row_are_given_to_models_that_take_none_without() -> None:
+    def count(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        return {"most": np.array([len([each for each in row if each]) for row in inputs["words"].tolist()], np.int64)}
+
+    models = pictures()
+    models["joined"] = FakeRuntime(
+        inputs=[tensor("words", "BYTES", [-1, -1])], outputs=[tensor("most", "INT64", [-1])], model=count
+    )
+    joined = {"name": "joined", "inputs": {"words": "fast.label"}}
+    detect, fast, *_ = DETECT["steps"]
+    steps = [detect, fast, joined]
+    with running_graph(models, {"steps": steps, "outputs": {"most": ["joined.most"]}}) as running:
+        for instances, wanted in ([["a b", ""], [2, 0]], [["", ""], [0, 0]]):
+            answer = plain.post(f"{running.url}/v1/models/graph:predict", json={"instances": instances})
+            assert answer.json() == {"predictions": wanted}
+        assert [seen.inputs["words"].shape for seen in models["joined"].seen] == [(2, 2), (2, 1)]
+
+
+def test_the_answers_of_all_steps_share_one_room_and_give_it_back() -> None:
+    large = bytes(300_000)
+
+    def respond(seen: Any) -> tuple[int, dict[str, str], bytes]:
+        return 500, {}, b'{"error": "%b"}' % large.replace(b"\0", b"x")
+
+    models = {"left": FakeRuntime(respond=respond), "right": FakeRuntime(respond=respond)}
+    with running_graph(models, SIDE_BY_SIDE, queue__max_bytes=200_000) as running:
+        answer = ask(running, [1])
+        assert (answer.status_code, "the answer has more than 200000 bytes" in answer.text) == (500, True)
+        for model in models.values():
+            model.respond = None
+        link = running.proxy.link
+        assert isinstance(link, GraphLink)
+        running.until(lambda: link._room.taken_bytes == 0)
+        assert ask(running, [1]).status_code == 200
+        running.until(lambda: link._room.taken_bytes == 0)
+        link._room.taken_bytes = 200_000  # as if others' answers took it
+        busy = ask(running, [1])
+        assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
+        assert "the answers of models take more than 200000 bytes together" in busy.text
+        link._room.taken_bytes -= 200_000
+        assert ask(running, [1]).status_code == 200
+
+
+def test_a_steps_long_message_is_cut() -> None:
+    models = {"first": refusing(503, "m" * 10_000), "second": FakeRuntime()}
+    with running_graph(models, CHAIN) as running:
+        assert 4000 < len(ask(running, [1]).json()["error"]) < 4200
+
+
+def test_a_model_that_gives_another_datatype_is_asked_again() -> None:
+    models = chain()
+    with running_graph(models, CHAIN) as running:
+        second = models["second"]
+        before = second.outputs
+        second.outputs = [tensor("y", "FP64", [-1, 4])]
+        doubled = {"y": np.array([[2.0, 4.0, 6.0, 8.0]])}
+        second.respond = lambda seen: (200, *write_answer(doubled, {}, binary=True))
+        wrong = ask(running, [1])
+        assert (wrong.status_code, wrong.headers["x-shoal-executed"]) == (500, "maybe")
+        assert "its answer holds float64 as 'y'" in wrong.json()["error"]
+        running.until(lambda: running.proxy.link.signature.outputs["y"].datatype == "FP64")  # type: ignore[union-attr]
+        assert ask(running, [1]).json()["outputs"][0]["datatype"] == "FP64"
+        # And when it is rolled back, although nobody is refused any more.
+        second.outputs, second.respond = before, None
+        link = running.proxy.link
+        assert isinstance(link, GraphLink)
+        assert link._again_s == 10.0
+        link._again_s = 0.1
+        running._loop.call_soon_threadsafe(link._wake.set)
+        running.until(lambda: running.proxy.link.signature.outputs["y"].datatype == "FP32")  # type: ignore[union-attr]
+        assert ask(running, [1]).json()["outputs"][0]["datatype"] == "FP32"

@@ -68,6 +68,7 @@ def test_a_row_may_be_without_what_was_left_out_and_what_follows_from_it(more: A
     ("spec", "path", "said", "fault"),
     [
         (graph(step("a"), step("a")), "steps[1].name", "steps[0] is called a, too", Fault.INVALID),
+        (graph(step("a"), step("class")), "steps[1].name", "'class' is a word of Python's", Fault.INVALID),
         (graph(step("request")), "steps[0].name", "give the step another name", Fault.INVALID),
         (
             graph(step("a", inputs={"x": "b.y"})),
@@ -134,12 +135,14 @@ def test_what_cannot_be_is_said_with_its_path(spec: GraphSpec, path: str, said: 
         ({"url": "http://m/v2/models/m"}, "a step is one of service, graph and url, not"),
         ({"service": None}, "a step is one of service, graph and url, not none"),
         ({"name": "Not-One"}, "g.steps[0].name must match"),
-        ({"inputs": {}}, "g.steps[0].inputs must have at least 1 items"),
         ({"inputs": {"x": "request"}}, "must match"),
         ({"inputs": {"x": "request.x y"}}, "must match"),
         ({"each": "request.x,, request.y"}, "g.steps[0].each must match"),
         ({"service": None, "url": "http://user:key@m/v2/models/m"}, "g.steps[0].url must match"),
         ({"service": None, "url": "ftp://m/v2/models/m"}, "g.steps[0].url must match"),
+        ({"service": None, "url": "http://m:8o/v2/models/m"}, "g.steps[0].url must match"),
+        ({"service": None, "url": "http://[::1/v2/models/m"}, "g.steps[0].url must match"),
+        ({"inputs": {5: "request.x"}}, "g.steps[0].inputs: every name must be of type str"),
         ({"service": None, "url": "http://m/v2/models/m?x=1"}, "g.steps[0].url must match"),
         ({"onError": "Ignore"}, "g.steps[0].onError must be one of Fail, Omit"),
         ({"onerror": "Omit"}, "did you mean onError?"),

@@ -58,7 +58,7 @@ def test_a_graph_takes_what_its_steps_take_and_gives_lists_of_what_items_give() 
         "crops": "BYTES[-1]",
         "e": "FP32[-1, 8]",
     }
-    document = graph_metadata(found, "pipeline", frozenset({"inner"}))
+    document = graph_metadata(found, "pipeline", frozenset({"pipeline", "inner"}))
     assert document["outputs"][2] == {
         "name": "e",
         "datatype": "FP32",
@@ -118,6 +118,10 @@ def test_what_several_become(combine: str, of: list[str], given: str) -> None:
         ([detect(), classify(when="detect.n > 0")], {"y": ["c.id"]}, {}, "outputs.y", "no value that says so"),
         ([detect(), classify(onError="Omit"), {"name": "w", "model": WIDE, "inputs": {"x": "c.id"}}],
          {"y": ["w.y"]}, {}, "steps[2].inputs.x", "has gaps, and INT64 has no value for one"),
+        ([detect(onError="Omit"), classify()], {"y": ["c.id"]}, {}, "outputs.y",
+         "without detect.crops, and so without a list of what is made of its items: INT64 has no value that says so"),
+        ([detect(), classify()], {"y": ["c.label", "detect.crops"]}, {}, "outputs.y",
+         "BYTES and BYTES[-1] cannot become one by First, for each item of detect.crops"),
         ([detect(), {"name": "w", "model": WIDE, "inputs": {"x": "detect.size"}}], {"y": ["w.y"]}, {},
          "steps[1].inputs.x", "w takes FP64[8] in each row, and detect.size is FP32[2]"),
         ([detect(), {"name": "w", "model": WIDE, "inputs": {"x": "request.image"}}], {"y": ["w.y"]}, {},
@@ -170,4 +174,4 @@ def test_inputs_that_a_model_does_not_need_may_be_left_out() -> None:
         "outputs": {"y": ["a.y"]},
     }
     found = typed(make_plan(msgspec.convert(spec, GraphSpec)), {"a": document})
-    assert graph_metadata(found, "g")["inputs"][0]["parameters"] == {"batch_dim": 0}
+    assert graph_metadata(found, "g", frozenset({"g"}))["inputs"][0]["parameters"] == {"batch_dim": 0}

@@ -1,0 +1,46 @@
+"""``shoal-proxy composer FILE``: load a graph's composer as a pod does, and write down what it takes and gives.
+
+What ``shoal inspect`` asks: nobody can ask the composer anything.
+"""
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+
+from shoal_proxy.graph.composer import Composer
+from shoal_proxy.settings import Settings
+from shoal_schema.arguments import CommandParser
+from shoal_schema.graphs.composer import ComposerReport, as_declared
+from shoal_schema.graphs.faults import GraphError
+from shoal_schema.resource.graph import ComposerSpec
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments."""
+    made = CommandParser("shoal-proxy composer", description="Say what a graph's composer takes and gives.")
+    made.add_argument("file", type=Path, help="where the report is written, as JSON")
+    return made
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the report of the graph that the environment tells of; return the exit status."""
+    process = Settings.from_env(os.environ).process
+    assert process.graph is not None
+    assert process.graph.composer is not None
+    report = asyncio.run(_report(process.graph.composer, process.composer_dir))
+    options.file.write_bytes(msgspec.json.encode(report))
+    return 0
+
+
+async def _report(spec: ComposerSpec, folder: str) -> ComposerReport:
+    composer = Composer(spec, folder)
+    try:
+        signature = await composer.look()
+    except GraphError as error:
+        return ComposerReport(path=error.path, refused=error.what)
+    finally:
+        composer.close()
+    return ComposerReport(as_declared(signature.inputs), as_declared(signature.outputs))

@@ -1,0 +1,283 @@
+"""A graph whose way is Python of the user's."""
+
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from shoal_proxy.graph.link import GraphLink
+from tests import plain
+from tests.calls import RawConnection, row, v2_body
+from tests.fakes import FakeRuntime
+from tests.graphs import RunningGraph, running_graph
+from tests.proxy.graph.test_graph_end_to_end import PATH, ask, chain, refusing
+
+STEPS = [{"name": "first"}, {"name": "second"}]
+
+
+def composed(body: str, *, inputs: str = '{"x": "FP32[4]"}', outputs: str = '{"y": "FP32[4]"}') -> dict[str, Any]:
+    """Return a graph of two steps with a composer of this body."""
+    run = textwrap.indent(textwrap.dedent(body).strip(), "        ")
+    head = f"import asyncio\nimport sys\nimport time\n\n\nclass Way:\n    inputs = {inputs}\n    outputs = {outputs}\n"
+    return {"steps": STEPS, "composer": {"source": f"{head}\n    async def run(self, inputs, steps):\n{run}\n"}}
+
+
+AGAIN = composed(
+    """
+    x = inputs["x"]
+    while x.max() < 100:
+        x = (await steps.first(x=x))["y"]
+    return {"y": x}
+    """
+)
+
+
+def data(answer: Any) -> list[float]:
+    """Return what the only output holds."""
+    assert answer.status_code == 200, answer.text
+    (output,) = answer.json()["outputs"]
+    found: list[float] = output["data"]
+    return found
+
+
+def test_a_loop_that_no_document_holds() -> None:
+    with running_graph(chain(), AGAIN) as running:
+        assert data(ask(running, [5, 1])) == [32 * value for start in (5, 1) for value in row(start)]
+        described = plain.get(f"{running.url}/v2/models/graph").json()
+        assert [(each["name"], each["datatype"], each["shape"]) for each in described["inputs"]] == [
+            ("x", "FP32", [-1, 4])
+        ]
+        assert [each["name"] for each in described["outputs"]] == ["y"]
+        assert plain.get(f"{running.admin_url}/v1/load").json()["graph"]["reason"] == "GraphValid"
+        metrics = plain.get(f"{running.admin_url}/metrics").text
+        assert 'shoal_proxy_step_seconds_count{step="first"} 5.0' in metrics
+
+
+def test_steps_beside_one_another_and_what_each_caller_gets_is_his_own() -> None:
+    spec = composed(
+        """
+        one, two = await asyncio.gather(steps.first(x=inputs["x"]), steps.second(x=inputs["x"].tolist()))
+        return {"y": one["y"] + two["y"]}
+        """
+    )
+    with running_graph(chain(), spec) as running:
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda value: ask(running, [value, value + 0.5]), range(32)))
+        for value, answer in enumerate(answers):
+            assert data(answer) == [4 * each for start in (value, value + 0.5) for each in row(start)]
+
+
+def test_a_buffer_that_code_fills_again_and_again_is_no_other_callers() -> None:
+    spec = composed(
+        """
+        if not hasattr(self, "own"):
+            import numpy
+            self.own = numpy.zeros((64, 4), numpy.float32)
+        self.own[:len(inputs["x"])] = inputs["x"]
+        asked = steps.first(x=self.own[:len(inputs["x"])])
+        answer = await asked
+        self.own[:len(answer["y"])] = answer["y"]
+        return {"y": self.own[:len(answer["y"])]}
+        """
+    )
+    with running_graph(chain(), spec) as running:
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda value: ask(running, [value] * 32), range(400)))
+        for value, answer in enumerate(answers):
+            assert data(answer) == [2 * each for each in row(value)] * 32
+
+
+def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
+    models = {"first": refusing(503, "busy", **{"retry-after": "7"}), "second": FakeRuntime()}
+    with running_graph(models, composed('return await steps.first(x=inputs["x"])')) as running:
+        answer = ask(running, [1])
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
+        assert answer.json()["error"].startswith("step first: busy")
+    caught = composed(
+        """
+        try:
+            return await steps.first(x=inputs["x"])
+        except steps.Failed as failed:
+            assert (failed.step, failed.status, failed.rows) == ("first", 503, ()), failed
+            return await steps.second(x=inputs["x"])
+        """
+    )
+    with running_graph(models, caught) as running:
+        assert data(ask(running, [1])) == [2 * value for value in row(1)]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ('raise steps.Refused("too dark", status=422)', 422, "too dark"),
+        ('raise steps.Refused("too dark", row=1)', 400, "row 1: too dark"),
+        ('raise steps.Refused("too dark", status=200)', 400, "too dark"),
+        (
+            "return 1",
+            500,
+            "the composer raised ValueError: the composer's answer is a int, not a dict of tensors by name",
+        ),
+        (
+            'return steps.first(x=inputs["x"])',
+            500,
+            "the composer's answer is a coroutine, not a dict of tensors by name: it is to be awaited",
+        ),
+        ('return await steps.first(inputs["x"])', 500, "TypeError: steps.first takes its inputs by name: x=..."),
+        ('raise steps.Refused("bad \\ud800", row=0)', 400, "row 0: bad \\ud800"),
+        ('raise steps.Refused("odd", status=404.5, row=True)', 400, "odd"),
+        ('raise steps.Refused("m" * 5_000_000)', 400, "m" * 4096),
+        (
+            "async def look():\n    raise steps.Refused('too dark', row=1, status=422)\n"
+            "async with asyncio.TaskGroup() as group:\n    group.create_task(look())",
+            422,
+            "row 1: too dark",
+        ),
+        ("return {}", 500, "the composer raised ValueError: the composer's answer lacks 'y'"),
+        (
+            'return {"y": inputs["x"], "z": 1}',
+            500,
+            "the composer raised ValueError: the composer's answer has no 'z'; it has y",
+        ),
+        ('return {"y": inputs["x"][:1]}', 500, "the composer answered 1 rows, and was asked 2"),
+        ('return {"y": inputs["x"][:, :2]}', 500, "'y' has the shape (2, 2), rows first; a row is FP32[4]"),
+        ('return {"y": [["a"] * 4] * 2}', 500, "'y' is no FP32: it is <U1"),
+        ('return await steps.first(z=inputs["x"])', 500, "what step first is given has no 'z'; it has x"),
+        ('return await steps.first(x=inputs["x"][:0])', 500, "what step first is given has no rows"),
+        ('return await steps.third(x=inputs["x"])', 500, "there is no step 'third'; there are first, second"),
+        ("raise RuntimeError('seven is bad')", 500, "the composer raised RuntimeError: seven is bad"),
+        ("sys.exit(3)", 500, "the composer raised SystemExit: 3"),
+        ("raise asyncio.CancelledError", 500, "the composer cancelled itself"),
+    ],
+)
+def test_what_its_code_does_wrong_is_told(body: str, status: int, said: str) -> None:
+    with running_graph(chain(), composed(body)) as running:
+        for _ in range(2):  # and the next caller is served as well
+            answer = ask(running, [1, 2])
+            assert answer.status_code == status, answer.text
+            assert said in answer.json()["error"]
+
+
+def test_the_deadline_is_the_steps_too_and_code_that_never_ends_is_left() -> None:
+    spec = composed(
+        """
+        assert 0.2 < steps.left_s < 0.9, steps.left_s
+        if inputs["x"][0, 0] == 1:
+            await asyncio.sleep(3600)
+        return await steps.first(x=inputs["x"])
+        """
+    )
+    models = chain()
+    with running_graph(models, spec) as running:
+        told = {"headers": {"x-request-timeout-ms": "800"}}
+        assert ask(running, [1], **told).status_code == 504
+        assert data(ask(running, [2], **told)) == [2 * value for value in row(2)]
+        assert 0 < int(models["first"].seen[-1].headers["x-request-timeout-ms"]) < 800
+
+
+def test_code_that_blocks_holds_up_no_probe_and_is_told() -> None:
+    with running_graph(chain(), composed("time.sleep(8)")) as running:
+        late = ask(running, [1], headers={"x-request-timeout-ms": "300"})
+        assert late.status_code == 504
+        assert plain.get(f"{running.admin_url}/healthz").status_code == 200
+        running.until(lambda: not running.proxy.link.ready)
+        state = plain.get(f"{running.admin_url}/v1/load").json()["graph"]
+        assert (state["reason"], "blocked the event loop" in state["message"]) == ("InvalidGraph", True)
+        running.until(lambda: running.proxy.link.ready)
+
+
+def test_who_is_asked_for_nothing_any_more_is_left_alone_and_no_room_is_lost() -> None:
+    hedged = composed(
+        """
+        asked = [asyncio.create_task(ask(x=inputs["x"])) for ask in (steps.first, steps.second)]
+        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+        """
+    )
+    models = chain()
+    with running_graph(models, hedged) as running:
+        link = running.proxy.link
+        assert isinstance(link, GraphLink)
+        for value in range(50):
+            if value == 25:  # from here on one of the two never answers
+                running.call(models["first"].gate.clear)
+            assert data(ask(running, [value])) == [2 * each for each in row(value)]
+        running.until(lambda: models["first"].connections == 0)
+        running.until(lambda: link._room.taken_bytes == 0)
+        running.call(models["first"].gate.set)
+        assert data(ask(running, [1])) == [2 * each for each in row(1)]
+
+
+def test_a_step_that_is_asked_after_the_request_is_not_asked() -> None:
+    spec = composed(
+        """
+        async def later():
+            await Way.goes_on.wait()
+            try:
+                await steps.first(x=inputs["x"])
+            except RuntimeError as error:
+                return len(str(error))
+        if hasattr(Way, "late"):
+            Way.goes_on.set()
+            return {"y": inputs["x"] * await Way.late}
+        Way.goes_on, Way.late = asyncio.Event(), asyncio.create_task(later())
+        return {"y": inputs["x"]}
+        """
+    )
+    models = chain()
+    said = len("step first is asked after the request has ended")
+    with running_graph(models, spec) as running:
+        assert data(ask(running, [1])) == row(1)
+        assert data(ask(running, [1])) == [said * each for each in row(1)]
+        assert models["first"].seen == []
+
+
+def test_who_leaves_ends_the_code_and_its_steps() -> None:
+    models = chain()
+    models["first"].gate.clear()
+    with running_graph(models, AGAIN) as running:
+        body = orjson.dumps(v2_body([row(1)]))
+        connection = RawConnection(running.address)
+        connection.send(b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(body)), body)
+        running.until(lambda: bool(models["first"].seen))
+        connection.socket.close()
+        running.until(lambda: running.proxy.dispatcher.settled)
+        models["first"].gate.set()
+        running.until(lambda: not running.proxy.link._walks)  # type: ignore[attr-defined]
+        assert data(ask(running, [50])) == [2 * value for value in row(50)]
+
+
+@pytest.mark.parametrize(
+    ("composer", "said"),
+    [
+        ({"importPath": "nowhere:Way"}, "its code cannot be loaded: ModuleNotFoundError: No module named 'nowhere'"),
+        ({"importPath": "way:Other"}, "its code cannot be loaded: AttributeError"),
+        ({"importPath": "way:Plain"}, "Plain has no `async def run(self, inputs, steps)`"),
+        ({"importPath": "way:Bad"}, "`outputs['y']` is to be a datatype and a row's shape"),
+        ({"source": "import nowhere\n" + AGAIN["composer"]["source"]}, "ModuleNotFoundError"),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_told_before_any_traffic(
+    composer: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "way.py").write_text(
+        "class Plain:\n    inputs = outputs = {'y': 'FP32'}\n    def run(self, inputs, steps):\n        pass\n\n"
+        "class Bad:\n    inputs = {'x': 'FP32'}\n    outputs = {'y': 'float'}\n"
+        "    async def run(self, inputs, steps):\n        pass\n"
+    )
+    spec = {"steps": STEPS, "composer": composer}
+    with running_graph(chain(), spec, ready=False, composer_dir=str(tmp_path)) as running:
+        running.until(lambda: "composer" in running.proxy.link.reason)
+        state = plain.get(f"{running.admin_url}/v1/load").json()["graph"]
+        assert state["reason"] == "InvalidGraph"
+        assert said in state["message"], state
+
+
+def test_a_class_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text(AGAIN["composer"]["source"])
+    spec = {"steps": STEPS, "composer": {"importPath": "beside:Way"}}
+    with running_graph(chain(), spec, composer_dir=str(tmp_path)) as running:
+        assert isinstance(running, RunningGraph)
+        assert data(ask(running, [60])) == [2 * value for value in row(60)]
