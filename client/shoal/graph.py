@@ -8,7 +8,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Never
 
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.decoding import decode
@@ -23,6 +23,9 @@ _YAML_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 Scalar = str | int | float | bool
+_FIELDS = "what a step has beside inputs is called service, graph, url, each, count, when and on_error"
+How = Literal["First", "Mean", "Max", "Vote", "Concat", "Stack"]
+_PARENTHESES = "`&` and `|` bind before comparisons: write (first.score < 0.8) & (first.score > 0.2), in parentheses"
 
 
 class Condition:
@@ -78,6 +81,12 @@ class Tensor:
 
     def __ge__(self, other: "Tensor | Scalar") -> Condition:
         return self._compared(">=", other)
+
+    def __and__(self, other: Never) -> Never:
+        """Refuse what Python makes of comparisons that are joined without parentheses."""
+        raise TypeError(_PARENTHESES)
+
+    __rand__ = __or__ = __ror__ = __and__
 
     def isin(self, values: Iterable[Scalar]) -> Condition:
         """Return what holds where the tensor is one of ``values``."""
@@ -141,7 +150,7 @@ class Graph:
         each: Tensor | Sequence[Tensor] | None = None,
         count: Tensor | None = None,
         when: Condition | None = None,
-        on_error: str | None = None,
+        on_error: Literal["Fail", "Omit"] | None = None,
         inputs: Mapping[str, Tensor] | None = None,
         **more: Tensor,
     ) -> Step:
@@ -149,7 +158,8 @@ class Graph:
         tensors = {**(inputs or {}), **more}
         for key, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
-                raise TypeError(f"{name}: {key} is to be a tensor, as graph.request.{key} or step.NAME, not {tensor!r}")
+                what = f"a tensor, as graph.request.{key} or step.NAME, not {tensor!r}"
+                raise TypeError(f"{name}: the input {key} is to be {what}; {_FIELDS}")
         if when is not None and not isinstance(when, Condition):
             raise TypeError(f"{name}: when is to be a comparison of tensors, as first.score < 0.5, not {when!r}")
         items = [each] if isinstance(each, Tensor) else each
@@ -166,8 +176,10 @@ class Graph:
         self._steps.append({"name": name, **{key: value for key, value in given.items() if value is not None}})
         return Step(name)
 
-    def output(self, combine: str | None = None, **outputs: Tensor | Sequence[Tensor]) -> None:
+    def output(self, combine: How | None = None, **outputs: Tensor | Sequence[Tensor]) -> None:
         """Add to what the answer holds: a tensor, or several of which each row gets the first, or ``combine``."""
+        if combine is not None and not isinstance(combine, str):
+            raise TypeError(f"combine is one word for the outputs that are named beside it, as 'Vote', not {combine!r}")
         for name, given in outputs.items():
             tensors = given if isinstance(given, Sequence) else [given]
             for each in tensors:

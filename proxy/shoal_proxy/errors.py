@@ -37,6 +37,7 @@ from shoal_schema.wire.row_errors import RowError
 
 MOST_WORDS = 4096
 """Characters of a step's message that are passed on."""
+_PERHAPS = "; the request may have been executed"
 
 
 class ProxyError(Exception):
@@ -231,7 +232,8 @@ class StepFailed(ProxyError):
     def __init__(
         self, step: str, error: ProxyError, status: int | None = None, retry_after_s: int | None = None
     ) -> None:
-        super().__init__(f"step {step}: {error.message[:MOST_WORDS]}")
+        # What its own proxy has said of it, ours says of the whole request.
+        super().__init__(f"step {step}: {error.message.removesuffix(_PERHAPS)[:MOST_WORDS]}")
         self.status = _as_of_graph(error.status if status is None else status)
         self.reason = error.reason
         self.retry_after_s = error.retry_after_s if retry_after_s is None else retry_after_s
@@ -251,7 +253,7 @@ class PerhapsExecuted(ProxyError):
     may_have_run = True
 
     def __init__(self, error: ProxyError) -> None:
-        super().__init__(f"{error.message}; the request may have been executed")
+        super().__init__(error.message + _PERHAPS)
         self.status = error.status
         self.reason = error.reason
         self.retry_after_s = error.retry_after_s

@@ -2,14 +2,16 @@
 
 import random
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 import yaml
 
-from shoal.graph import Graph
+from shoal.graph import Graph, How
 from shoal_schema.decoding import parse_graph_spec
 from shoal_schema.graphs.faults import GraphError
+from shoal_schema.resource.graph import Combine
 
 BY_HAND = """\
 apiVersion: serving.shoal.dev/v1alpha1
@@ -133,7 +135,7 @@ def test_a_composer_of_an_image() -> None:
 
 def test_what_is_no_tensor_and_no_condition_is_told() -> None:
     graph = Graph("g")
-    with pytest.raises(TypeError, match="a: x is to be a tensor"):
+    with pytest.raises(TypeError, match="a: the input x is to be a tensor"):
         graph.step("a", service="a", x="request.x")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a: when is to be a comparison"):
         graph.step("a", service="a", x=graph.request.x, when="a.x < 1")  # type: ignore[arg-type]
@@ -141,6 +143,23 @@ def test_what_is_no_tensor_and_no_condition_is_told() -> None:
     for given in (first, [first.y, first], "a.y", None):
         with pytest.raises(TypeError, match=r"mood is to be a tensor, as graph.request.mood or step.NAME"):
             graph.output(mood=given)  # type: ignore[arg-type]
+
+
+def test_what_a_document_has_and_python_has_not_is_told() -> None:
+    graph = Graph("g")
+    first = graph.step("a", service="a", x=graph.request.x)
+    with pytest.raises(TypeError, match=r"the input onError is to be .*count, when and on_error"):
+        graph.step("b", service="b", x=first.y, onError="Omit")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="combine is one word for the outputs that are named beside it"):
+        graph.output(mood=first.y, combine={"mood": "Vote"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="in parentheses"):
+        bool(first.score < 0.8 & first.score > 0.2)  # type: ignore
+    with pytest.raises(TypeError, match="in parentheses"):
+        bool(first.score < 1 | first.score > 2)  # type: ignore
+
+
+def test_the_words_of_the_document_are_those_of_python() -> None:
+    assert get_args(How) == tuple(Combine)
 
 
 @pytest.mark.parametrize("name", ["Moods Of Mine", "", "moods\n"])

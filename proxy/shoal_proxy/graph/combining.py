@@ -91,7 +91,9 @@ def _wide(masks: Array, arrays: Array) -> Array:
 
 
 def _mean(arrays: Array, there: Array) -> Array:
-    total = np.where(there, arrays, 0).astype(np.float64).sum(axis=0)
+    # Wider than what is summed: the sum of two numbers is not always a number of their kind, and their mean is.
+    wide = np.longdouble if arrays.dtype == np.float64 else np.float64
+    total = np.where(there, arrays, 0).astype(wide).sum(axis=0)
     mean: Array = total / np.maximum(there.sum(axis=0), 1)
     return mean
 

@@ -87,3 +87,9 @@ def test_rows_of_several_answers_stand_one_after_another() -> None:
     rows = stacked([SHORT.array, LONG.array], LISTS)
     np.testing.assert_array_equal(rows, [[4, nan, nan], [1, 2, 3], [7, 8, 9]])
     assert stacked([LONG.array], LISTS).tolist() == LONG.array.tolist()
+
+
+def test_the_mean_of_the_largest_numbers_is_one_of_them() -> None:
+    largest = Values(np.array([np.finfo(np.float64).max]))
+    scores = Tensor("FP64", (), {})
+    assert combined(Combine.MEAN, [largest, largest], [scores, scores], 1).array.tolist() == largest.array.tolist()
