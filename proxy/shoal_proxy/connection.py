@@ -18,6 +18,10 @@ from shoal_schema.wire.body import Body
 from shoal_schema.wire.patience import Lookout
 
 _NEVER_S: Final = float("inf")
+MOST_HEAD_BYTES: Final = 1 << 16
+"""Of an answer that is not trusted to be modest: its head, the answers before it (1xx), trailers."""
+_A_BYTES_FRAME: Final = 8
+"""Bytes around each byte of a body, in the smallest chunks that there are."""
 LOST: Final = "the connection to the runtime was lost"
 
 
@@ -60,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._room = room
         self._came_bytes = 0
+        self._parsed_bytes = 0
         self._answer: asyncio.Future[Response] | None = None
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -100,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             raise NotExecuted(LOST)
         self._answer = asyncio.get_running_loop().create_future()
-        self._due_s = due_s
+        self._due_s, self._parsed_bytes = due_s, 0
         if due_s < _NEVER_S:
             self._lookout.by(due_s, time.monotonic())
         transport.writelines([head, *parts])
@@ -173,6 +178,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._answer.set_exception(RuntimeLost(f"the runtime does not speak HTTP/1.1: {error}"))
             self.close()
         self._reads_body = self._body is not None
+        self._check_head(len(data))
+
+    def _check_head(self, size_bytes: int) -> None:
+        """Refuse what is more and more of an answer, and none of its body: each piece costs more than the last."""
+        self._parsed_bytes += size_bytes
+        if self._room is None or self._answer is None or self._answer.done():
+            return
+        if self._parsed_bytes > MOST_HEAD_BYTES + (1 + _A_BYTES_FRAME) * self._came_bytes:
+            self._refuse(ModelFailed(f"the answer's head has more than {MOST_HEAD_BYTES} bytes"))
 
     def on_message_begin(self) -> None:
         """Start a new answer (httptools).

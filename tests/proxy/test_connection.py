@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
 
-from shoal_proxy.connection import Connection
-from shoal_proxy.errors import NotExecuted
+from shoal_proxy.connection import MOST_HEAD_BYTES, Connection, Response, Room
+from shoal_proxy.errors import ModelFailed, NotExecuted
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -115,3 +117,57 @@ def test_what_nobody_asked_for_closes_the_connection_and_is_never_an_answer(
         await server.wait_closed()
 
     asyncio.run(run())
+
+
+def answer_of(folder: Path, pieces: Iterable[bytes], room: Room | None) -> Response:
+    """Return the answer of a server that sends these pieces, for as long as they are taken."""
+
+    async def run() -> Response:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            with suppress(ConnectionError):
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_unix_server(serve, str(folder / "s"))
+        _, connection = await asyncio.get_running_loop().create_unix_connection(
+            lambda: Connection(lambda _: None, room), str(folder / "s")
+        )
+        try:
+            async with asyncio.timeout(20):
+                return await connection.exchange(ASK)
+        finally:
+            connection.close()
+            server.close()
+            await server.wait_closed()
+
+    return asyncio.run(run())
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        chain([HEAD, b"x: "], repeat(bytes(1024).replace(b"\0", b"y"))),
+        chain([HEAD], repeat(b"x: y\r\n")),
+        repeat(b"HTTP/1.1 100 Continue\r\n\r\n"),
+        chain([HEAD, b"\r\n2\r\nok\r\n0\r\n"], repeat(b"x: y\r\n")),
+        chain([HEAD, b"\r\n2"], repeat(b";x=y")),
+    ],
+    ids=["line", "lines", "continue", "trailers", "extension"],
+)
+def test_a_head_without_end_is_not_taken(tmp_path: Path, pieces: Iterable[bytes]) -> None:
+    room = Room(1 << 20)
+    with pytest.raises(ModelFailed, match=f"the answer's head has more than {MOST_HEAD_BYTES} bytes"):
+        answer_of(tmp_path, pieces, room)
+    assert room.taken_bytes == 0
+
+
+def test_a_body_in_the_smallest_chunks_is_taken(tmp_path: Path) -> None:
+    count = MOST_HEAD_BYTES
+    body = chain([HEAD, b"\r\n"], repeat(b"1\r\nx\r\n", count), [b"0\r\n\r\n"])
+    assert answer_of(tmp_path, body, Room(1 << 20)).body == b"x" * count
