@@ -138,7 +138,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the exchange under way and report (asyncio)."""
         self._transport = None
-        self._give_back()
+        self._forget()
+        # What is held here stays until a collector comes by: the parser and the lookout refer to us as we do to them.
+        self._parser, self._scratch = httptools.HttpResponseParser(self), memoryview(b"")
         self._lookout.stop()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(RuntimeLost(LOST if exc is None else f"{LOST}: {exc}"))
@@ -234,7 +236,9 @@ class Connection(asyncio.BufferedProtocol):
         self._refuse(room.refusal(self._came_bytes))
         return False
 
-    def _give_back(self) -> None:
+    def _forget(self) -> None:
+        """Drop what has come of an answer, and give its room back."""
+        self._headers, self._chunks, self._body, self._reads_body = {}, [], None, False
         if self._room is not None:
             self._room.taken_bytes -= self._came_bytes
             self._came_bytes = 0
@@ -243,16 +247,15 @@ class Connection(asyncio.BufferedProtocol):
         """Take no more of an answer that is too large."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
-        self._chunks = []
+        self._forget()
         self.close()
 
     def on_message_complete(self) -> None:
         """Hand the answer over (httptools)."""
         body = self._body.view if self._body is not None else b"".join(self._chunks)
-        self._chunks, self._body, self._reads_body = [], None, False
-        self._give_back()
         if self._status >= 200 and self._answer is not None and not self._answer.done():
             self._answer.set_result(Response(self._status, self._headers, body))
+        self._forget()
         self.announced = not self._keep
         if not self._keep and self._transport is not None:
             self._transport.close()

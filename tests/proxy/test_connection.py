@@ -1,7 +1,9 @@
 """One connection to the runtime: until when an answer is waited for."""
 
 import asyncio
+import gc
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from itertools import chain, repeat
@@ -171,3 +173,47 @@ def test_a_body_in_the_smallest_chunks_is_taken(tmp_path: Path) -> None:
     count = MOST_HEAD_BYTES
     body = chain([HEAD, b"\r\n"], repeat(b"1\r\nx\r\n", count), [b"0\r\n\r\n"])
     assert answer_of(tmp_path, body, Room(1 << 20)).body == b"x" * count
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_of_an_answer_that_is_given_up_nothing_stays(tmp_path: Path, announced: bool) -> None:
+    size = 8 << 20
+
+    async def run() -> int:
+        sent, lost = asyncio.Event(), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (2 * size)
+            writer.write(head if announced else HEAD + b"\r\n%x\r\n" % (2 * size))
+            writer.write(bytes(size))
+            await writer.drain()
+            sent.set()
+            await reader.read()
+            writer.close()
+
+        room = Room(4 * size)
+        server = await asyncio.start_unix_server(serve, str(tmp_path / "s"))
+        _, connection = await asyncio.get_running_loop().create_unix_connection(
+            lambda: Connection(lambda _: lost.set(), room), str(tmp_path / "s")
+        )
+        asking = asyncio.create_task(connection.exchange(ASK))
+        await sent.wait()
+        while room.taken_bytes < size:  # noqa: ASYNC110 (a room tells nobody)
+            await asyncio.sleep(0.01)
+        before = tracemalloc.get_traced_memory()[0]
+        asking.cancel()
+        await lost.wait()
+        gone = before - tracemalloc.get_traced_memory()[0]
+        assert room.taken_bytes == 0
+        server.close()
+        await server.wait_closed()
+        return gone
+
+    gc.disable()
+    tracemalloc.start()
+    try:
+        assert asyncio.run(run()) > 0.9 * size
+    finally:
+        tracemalloc.stop()
+        gc.enable()
