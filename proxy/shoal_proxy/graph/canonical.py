@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from shoal_schema.graphs.tensors import ANY, Tensor
-from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16
+from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16
 
 _FROM = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 """By the kind of a datatype, the kinds of numpy that become it."""
@@ -32,9 +32,11 @@ def canonical(
     if not isinstance(given, Mapping):
         raise ValueError(f"{whose} is a {type(given).__name__}, not a dict of tensors by name")
     if unknown := [name for name in given if name not in tensors]:
-        raise ValueError(f"{whose} has no {unknown[0]!r}; it has {', '.join(tensors)}")
+        raise ValueError(f"{whose} holds {unknown[0]!r}, which is none of {', '.join(tensors)}")
     if missing := [name for name in tensors if name not in given and name not in optional]:
         raise ValueError(f"{whose} lacks {missing[0]!r}")
+    if not given:
+        raise ValueError(f"{whose} has no tensors")
     arrays = {name: _array(value, tensors[name], f"{whose}: {name!r}") for name, value in given.items()}
     counts = {name: len(array) for name, array in arrays.items()}
     if len(set(counts.values())) != 1:
@@ -65,15 +67,28 @@ def _texts(value: Any) -> Array:
 
 
 def _numbers(array: Array, datatype: str) -> Array:
-    dtype = DTYPES[datatype]
-    if array.dtype == dtype:
-        return array
-    if datatype == "BF16" and array.dtype.kind in "fiu":
-        return float32_to_bfloat16(array.astype(np.float32))
+    dtype = np.dtype(np.float32) if datatype == "BF16" else DTYPES[datatype]
     if array.dtype.kind not in _FROM.get(dtype.kind, ""):
         raise ValueError(f"it is {array.dtype}")
-    with np.errstate(over="ignore"):  # the nearest FP16 of 1e6 is infinity, as of models
-        cast = array.astype(dtype)
-    if dtype.kind in "iu" and not (cast == array).all():
-        raise ValueError(f"it holds numbers beyond it: {array.min()} to {array.max()}")
-    return cast
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype, copy=False)
+    bits = float32_to_bfloat16(cast) if datatype == "BF16" else cast
+    lost = _lost(array, bfloat16_to_float32(bits) if datatype == "BF16" else cast)
+    if lost.any():
+        raise ValueError(f"it does not hold {array[lost][0]}")
+    return bits
+
+
+def _lost(array: Array, cast: Array) -> Array:
+    """Return where numbers are others in ``cast``; those with a fraction may be rounded, and not become infinite."""
+    if cast.dtype.kind != "f":
+        return np.asarray(cast != array)
+    return np.asarray(np.isinf(cast) & np.isfinite(array))
+
+
+def readable(arrays: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    """Return tensors as a composer's code reads them: numpy knows no BF16, of which the numbers are FP32."""
+    return {
+        name: bfloat16_to_float32(array) if tensors[name].datatype == "BF16" else array
+        for name, array in arrays.items()
+    }

@@ -11,121 +11,49 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from shoal_proxy.errors import (
-    MOST_WORDS,
-    DeadlineExceeded,
-    InvalidRequest,
-    ModelFailed,
-    ProxyError,
-    RowsFailed,
-    StepFailed,
-)
-from shoal_proxy.graph.canonical import canonical
+from shoal_proxy.errors import DeadlineExceeded, ModelFailed
+from shoal_proxy.graph.canonical import canonical, readable
+from shoal_proxy.graph.composed import Steps, meant, words
 from shoal_proxy.graph.frame import Ask
 from shoal_schema.graphs.composer import declared_signature, read_source
 from shoal_schema.graphs.faults import GraphError
-from shoal_schema.graphs.plan import Step
 from shoal_schema.graphs.tensors import Signature
 from shoal_schema.graphs.types import Typed
 from shoal_schema.resource.graph import ComposerSpec
 from shoal_schema.wire.datatypes import Array
-from shoal_schema.wire.row_errors import RowError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_LOADS_S: Final = 60.0
+"""How long its code may take to be loaded: what it imports may be large."""
 _ANSWERS_S: Final = 5.0
 """How long its loop may be held up before it counts as blocked."""
 _LOG_S: Final = 1.0
 _UNBLOCK: Final = "await what waits, and compute in asyncio.to_thread"
 
 
-class Refused(Exception):
-    """Raised by a composer whose caller is wrong: one row of the request, or all of it."""
+class Threads(ThreadPoolExecutor):
+    """Threads for `asyncio.to_thread` that end with the process; the library's are waited for, whatever they do."""
 
-    def __init__(self, message: str, *, row: int | None = None, status: int = 400) -> None:
-        super().__init__(message)
-        self.row = row if type(row) is int else None
-        self.status = status if type(status) is int and 400 <= status <= 499 else 400
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """Run a function on a thread of its own."""
+        future: Future[T] = Future()
 
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
 
-class Failed(Exception):
-    """Raised where a step fails; a composer that does not catch it fails likewise, with the step's status.
-
-    Attributes:
-        step: its name.
-        status: of the answer, as HTTP has it.
-        rows: numbers of the rows that failed alone, among those that the step was asked; empty: all did.
-    """
-
-    def __init__(self, step: str, error: ProxyError) -> None:
-        super().__init__(error.message)
-        self.step = step
-        self.status = error.status
-        self.rows = tuple(each.row for each in error.errors) if isinstance(error, RowsFailed) else ()
-        self.error = error
-
-
-class Steps:
-    """The steps, as a composer asks them for one request: ``await steps.NAME(input=array)`` gives a dict of arrays."""
-
-    Refused = Refused
-    Failed = Failed
-
-    def __init__(self, graph: Typed, deadline_s: float, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
-        self._graph = graph
-        self._deadline_s = deadline_s
-        self._ask = ask
-        self._loop = loop
-        self._plan = {step.name: step for step in graph.plan.steps}
-        self._under_way: set[Future[Mapping[str, Array]]] = set()
-        self._ended = False
-
-    @property
-    def left_s(self) -> float:
-        """Return the seconds that are left until the caller stops waiting."""
-        return self._deadline_s - time.monotonic()
-
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, dict[str, Array]]]:
-        """Return what asks the step of this name."""
-        plan = self.__dict__.get("_plan", {})
-        if name not in plan:
-            raise AttributeError(f"there is no step {name!r}; there are {', '.join(plan)}")
-
-        async def ask(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
-            if unnamed:
-                wanted = self._graph.signatures[name].inputs
-                raise TypeError(f"steps.{name} takes its inputs by name: {', '.join(f'{each}=...' for each in wanted)}")
-            return await self._asked(plan[name], inputs)
-
-        return ask
-
-    async def _asked(self, step: Step, given: Mapping[str, Any]) -> dict[str, Array]:
-        wanted = self._graph.signatures[step.name]
-        inputs, rows = canonical(given, wanted.inputs, wanted.optional, f"what step {step.name} is given")
-        if not rows:
-            raise ValueError(f"what step {step.name} is given has no rows")
-        if self._ended:
-            raise RuntimeError(f"step {step.name} is asked after the request has ended")
-        asking = asyncio.run_coroutine_threadsafe(self._ask(step, inputs, rows), self._loop)
-        self._under_way.add(asking)
-        try:
-            answer = await asyncio.wrap_future(asking)
-            return dict(answer)
-        except ProxyError as error:
-            raise Failed(step.name, error) from None
-        finally:
-            self._under_way.discard(asking)
-
-    def _end(self) -> None:
-        """End what is still asked for a request that has its answer: the rows leave the models' queues."""
-        self._ended = True
-        for asking in list(self._under_way):
-            asking.cancel()
+        threading.Thread(target=work, name="composer-work", daemon=True).start()
+        return future
 
 
 class Composer:
@@ -138,10 +66,10 @@ class Composer:
         self._stopped = False
         self._logged_s = -_LOG_S
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(Threads())
         self._thread = threading.Thread(target=self._turn, name="composer", daemon=True)
         self._thread.start()
-        self._signature: Signature | None = None
-        self._fault: GraphError | None = None
+        self._loading: asyncio.Future[Signature] | None = None
 
     async def look(self) -> Signature:
         """Return what it takes and gives; its code is loaded when first asked.
@@ -149,16 +77,13 @@ class Composer:
         Raises:
             GraphError: it cannot be loaded, or blocks the loop that it runs on.
         """
-        if self._fault is not None:
-            raise GraphError(self._fault.path, self._fault.what)
-        signature = self._signature
-        if signature is None:
-            try:
-                self._composer, found = await _elsewhere(self._load(), self._loop)
-            except GraphError as fault:  # once: what a module does when it is imported is not done again
-                self._fault = fault
-                raise
-            self._signature = signature = found
+        if self._loading is None:  # once: what a module does when it is imported is not done again
+            self._loading = asyncio.ensure_future(_elsewhere(self._load(), self._loop))
+        try:
+            async with asyncio.timeout(_LOADS_S):
+                signature = await asyncio.shield(self._loading)
+        except TimeoutError:
+            raise GraphError(self._path, f"its code has not been loaded for {_LOADS_S:g} s: it blocks") from None
         try:
             async with asyncio.timeout(_ANSWERS_S):
                 await _elsewhere(asyncio.sleep(0), self._loop)
@@ -179,13 +104,17 @@ class Composer:
         steps = Steps(graph, deadline_s, ask, asyncio.get_running_loop())
         try:
             async with asyncio.timeout(max(0.0, steps.left_s)):
-                return await _elsewhere(self._run(graph, dict(inputs), rows, steps), self._loop)
+                return await _elsewhere(self._run(graph, inputs, rows, steps), self._loop)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise ModelFailed("the composer cancelled itself") from None
         except TimeoutError:
             late = DeadlineExceeded("the composer did not answer in time")
             late.may_have_run = True
             raise late from None
         finally:
-            steps._end()
+            steps.end()
 
     def close(self) -> None:
         """Let the thread end, once nothing blocks it."""
@@ -205,18 +134,23 @@ class Composer:
                 logger.exception("event=composer_task_failed")
         self._loop.close()
 
-    async def _load(self) -> tuple[Any, Signature]:
-        path = "composer.source" if self._spec.source else "composer.importPath"
+    @property
+    def _path(self) -> str:
+        return "composer.source" if self._spec.source else "composer.importPath"
+
+    async def _load(self) -> Signature:
         try:
             module, name = self._module()
             made = getattr(module, name)()
         except BaseException as error:
             logger.exception("event=composer_failed")
-            raise GraphError(path, _words(f"its code cannot be loaded: {type(error).__name__}: {error}")) from None
+            what = f"its code cannot be loaded: {type(error).__name__}: {words(error)}"
+            raise GraphError(self._path, what) from None
         inputs, outputs = (getattr(made, each, None) for each in ("inputs", "outputs"))
         if not asyncio.iscoroutinefunction(getattr(made, "run", None)):
-            raise GraphError(path, f"{name} has no `async def run(self, inputs, steps)`")
-        return made, declared_signature(inputs, outputs, path)
+            raise GraphError(self._path, f"{name} has no `async def run(self, inputs, steps)`")
+        self._composer = made
+        return declared_signature(inputs, outputs, self._path)
 
     def _module(self) -> tuple[ModuleType, str]:
         if self._spec.source is not None:
@@ -238,26 +172,17 @@ class Composer:
             self._logged_s = now_s
             logger.error("event=composer_failed", exc_info=error)
 
-    def _meant(self, error: BaseException, rows: int) -> ProxyError:
-        """Return what the caller is told of what the code raised."""
-        told = _told(error)
-        if isinstance(told, Failed):
-            return _of_step(told)
-        if isinstance(told, Refused):
-            return _refusal(told, rows)
-        self._log(error)
-        return ModelFailed(_words(f"the composer raised {type(error).__name__}: {error}"))
-
-    async def _run(self, graph: Typed, inputs: dict[str, Array], rows: int, steps: Steps) -> Mapping[str, Array]:
+    async def _run(self, graph: Typed, inputs: Mapping[str, Array], rows: int, steps: Steps) -> Mapping[str, Array]:
         try:
-            answer = await self._composer.run(inputs, steps)
+            answer = await self._composer.run(readable(inputs, graph.request), steps)
             outputs, count = canonical(answer, graph.outputs, frozenset(), "the composer's answer")
         except asyncio.CancelledError:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise
-            raise ModelFailed("the composer cancelled itself") from None
+            raise
         except BaseException as error:
-            raise self._meant(error, rows) from None
+            if (told := meant(error, rows)) is None:
+                self._log(error)
+                told = ModelFailed(f"the composer raised {type(error).__name__}: {words(error)}")
+            raise told from None
         if count != rows:
             raise ModelFailed(f"the composer answered {count} rows, and was asked {rows}")
         return outputs
@@ -266,33 +191,3 @@ class Composer:
 async def _elsewhere(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     """Return what a coroutine gives on another thread's loop; it is cancelled with this one."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
-
-
-def _told(error: BaseException) -> BaseException:
-    """Return what was raised for the caller; of what several tasks raised the first such."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    told = (each for each in map(_told, error.exceptions) if isinstance(each, Failed | Refused))
-    return next(told, error)
-
-
-def _words(text: str) -> str:
-    """Return what code says as an answer can hold it: text throughout, and no book."""
-    return text.encode(errors="backslashreplace").decode()[:MOST_WORDS]
-
-
-def _of_step(failed: Failed) -> ProxyError:
-    """Return a step's error as the graph's; rows that failed there are not the caller's, by number."""
-    error = failed.error
-    if isinstance(error, RowsFailed):
-        return StepFailed(failed.step, error)
-    return error
-
-
-def _refusal(refused: Refused, rows: int) -> ProxyError:
-    message = _words(str(refused))
-    if refused.row is not None and 0 <= refused.row < rows:
-        return RowsFailed([RowError(refused.row, refused.status, message)])
-    error = InvalidRequest(message)
-    error.status = refused.status
-    return error

@@ -2,13 +2,18 @@
 
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from math import nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
+from shoal_proxy.graph.canonical import canonical, readable
 from shoal_proxy.graph.link import GraphLink
+from shoal_schema.graphs.tensors import Tensor
+from shoal_schema.wire.datatypes import float32_to_bfloat16
 from tests import plain
 from tests.calls import RawConnection, row, v2_body
 from tests.fakes import FakeRuntime
@@ -114,7 +119,9 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
     [
         ('raise steps.Refused("too dark", status=422)', 422, "too dark"),
         ('raise steps.Refused("too dark", row=1)', 400, "row 1: too dark"),
-        ('raise steps.Refused("too dark", status=200)', 400, "too dark"),
+        ('import numpy as np\nraise steps.Refused("dark", row=np.int64(1), status=np.int64(422))', 422, "row 1: dark"),
+        ('raise steps.Refused("dark", status=200)', 500, "ValueError: a refusal has a status of 400 to 499, not 200"),
+        ('raise steps.Refused("too dark", row=2)', 500, "the composer refused row 2 of 2: too dark"),
         (
             "return 1",
             500,
@@ -127,7 +134,11 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
         ),
         ('return await steps.first(inputs["x"])', 500, "TypeError: steps.first takes its inputs by name: x=..."),
         ('raise steps.Refused("bad \\ud800", row=0)', 400, "row 0: bad \\ud800"),
-        ('raise steps.Refused("odd", status=404.5, row=True)', 400, "odd"),
+        (
+            'raise steps.Refused("odd", status=404.5)',
+            500,
+            "TypeError: 'float' object cannot be interpreted as an integer",
+        ),
         ('raise steps.Refused("m" * 5_000_000)', 400, "m" * 4096),
         (
             "async def look():\n    raise steps.Refused('too dark', row=1, status=422)\n"
@@ -139,17 +150,30 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
         (
             'return {"y": inputs["x"], "z": 1}',
             500,
-            "the composer raised ValueError: the composer's answer has no 'z'; it has y",
+            "the composer raised ValueError: the composer's answer holds 'z', which is none of y",
         ),
         ('return {"y": inputs["x"][:1]}', 500, "the composer answered 1 rows, and was asked 2"),
         ('return {"y": inputs["x"][:, :2]}', 500, "'y' has the shape (2, 2), rows first; a row is FP32[4]"),
         ('return {"y": [["a"] * 4] * 2}', 500, "'y' is no FP32: it is <U1"),
-        ('return await steps.first(z=inputs["x"])', 500, "what step first is given has no 'z'; it has x"),
-        ('return await steps.first(x=inputs["x"][:0])', 500, "what step first is given has no rows"),
+        ('return await steps.first(z=inputs["x"])', 500, "what step first is given holds 'z', which is none of x"),
+        ('return {"y": [[1e300] * 4] * 2}', 500, "'y' is no FP32: it does not hold 1e+300"),
+        ("return await steps.first()", 500, "what step first is given lacks 'x'"),
         ('return await steps.third(x=inputs["x"])', 500, "there is no step 'third'; there are first, second"),
         ("raise RuntimeError('seven is bad')", 500, "the composer raised RuntimeError: seven is bad"),
         ("sys.exit(3)", 500, "the composer raised SystemExit: 3"),
         ("raise asyncio.CancelledError", 500, "the composer cancelled itself"),
+        ("asyncio.current_task().cancel()\nawait asyncio.sleep(1)", 500, "the composer cancelled itself"),
+        (
+            "class Odd(Exception):\n    def __str__(self):\n        sys.exit(3)\nraise Odd",
+            500,
+            "the composer raised Odd: (its text raises SystemExit)",
+        ),
+        (
+            "e = ExceptionGroup('deep', [OSError()])\n"
+            "for _ in range(5000):\n    e = ExceptionGroup('deep', [e])\nraise e",
+            500,
+            "the composer raised ExceptionGroup: deep (1 sub-exception)",
+        ),
     ],
 )
 def test_what_its_code_does_wrong_is_told(body: str, status: int, said: str) -> None:
@@ -158,6 +182,39 @@ def test_what_its_code_does_wrong_is_told(body: str, status: int, said: str) -> 
             answer = ask(running, [1, 2])
             assert answer.status_code == status, answer.text
             assert said in answer.json()["error"]
+
+
+def test_a_step_that_is_asked_about_no_rows_gives_none() -> None:
+    models, spec = (
+        chain(),
+        composed('y = (await steps.first(x=inputs["x"][:0]))["y"]\nreturn {"y": [*y, *inputs["x"]]}'),
+    )
+    with running_graph(models, spec) as running:
+        assert data(ask(running, [3])) == list(row(3))
+        assert models["first"].seen == []
+
+
+def test_of_rows_that_fail_at_a_step_none_is_taken_for_a_row_of_the_caller() -> None:
+    failed = {"row": 0, "status": 422, "message": "four is odd"}
+    models = chain()
+    models["first"].respond = lambda seen: (422, {}, orjson.dumps({"error": "row", "errors": [failed]}))
+    with running_graph(models, composed('return await steps.first(x=inputs["x"][1:])')) as running:
+        answer = ask(running, [1, 2])
+        assert (answer.status_code, "errors" in answer.json()) == (422, False)
+        assert answer.json()["error"] == "step first: of the rows that it was asked, row 0: four is odd"
+
+
+def test_numbers_of_bf16_are_numbers_to_its_code() -> None:
+    bits = {"x": float32_to_bfloat16(np.array([[0.5, 1.5, -2, nan]], np.float32))}
+    read = readable(bits, {"x": Tensor("BF16", (4,), {})})
+    np.testing.assert_array_equal(read["x"], np.array([[0.5, 1.5, -2, nan]], np.float32))
+    for given in (read["x"], [[0.5, 1.5, -2, nan]]):
+        written, rows = canonical({"x": given}, {"x": Tensor("BF16", (4,), {})}, frozenset(), "it")
+        assert (written["x"].tolist(), rows) == (bits["x"].tolist(), 1)
+    whole, _ = canonical({"x": np.array([3], np.uint16)}, {"x": Tensor("BF16", (), {})}, frozenset(), "it")
+    assert readable(whole, {"x": Tensor("BF16", (), {})})["x"].tolist() == [3]
+    with pytest.raises(ValueError, match=r"does not hold 1e\+300"):
+        canonical({"x": [1e300]}, {"x": Tensor("BF16", (), {})}, frozenset(), "it")
 
 
 def test_the_deadline_is_the_steps_too_and_code_that_never_ends_is_left() -> None:
