@@ -134,8 +134,8 @@ _GRAPH_ROWS = 1 << 18
 
 
 def _unbatched(in_flight: int) -> BatchingSpec:
-    """Return how requests reach a graph: each alone, many at a time."""
-    return BatchingSpec(policy=BatchingPolicy.NONE, max_batch_size=_GRAPH_ROWS, in_flight=in_flight)
+    """Return how requests reach a graph: each alone, many at a time. The scheduler sends one more, ahead."""
+    return BatchingSpec(policy=BatchingPolicy.NONE, max_batch_size=_GRAPH_ROWS, in_flight=max(1, in_flight - 1))
 
 
 def _check_files(process: ProxyProcess) -> None:

@@ -34,7 +34,8 @@ def explain(report: Report) -> list[str]:
 
 def explain_graph(report: Report) -> list[str]:
     """Return the sentences about a graph, whose time is that of its steps: what bounds those, they tell themselves."""
-    under_way = f"{report.running_batches} of at most {report.in_flight} requests (inFlight) are under way"
+    # The scheduler sends one more, ahead.
+    under_way = f"{report.running_batches} of at most {report.in_flight + 1} requests (inFlight) are under way"
     return [
         f"Graph {report.model}: {under_way}, and {rows(report.waiting_rows)} wait.",
         *([] if report.alone_ms is None else [f"A request of 1 row takes {time(report.alone_ms)}{_sure(report)}."]),

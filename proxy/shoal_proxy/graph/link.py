@@ -11,6 +11,7 @@ from shoal_proxy.batching.batch import Batch, Result
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.connection import LOST, Room
 from shoal_proxy.errors import (
+    DeadlineExceeded,
     InvalidRequest,
     ProxyError,
     RowsFailed,
@@ -221,6 +222,8 @@ class GraphLink:
         """
         pending, task = batch.slices[0].pending, asyncio.current_task()
         assert task is not None
+        if pending.resolved:  # it left after it was sent, and before this began: nothing could be ended then
+            raise DeadlineExceeded("the caller has gone")
         self._walks[pending] = task
         try:
             return await self._walk(batch, metrics)

@@ -99,7 +99,8 @@ def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]
     rows, width = array.shape[:2]
     of = np.arange(rows) if source.rows is None else source.rows
     if counts is None and array.dtype.hasobject:
-        counts = np.fromiter(map(_filled, array.reshape(rows, width, -1).tolist()), np.int64, rows)
+        each = array.size // max(rows * width, 1)
+        counts = np.fromiter(map(_filled, array.reshape(rows, width, each).tolist()), np.int64, rows)
     if counts is None or (counts == width).all():
         return Rows(np.repeat(of, width), np.tile(np.arange(width), rows), source.rows), None
     chosen = np.arange(width) < counts[:, None]

@@ -95,6 +95,12 @@ def narrower(a: Tensor, b: Tensor) -> Tensor:
     return replace(a, shape=tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True)))
 
 
+def wider(a: Tensor, b: Tensor) -> Tensor:
+    """Return what holds one of two that fit: of a size that one of them leaves open nothing is known."""
+    sizes = zip(a.shape, b.shape, strict=True)
+    return replace(a, shape=tuple(ANY if ANY in pair else max(pair) for pair in sizes))
+
+
 def _parameters(of: Mapping[str, Any]) -> Mapping[str, Any]:
     return of.get("parameters") or {}
 

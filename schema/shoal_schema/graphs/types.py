@@ -7,7 +7,7 @@ from shoal_schema.declaring import Json
 from shoal_schema.expressions import Among, Column, Comparison, Expression, IsNull, Joined, Not
 from shoal_schema.graphs.faults import Fault, GraphError
 from shoal_schema.graphs.plan import Output, Plan, Ref, Space, Step, is_item, meeting, reference
-from shoal_schema.graphs.tensors import ANY, FLOATS, Signature, Tensor, fits, narrower, read_signature
+from shoal_schema.graphs.tensors import ANY, FLOATS, Signature, Tensor, fits, narrower, read_signature, wider
 from shoal_schema.resource.graph import REQUEST, Combine
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
@@ -160,7 +160,7 @@ def combined_tensor(combine: Combine, tensors: list[Tensor], path: str) -> Tenso
         a, b = (replace(each, shape=each.shape[1:]) if joins else each for each in (result, other))
         if len(first.shape) != len(other.shape) or first.datatype != other.datatype or not fits(a, b):
             raise GraphError(path, f"{first} and {other} cannot become one by {combine}", Fault.MISMATCH)
-        result = narrower(result, other)
+        result = wider(result, other)
     if combine is Combine.MEAN and first.datatype not in FLOATS:
         raise GraphError(path, f"Mean is of {', '.join(FLOATS)}, not {first.datatype}", Fault.MISMATCH)
     if combine is Combine.MAX and first.datatype not in (*FLOATS, *_INTEGERS):

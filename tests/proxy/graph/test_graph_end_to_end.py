@@ -1,5 +1,7 @@
 """A graph as its callers meet it: real sockets, fake models."""
 
+import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
+from shoal_proxy.batching.pending import Pending
 from shoal_proxy.connection import Room
 from shoal_proxy.graph.link import GraphLink
 from shoal_proxy.graph.steps import StepClient
@@ -246,6 +249,28 @@ def test_a_caller_that_leaves_ends_its_steps() -> None:
         running.call(models["first"].gate.set)
         assert not models["second"].seen
         running.until(lambda: running.proxy.dispatcher.settled)
+
+
+def test_a_caller_that_leaves_between_being_sent_and_the_first_step_leaves_no_slot_behind() -> None:
+    models = chain()
+    with running_graph(models, CHAIN) as running:
+        dispatcher = running.proxy.dispatcher
+
+        async def come_and_go() -> None:
+            now_s = time.monotonic()
+            inputs = {"x": np.ones((1, 4), np.float32)}
+            pending = Pending(
+                inputs=inputs, rows=1, size_bytes=16, arrived_s=now_s, deadline_s=now_s + 3600, deliver=lambda _: None
+            )
+            dispatcher.submit(pending)
+            while not pending.taken:  # noqa: ASYNC110 (it is the very turn of the loop that counts)
+                await asyncio.sleep(0)
+            dispatcher.cancel(pending)
+
+        running.call(models["first"].gate.clear)
+        running.call(come_and_go)
+        running.until(lambda: dispatcher.settled)
+        assert not models["first"].seen
 
 
 def test_a_graph_is_explained_as_one() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shoal_proxy.graph.values import TEXT_BYTES, Rows, Values
+from shoal_proxy.graph.values import TEXT_BYTES, Rows, Values, open_rows
 from shoal_schema.graphs.tensors import Tensor
 
 ITEMS = Rows(np.array([0, 0, 0, 1]), np.array([0, 1, 2, 0]), None)
@@ -47,3 +47,9 @@ def test_a_row_without_a_list_of_items_has_no_list_of_what_they_became() -> None
     assert found.rows is not None
     assert found.rows.tolist() == [1, 2, 3]
     assert found.array.tolist() == [[5, 6], [0, 0], [7, 0]]
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (2, 0), (2, 0, 3), (2, 3, 0), (0, 4)])
+def test_lists_of_texts_without_an_item_open_no_rows(shape: tuple[int, ...]) -> None:
+    rows, _ = open_rows(Values(np.empty(shape, object)), None)
+    assert rows.count == 0

@@ -175,3 +175,11 @@ def test_inputs_that_a_model_does_not_need_may_be_left_out() -> None:
     }
     found = typed(make_plan(msgspec.convert(spec, GraphSpec)), {"a": document})
     assert graph_metadata(found, "g", frozenset({"g"}))["inputs"][0]["parameters"] == {"batch_dim": 0}
+
+
+@pytest.mark.parametrize("combine", ["First", "Mean", "Max", "Vote"])
+def test_of_lists_of_which_one_has_any_length_the_answer_has_any(combine: str) -> None:
+    other: Model = ({"image": ("BYTES", [])}, {"size": ("FP32", [-1])})
+    steps = [detect(), detect(name="other", model=other, when="request.image != ''")]
+    for of in (["detect.size", "other.size"], ["other.size", "detect.size"]):
+        assert str(graph(steps, {"size": of}, combine={"size": combine}).outputs["size"]) == "FP32[-1]"
