@@ -20,7 +20,7 @@ from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.exchange import trusted
 from shoal.files import given_item
-from shoal.graph_file import Graph, graphs_in
+from shoal.graph_file import Graph, graphs_in, main_graph
 from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
@@ -163,7 +163,7 @@ def serve(options: argparse.Namespace) -> int:
         raise FieldError("name what is to be served: a manifest, a folder, a file or a URL (shoal serve --help)")
     graphs = [graph for each in options.targets for graph in graphs_in(each)]
     plans = [plan for each in options.targets for plan in _plans(each, options)]
-    _check_keys(options, plans, alone=not graphs)
+    _check_keys(options, [*plans, *graphs], alone=not graphs)
     names = [*(plan.name for plan in plans), *(graph.name for graph in graphs)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise FieldError(f"two models are called {', '.join(twice)}: name them as in `shoal serve one=PATH two=PATH`")
@@ -178,7 +178,8 @@ def serve(options: argparse.Namespace) -> int:
         output, log = outlets(json=options.json)
         teller = Teller(output, log, quiet=options.quiet, json=options.json)
         with closing(teller):
-            several = _Several(options, teller, port, shared=shared, usual_is_ours=ours)
+            usual = names.index(main) if (main := main_graph(graphs)) else 0
+            several = _Several(options, teller, port, shared=shared, usual=usual if ours else None, main=main)
             launches = [*map(several.launch, plans), *map(several.launch_graph, graphs)]
             return asyncio.run(serving.serve(launches, teller, several.port_of_all()))
 
@@ -188,7 +189,7 @@ def _plans(target: str, options: argparse.Namespace) -> list[Plan]:
     return planned_services(target, options.set) if graphs_in(target) else [planned(*named_target(target), options.set)]
 
 
-def _check_keys(options: argparse.Namespace, plans: Sequence["Plan"], *, alone: bool) -> None:
+def _check_keys(options: argparse.Namespace, plans: Sequence["Plan | Graph"], *, alone: bool) -> None:
     """Refuse to serve anybody what asks for keys, and to seem to ask for them.
 
     Raises:
@@ -196,6 +197,10 @@ def _check_keys(options: argparse.Namespace, plans: Sequence["Plan"], *, alone: 
     """
     if options.api_key_file is None:
         if KEYS not in os.environ and any(name.startswith(ASKS_FOR_KEYS) for plan in plans for name in plan.ignored):
+            if not alone:
+                raise FieldError(
+                    "access.apiKeys asks callers for a key, and only a model alone on its port can: leave it out"
+                )
             raise FieldError("access.apiKeys asks callers for a key: name the file of the keys, --api-key-file FILE")
     elif options.management or len(plans) > 1 or not alone:
         raise FieldError("--api-key-file guards one model: serve each by a command, and a port, of its own")
@@ -207,13 +212,14 @@ class _Several:
     """Launches, one after another, each with an admin port of its own."""
 
     def __init__(
-        self, options: argparse.Namespace, teller: Teller, port: int, *, shared: bool, usual_is_ours: bool
+        self, options: argparse.Namespace, teller: Teller, port: int, *, shared: bool, usual: int | None, main: str
     ) -> None:
         self._options = options
         self._teller = teller
         self._port = port
         self._shared = shared
-        self._usual_is_ours = usual_is_ours
+        self._usual = usual
+        self._main = main
         self._count = 0
 
     def launch(self, plan: Plan) -> Launch:
@@ -240,13 +246,16 @@ class _Several:
         )
         uri = shown(fields["model.uri"])
         launch.say(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
-        if ignored := [name for name in plan.ignored if not name.startswith(ASKS_FOR_KEYS)]:
-            launch.say(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
+        self._tell_ignored(launch, plan.ignored)
         if not self._shared and options.admin_port is None and launch.admin_port != ADMIN_PORT:
             launch.say(
                 f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
             )
         return launch
+
+    def _tell_ignored(self, launch: Launch, names: Sequence[str]) -> None:
+        if ignored := [name for name in names if not name.startswith(ASKS_FOR_KEYS)]:
+            launch.say(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
 
     def launch_graph(self, graph: Graph) -> Launch:
         """Return how to run a graph of models that are served beside it, and tell of it."""
@@ -266,6 +275,7 @@ class _Several:
         )
         steps = ", ".join(step.name for step in graph.spec.steps)
         launch.say(f"a graph of {steps}", name=graph.name, steps=steps)
+        self._tell_ignored(launch, graph.ignored)
         return launch
 
     def port_of_all(self) -> serving.Shared | None:
@@ -276,7 +286,7 @@ class _Several:
         if self._options.management:
             asked = self._options.management_port
             management = ports.find_port(serving.LOOPBACK, asked, option="--management-port")
-        return serving.Shared(self._options.host, self._port, management, self._register)
+        return serving.Shared(self._options.host, self._port, management, self._register, self._main)
 
     def _register(self, asked: Mapping[str, str], taken: Container[str]) -> Launch:
         """Return how to serve what TorchServe's ``POST /models`` asks for, under a name that is not taken."""
@@ -301,7 +311,7 @@ class _Several:
         options = self._options
         if options.admin_port is not None:
             return ports.find_port(options.host, _following(options.admin_port, index), option="--admin-port")
-        usual = index == 0 and self._usual_is_ours and options.port != ADMIN_PORT
+        usual = index == self._usual and options.port != ADMIN_PORT
         if usual and ports.is_free(options.host, ADMIN_PORT):
             return ADMIN_PORT
         return ports.find_port(options.host, 0, option="--admin-port")

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shoal.serving.routing import Piece, Scanner
+from shoal_schema.open_files import open_files
 
 HEAD_TIMEOUT_S: Final = 30.0
 """For a head, from the connection's start or from its own first byte, where no proxy counts it yet."""
@@ -21,18 +22,37 @@ MAX_GONE_LOOK_S: Final = 2.0
 """How often a caller that says no more is looked at, less and less often."""
 HIGH_WATER_BYTES: Final = 1 << 20
 _AWAY: Final = b'{"error": "the model\'s server is starting or stopping: ask again"}'
-UNAVAILABLE: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-    b"retry-after: 1\r\nx-shoal-executed: no\r\nconnection: close\r\n\r\n%b" % (len(_AWAY), _AWAY)
-)
+_FULL: Final = b'{"error": "too many connections are open: ask again"}'
+WANTED_DESCRIPTORS: Final = 20_000
+"""A caller and its server: two."""
+KEPT_DESCRIPTORS: Final = 128
+
+
+def refusal(body: bytes) -> bytes:
+    """Return the answer that says so, after which the connection ends."""
+    return (
+        b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        b"retry-after: 1\r\nx-shoal-executed: no\r\nconnection: close\r\n\r\n%b" % (len(body), body)
+    )
+
+
+UNAVAILABLE: Final = refusal(_AWAY)
 
 
 class Front:
-    """The listener. ``models`` are the paths of proxies' unix sockets, by model; ``pages`` answers all else."""
+    """The listener.
 
-    def __init__(self, models: Mapping[str, str], pages: str) -> None:
+    Args:
+        models: the paths of proxies' unix sockets, by model.
+        pages: that of who answers what is for no model.
+        default: the model that is meant by paths for one that they do not name; empty: there is none.
+    """
+
+    def __init__(self, models: Mapping[str, str], pages: str, default: str = "") -> None:
         self._models = models
         self._pages = pages
+        self._default = default
+        self.most_callers = (open_files(WANTED_DESCRIPTORS) - KEPT_DESCRIPTORS) // 2
         self._server: asyncio.Server | None = None
         self.callers: set[Caller] = set()
 
@@ -53,7 +73,7 @@ class Front:
 
     def address(self, model: str) -> str:
         """Return where a model is asked, or where it is said that there is none."""
-        return self._models.get(model, self._pages)
+        return self._models.get(self._default if model.startswith("/") else model, self._pages)
 
 
 class Caller(asyncio.Protocol):
@@ -77,6 +97,11 @@ class Caller(asyncio.Protocol):
         self.transport = transport
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         self._front.callers.add(self)
+        if len(self._front.callers) > self._front.most_callers:
+            self._gone = True
+            transport.write(refusal(_FULL))
+            transport.close()
+            return
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:

@@ -1,7 +1,7 @@
 """A file with an ``InferenceGraph``, and beside it the ``InferenceService`` of each of its steps."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from shoal.documents import read_text, read_yaml
 from shoal.serving.fields import FieldError, MachineError, Values
 from shoal.serving.manifest import fields_alike
 from shoal.targets import MANIFEST_SUFFIXES
-from shoal_schema.declaring import NAME, NAME_IN_WORDS
+from shoal_schema.declaring import NAME, NAME_IN_WORDS, fields_of
 from shoal_schema.decoding import SpecError, parse_graph_spec
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
-from shoal_schema.resource.graph import InferenceGraphSpec, StepSpec
+from shoal_schema.resource.graph import GraphSpec, InferenceGraphSpec, StepSpec
 
 WRITE_IT = "write its InferenceService into the file, after a line ---"
 
@@ -25,13 +25,14 @@ WRITE_IT = "write its InferenceService into the file, after a line ---"
 class Graph:
     """A graph by its name, in a file of this ``folder``; its steps name ``services`` and ``graphs`` served here.
 
-    ``fields`` are those of its own proxy.
+    ``fields`` are those of its own proxy; ``ignored`` those of the document that have no effect on one machine.
     """
 
     name: str
     spec: InferenceGraphSpec
     folder: Path = Path()
     fields: Values = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
 
     @property
     def services(self) -> Iterator[str]:
@@ -89,7 +90,8 @@ def _graph(document: Mapping[str, Any], folder: Path) -> Graph | None:
         spec = parse_graph_spec({"metadata": {"name": name}, "spec": document.get("spec") or {}})
     except SpecError as error:
         raise FieldError(f"{name}: {error}") from None
-    return Graph(name, spec, folder.resolve(), fields_alike(spec, document.get("spec") or {}))
+    alike = fields_alike(spec, document.get("spec") or {}, {each.name for each in fields_of(GraphSpec)})
+    return Graph(name, spec, folder.resolve(), alike.fields, tuple(alike.without_effect([])))
 
 
 def _in_order(graphs: Mapping[str, Graph], services: set[str]) -> Iterator[Graph]:
@@ -113,3 +115,10 @@ def _located(step: StepSpec, sockets: Mapping[str, str]) -> StepSpec:
     if name is None:
         return step
     return structs.replace(step, url=f"unix:{sockets[name]}/v2/models/{name}", service=None, graph=None)
+
+
+def main_graph(graphs: Sequence[Graph]) -> str:
+    """Return the name of the graph that calls all others; none where there are several such, or none."""
+    called = {name for graph in graphs for name in graph.graphs}
+    names = [graph.name for graph in graphs if graph.name not in called]
+    return names[0] if len(names) == 1 else ""

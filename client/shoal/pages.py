@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from shoal.pair import Launch
 from shoal.serving.fields import FieldError, MachineError
+from shoal.serving.routing import NAMELESS
 from shoal_schema.version import VERSION
 
 KINDS: Final = {
@@ -31,8 +32,6 @@ KINDS: Final = {
 TORCHSERVES: Final = ("/predictions", "/ping", "/models")
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 ELSEWHERE: Final = {"/docs": ": /v2/models/NAME/docs has it", "/openapi.json": ": /v2/models/NAME/openapi.json has it"}
-NAMELESS: Final = ("/invocations", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
-"""Paths that name no model."""
 REGISTER: Final = "models are registered at the port of `shoal serve --management`, not here"
 
 

@@ -34,12 +34,14 @@ class Shared:
         port: of that address.
         management_port: of the loopback, where models are registered; None: nowhere.
         register: makes a launch of what is registered.
+        default: the model that is meant where none is named; empty: there is none.
     """
 
     host: str
     port: int
     management_port: int | None
     register: MakeLaunch
+    default: str = ""
 
 
 async def serve(launches: Sequence[Launch], teller: Teller, shared: Shared | None = None) -> int:
@@ -174,7 +176,7 @@ class Server:
         if shared.management_port is not None:
             self._listeners.append(await pages.manage(LOOPBACK, shared.management_port))
             self._teller.say(f"models are registered at http://{LOOPBACK}:{shared.management_port}/models")
-        self._front = Front(self._sockets, socket)
+        self._front = Front(self._sockets, socket, shared.default)
         await self._front.listen(shared.host, shared.port)
 
     async def _tell_when_ready(self) -> None:

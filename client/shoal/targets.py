@@ -99,8 +99,11 @@ def planned_services(target: str, assignments: Sequence[str]) -> list[Plan]:
     plans = []
     for each in services_of(read_yaml(read_text(file))):
         service = Service(_absolute(each.fields, file.parent), each.ignored)
-        check_is_here(service.fields["model.uri"])
         name = service.fields.get("metadata.name") or default_name(service.fields["model.uri"])
+        try:
+            check_is_here(service.fields["model.uri"], "write into model.uri")
+        except FieldError as error:
+            raise FieldError(f"service {name}: {error}") from None
         plans.append(Plan(target, name, service.fields, service.without_effect([])))
     return plans
 
@@ -143,8 +146,12 @@ def files_beside(target: str) -> tuple[str, ...]:
     return () if scheme_of(target) else tuple(str(each) for each in sorted(folder.iterdir()) if each.is_file())
 
 
-def check_is_here(uri: str) -> None:
+def check_is_here(uri: str, say: str = "--set model.uri=DIR says") -> None:
     """Raise before two processes start what the runtime would say seconds later.
+
+    Args:
+        uri: of the model.
+        say: how to name another.
 
     Raises:
         FieldError: ``uri`` is a path of this machine at which nothing lies; the message says where it may lie.
@@ -159,7 +166,7 @@ def check_is_here(uri: str) -> None:
         raise FieldError(f"there is no model at {path} yet: python {path.parent / TRAIN} makes it")
     place = " (a pod's place for it)" if path.parent == PODS_MODELS else ""
     raise FieldError(
-        f"there is no model at {path}{place}: on this machine --set model.uri=DIR says where it lies, or a folder"
+        f"there is no model at {os.path.normpath(path)}{place}: on this machine {say} where it lies, or a folder"
         " of its name, or `model`, beside the manifest holds it"
     )
 

@@ -6,14 +6,13 @@ import gc
 import inspect
 import logging
 import os
-import resource
 import signal
 import socket
 import time
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 import uvicorn
@@ -30,7 +29,7 @@ from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.credentials import make_gate
 from shoal_proxy.dispatcher import Dispatcher
-from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
+from shoal_proxy.edge.crowd import WANTED_DESCRIPTORS, connection_limit
 from shoal_proxy.errors import Draining
 from shoal_proxy.exchange import RuntimeLink
 from shoal_proxy.explaining.load import demand, expected_wait_s, utilization
@@ -51,6 +50,7 @@ from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import tracer_from
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
+from shoal_schema.open_files import open_files
 from shoal_schema.resource.traffic import BatchingSpec
 from shoal_schema.version import VERSION
 from shoal_schema.wire.patience import Patience
@@ -65,8 +65,15 @@ ADMIN_CONNECTIONS = 64
 """More than kubelet, Prometheus, the operator and some people ever open; kept free of callers."""
 ADMIN_BODY_BYTES = 65536
 
+_WATCH_AGAIN_S = 5.0
 _GRACE_S = 1.0
 """After the drain's time, for its refusals to reach gRPC's callers."""
+
+
+class _Watcher(Protocol):
+    """Who keeps in touch with something, until cancelled."""
+
+    async def watch(self) -> None: ...
 
 
 def bind(address: Address) -> socket.socket:
@@ -147,17 +154,6 @@ def make_link(settings: Settings) -> Link:
     return RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
 
 
-def open_files() -> int:
-    """Return how many descriptors this process may have open, after asking for as many as it is allowed to ask for."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + KEPT_DESCRIPTORS
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        return most
-    return 2**31 if soft == resource.RLIM_INFINITY else soft
-
-
 def make_certificate(settings: Settings) -> Certificate | None:
     """Return what callers are shown; None where the port speaks no TLS.
 
@@ -221,7 +217,7 @@ class Proxy:
         self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
         self._spans = self._exporter()
         self.pages = Pages(settings, self.link, self.dispatcher, VERSION, self.gate)
-        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
+        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files(WANTED_DESCRIPTORS))
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
         self.grpc = self._grpc_port()
@@ -290,7 +286,17 @@ class Proxy:
         async with asyncio.TaskGroup() as group:
             for each in (self.link, self.second_chance, self.certificate, *self._watched):
                 if each is not None:
-                    group.create_task(each.watch())
+                    group.create_task(self._kept(each))
+
+    async def _kept(self, watcher: _Watcher) -> None:
+        """Let one watch again after what nobody expected of it: the others must not end with it, nor it unseen."""
+        while True:
+            try:
+                await watcher.watch()
+                return
+            except Exception:
+                logger.exception("event=watch_failed watcher=%s", type(watcher).__name__)
+            await asyncio.sleep(_WATCH_AGAIN_S)
 
     def stop(self) -> None:
         """Start the drain; a second call ends the delay before it."""

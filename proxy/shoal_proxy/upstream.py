@@ -191,6 +191,8 @@ class Upstream:
             raise NotExecuted(f"no runtime listens at {self._address}") from None
         except socket.gaierror as unknown:
             raise UnknownHost(f"no server is known by the name {self._address.host}: {unknown.strerror}") from None
+        except UnicodeError as odd:  # a name that no resolver can be asked for
+            raise UnknownHost(f"no server can have the name {self._address.host[:80]}: {odd}") from None
         except OSError as error:
             raise NotExecuted(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
         self._connections.add(connection)

@@ -50,11 +50,14 @@ class Model:
 
 
 @asynccontextmanager
-async def fronted(folder: Path, *models: Model) -> AsyncIterator[Callable[[], Awaitable[Streams]]]:
+async def fronted(
+    folder: Path, *models: Model, default: str = "", most: int = 100
+) -> AsyncIterator[Callable[[], Awaitable[Streams]]]:
     """Run a front before these models, the last of which answers what names none; yield how to connect."""
     sockets = {model.name: str(folder / model.name) for model in models}
     servers = [await asyncio.start_unix_server(model, sockets[model.name]) for model in models]
-    front = Front({name: path for name, path in sockets.items() if name != "pages"}, str(folder / "pages"))
+    front = Front({name: path for name, path in sockets.items() if name != "pages"}, str(folder / "pages"), default)
+    front.most_callers = most
     port = find_port("127.0.0.1", 0, option="--port")
     await front.listen("127.0.0.1", port)
     writers: list[asyncio.StreamWriter] = []
@@ -192,6 +195,44 @@ def test_a_model_that_is_away_is_told_as_such(tmp_path: Path) -> None:
             told = await reader.read()
             assert told.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: 1\r\nx-shoal-executed: no" in told
+
+    asyncio.run(main())
+
+
+def test_what_is_for_one_model_and_names_none_is_for_the_main_one(tmp_path: Path) -> None:
+    async def main(default: str, expected: bytes) -> None:
+        async with fronted(tmp_path, Model("a"), Model("b"), Model("pages"), default=default) as connect:
+            reader, writer = await connect()
+            writer.write(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nxyz")
+            assert await read_answer(reader) == expected
+            writer.write(b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await read_answer(reader) == b"pages 0"
+
+    asyncio.run(main("b", b"b 3"))
+    asyncio.run(main("", b"pages 3"))
+
+
+def test_a_caller_too_many_is_told_so_and_those_that_are_there_are_served(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fronted(tmp_path, Model("a"), Model("pages"), most=2) as connect:
+            first, second = await connect(), await connect()
+            for reader, writer in (first, second):
+                writer.write(request("a", b"xyz"))
+                assert await read_answer(reader) == b"a 3"
+            reader, _ = await connect()
+            told = await reader.read()
+            assert told.startswith(b"HTTP/1.1 503 ")
+            assert b"too many connections" in told
+            first[1].close()
+            await first[1].wait_closed()
+            second[1].write(request("a", b"x"))
+            assert await read_answer(second[0]) == b"a 1"
+            while True:  # once the first is gone for the server too
+                reader, writer = await connect()
+                writer.write(request("a", b"xy"))
+                if b"too many" not in (said := await read_answer(reader)):
+                    assert said == b"a 2"
+                    return
 
     asyncio.run(main())
 

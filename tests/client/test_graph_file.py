@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from shoal.graph_file import graphs_in
+from shoal.graph_file import graphs_in, main_graph
 from shoal.serving.fields import FieldError, to_environment
 from shoal.targets import planned_services
 from shoal_schema.resource import API_VERSION
@@ -96,3 +96,29 @@ def test_what_a_graph_says_of_its_proxy_is_its_proxys(tmp_path: Path) -> None:
     told = to_environment(graph.fields)
     assert told == {"SHOAL_PROXY_FORWARD_HEADERS": "x-tenant", "SHOAL_QUEUE_TIMEOUT_MS": "750"}
     assert graph.environment({})["SHOAL_PROXY_COMPOSER_DIR"] == str(tmp_path)
+
+
+def test_the_main_graph_is_the_one_that_no_other_calls(tmp_path: Path) -> None:
+    outer = graph("outer", {"name": "inner", "graph": "chain", "inputs": {"x": "request.x"}})
+    assert main_graph(graphs_in(written(tmp_path, outer, graph(), service()))) == "outer"
+    assert main_graph(graphs_in(written(tmp_path, graph("other"), graph(), service()))) == ""
+    assert main_graph([]) == ""
+
+
+def test_what_has_no_effect_on_one_machine_is_known(tmp_path: Path) -> None:
+    document = graph()
+    document["spec"] |= {
+        "access": {"apiKeys": {"secretName": "keys"}},
+        "replicas": 2,
+        "scaling": {"maxReplicas": 2},
+        "queue": {"maxRows": 8},
+        "deadlineMilliseconds": 300,
+    }
+    (found,) = graphs_in(written(tmp_path, document, service()))
+    assert set(found.ignored) == {"access.apiKeys.secretName", "replicas", "scaling.maxReplicas"}
+    assert found.fields == {"queue.maxRows": 8}
+
+
+def test_a_model_that_is_not_there_is_told_by_its_service(tmp_path: Path) -> None:
+    with pytest.raises(FieldError, match=r"service one: there is no model at .*: on this machine write into model.uri"):
+        planned_services(written(tmp_path, graph(), service(uri="nowhere")), [])

@@ -4,7 +4,7 @@ What only matters in a cluster (scaling, routes, the pod) is named in ``ignored`
 no Shoal knows is an error.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -83,9 +83,11 @@ def _service(document: Mapping[str, Any]) -> Service:
     return Service(fields, tuple(each for each in given if each not in manifest_fields()))
 
 
-def fields_alike(spec: Any, document: Mapping[str, Any]) -> Values:
-    """Return those fields of another resource's spec that a service has, too, and a process of one machine reads."""
-    return _values(spec, [each for each in _leaves(document, prefix="") if each.startswith(("proxy.", "queue."))])
+def fields_alike(spec: Any, document: Mapping[str, Any], own: Collection[str]) -> Service:
+    """Return what another resource has of a service's fields beside its ``own``: those of its proxy and its queue."""
+    given = [each for each in _leaves(document, prefix="") if each.partition(".")[0] not in own]
+    read = [each for each in given if each.startswith(("proxy.", "queue.")) and each in manifest_fields()]
+    return Service(_values(spec, read), tuple(each for each in given if each not in read))
 
 
 def _values(spec: Any, given: list[str]) -> Values:

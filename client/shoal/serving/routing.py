@@ -16,24 +16,29 @@ MAX_LINE_BYTES: Final = 4096
 SLICE_BYTES: Final = 16 << 10
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _END: Final = b"\r\n\r\n"
+NAMELESS: Final = ("/invocations", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
+"""Paths that name no model, and are for one."""
+PAGES: Final = ("/docs", "/openapi.json")
 _MODEL: Final = re.compile(r"/(?:v1/models|v2/models|predictions|models)/([^/:]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of one request; ``model`` is named by the first piece of a request for one, and ``""`` for none."""
+    """Bytes of one request; of its first piece ``model`` is what `model_of` says, and ``""`` where that is nothing."""
 
     data: bytes
     model: str | None = None
 
 
 def model_of(target: str) -> str:
-    """Return the model that a request's target names; nothing where it names none."""
+    """Return the model that a request's target names; its path, where that is for a model that it does not name."""
     path = target.partition("?")[0]
     if not path.startswith("/"):
         path = "/" + path.partition("://")[2].partition("/")[2]
     found = _MODEL.match(unquote(path))
-    return found.group(1) if found else ""
+    if found:
+        return found.group(1)
+    return path if path in (*NAMELESS, *PAGES) else ""
 
 
 class Scanner:

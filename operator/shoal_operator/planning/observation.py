@@ -6,7 +6,9 @@ from typing import Any
 
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_schema.declaring import Json
-from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL, PLURAL
+from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, PLURAL
+
+_PLURALS = (PLURAL, GRAPH_PLURAL, BATCH_PLURAL)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -16,6 +18,16 @@ class Key:
     namespace: str
     name: str
     plural: str = PLURAL
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return where its objects stand: what is of other kinds and has its name, stands there too."""
+        return self.namespace, self.name
+
+    @property
+    def namesakes(self) -> list["Key"]:
+        """Return the keys of the other kinds that have this name."""
+        return [Key(*self.place, plural) for plural in _PLURALS if plural != self.plural]
 
     def __str__(self) -> str:
         kind = "" if self.plural == PLURAL else f"{self.plural}/"

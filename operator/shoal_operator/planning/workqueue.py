@@ -1,7 +1,7 @@
 """Which service is looked at next.
 
-A key that is marked many times is looked at once; a key is never looked at by two workers at a
-time, and a mark that arrives while it is being looked at makes it due again afterwards. A failure
+A key that is marked many times is looked at once; no two workers look at what has one name at a time, of whatever
+kinds, as its objects are called by that, and a mark that arrives meanwhile makes it due again afterwards. A failure
 is tried again after 1, 2, 4, ... 60 s; a success after the resync period, or after seconds where something waits.
 """
 
@@ -38,7 +38,8 @@ class WorkQueue:
     resync_s: float
     _due: dict[Key, float] = field(default_factory=dict)
     _heap: list[tuple[float, Key]] = field(default_factory=list)
-    _running: dict[Key, float] = field(default_factory=dict)
+    _running: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By namespace and name, since when."""
     _failures: dict[Key, int] = field(default_factory=dict)
 
     def mark(self, key: Key, due_s: float) -> None:
@@ -48,13 +49,13 @@ class WorkQueue:
             heapq.heappush(self._heap, (due_s, key))
 
     def take(self, now_s: float) -> Key | None:
-        """Return a key that is due and that no worker holds; it is the caller's until finished."""
+        """Return a key that is due and whose name no worker holds; it is the caller's until finished."""
         while self._heap and self._heap[0][0] <= now_s:
             due_s, key = heapq.heappop(self._heap)
-            if self._due.get(key) != due_s or key in self._running:
+            if self._due.get(key) != due_s or key.place in self._running:
                 continue  # marked earlier since, taken since, or finish() will bring it back
             del self._due[key]
-            self._running[key] = now_s
+            self._running[key.place] = now_s
             return key
         return None
 
@@ -67,26 +68,29 @@ class WorkQueue:
             now_s: monotonic time (s).
             jitter: a random number in [0, 1) that spreads retries and resyncs.
         """
-        del self._running[key]
+        del self._running[key.place]
         waiting_s = self._due.pop(key, None)
         delay_s = self._delay_s(key, outcome, jitter)
         if waiting_s is not None:
             self.mark(key, waiting_s)
         if delay_s is not None:
             self.mark(key, now_s + delay_s)
+        for other in key.namesakes:
+            if other in self._due:
+                heapq.heappush(self._heap, (self._due[other], other))
 
     def next_due_s(self) -> float | None:
         """Return when the next key is due, or None when all keys are taken."""
         while self._heap:
             due_s, key = self._heap[0]
-            if self._due.get(key) == due_s and key not in self._running:
+            if self._due.get(key) == due_s and key.place not in self._running:
                 return due_s
             heapq.heappop(self._heap)
         return None
 
     def due_since_s(self, now_s: float) -> list[float]:
         """Return since when those have been due that are, and that no worker holds."""
-        return [due_s for key, due_s in self._due.items() if due_s <= now_s and key not in self._running]
+        return [due_s for key, due_s in self._due.items() if due_s <= now_s and key.place not in self._running]
 
     def oldest_running_s(self) -> float | None:
         """Return when the longest look that is still running began."""

@@ -7,6 +7,7 @@ KEPT_DESCRIPTORS = 128
 """For what is no caller: listeners, the admin port's connections, the runtime's, callers being told that it is full."""
 MAX_CONNECTIONS = 10_000
 """Unless a number is set: 100 MB of them, after one request each."""
+WANTED_DESCRIPTORS = MAX_CONNECTIONS + KEPT_DESCRIPTORS
 _AT_ONCE = 100
 """Idle connections are closed a hundredth at a time, so that a flood of new ones does not look at all for each."""
 

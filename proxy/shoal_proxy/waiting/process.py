@@ -12,11 +12,11 @@ from typing import Any, Self
 import uvloop
 from msgspec import Struct
 
-from shoal_proxy.edge.crowd import connection_limit
+from shoal_proxy.edge.crowd import WANTED_DESCRIPTORS, connection_limit
 from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind, open_files
+from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind
 from shoal_proxy.waiting.accepting import accept
 from shoal_proxy.waiting.admin import Admin
 from shoal_proxy.waiting.door import Desk
@@ -31,6 +31,7 @@ from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import WAITING
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure, form_asked, say_why
+from shoal_schema.open_files import open_files
 from shoal_schema.processes import LogSettings, ProxyProcess, WaitingProcess
 from shoal_schema.waiting import RoomTable
 from shoal_schema.wire.patience import Patience
@@ -142,7 +143,7 @@ def _guards(settings: WaitingProcess, metrics: Metrics) -> tuple[Guard, Guard]:
         usual.head_timeout_s, usual.body_timeout_s, usual.write_timeout_s, usual.idle_timeout_s, usual.min_bytes_per_s
     )
     heads = {"max_head_bytes": usual.max_head_bytes}
-    descriptors = open_files()
+    descriptors = open_files(WANTED_DESCRIPTORS)
     # One for each service's port, and one for each request's way to a pod.
     others = min(settings.max_services + settings.max_requests, descriptors // 2)
     connections = connection_limit(0, descriptors - others)

@@ -69,6 +69,8 @@ def read_signature(metadata: Mapping[str, Any]) -> Signature:
     """
     try:
         inputs, outputs = metadata["inputs"], metadata["outputs"]
+        if odd := [each["name"] for each in (*inputs, *outputs) if not isinstance(each["name"], str)]:
+            raise TypeError(f"{odd[0]!r:.80} is no tensor's name")
         _check_rows([*inputs, *outputs])
         masks = {_parameters(each).get("pad_mask") for each in inputs}
         return Signature(

@@ -39,6 +39,8 @@ def joined(pieces: list[Piece]) -> list[tuple[str | None, bytes]]:
         ("/v1/models", ""),
         ("/models", ""),
         ("/ping", ""),
+        ("/invocations?x=1", "/invocations"),
+        ("/docs", "/docs"),
         ("/x/predictions/cat", ""),
         ("*", ""),
     ],

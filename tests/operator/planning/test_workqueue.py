@@ -170,3 +170,19 @@ def test_what_is_due_and_nobody_holds_is_told_with_its_time() -> None:
     queue.take(3.0)
     queue.mark(CAT, 4.0)
     assert queue.due_since_s(9.5) == [9.0]
+
+
+def test_what_has_one_name_is_not_looked_at_by_two_whatever_its_kinds() -> None:
+    queue = WorkQueue(resync_s=600)
+    service, graph, other = Key("shop", "one"), Key("shop", "one", "inferencegraphs"), Key("shop", "two")
+    for key in (service, graph, other):
+        queue.mark(key, 0)
+    first = queue.take(0)
+    assert {first, queue.take(0)} <= {service, graph, other}
+    assert queue.take(0) is None
+    (left,) = {service, graph} & set(queue.waiting())
+    held = service if left is graph else graph
+    queue.finish(held, Outcome.DONE, 1, jitter=0)
+    assert queue.take(1) == left
+    queue.finish(left, Outcome.DONE, 1, jitter=0)
+    assert queue.take(1) is None

@@ -251,6 +251,43 @@ def test_a_caller_that_leaves_ends_its_steps() -> None:
         running.until(lambda: running.proxy.dispatcher.settled)
 
 
+def test_a_model_that_describes_itself_oddly_is_told_and_mended() -> None:
+    models = chain()
+    models["second"].inputs[0]["name"] = 5
+    with running_graph(models, CHAIN, ready=False) as running:
+        running.until(lambda: "step second: its metadata is unusable: TypeError: 5 is no" in state(running))
+        models["second"].inputs[0]["name"] = "x"
+        running.until(lambda: running.proxy.link.ready)
+        assert ask(running, [1]).status_code == 200
+
+
+def test_a_name_that_no_server_can_have_is_told() -> None:
+    spec = {**CHAIN, "steps": [{"name": "first", "url": "http://..../v2/models/a", "inputs": {"x": "request.x"}}]}
+    with running_graph(chain(), {**spec, "outputs": {"y": ["first.y"]}}, ready=False) as running:
+        running.until(lambda: "no server can have the name ....: " in state(running))
+
+
+def test_what_watches_goes_on_though_one_of_it_is_surprised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal_proxy.server._WATCH_AGAIN_S", 0.01)
+    surprises = [OverflowError("of a kind"), RecursionError("of another")]
+    looked = GraphLink._look
+
+    async def look(link: GraphLink) -> tuple[str, str]:
+        if surprises:
+            raise surprises.pop()
+        return await looked(link)
+
+    monkeypatch.setattr(GraphLink, "_look", look)
+    with running_graph(chain(), CHAIN) as running:
+        assert not surprises
+        assert ask(running, [1]).status_code == 200
+
+
+def state(running: RunningGraph) -> str:
+    """Return why the graph is not ready."""
+    return running.proxy.link.reason
+
+
 def test_a_caller_that_leaves_between_being_sent_and_the_first_step_leaves_no_slot_behind() -> None:
     models = chain()
     with running_graph(models, CHAIN) as running:
