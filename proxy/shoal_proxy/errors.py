@@ -237,6 +237,8 @@ class StepFailed(ProxyError):
         self.status = _as_of_graph(error.status if status is None else status)
         self.reason = error.reason
         self.retry_after_s = error.retry_after_s if retry_after_s is None else retry_after_s
+        if self.status == 503 and self.retry_after_s is None:
+            self.retry_after_s = 1
         self.may_have_run = error.may_have_run
 
 

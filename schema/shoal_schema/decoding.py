@@ -109,9 +109,10 @@ def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
 
 def _check_size(spec: InferenceGraphSpec) -> None:
     """Refuse what no variable of a process can hold, which is how its proxy is told."""
-    size_bytes = len(json.dumps(as_json(spec.graph(spec.steps))))
+    size_bytes = len(json.dumps(as_json(spec.graph(spec.steps)), ensure_ascii=False).encode(errors="surrogatepass"))
     if size_bytes > MOST_GRAPH_BYTES:
-        raise GraphError("steps", f"the graph takes {size_bytes} bytes as JSON; at most {MOST_GRAPH_BYTES} are taken")
+        path = "composer.source" if spec.composer and spec.composer.source else "steps"
+        raise GraphError(path, f"the graph takes {size_bytes} bytes as JSON; at most {MOST_GRAPH_BYTES} are taken")
 
 
 def decode(cls: type[T], value: Any, path: str) -> T:

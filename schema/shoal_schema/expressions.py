@@ -14,7 +14,8 @@ _OPERATORS: Final[Mapping[type, str]] = {
 }  # fmt: skip
 _WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "none": None}
 _ALLOWED: Final = (
-    "it compares columns with numbers, texts, true, false and null, by == != < <= > >= in, joined by and, or, not"
+    "what is compared stands on the left, by its name alone, and on the right a number, a text in quotes, true, false,"
+    " null or another name; by == != < <= > >= in, joined by and, or, not"
 )
 MAX_DEPTH: Final = 50
 """Levels of one expression: each is a call of whoever computes it."""
@@ -84,7 +85,9 @@ def parse(text: str) -> Expression:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ExpressionError):
             raise
-        raise ExpressionError("is no expression: write it as in \"label == 'cat' and size >= 10\"") from None
+        raise ExpressionError(
+            "is no expression: write it as in \"label == 'cat' and size >= 10\", in a graph with STEP. before each name"
+        ) from None
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:

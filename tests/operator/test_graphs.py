@@ -205,3 +205,15 @@ def test_pods_are_asked_until_they_can_work_and_news_bring_a_look(monkeypatch: p
 
     asyncio.run(main())
     assert marks == [PIPELINE] * 2  # of what is new
+
+
+def test_what_a_pod_runs_is_what_the_spec_says() -> None:
+    env = [{"name": "SHOAL_PROXY_GRAPH", "value": "{}"}, {"name": "SHOAL_PROXY_NAMESPACE", "value": "x"}, {"name": "A"}]
+    plain, odd = (
+        {each["name"]: each.get("value") for each in made["spec"]["template"]["spec"]["containers"][0]["env"]}
+        for made in (
+            desired_objects(graph_target(graph(GRAPH)))[DEPLOYMENT],
+            desired_objects(graph_target(graph(with_fields(GRAPH, proxy={**GRAPH["proxy"], "env": env}))))[DEPLOYMENT],
+        )
+    )
+    assert {name: value for name, value in odd.items() if name != "A"} == plain

@@ -149,7 +149,8 @@ def _bound(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Itera
     elif parts["rest"] > sum(parts[name] for name in ("queue", "batch", "runtime")):
         yield (
             f"Most of the time ({figure(parts['rest'])} ms) is spent outside queue and runtime: on the way, or in"
-            " reading and writing HTTP. Give the proxy more CPU, or send more rows a request, as binary tensors."
+            " reading and writing HTTP. Give the proxy more CPU, or send more rows a request, as binary tensors; of a"
+            " graph that is the time of its steps: Server-Timing tells of each."
         )
     elif parts["batch"] > parts["runtime"]:
         yield (

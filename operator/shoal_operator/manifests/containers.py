@@ -34,6 +34,8 @@ from shoal_schema.resource.service import InferenceServiceSpec
 BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"
 """The volume with the keys of callers."""
+_OF_GRAPH = ("SHOAL_PROXY_GRAPH", "SHOAL_PROXY_NAMESPACE")
+"""What a pod runs is what the spec says, whatever `proxy.env` holds."""
 _PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 # One thread does the proxy's work: two CPUs never throttle it.
 _PROXY_CPUS = "2"
@@ -59,7 +61,8 @@ ready before the first yes, so the delay is the least there is. As long as liven
 
 def make_proxy(target: Target) -> Json:
     """Return the container that queues and batches."""
-    proxy = target.spec.proxy
+    proxy, fixed = target.spec.proxy, _proxy_fixed(target)
+    kept = [each for each in fixed if target.graph and each["name"] in _OF_GRAPH]
     # Limits too, since a quota on limits refuses a pod without them.
     memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
     grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
@@ -69,7 +72,7 @@ def make_proxy(target: Target) -> Json:
         "image": proxy.image or target.defaults.proxy_image,
         **_pull_policy(proxy.image_pull_policy),
         "ports": [_port(target.scheme, HTTP_PORT), _port("admin", ADMIN_PORT), *grpc],
-        "env": _merged(_proxy_fixed(target), spec_variables(target.spec, Process.PROXY), as_json(proxy.env)),
+        "env": _merged(fixed, spec_variables(target.spec, Process.PROXY), as_json(proxy.env), kept),
         "resources": as_json(proxy.resources) if proxy.resources else resources,
         "startupProbe": _STARTUP_PROBE,
         "readinessProbe": _probe(f"/readyz?wait_ms={_READY_PERIOD_S}000", period_s=_READY_PERIOD_S, failures=1),
@@ -210,7 +213,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
     port = target.spec.runtime.port
     # By name: the server may listen on the loopback address of either family only, and both are tried.
     runtime = f"http://localhost:{port}" if port else SOCKET
-    graph = json.dumps(as_json(target.graph), sort_keys=True, separators=(",", ":")) if target.graph else ""
+    graph = _compact(as_json(target.graph)) if target.graph else ""
     siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
     return [
         *([address_of_pod()] if "$(POD_IP)" in host else ()),
@@ -259,6 +262,11 @@ def _address(host: str, port: int) -> str:
 def field_of(path: str) -> Json:
     """Return where a variable takes a field of its pod from."""
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
+
+
+def _compact(document: Json) -> str:
+    """Return JSON in as few bytes as there can be: a process takes so many in one variable."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _merged(*groups: Iterable[Json]) -> list[Json]:

@@ -53,7 +53,8 @@ def read_source(source: str) -> Declared:
             raise GraphError(PATH, f"it defines {len(found)} composers, not one: {_ASYNC_RUN}")
         inputs, outputs = (_literal(found[0], name) for name in ("inputs", "outputs"))
     except SyntaxError as error:
-        raise GraphError(PATH, f"line {error.lineno}: {error.msg}") from None
+        where = f"line {error.lineno}: " if error.lineno else ""
+        raise GraphError(PATH, f"{where}{error.msg}") from None
     except (RecursionError, MemoryError):
         raise GraphError(PATH, "it is nested too deeply to be read") from None
     except ValueError as error:

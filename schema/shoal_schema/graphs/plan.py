@@ -181,7 +181,8 @@ def _condition(text: str | None, path: str, steps: Mapping[str, str]) -> tuple[E
     names = dict.fromkeys(column.name for column in columns_of(expression))
     for name in names:
         if "." not in name:
-            raise GraphError(path, f"{name!r} names no tensor: write request.{name}, or STEP.{name}")
+            what = f"{name!r} names no tensor: write request.{name}, or STEP.{name}; and a text in quotes, '{name}'"
+            raise GraphError(path, what)
     return expression, tuple(_checked(name, path, steps) for name in names)
 
 

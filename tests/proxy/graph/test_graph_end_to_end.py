@@ -255,7 +255,7 @@ def test_a_model_that_describes_itself_oddly_is_told_and_mended() -> None:
     models = chain()
     models["second"].inputs[0]["name"] = 5
     with running_graph(models, CHAIN, ready=False) as running:
-        running.until(lambda: "step second: its metadata is unusable: TypeError: 5 is no" in state(running))
+        running.until(lambda: "second: its metadata is unusable: TypeError: 5 is no" in state(running))
         models["second"].inputs[0]["name"] = "x"
         running.until(lambda: running.proxy.link.ready)
         assert ask(running, [1]).status_code == 200
