@@ -69,7 +69,7 @@ class Composer:
         self._loop.set_default_executor(Threads())
         self._thread = threading.Thread(target=self._turn, name="composer", daemon=True)
         self._thread.start()
-        self._loading: asyncio.Future[Signature] | None = None
+        self._loading: asyncio.Future[Signature | GraphError] | None = None
 
     async def look(self) -> Signature:
         """Return what it takes and gives; its code is loaded when first asked.
@@ -81,9 +81,11 @@ class Composer:
             self._loading = asyncio.ensure_future(_elsewhere(self._load(), self._loop))
         try:
             async with asyncio.timeout(_LOADS_S):
-                signature = await asyncio.shield(self._loading)
+                found = await asyncio.shield(self._loading)
         except TimeoutError:
             raise GraphError(self._path, f"its code has not been loaded for {_LOADS_S:g} s: it blocks") from None
+        if isinstance(found, GraphError):  # another each time: one that is raised again and again keeps every frame
+            raise GraphError(found.path, found.what)
         try:
             async with asyncio.timeout(_ANSWERS_S):
                 await _elsewhere(asyncio.sleep(0), self._loop)
@@ -91,7 +93,7 @@ class Composer:
             raise GraphError(
                 "composer", f"its code has blocked the event loop for {_ANSWERS_S:g} s: {_UNBLOCK}"
             ) from None
-        return signature
+        return found
 
     async def run(
         self, graph: Typed, inputs: Mapping[str, Array], rows: int, deadline_s: float, ask: Ask
@@ -138,7 +140,13 @@ class Composer:
     def _path(self) -> str:
         return "composer.source" if self._spec.source else "composer.importPath"
 
-    async def _load(self) -> Signature:
+    async def _load(self) -> Signature | GraphError:
+        try:
+            return self._loaded()
+        except GraphError as wrong:
+            return GraphError(wrong.path, wrong.what)
+
+    def _loaded(self) -> Signature:
         try:
             module, name = self._module()
             made = getattr(module, name)()
