@@ -65,15 +65,26 @@ ADMIN_CONNECTIONS = 64
 """More than kubelet, Prometheus, the operator and some people ever open; kept free of callers."""
 ADMIN_BODY_BYTES = 65536
 
-_WATCH_AGAIN_S = 5.0
+WATCH_AGAIN_S = 5.0
 _GRACE_S = 1.0
 """After the drain's time, for its refusals to reach gRPC's callers."""
 
 
-class _Watcher(Protocol):
+class Watcher(Protocol):
     """Who keeps in touch with something, until cancelled."""
 
-    async def watch(self) -> None: ...
+    async def watch(self) -> None: ...  # noqa: D102
+
+
+async def keep_watching(watcher: Watcher, again_s: float = WATCH_AGAIN_S) -> None:
+    """Let one watch again after what nobody expected of it: the others must not end with it, nor it unseen."""
+    while True:
+        try:
+            await watcher.watch()
+            return
+        except Exception:
+            logger.exception("event=watch_failed watcher=%s", type(watcher).__name__)
+        await asyncio.sleep(again_s)
 
 
 def bind(address: Address) -> socket.socket:
@@ -286,17 +297,7 @@ class Proxy:
         async with asyncio.TaskGroup() as group:
             for each in (self.link, self.second_chance, self.certificate, *self._watched):
                 if each is not None:
-                    group.create_task(self._kept(each))
-
-    async def _kept(self, watcher: _Watcher) -> None:
-        """Let one watch again after what nobody expected of it: the others must not end with it, nor it unseen."""
-        while True:
-            try:
-                await watcher.watch()
-                return
-            except Exception:
-                logger.exception("event=watch_failed watcher=%s", type(watcher).__name__)
-            await asyncio.sleep(_WATCH_AGAIN_S)
+                    group.create_task(keep_watching(each))
 
     def stop(self) -> None:
         """Start the drain; a second call ends the delay before it."""

@@ -267,22 +267,6 @@ def test_a_name_that_no_server_can_have_is_told() -> None:
         running.until(lambda: "no server can have the name ....: " in state(running))
 
 
-def test_what_watches_goes_on_though_one_of_it_is_surprised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_proxy.server._WATCH_AGAIN_S", 0.01)
-    surprises = [OverflowError("of a kind"), RecursionError("of another")]
-    looked = GraphLink._look
-
-    async def look(link: GraphLink) -> tuple[str, str]:
-        if surprises:
-            raise surprises.pop()
-        return await looked(link)
-
-    monkeypatch.setattr(GraphLink, "_look", look)
-    with running_graph(chain(), CHAIN) as running:
-        assert not surprises
-        assert ask(running, [1]).status_code == 200
-
-
 def state(running: RunningGraph) -> str:
     """Return why the graph is not ready."""
     return running.proxy.link.reason
