@@ -133,6 +133,23 @@ def test_a_step_that_is_deleted_under_load_costs_no_request_and_one_that_is_kill
     assert all("step first" in failure for failure in seen.failures), seen.failures
 
 
+def test_a_graph_and_a_service_of_one_name_that_come_together_do_not_share_the_objects(namespace: Cluster) -> None:
+    head = {"apiVersion": "serving.shoal.dev/v1alpha1", "metadata": {"name": "chain"}}
+    service = {**head, "kind": "InferenceService", "spec": {"model": {"uri": "file:///models/adder"}}}
+    both = yaml.safe_dump_all([{**head, "kind": "InferenceGraph", "spec": CHAIN}, service])
+    namespace.kubectl("apply", "--filename", "-", text=both)
+
+    def reasons() -> list[str]:
+        return [condition(namespace).get("reason", ""), namespace.condition("chain").get("reason", "")]
+
+    eventually(lambda: reasons().count("NameTaken") == 1, lambda: str(reasons()), within_s=60)
+    kinds = ("serviceaccount", "networkpolicy", "service", "deployment", "poddisruptionbudget")
+    made = [each for kind in kinds if (each := namespace.get(kind, "chain"))]
+    owners = {each["metadata"]["ownerReferences"][0]["kind"] for each in made}
+    assert len(made) > 2
+    assert len(owners) == 1, [(each["kind"], each["metadata"]["ownerReferences"]) for each in made]
+
+
 COMPOSER = """
 class Again:
     inputs = {"x": "FP32[16]"}
