@@ -24,7 +24,7 @@ from shoal.graph_file import Graph, graphs_in, main_graph
 from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import FieldError, MachineError, merge, to_environment
+from shoal.serving.fields import FieldError, MachineError, Values, merge, to_environment
 from shoal.serving.graph_drawing import drawn
 from shoal.serving.inspection import report_text, with_requests
 from shoal.targets import Plan, files_beside, named_target, planned, planned_services
@@ -226,16 +226,11 @@ class _Several:
         """Return how to serve one model, and tell of it."""
         options, index = self._options, self._count
         self._count += 1
-        grpc = {} if options.grpc_port is None else {"proxy.grpcPort": self._grpc_port(index)}
-        fields = merge(plan.fields, grpc)
-        log_level = options.log_level or ("error" if options.quiet else None)
         keys = options.api_key_file
         guard = {} if keys is None else {KEYS: str(keys.absolute())}
-        level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
-        form = {"SHOAL_LOG_FORMAT": options.log_format} if options.log_format else {}
         launch = Launch(
             name=plan.name,
-            settings={DOCS: "true", **os.environ, **to_environment(fields), **level, **form, **guard, **_tls(options)},
+            settings={**self._settings(index, plan.fields), **guard, **_tls(options)},
             host=options.host,
             port=self._port,
             admin_port=self._admin_port(index),
@@ -244,7 +239,7 @@ class _Several:
             shared=self._shared,
             key_file=keys,
         )
-        uri = shown(fields["model.uri"])
+        uri = shown(plan.fields["model.uri"])
         launch.say(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
         self._tell_ignored(launch, plan.ignored)
         if not self._shared and options.admin_port is None and launch.admin_port != ADMIN_PORT:
@@ -252,6 +247,15 @@ class _Several:
                 f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
             )
         return launch
+
+    def _settings(self, index: int, fields: Values) -> dict[str, str]:
+        """Return what the processes of a model or a graph are told by its fields and the command's options."""
+        options = self._options
+        grpc = {} if options.grpc_port is None else {"proxy.grpcPort": self._grpc_port(index)}
+        log_level = options.log_level or ("error" if options.quiet else None)
+        level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
+        form = {"SHOAL_LOG_FORMAT": options.log_format} if options.log_format else {}
+        return {DOCS: "true", **os.environ, **to_environment(merge(fields, grpc)), **level, **form}
 
     def _tell_ignored(self, launch: Launch, names: Sequence[str]) -> None:
         if ignored := [name for name in names if not name.startswith(ASKS_FOR_KEYS)]:
@@ -261,11 +265,9 @@ class _Several:
         """Return how to run a graph of models that are served beside it, and tell of it."""
         index = self._count
         self._count += 1
-        level = {"SHOAL_LOG_LEVEL": "ERROR"} if self._options.quiet else {}
-        grpc = {} if self._options.grpc_port is None else {"proxy.grpcPort": self._grpc_port(index)}
         launch = Launch(
             name=graph.name,
-            settings={DOCS: "true", **os.environ, **to_environment(merge(graph.fields, grpc)), **level},
+            settings=self._settings(index, graph.fields),
             host=self._options.host,
             port=self._port,
             admin_port=self._admin_port(index),
