@@ -199,7 +199,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._answer is None or self._answer.done():
             self._close_unasked()
             raise httptools.HttpParserError("an answer that nobody asked for")
-        self._headers, self._chunks, self._body = {}, [], None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header (httptools)."""
