@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal_schema.wire.carried import REQUEST_HEADERS, RESPONSE_HEAD
+from shoal_schema.wire.columns import decode_columns
 from shoal_schema.wire.datatypes import DTYPES
 
 
@@ -26,6 +27,10 @@ class InputSpec:
     batch_dim: int = 0
     content_types: tuple[str, ...] = ()
     optional: bool = False
+    columns: tuple[str, ...] = ()
+    nullable: bool = False
+    logical_type: str = ""
+    unit: str = ""
     pad_axis: int | None = None
     pad_value: float = 0
     pad_buckets: tuple[int, ...] = ()
@@ -254,6 +259,14 @@ def _pad_buckets(tensor: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(buckets)
 
 
+def _columns(tensor: Mapping[str, Any], shape: tuple[int, ...], batch_dim: int) -> tuple[str, ...]:
+    text = _parameters(tensor).get("columns")
+    names = decode_columns(str(text)) if text is not None else ()
+    if names and (batch_dim or shape[1:] != (len(names),) or tensor["datatype"] == "BYTES"):
+        raise ValueError(f"tensor {tensor['name']!r} names {len(names)} columns, but its shape is {tensor['shape']}")
+    return names
+
+
 def _words(text: Any) -> tuple[str, ...]:
     return tuple(word.strip() for word in str(text or "").split(",") if word.strip())
 
@@ -268,6 +281,10 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         batch_dim=batch_dim,
         content_types=_words(rules.get("content_type")),
         optional=rules.get("optional") in (True, "true"),
+        columns=_columns(tensor, shape, batch_dim),
+        nullable=rules.get("nullable") in (True, "true"),
+        logical_type=str(rules.get("logical_type", "")),
+        unit=str(rules.get("unit", "")),
         pad_axis=_canonical_axis(tensor, "pad_axis", batches, batch_dim),
         pad_value=_pad_value(tensor),
         pad_buckets=_pad_buckets(tensor),

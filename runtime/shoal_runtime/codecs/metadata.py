@@ -6,6 +6,7 @@ from typing import Any, Final
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_schema.version import VERSION
+from shoal_schema.wire.columns import encode_columns
 
 SERVER_METADATA: Final = {"name": "shoal-runtime", "version": VERSION, "extensions": ["binary_tensor_data"]}
 
@@ -33,11 +34,20 @@ def model_metadata(
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
-    texts = {"content_type": spec.content_type, "example": spec.example, "carries": spec.carries}
+    texts = {
+        "content_type": spec.content_type,
+        "example": spec.example,
+        "carries": spec.carries,
+        "columns": encode_columns(spec.columns) if spec.columns else None,
+        "logical_type": spec.logical_type,
+        "unit": spec.unit,
+    }
     given = {key: text for key, text in texts.items() if text is not None}
     parameters: dict[str, Any] = {"batch_dim": spec.batch_dim, **given}
     if spec.optional:
         parameters["optional"] = True
+    if spec.nullable:
+        parameters["nullable"] = True
     if spec.pad_axis is not None:
         parameters |= {"pad_axis": spec.pad_axis, "pad_value": spec.pad_value}
         if spec.pad_buckets:

@@ -9,6 +9,7 @@ from typing import Final
 
 from shoal_schema.wire.carried import CARRIED
 from shoal_schema.wire.codes import CODES
+from shoal_schema.wire.columns import LOGICAL_TYPES, UNITS
 
 ANY: Final = -1
 
@@ -48,7 +49,11 @@ class TensorSpec:
         shape: one number per dimension, -1 where any size goes.
         batch_dim: the dimension that counts rows.
         content_type: of a `BYTES` tensor: `image/jpeg,image/png`, `text/plain`, `application/json`...
-        optional: an input that a caller may leave out.
+        optional: an input that a client may leave out.
+        columns: of rows of numbers, [rows, n]: the names of the n columns, as the model was trained on them.
+        nullable: an input that may hold nulls: NaN in floating-point numbers, `NULL` in texts.
+        logical_type: of a `BYTES` input of one element a row: `datetime`, ISO 8601 texts; pandas gets `datetime64[ns]`.
+        unit: of a `datetime`: what numbers count since 1970, `s`, `ms`, `us` or `ns`; None: numbers are rejected.
         pad_axis: the axis along which rows may differ, counted in the batched tensor.
         pad_value: the number that fills the padding.
         pad_buckets: lengths to pad to, increasing.
@@ -69,6 +74,10 @@ class TensorSpec:
     batch_dim: int = 0
     content_type: str | None = None
     optional: bool = False
+    columns: Sequence[str] = ()
+    nullable: bool = False
+    logical_type: str | None = None
+    unit: str | None = None
     pad_axis: int | None = None
     pad_value: float = 0
     pad_buckets: Sequence[int] = ()
@@ -84,8 +93,10 @@ class TensorSpec:
         _require(self.datatype in CODES, f"tensor {self.name}: datatype {self.datatype!r} is not one of {names}")
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
+        object.__setattr__(self, "columns", tuple(self.columns))
         _check_dimensions(self)
         _check_padding(self)
+        _check_columns(self)
         good = self.content_type is None or self.datatype == "BYTES"
         _require(good, f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}")
         good = self.example is None or (self.datatype == "BYTES" and isinstance(self.example, str))
@@ -140,6 +151,21 @@ def _check_dimensions(spec: TensorSpec) -> None:
         _require(good, f"tensor {spec.name}: {key} {axis} must be within {rank} dimensions, not batch_dim")
     good = (spec.unpad_axis is None) == (spec.unpad_input is None)
     _require(good, f"tensor {spec.name}: unpad_axis and unpad_input go together")
+
+
+def _check_columns(spec: TensorSpec) -> None:
+    named = spec.columns
+    good = len(set(named)) == len(named) and all(isinstance(name, str) for name in named)
+    _require(good, f"tensor {spec.name}: columns must be different texts")
+    good = not named or (spec.datatype != "BYTES" and spec.batch_dim == 0 and tuple(spec.shape[1:]) == (len(named),))
+    _require(good, f"tensor {spec.name}: {len(named)} columns go with numbers of shape [-1, {len(named)}]")
+    good = not spec.nullable or spec.datatype in ("FP16", "FP32", "FP64", "BYTES")
+    _require(good, f"tensor {spec.name}: nullable goes with FP16, FP32, FP64 and BYTES, not {spec.datatype}")
+    kind = spec.logical_type
+    good = kind is None or (kind in LOGICAL_TYPES and spec.datatype == "BYTES" and not spec.row_shape)
+    _require(good, f"tensor {spec.name}: logical_type is {' or '.join(LOGICAL_TYPES)}, of BYTES of shape [-1]")
+    good = spec.unit is None or (spec.unit in UNITS and kind == "datetime")
+    _require(good, f"tensor {spec.name}: unit is one of {', '.join(UNITS)}, of a datetime")
 
 
 def _check_padding(rule: Rule) -> None:
