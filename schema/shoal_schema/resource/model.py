@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
+from shoal_schema.declaring import BATCH, MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
 from shoal_schema.resource.locations import CLAIM, FIXED, IN_WORDS, NAKED, LocationError, parse, scheme_of, shown
 from shoal_schema.resource.passthrough import HIDES_OURS, OWN_PATHS, SECRET_NAME, SET, OpenObject, Resources
 from shoal_schema.resource.uris import (
@@ -47,6 +47,14 @@ class Follow(StrEnum):
 
     NEVER = "Never"
     ROLLOUT = "Rollout"
+
+
+class ExtraColumns(StrEnum):
+    """What becomes of columns of a table that the model does not have."""
+
+    AUTO = "Auto"
+    IGNORE = "Ignore"
+    REJECT = "Reject"
 
 
 class Claim(Section, frozen=True):
@@ -218,6 +226,14 @@ class ModelSpec(Section, frozen=True):
         ),
         Env("SHOAL_MODEL_TRUSTED_TYPES", RUNTIME, allowed="comma-separated types, package.module.Name"),
     ] = ()
+    extra_columns: Annotated[
+        ExtraColumns,
+        Meta(
+            description="Columns of a request or file that the model does not have: `Ignore` drops them, `Reject`"
+            " fails the request. `Auto` ignores them in `/invocations` and batch jobs and rejects them in V1 and V2."
+        ),
+        Env("SHOAL_MODEL_EXTRA_COLUMNS", PROXY, BATCH),
+    ] = ExtraColumns.AUTO
     resources: (
         Annotated[
             Resources,
