@@ -108,7 +108,7 @@ def _with_signature(described: Described, document: Mapping[str, Any], form: For
         return described
     signature = _mapping(document.get("signature"))
     try:
-        inputs = described.inputs or _tensors(signature.get("inputs"), INPUT)
+        inputs = _dated(described.inputs, _tensors(signature.get("inputs"), INPUT))
         told = _tensors(signature.get("outputs"), OUTPUT)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(
@@ -117,6 +117,17 @@ def _with_signature(described: Described, document: Mapping[str, Any], form: For
         ) from None
     outputs = described.outputs or (told if form in TELL_NOTHING else ())
     return replace(described, inputs=inputs, outputs=outputs, told_outputs=told)
+
+
+def _dated(declared: Sequence[TensorSpec], told: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
+    """Return the declared inputs, or else those told; declared texts that are dates in MLmodel stay dates."""
+    dates = {spec.name for spec in told if spec.logical_type == DATETIME}
+    return [
+        replace(spec, logical_type=DATETIME)
+        if spec.name in dates and spec.datatype == "BYTES" and spec.logical_type is None
+        else spec
+        for spec in declared
+    ] or told
 
 
 def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:

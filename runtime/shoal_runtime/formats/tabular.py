@@ -1,6 +1,7 @@
 """Models of tables: rows or columns in, predictions out. What estimators and boosted trees have in common."""
 
 import importlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -8,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_runtime.errors import ItemError, LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe
+from shoal_runtime.faults import HANDLER_FAULTS, describe, said
 from shoal_runtime.formats.columns import (
     TEXT,
     Batch,
@@ -28,8 +29,8 @@ OUTPUT: Final = "output-0"
 PROBABILITIES: Final = "probabilities"
 """What classifiers give beside their labels."""
 NULLABLE: Final = ("FP32", "FP64", "BYTES")
-MAX_TRIED: Final = 256
-"""Columns that are tried for nulls one by one."""
+TRIES_S: Final = 2.0
+"""Time to try the columns of one tensor for nulls one by one."""
 BAD_VALUES: Final = (ValueError, TypeError, KeyError)
 """What libraries raise for values that they do not take."""
 
@@ -66,7 +67,7 @@ class TableHandler:
             if rows > 1 and isinstance(error, BAD_VALUES):
                 return self._halved(batch, rows)
             if isinstance(error, BAD_VALUES):
-                return [ItemError(describe(error))]
+                return [ItemError(said(error))]
             raise
 
     def loaded(self, platform: str) -> Loaded:
@@ -107,14 +108,19 @@ class TableHandler:
             return spec
         row = self._examples(1)
         nothing = np.array([None], dtype=object) if spec.datatype == "BYTES" else np.nan
-        whole = {**row, spec.name: np.full_like(row[spec.name], nothing)}
-        if self._predicts(whole):
-            return replace(spec, nullable=True)
-        for place in range(spec.row_shape[0] if spec.row_shape and spec.row_shape[0] <= MAX_TRIED else 0):
-            one = row[spec.name].copy()
-            one[:, place] = nothing
-            if self._predicts({**row, spec.name: one}):
+        end_s = time.monotonic() + TRIES_S
+        # All of it first, then each column: an imputer may stand before one of them alone.
+        chosen: list[Any] = [
+            ...,
+            *((slice(None), place) for place in range(row[spec.name][0].size if spec.row_shape else 0)),
+        ]
+        for part in chosen:
+            tried = row[spec.name].copy()
+            tried[part] = nothing
+            if self._predicts({**row, spec.name: tried}):
                 return replace(spec, nullable=True)
+            if time.monotonic() > end_s:
+                break
         return spec
 
     def _predicts(self, batch: Batch) -> bool:
