@@ -10,6 +10,7 @@ from math import nan
 from typing import Any, Final
 
 import numpy as np
+import orjson
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -91,6 +92,9 @@ def inputs_of(columns: Sequence[Column], *, named: bool = True) -> tuple[TensorS
     Args:
         columns: in the model's order.
         named: whether the model knows their names; if not, a tensor of rows names none.
+
+    Raises:
+        LoadError: a name cannot be an input's.
     """
     datatypes = {column.datatype for column in columns}
     [datatype, *others] = datatypes
@@ -99,7 +103,10 @@ def inputs_of(columns: Sequence[Column], *, named: bool = True) -> tuple[TensorS
         names = [column.name for column in columns] if named else ()
         text = TEXT if datatype == "BYTES" else None
         return (TensorSpec(INPUT, datatype, [ANY, len(columns)], columns=names, content_type=text),)
-    return tuple(_spec(column) for column in columns if column.used)
+    try:
+        return tuple(_spec(column) for column in columns if column.used)
+    except ValueError as error:
+        raise LoadError(f"a column of the model cannot be an input: {error}") from None
 
 
 def rows_of(features: int, datatype: str) -> tuple[TensorSpec, ...]:
@@ -201,7 +208,8 @@ def in_toml(columns: Sequence[Column]) -> str:
     """Return the `[[inputs]]` of a model.toml that declare these columns, to be completed by the user."""
     lines = []
     for column in columns:
-        lines += ["[[inputs]]", f'name = "{column.name}"', f'datatype = "{column.datatype}"', "shape = [-1]"]
+        name = orjson.dumps(column.name).decode()  # whose escapes TOML has too
+        lines += ["[[inputs]]", f"name = {name}", f'datatype = "{column.datatype}"', "shape = [-1]"]
         lines += ['content_type = "text/plain"'] if column.datatype == "BYTES" else []
     return "\n".join(lines)
 

@@ -43,7 +43,7 @@ def _columns_of(estimator: Any, names: list[str]) -> Columns:
 
 
 def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
-    """Return what the first steps say: an imputer keeps the columns, so the step behind it counts too."""
+    """Return what the first steps say: imputers and functions keep most columns, so the steps behind them count too."""
     if not hasattr(estimator, "named_steps"):
         return None
     known: Columns = {}
@@ -52,7 +52,7 @@ def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
             continue
         found = _columns_of(step, names)
         known |= {name: _both(known[name], column) if name in known else column for name, column in found.items()}
-        if not hasattr(step, "statistics_"):
+        if not hasattr(step, "statistics_") and not hasattr(step, "func"):
             break
     return known
 
