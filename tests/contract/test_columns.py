@@ -72,7 +72,10 @@ def test_rows_of_the_client_and_of_json_arrive_at_the_runtime_alike() -> None:
         TensorSpec("town", "BYTES", [-1], nullable=True),
         TensorSpec("born", "BYTES", [-1], logical_type="datetime", unit="s"),
     )
-    rows = [{"town": "Oslo", "b": 1, "born": 7, "a": None}, {"a": 2.5, "b": 3, "town": None, "born": "2024-01-31"}]
+    rows: list[dict[str, Any]] = [
+        {"town": "Oslo", "b": 1, "born": 7, "a": None},
+        {"a": 2.5, "b": 3, "town": None, "born": "2024-01-31"},
+    ]
     columns = {name: [row[name] for row in rows] for name in ("born", "b", "a", "town")}
     rows_of_client = Rows(unframed(columns, client), lambda item: item)
     sent = [
