@@ -80,9 +80,10 @@ class Client:
 
         Args:
             item: the value of a model with one input, or a dict ``{input: value}``; of an input with named
-                columns, ``{column: number}``. A value is a numpy array or nested lists without the batch dimension; ``bytes`` or ``str`` for a
-                ``BYTES`` input; any JSON value if its content type is ``application/json``. A ``Path`` or an open
-                file stands for what it holds, a picture of PIL for its file.
+                columns, ``{column: number}``. A value is a numpy array or nested lists without the batch dimension;
+                ``bytes`` or ``str`` for a ``BYTES`` input; any JSON value if its content type is
+                ``application/json``. A ``Path`` or an open file stands for what it holds, a picture of PIL for its
+                file.
             timeout_s: how long the call may take in all; the server is told, and drops what nobody is waiting for.
             request_id: sent as ``x-request-id``, by which the server's log names a call; made when missing.
             retries: see :class:`Client`.
