@@ -64,9 +64,7 @@ class RowTrials:
             with _quiet():
                 found = list(tried)
         except Uneven as uneven:
-            raise LoadError(
-                f"a row of the batch may have none or several rows in an output: {uneven}; {UNEVEN_REMEDY}"
-            ) from None
+            raise LoadError(_uneven(signature, uneven)) from None
         except Leak as leak:
             if isinstance(source, Samples):
                 found = [f"{leak} among other rows"]
@@ -130,6 +128,12 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
+
+
+def _uneven(signature: Signature, uneven: Uneven) -> str:
+    if signature.returned:
+        return f"warm-up found outputs that do not fit their rows: {uneven}; correct what row_index or row_column names"
+    return f"an output may have none or several rows for a row of the batch: {uneven}; {UNEVEN_REMEDY}"
 
 
 def _mixes_rows(signature: Signature, leak: Leak) -> str:
