@@ -268,11 +268,11 @@ class ScriptedWithRows(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_archive_that_selects_rows_is_refused_or_grouped(tmp_path: Path, load: Load) -> None:
-    torch.jit.script(Scripted()).save(tmp_path / "m.pt")
+    torch.jit.script(Scripted()).save(tmp_path / "m.pt")  # type: ignore[no-untyped-call]
     refused(load, folder(tmp_path / "m.pt", INPUT + OUTPUT), "returned . rows of y")
 
     (tmp_path / "other").mkdir()
-    torch.jit.script(ScriptedWithRows()).save(tmp_path / "other" / "m.pt")
+    torch.jit.script(ScriptedWithRows()).save(tmp_path / "other" / "m.pt")  # type: ignore[no-untyped-call]
     model = started(load, folder(tmp_path / "other" / "m.pt", INPUT + HIT))
     with Bench.around(model) as bench:
         assert [orjson.loads(each) for each in bench.run({"x": BATCH}).outputs["y"]] == GROUPED

@@ -118,7 +118,7 @@ class Loaded:
 
 
 def rows_are_proven(source: Source, inputs: Sequence[TensorSpec], selected: Mapping[str, str | None]) -> bool:
-    """Return whether each output that clients see row by row has a row for each of the batch's.
+    """Return whether each output has a row for each of the batch's; where some are ragged, nothing is proven.
 
     Args:
         source: of the model, whose ragged outputs are grouped by row whatever they hold.
@@ -138,7 +138,7 @@ def rows_are_proven(source: Source, inputs: Sequence[TensorSpec], selected: Mapp
                 f"output {name} has as many items as {what} selects in the whole batch: a row may have none or several,"
                 f" and position does not identify them; {UNEVEN_REMEDY}"
             )
-    return all(what == "" for name, what in selected.items() if name not in told)
+    return not told and all(what == "" for what in selected.values())
 
 
 def check_row(spec: TensorSpec, max_body_bytes: int) -> None:
