@@ -56,7 +56,7 @@ class RowTrials:
             self._run,
             source,
             signature,
-            self._kinds[:1] if model.rows_proven else self._kinds,
+            self._kinds[:1] if model.rows_proven or isinstance(source, Samples) else self._kinds,
             in_place=model.apart,
             is_over=lambda: time.monotonic() > end_s,
         )
@@ -88,7 +88,8 @@ class RowTrials:
         model = self._model
         items: Any = getattr(model.handler, "warmup_items", None)
         if items is not None and model.apart:
-            return Samples(list(items()))
+            own = list(items())
+            return Samples(own) if own else None
         return MadeUp(model.signature) if can_be_made_up(model.signature) else None
 
     def _run(self, batch: Batch) -> Mapping[str, Array]:
