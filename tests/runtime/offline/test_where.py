@@ -37,7 +37,7 @@ ROWS = pa.table({"n": [1, 2, 3, None], "t": ["a", "b", None, "a"], "ok": [True, 
 def test_an_expression_means_these_rows(text: str, rows: list[Any]) -> None:
     where = compiled(text, ROWS.schema)
     assert where is not None
-    assert ROWS.filter(where).column("n").to_pylist() == rows
+    assert ROWS.filter(where.expression).column("n").to_pylist() == rows
 
 
 def test_the_columns_that_an_expression_names_have_to_be_read() -> None:
