@@ -230,14 +230,13 @@ def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     nulls = _is_null(part)
     given = part.fill_null(False if pa.types.is_boolean(part.type) else 0).to_numpy(zero_copy_only=False)
     found = _converted(given, spec)
-    if spec.nullable and nulls.any():
-        found = found.copy()
-        found[nulls] = np.nan
     wrong = _misfits(given, found, spec)
     if rounded and found.dtype.kind in "iu":
         wrong |= np.abs(given) >= MOST_WHOLE
     for row in np.flatnonzero(wrong).tolist():
         errors.setdefault(row, f"{spec.name}: {given[row]} does not fit {spec.datatype}")
+    if spec.nullable and nulls.any():
+        found = np.where(nulls, np.array(np.nan, found.dtype), found)
     return found
 
 

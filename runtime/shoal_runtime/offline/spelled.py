@@ -16,6 +16,7 @@ NULLS: Final = tuple(csv.ConvertOptions().null_values)
 """Where numbers are read these words are null: NA, NULL, nan and the like."""
 BOOLS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
+_MOST: Final = 2**63
 _MOST_DIGITS: Final = 400
 """A number of more digits or a higher exponent is beyond every datatype."""
 
@@ -39,6 +40,15 @@ def numbers(texts: Any, *, whole: bool = False) -> tuple[Any, list[int]]:
         except pa.ArrowException:
             continue
     return _one_by_one(texts.to_pylist(), whole=whole)
+
+
+def wholes(texts: Any) -> Any:
+    """Return the whole numbers of 64 bits that text spells, null where it spells none."""
+    try:
+        return texts.cast(pa.int64())
+    except pa.ArrowException:
+        found = [None if cell is None else _number(cell, whole=True) for cell in texts.to_pylist()]
+    return pa.array([each if isinstance(each, int) and -_MOST <= each < _MOST else None for each in found], pa.int64())
 
 
 def _one_by_one(cells: Sequence[str | None], *, whole: bool) -> tuple[Any, list[int]]:

@@ -58,15 +58,25 @@ class Where:
         unread: dict[int, str] = {}
         for name, (column, kind) in self.spelled.items():
             texts = without_words(plain(table.column(column)))
-            values, bad = bools(texts) if kind == _BOOL else numbers(texts, whole=True)
+            values, bad = _spelled_values(texts, kind)
             found = found.append_column(name, values)
-            for row in bad if kind != _EITHER else ():
+            for row in bad:
                 unread.setdefault(row, f"{column} is {texts[row].as_py()[:60]!r}, which is no {kind} (--where)")
         return found, unread
 
 
-_NUMBER, _BOOL, _EITHER = "number", "bool", "number or text"
-_SPELLED_TYPES: Final = {_NUMBER: pa.float64(), _BOOL: pa.bool_(), _EITHER: pa.float64()}
+_NUMBER, _WHOLE, _BOOL, _EITHER = "number", "whole number", "bool", "number or text"
+_SPELLED_TYPES: Final = {_NUMBER: pa.float64(), _WHOLE: pa.int64(), _BOOL: pa.bool_(), _EITHER: pa.float64()}
+
+
+def _spelled_values(texts: Any, kind: str) -> tuple[Any, list[int]]:
+    """Return what text spells, and the rows whose text spells nothing that can be compared."""
+    if kind == _BOOL:
+        return bools(texts)
+    if kind == _WHOLE:
+        return wholes(texts), []
+    found, bad = numbers(texts)
+    return found, bad if kind == _NUMBER else []
 
 
 def compiled(text: str | None, schema: pa.Schema) -> Where | None:
@@ -125,7 +135,22 @@ def _compared(comparison: Comparison, schema: pa.Schema, spelled: dict[str, tupl
     name, sign, value = comparison.column.name, comparison.operator, comparison.value
     if isinstance(value, Column):
         return _of_columns(name, sign, value.name, schema, spelled)
-    return _COMPARISONS[sign](_field(name, schema, _kind(value), spelled), pc.scalar(value))
+    return _with_literal(name, sign, value, schema, spelled)
+
+
+def _with_literal(
+    name: str, sign: str, value: Any, schema: pa.Schema, spelled: dict[str, tuple[str, str]]
+) -> pc.Expression:
+    compare, kind = _COMPARISONS[sign], _kind(value)
+    field = _field(name, schema, kind, spelled)
+    if kind != _NUMBER or not is_spelled(schema.field(name)):
+        return compare(field, pc.scalar(value))
+    near = compare(field, pc.scalar(float(value)))
+    if not isinstance(value, int):
+        return near
+    # A fraction of 64 bits does not tell large whole numbers apart.
+    whole = _field(name, schema, _WHOLE, spelled)
+    return pc.if_else(whole.is_valid(), compare(whole, pc.scalar(value)), near)
 
 
 def _among(name: str, values: list[Any], schema: pa.Schema, spelled: dict[str, tuple[str, str]]) -> pc.Expression:
@@ -133,8 +158,7 @@ def _among(name: str, values: list[Any], schema: pa.Schema, spelled: dict[str, t
     kind = kinds.pop() if len(kinds) == 1 else ""
     field = _field(name, schema, kind, spelled)
     if kind == _NUMBER and is_spelled(schema.field(name)):
-        # A window's numbers are whole or not, and a set of fractions is none of whole numbers.
-        return reduce(operator.or_, [field == pc.scalar(value) for value in values])
+        return reduce(operator.or_, [_with_literal(name, "==", value, schema, spelled) for value in values])
     # Null is among nothing, and not among nothing, as it equals nothing.
     return pc.if_else(field.is_valid(), field.isin(values), _UNKNOWN)
 
@@ -147,8 +171,11 @@ def _of_columns(
     if not all(is_spelled(schema.field(name)) for name in (one, other)):
         kinds = [_NUMBER if _counts(schema.field(name).type) else "" for name in (other, one)]
         return compare(*(_field(name, schema, kind, spelled) for name, kind in zip((one, other), kinds, strict=True)))
-    values = [_field(name, schema, _EITHER, spelled) for name in (one, other)]
-    return pc.if_else(values[0].is_valid() & values[1].is_valid(), compare(*values), compare(*texts))
+    found = compare(*texts)
+    for kind in (_EITHER, _WHOLE):
+        values = [_field(name, schema, kind, spelled) for name in (one, other)]
+        found = pc.if_else(values[0].is_valid() & values[1].is_valid(), compare(*values), found)
+    return found
 
 
 def _counts(kind: pa.DataType) -> bool:

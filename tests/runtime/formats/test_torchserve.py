@@ -135,7 +135,7 @@ def test_an_image_classifier_with_weights_and_labels_answers_as_torchserves_does
     # A grey of 16 bits has wrapped around in 8.
     scan = io.BytesIO()
     Image.fromarray(np.full((300, 300), 1000, np.uint16)).save(scan, "PNG")
-    with pytest.raises(HandlerFailed, match="8 bits"):
+    with pytest.raises(ValueError, match="8 bits"):
         asked(model, scan.getvalue(), content_type="image/png")
 
     # What torchvision's Resize, CenterCrop, ToTensor and Normalize make of a picture of one colour.
