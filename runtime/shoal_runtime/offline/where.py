@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from shoal_runtime.offline.errors import WrongSettings
 from shoal_runtime.offline.kinds import is_spelled, plain
 from shoal_runtime.offline.schemas import few
-from shoal_runtime.offline.spelled import bools, numbers, without_words
+from shoal_runtime.offline.spelled import bools, numbers, wholes, without_words
 from shoal_schema.expressions import (
     Among,
     Column,

@@ -1,5 +1,6 @@
 """Columns as the model takes them: nothing changed on the way, and what cannot be taken is an error of its row."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -270,7 +271,7 @@ def test_several_columns_are_as_many_as_a_row_has() -> None:
         check_kinds([TensorSpec("x", "FP32", [-1, 16])], {"x": ["a", "b"]}, schema)
 
 
-def spelled(cells: list[str | None], spec: TensorSpec) -> tuple[Any, dict[int, str]]:
+def spelled(cells: list[str | None], spec: TensorSpec) -> tuple[Any, Mapping[int, str]]:
     """Return what a model is given of the cells of a CSV column, and the errors."""
     schema = pa.schema([pa.field("c", pa.string(), metadata=SPELLED)])
     rows = make_rows(Window(pa.table([pa.array(cells, pa.string())], schema=schema)), [spec], {spec.name: ["c"]})

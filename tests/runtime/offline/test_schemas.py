@@ -259,7 +259,8 @@ def test_the_paths_value_counts_and_a_row_that_says_another_is_wrong(tmp_path: P
     place = FolderPlace(tmp_path)
     files = place.files("")
     schema = find_columns(place, files, RowFormat.PARQUET).schema
-    (window,) = Source(place, RowFormat.PARQUET, schema).windows(*cut(files, RowFormat.PARQUET, 2**20), 8)
+    (shard,) = cut(files, RowFormat.PARQUET, 2**20)
+    (window,) = Source(place, RowFormat.PARQUET, schema).windows(shard, 8)
 
     assert window.table["n"].to_pylist() == [1, 1, 1]
     assert set(window.faults) == {1}
