@@ -125,7 +125,9 @@ def cells_column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: di
 
 
 def _holds_fractions(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or (pa.types.is_nested(kind) and not pa.types.is_null(kind)))
+    if pa.types.is_struct(kind):
+        return any(_holds_fractions(each.type) for each in kind)
+    return _holds_fractions(kind.value_type) if is_list(kind) else bool(pa.types.is_floating(kind))
 
 
 def _holds_bool(cell: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from shoal_runtime.offline.errors import ShardError
-from shoal_runtime.offline.kinds import PARTITION, promoted, storable
+from shoal_runtime.offline.kinds import PARTITION, is_list, promoted, storable
 from shoal_runtime.offline.partitions import partition_types
 
 NO_TYPE: Final = "holds nothing but what is of no type, or beyond 64 bits"
@@ -109,11 +109,20 @@ def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> Found:
     for name, counter in counted.items():
         kind = pa.null()
         for other, _ in counter.most_common():
-            kind = promoted(kind, other) or kind
+            kind = kind if (both := promoted(kind, other)) is None else both
         if not counter:
             conflicts[name] = f"the column {name} {NO_TYPE}"
+        elif _is_empty(kind):
+            conflicts[name] = f"the column {name} holds objects without keys: leave it out with --keep"
         fields.append(pa.field(name, pa.string() if pa.types.is_null(kind) else kind))
     return Found(pa.schema(fields), conflicts)
+
+
+def _is_empty(kind: pa.DataType) -> bool:
+    """Return whether a type has no field where Parquet needs one."""
+    if pa.types.is_struct(kind):
+        return kind.num_fields == 0 or any(_is_empty(each.type) for each in kind)
+    return is_list(kind) and _is_empty(kind.value_type)
 
 
 def check_names(names: Sequence[str], path: str) -> None:

@@ -1,8 +1,9 @@
 """Text that spells numbers, true and false: the cells of CSV files and of paths. Pure."""
 
+import math
 import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +18,6 @@ NULLS: Final = tuple(csv.ConvertOptions().null_values)
 BOOLS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
 _MOST: Final = 2**63
-_MOST_DIGITS: Final = 400
-"""A number of more digits or a higher exponent is beyond every datatype."""
 
 
 def without_words(texts: Any) -> Any:
@@ -36,9 +35,12 @@ def numbers(texts: Any, *, whole: bool = False) -> tuple[Any, list[int]]:
     """
     for kind in (pa.int64(), pa.uint64()) if whole else (pa.float64(),):
         try:
-            return texts.cast(kind), []
+            found = texts.cast(kind)
         except pa.ArrowException:
             continue
+        # Of a number beyond the range Arrow makes an infinity.
+        if pa.types.is_integer(kind) or not pc.any(pc.is_inf(found)).as_py():
+            return found, []
     return _one_by_one(texts.to_pylist(), whole=whole)
 
 
@@ -68,15 +70,13 @@ def _one_by_one(cells: Sequence[str | None], *, whole: bool) -> tuple[Any, list[
 def _number(cell: str, *, whole: bool) -> int | float | None:
     if not _NUMBER.fullmatch(cell):
         return None
-    if not whole:
-        return float(cell)
-    try:
-        exact = Decimal(cell)
-    except InvalidOperation:
+    near = float(cell)
+    if math.isinf(near) and "inf" not in cell.lower():
         return None
-    if exact.is_finite() and exact.adjusted() < _MOST_DIGITS and exact == exact.to_integral_value():
-        return int(exact)
-    return float(cell)
+    if not whole or math.isinf(near):
+        return near
+    exact = Decimal(cell)
+    return int(exact) if exact == exact.to_integral_value() else near
 
 
 def bools(texts: Any) -> tuple[Any, list[int]]:

@@ -84,6 +84,13 @@ def test_a_key_of_json_has_the_type_of_most_values_widened(cells: Sequence[Any],
     assert chosen(kinds_of([{"x": cell} for cell in cells])).schema == pa.schema([("x", kind)])
 
 
+@pytest.mark.parametrize(("cell", "word"), [({}, "without keys"), ([{}], "without keys"), (2**70, "of no type")])
+def test_a_key_of_json_that_has_no_type_says_so(cell: Any, word: str) -> None:
+    found = chosen(kinds_of([{"x": cell}, {"x": None}]))
+
+    assert word in found.conflicts["x"]
+
+
 def write(path: Path, form: RowFormat, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if form is RowFormat.PARQUET:
