@@ -124,7 +124,8 @@ class Job:
         shards = cut(files, kind, settings.job.shard_bytes)
         asked = self._planned(files, kind, known, kept, ready)
         self.plan = agree(output, begun, asked, lambda: self._best_size(shards, ready))
-        if self.plan.schema != asked.schema:  # another worker was first, and a file could be read by then, or not yet
+        if begun is None and self.plan.schema != asked.schema:
+            # Another worker was first, and read a file that could not be read here, or the other way round.
             self._run(files, kind, ready)
             return
         self._schema = answer_schema(known, kept, self._outputs)

@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
@@ -12,15 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import dataset, parquet
 
+from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline import finding
 from shoal_runtime.offline.errors import JobError, ShardError
 from shoal_runtime.offline.finding import find_columns
 from shoal_runtime.offline.folder import FolderPlace
+from shoal_runtime.offline.inputs import make_rows
 from shoal_runtime.offline.kinds import promoted
 from shoal_runtime.offline.partitions import partition_types, partition_values, partitions_above
 from shoal_runtime.offline.schemas import Found, chosen, kinds_of, unified
 from shoal_runtime.offline.shards import cut, is_hidden
 from shoal_runtime.offline.tables import Source
+from shoal_runtime.offline.windows import Window
 from shoal_schema.resource.offline import RowFormat
 
 PLACES = {RowFormat.PARQUET: "parquet", RowFormat.CSV: "csv", RowFormat.JSON_LINES: "jsonl"}
@@ -167,7 +171,13 @@ def test_numbers_of_files_of_any_types_are_what_they_were(tables: Any, reverse: 
             row for number in range(len(tables)) for row in parquet.read_table(f"{folder}/{number}.parquet").to_pylist()
         ]
 
-        assert read(Path(folder), RowFormat.PARQUET) == naive
+        rows = read(Path(folder), RowFormat.PARQUET)
+    assert rows == naive
+    column = pa.array([row["x"] for row in rows], pa.float64())
+    spec = TensorSpec("x", "FP64", [-1], nullable=True)
+    taken = make_rows(Window(pa.table({"x": column})), [spec], {"x": ["x"]})
+    np.testing.assert_array_equal(taken.values["x"], [np.nan if row["x"] is None else row["x"] for row in naive])
+    assert taken.errors == {}
 
 
 def test_text_of_csv_stays_and_columns_of_later_files_are_there(tmp_path: Path) -> None:
