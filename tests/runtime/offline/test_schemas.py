@@ -3,26 +3,29 @@
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import obstore
 import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obstore.store import MemoryStore
 from pyarrow import dataset, parquet
 
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline import finding
-from shoal_runtime.offline.errors import JobError, ShardError
+from shoal_runtime.offline.bucket import BucketPlace
+from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError
 from shoal_runtime.offline.finding import find_columns
 from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.inputs import make_rows
 from shoal_runtime.offline.kinds import promoted
 from shoal_runtime.offline.partitions import partition_types, partition_values, partitions_above
 from shoal_runtime.offline.schemas import Found, chosen, kinds_of, unified
-from shoal_runtime.offline.shards import cut, is_hidden
+from shoal_runtime.offline.shards import File, cut, is_hidden
 from shoal_runtime.offline.tables import Source
 from shoal_runtime.offline.windows import Window
 from shoal_schema.resource.offline import RowFormat
@@ -331,3 +334,38 @@ def test_a_column_of_the_files_is_no_partition_of_the_folder_above(tmp_path: Pat
 
 def test_a_partition_whose_column_begins_with_a_line_is_not_hidden() -> None:
     assert [is_hidden(path) for path in ("_day=1/a", "_log/a", ".day=1/a", "day=1/_a")] == [False, True, True, True]
+
+
+def test_partitions_of_a_bucket_are_columns_too(tmp_path: Path) -> None:
+    store = MemoryStore()
+    for number, day in enumerate(("a%20b", "__HIVE_DEFAULT_PARTITION__")):
+        write(tmp_path / "a.parquet", RowFormat.PARQUET, pa.table({"x": [number]}))
+        obstore.put(store, f"in/day={day}/a.parquet", tmp_path / "a.parquet")
+    place = BucketPlace(store, "in", "s3://bucket/in")
+    files = place.files("")
+    source = Source(place, RowFormat.PARQUET, find_columns(place, files, RowFormat.PARQUET).schema)
+    windows = [each for shard in cut(files, RowFormat.PARQUET, 2**20) for each in source.windows(shard, 8)]
+
+    assert [row for each in windows for row in each.table.to_pylist()] == [
+        {"x": 1, "day": None},
+        {"x": 0, "day": "a b"},
+    ]
+
+
+class Away(FolderPlace):
+    """A folder that cannot be reached for one of its files."""
+
+    def open(self, file: File, ahead_bytes: int = 0) -> BinaryIO:
+        if file.path == "b.parquet":
+            raise PlaceAway("the store does not answer")
+        return super().open(file, ahead_bytes)
+
+
+def test_a_store_that_is_away_is_no_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """Without its types the schema would be another one the next time."""
+    for name in ("a", "b", "c"):
+        write(tmp_path / f"{name}.parquet", RowFormat.PARQUET, pa.table({"x": [1]}))
+    place = Away(tmp_path)
+
+    with pytest.raises(PlaceAway):
+        find_columns(place, place.files(""), RowFormat.PARQUET)
