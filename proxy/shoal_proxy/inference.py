@@ -60,6 +60,7 @@ from shoal_schema.headers import (
     TRACESTATE,
 )
 from shoal_schema.metrics import Rejection
+from shoal_schema.resource.model import ExtraColumns
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +78,11 @@ _TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _
 """Headers that `Terms` are made of, beside those that settings name."""
 
 
-def infer_routes(model_name: str, version: str, max_body_bytes: int) -> Mapping[bytes, Route]:
+def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, Route]:
     """Return the infer paths of the one model served here; what they pad takes no more than a body may."""
-    v2, v1, torchserve = Route(V2()), Route(V1(max_body_bytes)), Route(TorchServe())
+    ignore = extra is ExtraColumns.IGNORE
+    v2, v1 = Route(V2(ignore_extra=ignore)), Route(V1(max_body_bytes, ignore_extra=ignore))
+    torchserve = Route(TorchServe(ignore_extra=ignore))
     embeddings, rerank = Route(Embeddings(model_name)), Route(Rerank(model_name, max_body_bytes))
     name = model_name.encode("ascii")
     return {
@@ -91,7 +94,7 @@ def infer_routes(model_name: str, version: str, max_body_bytes: int) -> Mapping[
         b"/v1/embeddings": embeddings,
         b"/v1/rerank": rerank,
         b"/v2/rerank": rerank,
-        b"/invocations": Route(Invocations(max_body_bytes)),
+        b"/invocations": Route(Invocations(max_body_bytes, ignore_extra=extra is not ExtraColumns.REJECT)),
     }
 
 
@@ -117,7 +120,9 @@ class Inference:
         self._undecoded = Sampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self._longest_s = settings.longest_s
-        self.routes = infer_routes(settings.name, settings.version, settings.queue.max_body_bytes)
+        self.routes = infer_routes(
+            settings.name, settings.version, settings.queue.max_body_bytes, settings.model.extra_columns
+        )
         self.header_cache: HeaderCache = HeaderCache(
             min(settings.queue.max_body_bytes, LARGE_BYTES),
             settings.process.max_head_bytes,

@@ -21,6 +21,7 @@ SAMPLE_LENGTH = 3
 """Of a dimension that may have any."""
 SHOWN_NUMBERS = 64
 SAMPLE_TEXT = "a small fish among many"
+SAMPLE_DATE = "2024-01-31T12:00:00"
 B64 = {"type": "object", "properties": {"b64": {"type": "string"}}, "required": ["b64"], "additionalProperties": False}
 NO_JSON = {"not": {}, "description": "BF16 cannot be written in JSON: send V2 binary data"}
 ERRORS = {
@@ -87,19 +88,52 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
 
 
 def row_schema(signature: ModelSignature) -> Json:
-    """Return what one row is: an object of inputs, or the value itself of a model that needs one only."""
+    """Return what one row is: an object of columns or inputs, or the value itself of a model that needs one only."""
     inputs = signature.inputs.values()
     required = [spec for spec in inputs if not spec.optional]
-    by_name = {
+    by_input = {spec.name: _input_schema(spec, signature) for spec in inputs}
+    forms = [_object(by_input, [spec.name for spec in required])]
+    if len(required) == 1:
+        value = _input_schema(required[0], signature)
+        forms = [value] if len(signature.inputs) == 1 else [value, *forms]
+    if signature.columns:
+        forms = [_by_column(signature), *forms]
+    if len(forms) == 1:
+        return forms[0]
+    return {"oneOf" if len(signature.inputs) == 1 else "anyOf": forms}
+
+
+def _object(properties: dict[str, Json], required: Sequence[str]) -> Json:
+    return {
         "type": "object",
-        "properties": {spec.name: _input_schema(spec, signature) for spec in inputs},
-        "required": [spec.name for spec in required],
+        "properties": properties,
+        "required": list(required),
         "additionalProperties": False,
     }
-    if len(required) != 1:
-        return by_name
-    value = _input_schema(required[0], signature)
-    return value if len(signature.inputs) == 1 else {"anyOf": [value, by_name]}
+
+
+def _by_column(signature: ModelSignature) -> Json:
+    """Return a row as an object in which an input's columns have their own names."""
+    inputs = signature.inputs.values()
+    properties: dict[str, Json] = {}
+    for spec in inputs:
+        one = {name: _input_element(spec) for name in spec.columns}
+        properties.update(one or {spec.name: _input_schema(spec, signature)})
+    required = [spec for spec in inputs if not spec.optional]
+    names = [name for spec in required for name in (spec.columns or (spec.name,))]
+    schema = _object(properties, names)
+    if len(names) > SHOWN_NUMBERS or any(spec.datatype == "BF16" for spec in required):
+        return schema
+    return {**schema, "examples": [sample_row(required, signature)]}
+
+
+def sample_row(required: Sequence[InputSpec], signature: ModelSignature) -> Json:
+    """Return a row by the names of columns."""
+    row: Json = {}
+    for spec in required:
+        columns = dict.fromkeys(spec.columns, _sample_element(spec))
+        row.update(columns or {spec.name: sample(spec, signature)})
+    return row
 
 
 def answer_schema(signature: ModelSignature) -> Json:
@@ -138,15 +172,25 @@ def _nested(shape: Sequence[int], element: Json) -> Json:
 
 def _input_element(spec: InputSpec) -> Json:
     if spec.datatype == "BYTES":
-        return {"anyOf": [{"type": "string"}, B64]}
+        return _text_element(spec)
     if spec.datatype == "BF16":
         return NO_JSON
     if spec.datatype == "BOOL":
         return {"type": "boolean"}
     if DTYPES[spec.datatype].kind not in "iu":
-        return {"type": "number"}
+        return {"type": ["number", "null"] if spec.nullable else "number"}
     limits = np.iinfo(DTYPES[spec.datatype])
     return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
+
+
+def _text_element(spec: InputSpec) -> Json:
+    null = [{"type": "null"}] if spec.nullable else []
+    if spec.logical_type != "datetime":
+        return {"anyOf": [{"type": "string"}, B64, *null]}
+    text = {"type": "string", "format": "date-time"}
+    since = f"{spec.unit} since 1970-01-01T00:00:00Z"
+    numbers = [{"type": "integer", "description": since}] if spec.unit else []
+    return {"anyOf": [text, *numbers, *null]} if numbers or null else text
 
 
 def _output_element(spec: OutputSpec) -> Json:
@@ -171,7 +215,8 @@ def _sample_shape(spec: InputSpec, signature: ModelSignature) -> list[int]:
 
 def _sample_element(spec: InputSpec) -> Any:
     if spec.datatype == "BYTES":
-        return {} if spec.holds_json else spec.example or SAMPLE_TEXT
+        text = SAMPLE_DATE if spec.logical_type == "datetime" else SAMPLE_TEXT
+        return {} if spec.holds_json else spec.example or text
     if spec.datatype == "BOOL":
         return True
     return 1 if "INT" in spec.datatype else 0.5
@@ -181,10 +226,13 @@ def _field(spec: InputSpec, signature: ModelSignature) -> Json:
     """Return what a page needs to know to ask for one input; ``media`` of one that is a file or a text."""
     element = spec.datatype == "BYTES" and not spec.holds_json and prod(_sample_shape(spec, signature)) == 1
     texts = bool(spec.content_types) and all(kind.startswith("text/") for kind in spec.content_types)
+    texts = texts or spec.logical_type == "datetime"
     return {
         "name": spec.name,
         "datatype": spec.datatype,
         "optional": spec.optional,
+        "columns": list(spec.columns) if signature.columns else [],
+        "nullable": spec.nullable,
         "kind": ("text" if texts else "file") if element else "json",
         "media": list(spec.content_types),
         "shape": [] if spec.holds_json else list(_row_shape(spec, signature)),

@@ -186,7 +186,7 @@ def test_rows_of_other_shapes_and_nulls_are_those_rows_errors(double: Model) -> 
     table = pandas.DataFrame({"features": pandas.Series(rows, dtype=object)})
     assert [row["shoal_error"] for row in as_rows(double(table))] == [
         None,
-        "the column of input x is null here",
+        "input 'x' does not accept null",
         "input x takes rows of shape [2], not [1]",
         None,
         "input x: takes FP32, not text",
@@ -199,7 +199,7 @@ def test_columns_together_are_one_input(tmp_path: Path) -> None:
         rows = as_rows(model(table))
     assert [row["twice"] for row in rows] == [[2.0, 3.0], None, [6.0, 7.0]]
     assert [row["y"] for row in rows] == ["kept"] * 3
-    assert rows[1]["shoal_error"] == "the column of input x is null here"
+    assert rows[1]["shoal_error"] == "input 'x' does not accept null"
 
 
 def test_rows_of_different_lengths_travel_with_their_like(lengths: Model) -> None:
@@ -222,7 +222,7 @@ def test_whole_numbers_among_which_is_a_null_stay_whole_numbers(tmp_path: Path) 
         for ids in (np.array([1.0, np.nan, 3.0]), pyarrow.array([1, None, 3])):
             rows = as_rows(model({"text": np.array(["a", "b", "c"], object), "ids": ids}))
             assert [row["ids_back"] for row in rows] == [1, None, 3]
-            assert rows[1]["shoal_error"] == "the column of input ids is null here"
+            assert rows[1]["shoal_error"] == "input 'ids' does not accept null"
         [row] = as_rows(model({"text": np.array([b"abc"], object), "ids": np.array([1.5])}))
         assert row["shoal_error"] == "input ids: takes INT64, not float64"
 

@@ -18,6 +18,7 @@ VALUES = {
     "model.parameters": '{"depth": 3}',
     "model.allowPickle": "true",
     "model.trustedTypes": "package.module.Kind,another.Type",
+    "model.extraColumns": "Reject",
     "runtime.device": "cpu",
     "runtime.dtype": "float32",
     "runtime.compile": "true",

@@ -70,6 +70,46 @@ def test_a_row_may_be_named_where_the_other_inputs_are_optional() -> None:
     assert row.is_valid({"x": [1, 2, 3, 4], "any": 1})
 
 
+COLUMNS = tensor("input-0", "FP64", [-1, 3], columns='["a", "b", "c"]', nullable=True)
+
+
+def test_a_row_of_named_columns_is_an_object_or_a_list() -> None:
+    told = document([COLUMNS])
+    row = validator(told, "Row")
+
+    for good in ({"a": 1, "b": None, "c": 0.5}, [1, 2, None]):
+        assert row.is_valid(good)
+    for wrong in ({"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3, "d": 4}, [1, 2], {"a": 1, "b": 2, "c": "3"}):
+        assert not row.is_valid(wrong), wrong
+    first = told["components"]["schemas"]["Row"]["oneOf"][0]
+    assert first["examples"] == [{"a": 0.5, "b": 0.5, "c": 0.5}]
+    assert told["x-shoal-inputs"][0]["columns"] == ["a", "b", "c"]
+
+
+def test_columns_stand_beside_other_inputs() -> None:
+    row = validator(document([COLUMNS, tensor("note", "BYTES", [-1], optional=True)]), "Row")
+
+    assert row.is_valid({"a": 1, "b": 2, "c": 3, "note": "x"})
+    assert row.is_valid({"input-0": [1, 2, 3], "note": "x"})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "good", "wrong"),
+    [
+        ({"logical_type": "datetime"}, ["2024-01-31T12:00:00"], [None, 7, 1.5]),
+        ({"logical_type": "datetime", "unit": "ms", "nullable": True}, ["2024-01-31T12:00:00", None, 7], [1.5, True]),
+        ({"nullable": True}, ["text", None], [7]),
+    ],
+)
+def test_nulls_and_dates_are_described(parameters: dict[str, Any], good: list[Any], wrong: list[Any]) -> None:
+    told = document([tensor("x", "BYTES", [-1], content_type="text/plain", **parameters)])
+    row = validator(told, "Row")
+
+    assert all(row.is_valid(value) for value in [*good, told["components"]["schemas"]["Row"]["examples"][0]])
+    assert not any(row.is_valid(value) for value in wrong)
+    assert ("date-time" in json.dumps(told)) == ("logical_type" in parameters)
+
+
 def test_an_answer_may_hold_null_for_what_json_has_no_number_for() -> None:
     answer = validator(document(EVERYTHING, [tensor("y", "FP32", [-1]), tensor("label", "BYTES", [-1])]), "Answer")
 

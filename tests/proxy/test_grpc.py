@@ -241,9 +241,9 @@ def _stray(**contents: Any) -> messages.ModelInferRequest:
             "a parameter cannot be nan",
         ),
         (
-            messages.ModelInferRequest(model_name="double", inputs=[{"name": "x"}] * 2),
+            messages.ModelInferRequest(model_name="double", inputs=[{"name": "x"}, {"name": "z"}]),
             "INVALID_ARGUMENT",
-            "2 inputs; the model takes 1",
+            "no input named 'z'",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from shoal_proxy.settings import Settings
 from shoal_schema.addresses import Address
 from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError, variables
+from shoal_schema.resource.model import ExtraColumns
 from shoal_schema.resource.traffic import BatchingPolicy, RolloutSpec
 
 
@@ -74,6 +75,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_PROXY_DRAIN_TIMEOUT_S": ("0", 0.0),
     "SHOAL_PROXY_GRPC_PORT": ("8081", 8081),
     "SHOAL_PROXY_FORWARD_HEADERS": ("X-B, x-a,,x-A", ("X-B", "x-a", "x-A")),
+    "SHOAL_MODEL_EXTRA_COLUMNS": ("ignore", ExtraColumns.IGNORE),
 }
 
 

@@ -14,6 +14,7 @@ from shoal.wire.signature import Signature, Tensor
 TYPED_NUMBERS = 64
 SAMPLE_LENGTH = 3
 SAMPLE_TEXT = "a small fish among many"
+SAMPLE_DATE = "2024-01-31T12:00:00"
 SAMPLE_FILES = {"image/jpeg": "picture.jpg", "image/png": "picture.png"}
 
 
@@ -51,8 +52,11 @@ def _first_requests(url: str, signature: Signature, files: Collection[str], *, a
         return _file_requests(url, server, signature, only, files)
     if any(prod(_sample_shape(tensor, signature)) > TYPED_NUMBERS for tensor in required):
         return _made_requests(url, server, signature, required)
-    values = {tensor.name: _filled(_sample_shape(tensor, signature), _element(tensor)) for tensor in required}
-    row = next(iter(values.values())) if len(values) == 1 else values
+    values: dict[str, Any] = {}
+    for tensor in required:
+        columns = dict.fromkeys(tensor.columns if signature.batches else (), _element(tensor))
+        values |= columns or {tensor.name: _filled(_sample_shape(tensor, signature), _element(tensor))}
+    row = values[only.name] if only and list(values) == [only.name] and not only.columns else values
     return _curl(url, signature, f"-d {_quoted({'instances': [row]})}"), _shoal(server, row)
 
 
@@ -104,7 +108,8 @@ def _sample_shape(tensor: Tensor, signature: Signature) -> tuple[int, ...]:
 
 def _element(tensor: Tensor) -> Any:
     if tensor.datatype == "BYTES":
-        return {} if tensor.is_json else tensor.example or SAMPLE_TEXT
+        text = SAMPLE_DATE if tensor.logical_type == "datetime" else SAMPLE_TEXT
+        return {} if tensor.is_json else tensor.example or text
     if tensor.datatype == "BOOL":
         return True
     return 1 if "INT" in tensor.datatype else 0.5

@@ -1,12 +1,16 @@
 """Data frames as items: pandas, or anything with ``columns`` and ``to_numpy``, none of which is imported here."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from shoal.errors import InvalidInput
+from shoal.wire.columns import check_twice, have_default_names, listed, places_of
+from shoal.wire.items import column_tensor
 from shoal.wire.signature import Signature, Tensor
+from shoal.wire.values import column_values
 from shoal_schema.wire.datatypes import Array
 
 
@@ -45,22 +49,23 @@ def is_frame(value: Any) -> bool:
 
 
 def unframed(items: Any, signature: Signature) -> Any:
-    """Return the rows of a frame or of a column as items; anything else as it is.
+    """Return the rows of a frame, of a dict of columns or of a column as items; anything else as it is.
 
-    Columns are inputs if they are named so. Else a model's only input takes the columns together, in their order.
+    Columns are matched by their names, in any order. Those called 0 to n - 1 have none: together they are the rows of
+    a model's only input.
 
     Raises:
         InvalidInput: the columns are not what the model takes.
     """
+    if isinstance(items, Mapping) and not any(tensor.is_json for tensor in signature.inputs):
+        return _of_columns(items, signature)
     if not is_frame(items):
-        return items.to_numpy() if hasattr(items, "to_numpy") else items
+        return column_values(items) if hasattr(items, "to_numpy") else items
     if not len(items):
         return []
     names = list(items.columns)
-    required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
-    if len(required) > 1 or _named(items, names, required[0], signature):
-        return _by_input(items, names, signature)
-    return _together(items, names, required[0], signature)
+    check_twice(names)
+    return _rows(names, lambda name: column_values(items[name]), signature)
 
 
 def unframed_item(item: Any, signature: Signature) -> Any:
@@ -73,43 +78,77 @@ def unframed_item(item: Any, signature: Signature) -> Any:
         if len(item) != 1:
             raise InvalidInput(f"a frame of {len(item)} rows is as many items: call predict_batch")
         return unframed(item, signature)[0:1][0]
-    names = {tensor.name for tensor in signature.inputs}
-    if len(names) > 1 and callable(getattr(item, "to_dict", None)) and hasattr(item, "index"):
-        return item.to_dict()
-    return item
+    if not (callable(getattr(item, "to_dict", None)) and hasattr(item, "index")):
+        return item
+    if len(signature.inputs) == 1 and (not signature.inputs[0].columns or have_default_names(list(item.index))):
+        return item
+    return item.to_dict()
 
 
-def _named(frame: Any, names: Sequence[Any], only: Tensor, signature: Signature) -> bool:
-    """Return whether columns are inputs, rather than the numbers of the only one."""
-    if only.name not in names or set(names) - {tensor.name for tensor in signature.inputs}:
-        return False
-    return not (len(signature.row_shape(only)) == 1 and _is_scalar(frame[only.name].to_numpy()[0]))
+def _of_columns(columns: Mapping[Any, Any], signature: Signature) -> Any:
+    """Return the rows of a dict of columns of one length; any other dict as it is."""
+    names, values = list(columns), [column_values(column) for column in columns.values()]
+    if not names or any(column.ndim == 0 for column in values) or len({len(column) for column in values}) > 1:
+        return columns
+    arrays = dict(zip(names, values, strict=True))
+    return _rows(names, arrays.__getitem__, signature) if len(values[0]) else []
 
 
-def _by_input(frame: Any, names: Sequence[Any], signature: Signature) -> FrameRows:
+def _rows(names: Sequence[Any], column: Callable[[Any], Array], signature: Signature) -> Any:
+    """Return rows of named columns as items."""
+    required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
+    only = required[0] if len(required) == 1 else None
+    own = {name for tensor in signature.inputs for name in (tensor.name, *tensor.columns)}
+    if only is not None and only.is_json and only.name not in names:
+        return FrameRows({str(name): column(name) for name in names})
+    if only is not None and own.isdisjoint(names):
+        return _together(names, column, only, signature)
+    places = places_of(signature, names, lambda name: np.ndim(column(name)[0]) == 0)
     inputs = {tensor.name: tensor for tensor in signature.inputs}
-    wrong = [str(name) for name in names if name not in inputs]
-    missing = [name for name, tensor in inputs.items() if name not in names and not tensor.optional]
-    if wrong or missing:
-        told = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(wrong)}"
-        raise InvalidInput(f"the frame's columns must be the inputs of {signature.name}: {', '.join(inputs)}; {told}")
-    columns: dict[str, Array] = {name: frame[name].to_numpy() for name in names}
-    for name, values in columns.items():  # a number counts as a row of one where the input takes such rows
-        if signature.row_shape(inputs[name]) == (1,) and _is_scalar(values[0]):
-            columns[name] = values[:, None]
+    columns: dict[str, Array] = {}
+    for name, parts in places.items():
+        if parts is None:
+            columns[name] = _own(column(name), inputs[name], signature)
+        else:
+            columns[name] = _side_by_side([(part, column(part)) for part in parts], inputs[name])
     return FrameRows(columns)
 
 
-def _together(frame: Any, names: Sequence[Any], only: Tensor, signature: Signature) -> Any:
+def _own(values: Array, tensor: Tensor, signature: Signature) -> Array:
+    """Return an input's column; a number counts as a row of one where the input takes such rows."""
+    return values[:, None] if signature.row_shape(tensor) == (1,) and _is_scalar(values[0]) else values
+
+
+def _side_by_side(columns: Sequence[tuple[Any, Array]], tensor: Tensor) -> Array:
+    """Return columns of numbers as rows of an input, nulls as NaN.
+
+    Raises:
+        InvalidInput: a column does not fit; it is named.
+    """
+    return np.stack([column_tensor(values, _of_column(tensor, name)) for name, values in columns], axis=1)
+
+
+def _of_column(tensor: Tensor, name: Any) -> Tensor:
+    return replace(tensor, name=str(name), shape=(-1,), columns=())
+
+
+def _together(names: Sequence[Any], column: Callable[[Any], Array], only: Tensor, signature: Signature) -> Any:
+    """Return columns without names as the rows of a model's only input."""
     row_shape = signature.row_shape(only)
-    if only.is_json:
-        return FrameRows({str(name): frame[name].to_numpy() for name in names})
+    if not have_default_names(names):
+        if only.columns or not row_shape:
+            places_of(signature, names)  # says which are missing
+        raise InvalidInput(
+            f"model {signature.name} does not have names of columns, and the frame's have: {listed(names)}. Give"
+            " its values (`frame.to_numpy()`), in the order of the columns that the model was trained with"
+        )
+    order = sorted(names, key=int)
     if not row_shape and len(names) == 1:
-        return frame[names[0]].to_numpy()
+        return column(order[0])
     if len(row_shape) != 1 or row_shape[0] not in (-1, len(names)):
         takes = "one value" if not row_shape else f"rows of shape {list(row_shape)}"
-        raise InvalidInput(f"the frame has {len(names)} columns, input {only.name} takes {takes}: name the right ones")
-    return frame.to_numpy()
+        raise InvalidInput(f"the frame has {len(names)} columns, input {only.name} takes {takes}")
+    return _side_by_side([(name, column(name)) for name in order], only)
 
 
 def _can_be_cut(items: Any) -> bool:

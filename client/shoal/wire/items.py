@@ -5,16 +5,18 @@ A cast that would lose something (a fraction, a sign, a range) is refused rather
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
 from shoal.errors import InvalidInput
+from shoal.wire.columns import listed, places_of
 from shoal.wire.datatypes import numpy_dtype, object_array
 from shoal.wire.pictures import is_picture, picture_bytes
 from shoal.wire.signature import Signature, Tensor
+from shoal.wire.values import date_text, is_gap, is_null, null_of, numbers_of
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
@@ -54,10 +56,16 @@ def many_items(items: Items, signature: Signature, first: int | None = None) -> 
     check_countable(items, signature)
     rows = _for_each(lambda item: _by_name(item, signature), items, first)
     return {
-        tensor.name: _stack([row.get(tensor.name) for row in rows], tensor, first)
+        tensor.name: _stack(_for_each(partial(_value, tensor=tensor), rows, first), tensor, first)
         for tensor in signature.inputs
         if any(tensor.name in row for row in rows)
     }
+
+
+def _value(row: Mapping[str, Any], tensor: Tensor) -> Any:
+    if tensor.name not in row and not tensor.nullable:
+        raise InvalidInput(f"input {tensor.name} is missing in one of the items")
+    return row.get(tensor.name)
 
 
 def column_tensor(values: Array, tensor: Tensor) -> Array:
@@ -89,20 +97,13 @@ def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
     if len(required) == 1 and not named:
         return {required[0].name: item}
     if not isinstance(item, Mapping):
-        raise InvalidInput(f"model {signature.name} has several inputs: give a dict of {', '.join(names)}")
-    _refuse_other_names(item, names)
-    missing = [tensor.name for tensor in required if tensor.name not in item]
-    if missing:
-        raise InvalidInput(f"input {missing[0]} is missing")
-    return item
-
-
-def _refuse_other_names(item: Mapping[str, Any], names: Sequence[str]) -> None:
-    for name in item:
-        if name not in names:
-            near = get_close_matches(str(name), names, n=1, cutoff=0)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InvalidInput(f"the model has no input {name!r}{hint}")
+        raise InvalidInput(f"model {signature.name} has several inputs: give a dict of {listed(names)}")
+    places = places_of(signature, item, lambda name: np.ndim(item[name]) == 0)
+    return {
+        tensor.name: item[tensor.name] if places[tensor.name] is None else [item[name] for name in tensor.columns]
+        for tensor in signature.inputs
+        if tensor.name in places
+    }
 
 
 def _for_each(make: Callable[[Any], Made], values: Iterable[Any], first: int | None) -> list[Made]:
@@ -154,8 +155,8 @@ def _dimensions(count: int) -> str:
 
 
 def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
-    if value is None and not tensor.is_json:
-        raise InvalidInput(f"input {tensor.name} is missing in one of the items")
+    if not tensor.is_json and is_null(value):
+        value = null_of(tensor)
     if _hides(value):
         raise InvalidInput(
             f"input {tensor.name}: a masked array loses its mask, and what it hides would be sent: fill it first"
@@ -166,7 +167,7 @@ def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
         return object_array(elements, _lengths(value, tensor, rank))
     wanted = numpy_dtype(tensor.datatype)
     try:
-        given = np.asarray(value)
+        given = numbers_of(value, tensor, wanted)
         if not _fits(given, wanted):
             raise ValueError(f"takes {tensor.datatype}, not {_described(given)}")
         with np.errstate(over="raise"):
@@ -189,6 +190,8 @@ def _fits(given: Array, wanted: np.dtype[Any]) -> bool:
     if given.dtype.kind in "iu" and wanted.kind in "iu" and given.size:
         limits = np.iinfo(wanted)
         return bool(limits.min <= int(given.min()) and int(given.max()) <= limits.max)
+    if given.dtype.kind == "b" and wanted.kind != "b":
+        return given.size == 0
     return given.size == 0 or np.can_cast(given.dtype, wanted, "same_kind")
 
 
@@ -237,10 +240,18 @@ def _as_bytes(element: Any, tensor: Tensor) -> bytes:
         return _json(element, tensor)
     if isinstance(element, str):
         return element.encode()
+    if is_gap(element):
+        return bytes(null_of(tensor))
+    return _picture_or_date(element, tensor)
+
+
+def _picture_or_date(element: Any, tensor: Tensor) -> bytes:
+    if isinstance(element, np.ndarray) and element.ndim == 0:
+        return _as_bytes(element[()], tensor)
+    if tensor.logical_type == "datetime":
+        return date_text(element, tensor)
     if is_picture(element):
         return picture_bytes(element, tensor)
-    if isinstance(element, np.ndarray) and element.ndim == 0:
-        return _as_bytes(element.item(), tensor)
     raise InvalidInput(f"input {tensor.name} takes bytes or str, not {type(element).__name__}")
 
 

@@ -10,6 +10,7 @@ from shoal.errors import InvalidInput
 from shoal.wire.items import column_tensor, one_item
 from shoal.wire.portions import bytes_of
 from shoal.wire.signature import Signature, Tensor
+from shoal.wire.values import null_of
 from shoal_schema.wire.datatypes import Array
 
 
@@ -72,7 +73,7 @@ def _joined(group: Sequence[tuple[int, Mapping[str, Array]]], signature: Signatu
 
 
 def _together(values: Array, tensor: Tensor, signature: Signature) -> Array:
-    if values.dtype == object and any(each is None for each in values):
+    if not tensor.nullable and values.dtype == object and any(each is None for each in values):
         raise InvalidInput("null")
     if values.dtype == object and tensor.datatype != "BYTES" and len(values):
         try:
@@ -99,7 +100,7 @@ def _row(item: Mapping[str, Any], signature: Signature) -> dict[str, Array]:
 
 def _item(value: Any, tensor: Tensor) -> Any:
     if value is None:
-        raise InvalidInput(f"the column of input {tensor.name} is null here")
+        return null_of(tensor)
     if tensor.datatype == "BYTES" and isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim > 1:
         from PIL import Image  # noqa: PLC0415 (whoever has pictures as arrays has it)
 

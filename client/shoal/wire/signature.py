@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.wire.datatypes import DATATYPES
+from shoal_schema.wire.columns import decode_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,10 @@ class Tensor:
         batch_dim: the dimension that counts rows.
         content_types: media types of a ``BYTES`` tensor's elements; empty when the server does not say.
         optional: callers may leave this input out.
+        columns: the names of the columns of an input of rows of numbers; empty when it has none.
+        nullable: the input may hold nulls.
+        logical_type: ``datetime`` where texts are dates; empty otherwise.
+        unit: what the numbers of a date count since 1970; empty: a date is never a number.
         example: a text that the model takes; empty when the server gives none.
     """
 
@@ -26,6 +31,10 @@ class Tensor:
     content_types: tuple[str, ...] = ()
     optional: bool = False
     example: str = ""
+    columns: tuple[str, ...] = ()
+    nullable: bool = False
+    logical_type: str = ""
+    unit: str = ""
 
     @property
     def is_json(self) -> bool:
@@ -91,6 +100,7 @@ def _tensor(metadata: Mapping[str, Any]) -> Tensor:
     datatype = str(metadata["datatype"])
     if datatype not in DATATYPES:
         raise ValueError(f"{metadata['name']}: unknown datatype {datatype}")
+    columns = parameters.get("columns")
     return Tensor(
         name=str(metadata["name"]),
         datatype=datatype,
@@ -99,6 +109,10 @@ def _tensor(metadata: Mapping[str, Any]) -> Tensor:
         content_types=_list(parameters, "content_type"),
         optional=parameters.get("optional") in (True, "true"),
         example=str(parameters.get("example") or ""),
+        columns=decode_columns(str(columns)) if columns is not None else (),
+        nullable=parameters.get("nullable") in (True, "true"),
+        logical_type=str(parameters.get("logical_type") or ""),
+        unit=str(parameters.get("unit") or ""),
     )
 
 

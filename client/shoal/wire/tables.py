@@ -13,8 +13,10 @@ import numpy as np
 import orjson
 
 from shoal.errors import InvalidInput
+from shoal.wire.columns import check_twice, listed, places_of
 from shoal.wire.datatypes import numpy_dtype, object_array
 from shoal.wire.signature import Signature, Tensor
+from shoal.wire.values import column_values
 from shoal_schema.wire.datatypes import Array
 
 Wanted = str | Sequence[str]
@@ -42,21 +44,30 @@ def rows_in(batch: Any) -> int:
 
 
 def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: Signature) -> dict[str, Wanted]:
-    """Return the column of each input, or columns; by default the one with its name.
+    """Return the column of each input, or columns; by default those with the names that the model has.
+
+    Columns that it does not have are ignored.
 
     Raises:
         InvalidInput: an input has none, or there is no such column or input.
     """
     there, inputs = names_in(batch), {tensor.name: tensor for tensor in signature.inputs}
+    if columns is None:
+        own = {name for each in signature.inputs for name in (each.name, *each.columns)}
+        check_twice([name for name in there if name in own])
+    if columns is None and any(tensor.columns for tensor in signature.inputs):
+        places = places_of(signature, there, lambda name: _holds_scalars(batch[name]), ignore_extra=True)
+        return {name: name if parts is None else parts for name, parts in places.items()}
     chosen = dict({name: name for name in inputs if name in there} if columns is None else columns)
     flat = [name for each in chosen.values() for name in ([each] if isinstance(each, str) else each)]
     if unknown := [name for name in chosen if name not in inputs]:
-        raise InvalidInput(f"columns: the model has no input {unknown[0]}; it has {', '.join(inputs)}")
-    if missing := [name for name in flat if name not in there]:
-        raise InvalidInput(f"columns: the batch has no column {missing[0]}; it has {', '.join(there)}")
+        raise InvalidInput(f"columns: the model has no input {unknown[0]}; it has {listed(list(inputs))}")
+    known = set(there)
+    if missing := [name for name in flat if name not in known]:
+        raise InvalidInput(f"columns: the batch has no column {listed(missing)}; it has {listed(there)}")
     if bare := [name for name, tensor in inputs.items() if name not in chosen and not tensor.optional]:
         raise InvalidInput(
-            f"no column for input {bare[0]}: columns={{{bare[0]!r}: COLUMN}} names one of {', '.join(there)}"
+            f"no column for input {bare[0]}: columns={{{bare[0]!r}: COLUMN}} names one of {listed(there)}"
         )
     return chosen
 
@@ -68,13 +79,30 @@ def inputs_of(batch: Any, chosen: Mapping[str, Wanted], signature: Signature) ->
 
 def _values(batch: Any, wanted: Wanted, tensor: Tensor) -> Array:
     if isinstance(wanted, str):
-        values = _column(batch[wanted])
+        values = column_values(batch[wanted])
         return _with_holes(values) if tensor.datatype.startswith(("INT", "UINT")) else values
-    parts = [_column(batch[name]) for name in wanted]
+    parts = [column_values(batch[name]) for name in wanted]
     if all(part.dtype != object for part in parts):
         return np.stack(parts, axis=1)
+    if tensor.nullable:  # a null is a gap in its row
+        return np.stack([_with_gaps(part) for part in parts], axis=1)
     rows = zip(*parts, strict=True)
     return object_array((None if any(each is None for each in row) else list(row) for row in rows), (len(parts[0]),))
+
+
+def _with_gaps(values: Array) -> Array:
+    """Return a column of numbers with NaN for null; any other as it is."""
+    if values.dtype != object:
+        return values
+    found = [np.nan if each is None else each for each in values]
+    made = np.asarray(found)
+    mixed = any(isinstance(each, bool | np.bool_) for each in found)
+    return values if mixed or made.dtype.kind not in "iuf" or made.ndim != 1 else made
+
+
+def _holds_scalars(column: Any) -> bool:
+    values = column_values(column)
+    return values.ndim == 1 and not (values.dtype == object and len(values) and np.ndim(values[0]) > 0)
 
 
 def _with_holes(values: Array) -> Array:
@@ -83,24 +111,6 @@ def _with_holes(values: Array) -> Array:
     if known.size == values.size or not np.isfinite(known).all() or (known % 1).any():
         return values
     return object_array((None if np.isnan(each) else int(each) for each in values), values.shape)
-
-
-def _column(column: Any) -> Array:
-    """Return a column's values, null being None where an array of numbers could not say so."""
-    if hasattr(column, "null_count"):  # of Arrow
-        column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-        values: Array = column.to_numpy(zero_copy_only=False)
-        if column.null_count and values.dtype != object:  # whole numbers became others
-            values = object_array(column.to_pylist(), values.shape)
-        nulls = np.asarray(column.is_null()) if column.null_count else None
-    elif hasattr(column, "isna"):  # of pandas
-        values = column.to_numpy()
-        nulls = column.isna().to_numpy() if values.dtype == object else None
-    else:
-        values, nulls = column if isinstance(column, np.ndarray) else object_array(column, (len(column),)), None
-    if nulls is None or not nulls.any():
-        return values
-    return object_array((None if null else each for null, each in zip(nulls, values, strict=True)), (len(values),))
 
 
 def with_columns(batch: Any, outputs: Mapping[str, tuple[Tensor, Array]], failed: Failed, error_column: str) -> Any:

@@ -1,13 +1,13 @@
 """``POST /invocations`` as MLflow and SageMaker send it: tables (split, records, CSV), instances, inputs, raw."""
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
-from math import isinf, nan
 from typing import Any, Final
 
 from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import (
+    NO_BYTES,
     Call,
     Decoded,
     Reply,
@@ -19,7 +19,9 @@ from shoal_proxy.codecs.base import (
     parse_json,
     shown,
 )
-from shoal_proxy.codecs.v1 import V1, Form, decode_rows
+from shoal_proxy.codecs.cells import FLAGS, is_number, read_cell
+from shoal_proxy.codecs.columns import Match, check_twice, have_default_names, listed, match, same_keys
+from shoal_proxy.codecs.v1 import V1, Form, decode_matches
 from shoal_proxy.codecs.v2 import take_parameters
 from shoal_proxy.errors import InvalidRequest, ProxyError
 from shoal_proxy.model.signature import InputSpec, ModelSignature
@@ -28,9 +30,17 @@ from shoal_schema.wire.datatypes import Array
 CSV: Final = "text/csv"
 JSON: Final = "application/json"
 _FORMS: Final = ("dataframe_split", "dataframe_records", "instances", "inputs")
-_FLOATING: Final = frozenset({"FP16", "FP32", "FP64"})
-_FLAGS: Final = {"true": True, "false": False}
 _CODES: Final = {404: "RESOURCE_DOES_NOT_EXIST", 503: "TEMPORARILY_UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
+
+
+class _Table:
+    """Rows, and by the name of a column what each row holds it under; without names they are positional."""
+
+    __slots__ = ("keys", "rows")
+
+    def __init__(self, keys: dict[str, Any] | None, rows: list[Any]) -> None:
+        self.keys = keys
+        self.rows = rows
 
 
 class Invocations:
@@ -38,14 +48,15 @@ class Invocations:
 
     name = "invocations"
 
-    def __init__(self, max_padding_bytes: int) -> None:
+    def __init__(self, max_padding_bytes: int, *, ignore_extra: bool = True) -> None:
         self._max_padding_bytes = max_padding_bytes
-        self._v1 = V1(max_padding_bytes)
+        self._ignore_extra = ignore_extra
+        self._v1 = V1(max_padding_bytes, ignore_extra=ignore_extra)
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's rows, whichever form they come in."""
         if call.media_type == CSV and not _takes_csv(signature):
-            return self._rows(_from_csv(bytes(call.body), signature), call, signature)
+            return self._rows(_from_csv(call, signature), call, signature, texts=True)
         if raw.is_raw(call.media_type):
             return raw.decode(call, signature, Form.ROWS)
         document = _json(call)
@@ -57,8 +68,8 @@ class Invocations:
             decoded.style = Form.ROWS
         else:
             table = document[given[0]]
-            rows = _from_split(table, signature) if given[0] == _FORMS[0] else _from_records(table, signature)
-            decoded = self._rows(rows, call, signature)
+            rows = _from_split(table) if given[0] == _FORMS[0] else _from_records(table, signature)
+            decoded = self._rows(rows, call, signature, texts=False)
         if (params := document.get("params")) is not None:
             _, decoded.timeout_ms, decoded.parameters = take_parameters(params)
             check_integers(call.body)
@@ -80,8 +91,32 @@ class Invocations:
         told = error_document(error)
         return json_reply(error.status, {"error_code": code, "message": told.pop("error"), **told})
 
-    def _rows(self, rows: list[Any], call: Call, signature: ModelSignature) -> Decoded:
-        return decode_rows(rows, signature, call.body, self._max_padding_bytes)
+    def _rows(self, table: _Table, call: Call, signature: ModelSignature, *, texts: bool) -> Decoded:
+        """Return a table's rows, its columns matched by name; the values of a CSV are ``texts``."""
+        rows = table.rows
+        if not rows:
+            raise InvalidRequest("the table must have at least one row")
+        matches = self._matches(table, signature)
+        if texts:
+            _read_texts(rows, matches)
+        return decode_matches(matches, rows, signature, call.body, self._max_padding_bytes)
+
+    def _matches(self, table: _Table, signature: ModelSignature) -> list[Match]:
+        keys, first = table.keys, table.rows[0]
+        if not first:
+            raise InvalidRequest("the table has no columns")
+        only = _only_input(signature)
+        if keys is None or have_default_names(keys, signature):
+            if only is not None and not (only.holds_json and len(first) > 1):
+                places = list(range(len(first)))
+                order = places if keys is None else [keys[str(at)] for at in places]
+                return [Match(only, columns=order) if len(order) > 1 else Match(only, key=order[0])]
+            if keys is None:
+                told = listed(list(signature.columns or signature.inputs))
+                raise InvalidRequest(f"the rows must have names of columns: the model takes {told}")
+        if only is not None and not only.columns and only.name not in keys and len(only.shape) > 1:
+            raise _unknown(only, list(keys))
+        return match(keys, first, signature, ignore_extra=self._ignore_extra)
 
 
 def _json(call: Call) -> Any:
@@ -93,29 +128,43 @@ def _json(call: Call) -> Any:
         raise InvalidRequest(f"{error}; a table as CSV needs the header Content-Type: {CSV}") from None
 
 
-def _from_split(table: Any, signature: ModelSignature) -> list[Any]:
+def _from_split(table: Any) -> _Table:
     columns, data = (table.get("columns"), table.get("data")) if type(table) is dict else (None, None)
     if type(data) is not list or not data or not (columns is None or type(columns) is list):
         raise InvalidRequest('"dataframe_split" must be an object with "columns" and "data", a list of rows')
-    width = len(columns) if columns is not None else len(data[0]) if type(data[0]) is list else 0
+    names = None if columns is None else [_name(each) for each in columns]
+    width = len(names) if names is not None else len(data[0]) if type(data[0]) is list else 0
     for number, row in enumerate(data):
         if type(row) is not list or len(row) != width:
             raise InvalidRequest(f"row {number} must be a list of {width} values")
-    return _instances([str(each) for each in columns or range(width)], data, signature, _cell)
+    return _Table(_numbered(names), data)
 
 
-def _from_records(table: Any, signature: ModelSignature) -> list[Any]:
+def _name(column: Any) -> str:
+    """Return the name of a column; pandas' default ones are numbers."""
+    if type(column) is str or type(column) is int:
+        return str(column)
+    raise InvalidRequest(f"the name of a column must be a string or a whole number, not {shown(column)}")
+
+
+def _numbered(names: list[str] | None) -> dict[str, Any] | None:
+    """Return the place of each named column."""
+    if names is None:
+        return None
+    check_twice(names)
+    return {name: at for at, name in enumerate(names)}
+
+
+def _from_records(table: Any, signature: ModelSignature) -> _Table:
     if type(table) is not list or not table or type(table[0]) is not dict:
         raise InvalidRequest('"dataframe_records" must be a list of objects, one a row')
-    columns = list(table[0])
-    for number, record in enumerate(table):
-        if type(record) is not dict or record.keys() != table[0].keys():
-            raise InvalidRequest(f"row {number} must be an object with the columns {shown(columns)}")
-    return _instances(columns, [[record[name] for name in columns] for record in table], signature, _cell)
+    rows = same_keys(table, signature)
+    return _Table({name: name for name in rows[0]}, rows)
 
 
-def _from_csv(body: bytes, signature: ModelSignature) -> list[Any]:
-    """Return the rows of a CSV text; a first line of names may lack where all columns are one input's numbers."""
+def _from_csv(call: Call, signature: ModelSignature) -> _Table:
+    """Return the rows of a CSV text; a first line of names may be missing where all columns are one input's numbers."""
+    body = bytes(call.body)
     check_rows(body.count(b"\n") + body.count(b"\r") - body.count(b"\r\n"))
     check_values(body)
     try:
@@ -124,48 +173,47 @@ def _from_csv(body: bytes, signature: ModelSignature) -> list[Any]:
         raise InvalidRequest(f"the body is not CSV: {error}") from None
     if not table:
         raise InvalidRequest("the CSV has no rows")
-    columns = [str(number) for number in range(len(table[0]))]
-    if not _is_data(table[0], signature):
-        columns, table = table[0], table[1:]
+    header = _says_header(call)
+    names = None
+    if header is True or (header is None and _is_header(table[0], signature)):
+        names, table = table[0], table[1:]
+    width = len(table[0] if names is None else names)
     for number, row in enumerate(table):
-        if len(row) != len(columns):
-            raise InvalidRequest(f"row {number} has {len(row)} values, not {len(columns)}")
-    return _instances(columns, table, signature, _read_cell)
+        if len(row) != width:
+            raise InvalidRequest(f"row {number} has {len(row)} values, not {width}")
+    return _Table(_numbered(names), table)
 
 
-def _is_data(line: list[str], signature: ModelSignature) -> bool:
-    """Return whether the first line of a CSV is a row already: numbers, for a model of one input of numbers."""
+def _says_header(call: Call) -> bool | None:
+    """Return what the content type says of a first line of names (RFC 4180: `header=present`); None: nothing."""
+    parameters = call.headers.get(b"content-type", NO_BYTES).lower().replace(b" ", NO_BYTES).split(b";")[1:]
+    return True if b"header=present" in parameters else False if b"header=absent" in parameters else None
+
+
+def _is_header(line: list[str], signature: ModelSignature) -> bool:
+    """Return whether the first line of a CSV holds names: it is no row of numbers, or just the model's columns."""
     only = _only_input(signature)
-    if only is None or only.datatype == "BYTES" or line == [only.name]:
-        return False
-    try:
-        for text in line:
-            _read_cell(only, text)
-    except InvalidRequest:
-        return False
-    return True
+    if only is None or only.datatype == "BYTES" or line == [only.name] or set(line) == set(only.columns):
+        return True
+    return not (any(line) and all(not text or is_number(text) or text.lower() in FLAGS for text in line))
 
 
-def _instances(
-    columns: list[str], rows: list[list[Any]], signature: ModelSignature, cell: Callable[[InputSpec, Any], Any]
-) -> list[Any]:
-    """Return a table's rows as V1's ``instances``: columns are inputs by their names, or together the model's one."""
-    if len(set(columns)) < len(columns) and not signature.inputs.keys().isdisjoint(columns):
-        raise InvalidRequest(f"the table has a column twice: {shown(columns)}")
-    if set(columns) <= signature.inputs.keys():
-        specs = [signature.inputs[name] for name in columns]
-        return [
-            {spec.name: _nested(spec, cell(spec, value)) for spec, value in zip(specs, row, strict=True)}
-            for row in rows
-        ]
-    only = _only_input(signature)
-    if only is None or (only.datatype == "BYTES" and len(columns) > 1):
-        raise InvalidRequest(
-            f"the table has the columns {shown(columns)}; the model takes {', '.join(map(repr, signature.inputs))}"
-        )
-    if len(columns) == 1:
-        return [_nested(only, cell(only, row[0])) for row in rows]
-    return [[cell(only, value) for value in row] for row in rows]
+def _read_texts(rows: list[Any], matches: Sequence[Match]) -> None:
+    """Replace the texts of a CSV by what they stand for, where an input takes them."""
+    used = [(key, each.spec) for each in matches for key in each.keys]
+    for number, row in enumerate(rows):
+        for key, spec in used:
+            try:
+                row[key] = read_cell(spec, row[key])
+            except InvalidRequest as error:
+                raise InvalidRequest(f"row {number}, field {key + 1}: {error.message}") from None
+
+
+def _unknown(only: InputSpec, names: list[str]) -> InvalidRequest:
+    return InvalidRequest(
+        f"the model does not have names of columns, so {listed(names)} cannot be matched with its input {only.name!r}:"
+        " send rows as lists, or name the `columns` of the input in model.toml"
+    )
 
 
 def _only_input(signature: ModelSignature) -> InputSpec | None:
@@ -177,35 +225,3 @@ def _takes_csv(signature: ModelSignature) -> bool:
     """Return whether the model has an input whose rows are CSV texts themselves."""
     spec = raw.bytes_input(signature)
     return spec is not None and any(raw.accepts(kind, CSV) for kind in spec.content_types)
-
-
-def _nested(spec: InputSpec, value: Any) -> Any:
-    """Return one value of a table in the shape of a row of its input."""
-    if type(value) is not list and spec.datatype != "BYTES":
-        for _ in spec.shape[1:]:
-            value = [value]
-    return value
-
-
-def _cell(spec: InputSpec, value: Any) -> Any:
-    """Return a value of a table in JSON: what is missing in a column of floating-point numbers is null."""
-    return nan if value is None and spec.datatype in _FLOATING else value
-
-
-def _read_cell(spec: InputSpec, text: str) -> Any:
-    """Return a value of a CSV text."""
-    if spec.datatype == "BYTES":
-        return text
-    if spec.datatype == "BOOL" and text.lower() in _FLAGS:
-        return _FLAGS[text.lower()]
-    if not text and spec.datatype in _FLOATING:
-        return nan
-    try:
-        if "_" in text:
-            raise ValueError
-        number = float(text) if spec.datatype in _FLOATING else int(text)
-    except ValueError:
-        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and cannot be {shown(text)}") from None
-    if type(number) is float and isinf(number) and "inf" not in text.lower():
-        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, which {shown(text)} is beyond")
-    return number

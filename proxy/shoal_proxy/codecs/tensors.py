@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal_proxy.codecs.base import shown
+from shoal_proxy.codecs.cells import numbers, texts
 from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.signature import InputSpec, OutputSpec
 from shoal_schema.wire.datatypes import DTYPES, Array
@@ -112,18 +113,15 @@ def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
         kinds = set(map(type, flat))
     allowed, words = ALLOWED[spec.datatype]
     if not kinds <= allowed:
-        raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only{_beyond(flat, allowed)}")
+        if isinstance(spec, OutputSpec):
+            raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
+        if spec.datatype == "BYTES":
+            return bytes_array(texts(spec, flat), (len(flat),) if shape is None else shape)
+        flat = numbers(spec, flat, allowed, words)
     if spec.datatype == "BYTES":
         return bytes_array([text.encode() for text in flat], (len(flat),) if shape is None else shape)
     array = _pack(spec, flat)
     return array if shape is None else array.reshape(shape)
-
-
-def _beyond(flat: list[Any], allowed: frozenset[type]) -> str:
-    """Say so when whole numbers beyond 64 bits, which JSON's reader makes floats of, may be why there are some."""
-    if int in allowed and any(type(value) is float and abs(value) >= 2.0**63 for value in flat):
-        return ", none beyond 64 bits"
-    return ""
 
 
 def _pack(spec: InputSpec | OutputSpec, flat: list[Any]) -> Array:

@@ -30,6 +30,9 @@ class TorchServe:
 
     name = "torchserve"
 
+    def __init__(self, *, ignore_extra: bool = False) -> None:
+        self._ignore_extra = ignore_extra
+
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the body's one row: JSON, raw, or the first part of a form (``curl -F data=@cat.jpg``).
 
@@ -45,7 +48,7 @@ class TorchServe:
             media_type = raw.unnamed_type(signature)
         if raw.is_raw(media_type):
             return raw.one_row(body, media_type, signature, None)
-        return decode_rows([parse_json(body)], signature, body)
+        return decode_rows([parse_json(body)], signature, body, ignore_extra=self._ignore_extra)
 
     def encode(
         self,

@@ -23,12 +23,13 @@ from shoal_proxy.codecs.base import (
     json_reply,
     json_text,
     parse_json,
-    shown,
 )
+from shoal_proxy.codecs.columns import Match, as_column, listed, match, same_keys, stack, stack_columns
 from shoal_proxy.codecs.tensors import check_shape, from_json, text, widen_bf16
 from shoal_proxy.codecs.v2 import check_complete
 from shoal_proxy.errors import InvalidRequest, PaddingTooLarge, ProxyError
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import bytes_array
 
@@ -47,9 +48,11 @@ class V1:
 
     name = "v1"
 
-    def __init__(self, max_padding_bytes: int = MAX_PADDING_BYTES) -> None:
+    def __init__(self, max_padding_bytes: int = MAX_PADDING_BYTES, *, ignore_extra: bool = False) -> None:
         self._max_padding_bytes = max_padding_bytes
         """Added to one input of a request, so that its rows are equally long."""
+        self._ignore_extra = ignore_extra
+        """Columns that the model does not have; else they are rejected."""
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's rows; a raw body (an image, a text) is one row."""
@@ -59,8 +62,10 @@ class V1:
         if type(document) is not dict or ("instances" in document) == ("inputs" in document):
             raise InvalidRequest('a V1 request is an object with either "instances" (rows) or "inputs" (columns)')
         if "instances" in document:
-            return decode_rows(document["instances"], signature, call.body, self._max_padding_bytes)
-        return _decode_columns(document["inputs"], signature, call.body, self._max_padding_bytes)
+            data = document["instances"]
+            return decode_rows(data, signature, call.body, self._max_padding_bytes, ignore_extra=self._ignore_extra)
+        data = document["inputs"]
+        return _decode_columns(data, signature, call.body, self._max_padding_bytes, ignore_extra=self._ignore_extra)
 
     def encode(
         self,
@@ -81,9 +86,16 @@ class V1:
 
 
 def decode_rows(
-    instances: Any, signature: ModelSignature, body: bytes | memoryview, max_padding_bytes: int = MAX_PADDING_BYTES
+    instances: Any,
+    signature: ModelSignature,
+    body: bytes | memoryview,
+    max_padding_bytes: int = MAX_PADDING_BYTES,
+    *,
+    ignore_extra: bool = False,
 ) -> Decoded:
     """Return ``instances``, one JSON value each, as canonical inputs; ``body`` is the text they came in.
+
+    Objects are matched by name; ``ignore_extra``: what the model does not have is ignored.
 
     Raises:
         InvalidRequest: the model does not take them.
@@ -91,53 +103,56 @@ def decode_rows(
     """
     if type(instances) is not list or not instances:
         raise InvalidRequest('"instances" must be a list of at least one row')
-    check_rows(len(instances))
-    columns = _columns_of(instances, signature)
-    lengths: dict[str, Sequence[int]] = {}
-    if not signature.batches and len(instances) > 1:
-        raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(instances)}")
-    if any(signature.inputs[name].holds_json for name in columns):
-        check_integers(body)
-    inputs = {
-        name: _stack(_row_spec(name, signature), values, lengths, max_padding_bytes) for name, values in columns.items()
-    }
-    check_complete(inputs, signature)
-    if not signature.batches:
-        inputs = {name: array.reshape(array.shape[1:]) for name, array in inputs.items()}
-    for name, array in inputs.items():
-        check_shape(signature.inputs[name], array.shape)
-    return Decoded(inputs, len(instances), Form.ROWS, lengths=lengths)
-
-
-def _row_spec(name: str, signature: ModelSignature) -> InputSpec:
-    """Return the input with rows in front, which a model that does not batch lacks."""
-    spec = signature.inputs[name]
-    return spec if signature.batches else replace(spec, shape=(-1, *spec.shape))
-
-
-def _columns_of(instances: list[Any], signature: ModelSignature) -> dict[str, list[Any]]:
-    """Return each input's values, row by row."""
     required = [spec for spec in signature.inputs.values() if not spec.optional]
     if len(required) == 1 and not _are_named(instances, required[0]):
-        return {required[0].name: instances}
-    names = instances[0].keys() if type(instances[0]) is dict else ()
-    for number, instance in enumerate(instances):
-        if type(instance) is not dict:
-            raise InvalidRequest(f"instance {number} must be an object with {', '.join(map(repr, signature.inputs))}")
-        if instance.keys() != names:
-            raise InvalidRequest(
-                f"instance {number} has the inputs {shown(list(instance))}, but instance 0 has {shown(list(names))}"
-            )
-    for name in names:
-        _named(name, signature)
-    return {name: [instance[name] for instance in instances] for name in names}
+        return decode_values(required[0], instances, signature, body, max_padding_bytes)
+    rows = same_keys(instances, signature)
+    names = {name: name for name in rows[0]}
+    matches = match(names, rows[0], signature, ignore_extra=ignore_extra)
+    return decode_matches(matches, rows, signature, body, max_padding_bytes)
 
 
-def _named(name: str, signature: ModelSignature) -> InputSpec:
-    spec = signature.inputs.get(name)
-    if spec is None:
-        raise InvalidRequest(f"no input named {shown(name)}; the model takes {', '.join(map(repr, signature.inputs))}")
-    return spec
+def decode_values(
+    spec: InputSpec, values: list[Any], signature: ModelSignature, body: bytes | memoryview, max_padding_bytes: int
+) -> Decoded:
+    """Return one input's ``values``, a row each, as a request."""
+    return decode_matches([Match(spec)], values, signature, body, max_padding_bytes)
+
+
+def decode_matches(
+    matches: Sequence[Match],
+    rows: list[Any],
+    signature: ModelSignature,
+    body: bytes | memoryview,
+    max_padding_bytes: int,
+) -> Decoded:
+    """Return a request of ``rows``, in which each input lies where its match says; without a key, a row is its value.
+
+    Raises:
+        InvalidRequest: the model does not take them.
+        PaddingTooLarge: making them equally long would take more than ``max_padding_bytes``.
+    """
+    check_rows(len(rows))
+    if not signature.batches and len(rows) > 1:
+        raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(rows)}")
+    inputs: dict[str, Array] = {}
+    lengths: dict[str, Sequence[int]] = {}
+    for each in matches:
+        spec = each.spec if signature.batches else replace(each.spec, shape=(-1, *each.spec.shape))
+        if spec.holds_json:
+            check_integers(body)
+        if each.columns:
+            array = stack(spec, rows, each.columns)
+        elif each.key is not None:
+            key = each.key
+            array = as_column(spec, _stack(spec, [row[key] for row in rows], lengths, max_padding_bytes))
+        else:
+            array = _stack(spec, rows, lengths, max_padding_bytes)
+        inputs[spec.name] = array if signature.batches else array.reshape(array.shape[1:])
+    check_complete(inputs, signature)
+    for name, array in inputs.items():
+        check_shape(signature.inputs[name], array.shape)
+    return Decoded(inputs, len(rows), Form.ROWS, lengths=lengths)
 
 
 def _are_named(instances: list[Any], only: InputSpec) -> bool:
@@ -198,7 +213,7 @@ def _elements(spec: InputSpec, values: list[Any]) -> Array:
     if spec.holds_json:
         return bytes_array([json_text(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
     if any(type(value) is dict for value in values):
-        data = [_from_base64(spec, value) for value in values]
+        data = [NULL if value is None and spec.nullable else _from_base64(spec, value) for value in values]
         return bytes_array(data, (len(values),) + (1,) * (len(spec.shape) - 1))
     array = from_json(spec, values)
     ones = len(spec.shape) - array.ndim
@@ -220,30 +235,45 @@ def _refuse_element(spec: InputSpec) -> bytes:
 
 
 def _decode_columns(
-    columns: Any, signature: ModelSignature, body: bytes | memoryview, max_padding_bytes: int
+    columns: Any,
+    signature: ModelSignature,
+    body: bytes | memoryview,
+    max_padding_bytes: int,
+    *,
+    ignore_extra: bool = False,
 ) -> Decoded:
-    required = [name for name, spec in signature.inputs.items() if not spec.optional]
     if type(columns) is not dict:
+        required = [name for name, spec in signature.inputs.items() if not spec.optional]
         if len(required) != 1:
-            raise InvalidRequest(f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}')
+            told = listed(list(signature.columns or signature.inputs))
+            raise InvalidRequest(f'"inputs" must be an object with {told}')
         columns = {required[0]: columns}
     if not signature.batches:
-        decoded = decode_rows([columns], signature, body, max_padding_bytes)
+        decoded = decode_rows([columns], signature, body, max_padding_bytes, ignore_extra=ignore_extra)
         decoded.style = Form.COLUMNS
         return decoded
+    names = {name: name for name in columns}
+    first = {name: data[0] if type(data) is list and data else None for name, data in columns.items()}
     inputs: dict[str, Array] = {}
     lengths: dict[str, Sequence[int]] = {}
-    for name, data in columns.items():
-        spec = _named(name, signature)
-        if type(data) is not list or not data:
-            raise InvalidRequest(f"input {name!r} must be a list of at least one row")
-        check_rows(len(data))
+    for each in match(names, first, signature, ignore_extra=ignore_extra):
+        spec, values = each.spec, [_rows_of(columns[key], key) for key in each.keys]
         if spec.holds_json:
             check_integers(body)
-        inputs[name] = _stack(spec, data, lengths, max_padding_bytes)
-        check_shape(spec, inputs[name].shape)
+        if not each.columns:
+            inputs[spec.name] = as_column(spec, _stack(spec, values[0], lengths, max_padding_bytes))
+        else:
+            inputs[spec.name] = stack_columns(spec, values)
+        check_shape(spec, inputs[spec.name].shape)
     check_complete(inputs, signature)
     return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths=lengths)
+
+
+def _rows_of(data: Any, name: str) -> list[Any]:
+    if type(data) is not list or not data:
+        raise InvalidRequest(f"input {name!r} must be a list of at least one row")
+    check_rows(len(data))
+    return data
 
 
 def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:

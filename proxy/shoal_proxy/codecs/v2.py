@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from shoal_proxy.codecs import raw
@@ -19,6 +20,7 @@ from shoal_proxy.codecs.base import (
     parse_json,
     shown,
 )
+from shoal_proxy.codecs.columns import FLOATS, INTEGERS, NUMBERS, as_column, converted, listed, match
 from shoal_proxy.codecs.tensors import (
     from_binary,
     from_json,
@@ -33,6 +35,9 @@ from shoal_schema.wire.datatypes import DTYPES, Array, is_widened
 
 _OURS = {"binary_data_size"}
 """Tensor parameters that are the protocol's own, not the model's."""
+_NOTHING: Final = InputSpec("", "BYTES", ())
+"""What a tensor is that the model does not take, and that is ignored."""
+_NO_ARRAY: Final[Array] = np.empty(0, np.uint8)
 
 
 class V2:
@@ -40,8 +45,10 @@ class V2:
 
     name = "v2"
 
-    def __init__(self) -> None:
+    def __init__(self, *, ignore_extra: bool = False) -> None:
         self._fast: V2Fast | None = None
+        self._ignore_extra = ignore_extra
+        """Inputs that the model does not have; else they are rejected."""
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
@@ -52,10 +59,12 @@ class V2:
         if fast is None or fast.signature is not signature:
             fast = self._fast = V2Fast(signature)
         if header_length is not None:
-            return _decode_binary(call.body, header_length, fast)
+            return _decode_binary(call.body, header_length, fast, ignore_extra=self._ignore_extra)
         document = parse_json(call.body)
         known = fast.row(document)
-        return decode_document(document, None, signature, call.body) if known is None else known
+        if known is not None:
+            return known
+        return decode_document(document, None, signature, call.body, ignore_extra=self._ignore_extra)
 
     def encode(
         self,
@@ -73,33 +82,39 @@ class V2:
         return json_reply(error.status, error_document(error))
 
 
-def _decode_binary(body: bytes | memoryview, header_length: bytes, fast: V2Fast) -> Decoded:
+def _decode_binary(body: bytes | memoryview, header_length: bytes, fast: V2Fast, *, ignore_extra: bool) -> Decoded:
     header, tail = split_body(body, header_length)
     known = fast.binary(header, tail)
     if known is not None:
         return known
     document = parse_json(header)
-    decoded = decode_document(document, tail, fast.signature, header)
+    decoded = decode_document(document, tail, fast.signature, header, ignore_extra=ignore_extra)
     fast.remember(header, document["inputs"], decoded)
     return decoded
 
 
 def decode_document(
-    document: Any, tail: memoryview | None, signature: ModelSignature, text: bytes | memoryview
+    document: Any,
+    tail: memoryview | None,
+    signature: ModelSignature,
+    text: bytes | memoryview,
+    *,
+    ignore_extra: bool = False,
 ) -> Decoded:
     """Return what a V2 ``document`` asks, whose binary tensors are in ``tail``; ``text`` is the JSON it came in."""
     if type(document) is not dict or type(document.get("inputs")) is not list:
         raise InvalidRequest('a V2 request is an object with a list "inputs"')
     asked: dict[str, Any] = {}
-    inputs = _decode_inputs(document["inputs"], tail, signature, asked)
+    tensors = document["inputs"]
+    inputs = _decode_inputs(tensors, tail, signature, asked, ignore_extra=ignore_extra)
     parameters = document.get("parameters")
     binary, timeout_ms, forwarded = take_parameters(parameters) if parameters is not None else (False, None, b"")
     style = _style(document, signature, asked, binary=binary)
     rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
     if asked or forwarded:
         check_integers(text)
-    tensors = json_text(asked, orjson.OPT_SORT_KEYS) if asked else b""
-    return Decoded(inputs, rows, style, parameters=forwarded, tensors=tensors, timeout_ms=timeout_ms)
+    told = json_text(asked, orjson.OPT_SORT_KEYS) if asked else b""
+    return Decoded(inputs, rows, style, parameters=forwarded, tensors=told, timeout_ms=timeout_ms)
 
 
 def split_body(body: bytes | memoryview, header_length: bytes) -> tuple[bytes, memoryview]:
@@ -116,66 +131,146 @@ def split_body(body: bytes | memoryview, header_length: bytes) -> tuple[bytes, m
 
 
 def _decode_inputs(
-    tensors: list[Any], tail: memoryview | None, signature: ModelSignature, asked: dict[str, Any]
+    tensors: list[Any],
+    tail: memoryview | None,
+    signature: ModelSignature,
+    asked: dict[str, Any],
+    *,
+    ignore_extra: bool,
 ) -> dict[str, Array]:
     inputs: dict[str, Array] = {}
+    columns: dict[str, dict[str, Array]] = {}
+    _check_names(tensors, signature, ignore_extra=ignore_extra)
     offset = 0
     for tensor in tensors:
-        spec = _input_named(tensor, signature)
-        if spec.name in inputs:
-            raise InvalidRequest(f"input {spec.name!r} is given twice")
+        name = tensor["name"]
+        spec, owner = _meant(tensor, signature)
+        there = inputs if owner is None else columns.setdefault(owner.name, {})
+        if name in there:
+            raise InvalidRequest(f"{'input' if owner is None else 'column'} {name!r} is given twice")
         array, size = _decode_tensor(tensor, spec, tail[offset:] if tail is not None else None)
         offset += size
-        inputs[spec.name] = array
+        if spec is not _NOTHING:
+            there[name] = array
         parameters = tensor.get("parameters")
-        if parameters and parameters.keys() != _OURS:
+        if parameters and parameters.keys() != _OURS and owner is None and spec is not _NOTHING:
             extra = {key: value for key, value in parameters.items() if key not in _OURS}
-            asked.setdefault("inputs", {})[spec.name] = extra
+            asked.setdefault("inputs", {})[name] = extra
     if tail is not None and offset != len(tail):
         raise InvalidRequest(
             f"the binary_data_size of all inputs adds up to {offset}, but {len(tail)} bytes follow the JSON"
         )
+    for name, given in columns.items():
+        inputs[name] = _side_by_side(signature.inputs[name], given)
     check_complete(inputs, signature)
     return inputs
 
 
-def _input_named(tensor: Any, signature: ModelSignature) -> InputSpec:
-    if type(tensor) is not dict:
-        raise InvalidRequest(f"each of the inputs must be an object with name, datatype and shape, not {shown(tensor)}")
-    name = tensor.get("name")
-    spec = signature.inputs.get(name) if type(name) is str else None
-    if spec is None:
-        raise InvalidRequest(f"no input named {shown(name)}; the model takes {', '.join(map(repr, signature.inputs))}")
-    datatype = tensor.get("datatype")
-    if datatype != spec.datatype and not is_widened(datatype, spec.datatype):
+def _check_names(tensors: list[Any], signature: ModelSignature, *, ignore_extra: bool) -> None:
+    """Refuse tensors without a name, and names that the model does not have; an input's columns must all be there."""
+    unknown: list[str] = []
+    for tensor in tensors:
+        if type(tensor) is not dict:
+            raise InvalidRequest(
+                f"each of the inputs must be an object with name, datatype and shape, not {shown(tensor)}"
+            )
+        name = tensor.get("name")
+        if type(name) is not str:
+            raise InvalidRequest(f"no input named {shown(name)}; the model takes {listed(list(signature.inputs))}")
+        if name not in signature.inputs or name in signature.columns:
+            unknown.append(name)
+    if unknown:
+        names = {tensor["name"]: tensor["name"] for tensor in tensors}
+        first: dict[str, Any] = {tensor["name"]: None if _is_flat(tensor) else [] for tensor in tensors}
+        match(names, first, signature, ignore_extra=ignore_extra)
+
+
+def _meant(tensor: dict[str, Any], signature: ModelSignature) -> tuple[InputSpec, InputSpec | None]:
+    """Return what a tensor is, and the input of which it is a column; `_NOTHING` of one to be ignored."""
+    name, datatype = tensor["name"], tensor.get("datatype")
+    spec = signature.inputs.get(name)
+    if spec is not None and not (name in spec.columns and name in signature.columns and _is_flat(tensor)):
+        if datatype == spec.datatype or is_widened(datatype, spec.datatype) or _are_numbers(datatype, spec):
+            return spec, None
         raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, not {shown(datatype)}")
-    return spec
+    if name not in signature.columns:
+        return _NOTHING, None
+    owner = signature.inputs[signature.columns[name][0]]
+    column = InputSpec(name, owner.datatype, (-1,), nullable=owner.nullable)
+    if datatype != owner.datatype and not _are_numbers(datatype, column):
+        raise InvalidRequest(f"column {name!r} is {owner.datatype}, not {shown(datatype)}")
+    return column, owner
+
+
+def _is_flat(tensor: dict[str, Any]) -> bool:
+    """Return whether a tensor that has the name of an input and of one of its columns is that column."""
+    shape = tensor.get("shape")
+    return type(shape) is list and len(shape) == 1
+
+
+def _are_numbers(datatype: Any, spec: InputSpec) -> bool:
+    """Return whether numbers of a datatype may become an input's, each of its own: an input of one a row."""
+    single = spec.shape[1:] in ((), (1,)) and spec.shape[:1] == (-1,)
+    whole = type(datatype) is str and datatype in INTEGERS
+    if spec.datatype == "BYTES":
+        return single and whole and bool(spec.unit)
+    return single and spec.datatype in NUMBERS and (whole or datatype in FLOATS)
+
+
+def _side_by_side(spec: InputSpec, columns: dict[str, Array]) -> Array:
+    """Return columns as the rows of an input, in its own order."""
+    rows = {len(array) for array in columns.values()}
+    if len(rows) > 1:
+        raise InvalidRequest(f"the columns of input {spec.name!r} differ in their number of rows: {sorted(rows)}")
+    stacked = np.empty((rows.pop(), len(spec.columns)), DTYPES[spec.datatype])
+    for at, name in enumerate(spec.columns):
+        stacked[:, at] = columns[name]
+    return stacked
 
 
 def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None) -> tuple[Array, int]:
     """Return the canonical array and how many binary bytes it took."""
-    shape = wire_shape_of(spec, tensor.get("shape"))
     parameters = tensor.get("parameters")
     if parameters is not None and type(parameters) is not dict:
         raise InvalidRequest(f"input {spec.name!r}: parameters must be an object")
     size = (parameters or {}).get("binary_data_size")
     if (size is None) == ("data" not in tensor):
         raise InvalidRequest(f"input {spec.name!r} must have either data or a binary_data_size")
-    if size is None:
-        array = from_json(spec, tensor["data"])
-        if array.shape != tuple(shape):
-            array = _reshaped(spec, array, shape)
-        return to_canonical(spec, array), 0
-    if rest is None:
+    if size is not None and rest is None:
         raise InvalidRequest("binary data needs the header Inference-Header-Content-Length")
-    if type(size) is not int or not 0 <= size <= len(rest):
+    if rest is not None and size is not None and (type(size) is not int or not 0 <= size <= len(rest)):
         raise InvalidRequest(
             f"input {spec.name!r}: binary_data_size is {shown(size)}, but {len(rest)} bytes are left in the body"
         )
-    if tensor["datatype"] == spec.datatype:
-        return to_canonical(spec, from_binary(spec, rest[:size], shape)), size
-    narrow = from_binary(replace(spec, datatype=tensor["datatype"]), rest[:size], shape)
-    return to_canonical(spec, narrow.astype(DTYPES[spec.datatype])), size
+    if spec is _NOTHING:
+        return _NO_ARRAY, size or 0
+    shape = _shape_of(spec, tensor.get("shape"))
+    datatype = tensor["datatype"]
+    if datatype == spec.datatype or (size is None and is_widened(datatype, spec.datatype)):
+        array = _array(tensor, spec, shape, rest, size)
+    else:
+        nullable = spec.nullable and size is None and spec.datatype != "BYTES"
+        given = InputSpec(spec.name, datatype, spec.shape, spec.batch_dim, nullable=nullable and datatype in FLOATS)
+        array = converted(spec, _array(tensor, given, shape, rest, size), datatype)
+    return as_column(spec, to_canonical(spec, array)), size or 0
+
+
+def _shape_of(spec: InputSpec, shape: Any) -> list[int]:
+    """Return the wire shape that a tensor is said to have: of one value a row also [n, 1] for [n]."""
+    if spec.shape == (-1,) and type(shape) is list and len(shape) == 2 and shape[1] == 1 and type(shape[1]) is int:
+        return [*wire_shape_of(spec, shape[:1]), 1]
+    if spec.shape == (-1, 1) and spec.batch_dim == 0 and type(shape) is list and len(shape) == 1:
+        return wire_shape_of(replace(spec, shape=(-1,), one_row=None), shape)
+    return wire_shape_of(spec, shape)
+
+
+def _array(
+    tensor: dict[str, Any], spec: InputSpec, shape: list[int], rest: memoryview | None, size: int | None
+) -> Array:
+    if rest is not None and size is not None:
+        return from_binary(spec, rest[:size], shape)
+    array = from_json(spec, tensor["data"])
+    return array if array.shape == tuple(shape) else _reshaped(spec, array, shape)
 
 
 def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:

@@ -88,8 +88,9 @@ class V2Fast:
         if len(header) > _MAX_HEADER_BYTES or decoded.style.id is not None or None in sizes:
             return
         for tensor in tensors:
-            if tensor["datatype"] != self.signature.inputs[tensor["name"]].datatype:
-                return  # widened: what is sent is not what is kept
+            spec = self.signature.inputs.get(tensor["name"])
+            if spec is None or tensor["datatype"] != spec.datatype or len(tensor["shape"]) != len(spec.shape):
+                return  # a column, or converted: what is sent is not what is kept
         parts = [
             (self.signature.inputs[tensor["name"]], tensor["shape"], size)
             for tensor, size in zip(tensors, sizes, strict=True)

@@ -5,12 +5,14 @@ canonical too; ``batch_dim`` says where the dimension belongs on the wire.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal_schema.wire.carried import REQUEST_HEADERS, RESPONSE_HEAD
 from shoal_schema.wire.columns import decode_columns
 from shoal_schema.wire.datatypes import DTYPES
+
+_NULLABLE = ("FP16", "FP32", "FP64", "BYTES")
 
 
 class SignatureError(ValueError):
@@ -80,6 +82,8 @@ class ModelSignature:
     """Rows and seconds of forwards that the runtime measured when it warmed up."""
     pads: bool = False
     """Whether any input has a padding rule."""
+    columns: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """By the name of a column that is part of an input: that input, and the column's place in it."""
     fixed: bool = False
     """Whether every row of every request has the same shapes, so that all requests may share a batch."""
     request_headers: str = ""
@@ -119,6 +123,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             allowed_batch_sizes=tuple(map(int, _words(_parameters(metadata).get("allowed_batch_sizes")))),
             measured=_measured(_parameters(metadata).get("forward_us")),
             pads=any(spec.pad_axis is not None for spec in input_specs.values()),
+            columns=_places_of_columns(input_specs.values()) if batches else {},
             fixed=batches and all(_is_fixed(spec) for spec in input_specs.values()),
             request_headers=_carrier(input_specs.values(), REQUEST_HEADERS),
             response_head=_carrier(output_specs.values(), RESPONSE_HEAD),
@@ -267,6 +272,10 @@ def _columns(tensor: Mapping[str, Any], shape: tuple[int, ...], batch_dim: int) 
     return names
 
 
+def _places_of_columns(specs: Iterable[InputSpec]) -> dict[str, tuple[str, int]]:
+    return {name: (spec.name, place) for spec in specs for place, name in enumerate(spec.columns)}
+
+
 def _words(text: Any) -> tuple[str, ...]:
     return tuple(word.strip() for word in str(text or "").split(",") if word.strip())
 
@@ -282,7 +291,7 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         content_types=_words(rules.get("content_type")),
         optional=rules.get("optional") in (True, "true"),
         columns=_columns(tensor, shape, batch_dim),
-        nullable=rules.get("nullable") in (True, "true"),
+        nullable=rules.get("nullable") in (True, "true") and tensor["datatype"] in _NULLABLE,
         logical_type=str(rules.get("logical_type", "")),
         unit=str(rules.get("unit", "")),
         pad_axis=_canonical_axis(tensor, "pad_axis", batches, batch_dim),

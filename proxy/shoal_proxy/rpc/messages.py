@@ -43,9 +43,10 @@ class GrpcV2:
 
     name = "grpc"
 
-    def __init__(self, model_name: str, version: str) -> None:
+    def __init__(self, model_name: str, version: str, *, ignore_extra: bool = False) -> None:
         self._model_name = model_name
         self._version = version
+        self._ignore_extra = ignore_extra
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's tensors; the style tells by ``binary`` whether the answer is to be raw."""
@@ -54,7 +55,7 @@ class GrpcV2:
         except DecodeError as error:
             raise InvalidRequest(f"malformed message: {error}") from None
         self.check_model(request.model_name, request.model_version)
-        _check_counts(request, signature)
+        _check_counts(request)
         tail: list[bytes] = []
         raw = list(request.raw_input_contents)
         if raw and len(raw) != len(request.inputs):
@@ -68,7 +69,8 @@ class GrpcV2:
             document["outputs"] = [
                 {"name": each.name, "parameters": _parameters(each.parameters)} for each in request.outputs
             ]
-        return decode_document(document, memoryview(b"".join(tail)), signature, b"")
+        view = memoryview(b"".join(tail))
+        return decode_document(document, view, signature, b"", ignore_extra=self._ignore_extra)
 
     def encode(
         self,
@@ -113,10 +115,10 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
     return ModelMetadataResponse(**names, **tensors)
 
 
-def _check_counts(request: Any, signature: ModelSignature) -> None:
+def _check_counts(request: Any) -> None:
     """Refuse more than is read of a JSON request, before any of it is."""
-    if len(request.inputs) > len(signature.inputs):
-        raise InvalidRequest(f"{len(request.inputs)} inputs; the model takes {len(signature.inputs)}")
+    if len(request.inputs) > MAX_LISTS:
+        raise BodyTooLarge(f"{len(request.inputs)} inputs; at most {MAX_LISTS} are read from one request")
     if len(request.outputs) > MAX_LISTS:
         raise InvalidRequest(f"{len(request.outputs)} outputs are asked for")
     typed = [each for each in request.inputs if each.datatype in FIELDS]

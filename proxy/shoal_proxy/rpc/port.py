@@ -23,6 +23,7 @@ from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import GONE
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
+from shoal_schema.resource.model import ExtraColumns
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,9 @@ class GrpcPort:
         self._pages = pages
         self._settings = settings
         self._certificate = certificate
-        self._codec = GrpcV2(settings.name, settings.version)
+        self._codec = GrpcV2(
+            settings.name, settings.version, ignore_extra=settings.model.extra_columns is ExtraColumns.IGNORE
+        )
         self._route = Route(self._codec)
         # Twice as many as can wait or run: it is the queue that refuses, and this holds what it has not seen yet.
         batching = settings.batching

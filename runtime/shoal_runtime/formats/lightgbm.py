@@ -3,12 +3,13 @@
 from typing import Any
 
 from shoal_runtime.faults import said
+from shoal_runtime.formats.columns import rows_of
+from shoal_runtime.formats.lightgbm_columns import booster_columns, has_names
 from shoal_runtime.formats.lightgbm_trees import check
 from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_row
 from shoal_runtime.formats.table import model_file
-from shoal_runtime.formats.tabular import OUTPUT, TableHandler, imported, matrix, rows_of
+from shoal_runtime.formats.tabular import OUTPUT, TableHandler, framed_if_categorical, imported, served_columns
 from shoal_schema.resource.model import ModelFormat as Format
-from shoal_schema.wire.datatypes import Array
 
 
 def load(source: Source) -> Loaded:
@@ -28,9 +29,9 @@ def load(source: Source) -> Loaded:
     except (lightgbm.basic.LightGBMError, ValueError) as error:
         raise Unreadable(path.name, "LightGBM model", said(error)) from None
 
-    def predict(table: Array) -> Any:
+    def predict(table: Any) -> Any:
         return booster.predict(table, num_threads=threads, validate_features=False)
 
-    inputs = source.inputs or rows_of(booster.num_feature(), "FP64")
-    table = matrix(inputs, booster.feature_name())
-    return TableHandler(source, inputs, table, {OUTPUT: predict}).loaded("lightgbm_booster")
+    inputs, columns = served_columns(source, booster_columns(booster), named=has_names(booster))
+    table = framed_if_categorical(inputs, columns)
+    return TableHandler(source, inputs, table, {OUTPUT: predict}, columns).loaded("lightgbm_booster")

@@ -13,7 +13,8 @@ import numpy as np
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import describe, said
-from shoal_runtime.formats.tabular import INPUT, OUTPUT, TEXT, imported
+from shoal_runtime.formats.columns import DATETIME, INPUT, TEXT
+from shoal_runtime.formats.tabular import OUTPUT, imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import DATATYPES
@@ -28,6 +29,7 @@ COLUMNS: Final = {
     "double": "FP64",
     "string": "BYTES",
     "binary": "BYTES",
+    "datetime": "BYTES",
 }
 """The datatype of a column of MLflow's."""
 TELL_THEMSELVES: Final = (Format.KERAS, Format.ONNX, Format.TORCH_EXPORT)
@@ -106,7 +108,7 @@ def _with_signature(described: Described, document: Mapping[str, Any], form: For
         return described
     signature = _mapping(document.get("signature"))
     try:
-        inputs = described.inputs or _tensors(signature.get("inputs"), INPUT)
+        inputs = _dated(described.inputs, _tensors(signature.get("inputs"), INPUT))
         told = _tensors(signature.get("outputs"), OUTPUT)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(
@@ -117,6 +119,17 @@ def _with_signature(described: Described, document: Mapping[str, Any], form: For
     return replace(described, inputs=inputs, outputs=outputs, told_outputs=told)
 
 
+def _dated(declared: Sequence[TensorSpec], told: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
+    """Return the declared inputs, or else those told; declared texts that are dates in MLmodel stay dates."""
+    dates = {spec.name for spec in told if spec.logical_type == DATETIME}
+    return [
+        replace(spec, logical_type=DATETIME)
+        if spec.name in dates and spec.datatype == "BYTES" and spec.logical_type is None
+        else spec
+        for spec in declared
+    ] or told
+
+
 def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
     """Return MLflow's columns or tensors as ours; those without a name are called after ``unnamed``."""
     stem = unnamed.removesuffix("0")
@@ -125,12 +138,24 @@ def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
 
 
 def _tensor(entry: Mapping[str, Any], name: str) -> TensorSpec:
-    if entry["type"] == "tensor":
-        datatype, shape = _datatype(entry["tensor-spec"]["dtype"]), entry["tensor-spec"]["shape"]
-    else:
-        datatype, shape = COLUMNS[entry["type"]], [ANY]
-    text = datatype == "BYTES" and entry["type"] != "binary"
-    return TensorSpec(name, datatype, shape, content_type=TEXT if text else None)
+    """Return one tensor or column; an optional column may be left out, and may hold nulls where its type has some."""
+    kind = entry["type"]
+    if kind == "tensor":
+        tensor = entry["tensor-spec"]
+        datatype = _datatype(tensor["dtype"])
+        return TensorSpec(name, datatype, tensor["shape"], content_type=TEXT if datatype == "BYTES" else None)
+    datatype, optional = COLUMNS[kind], entry.get("required") is False
+    if optional and datatype in ("INT32", "INT64"):
+        datatype = "FP64"  # as pandas has whole numbers among which some are missing
+    return TensorSpec(
+        name,
+        datatype,
+        [ANY],
+        content_type=TEXT if datatype == "BYTES" and kind != "binary" else None,
+        optional=optional,
+        nullable=optional and datatype != "BOOL",
+        logical_type=DATETIME if kind == "datetime" else None,
+    )
 
 
 def _datatype(dtype: str) -> str:

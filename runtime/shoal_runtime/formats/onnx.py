@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
+from shoal_runtime.formats.columns import TEXT
 from shoal_runtime.formats.external_data import linked_files, mapped
 from shoal_runtime.formats.source import Loaded, Source, check_static_batch, oddity
 from shoal_runtime.formats.table import model_file
-from shoal_runtime.formats.tabular import TEXT, imported
+from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import Array

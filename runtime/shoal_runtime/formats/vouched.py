@@ -15,6 +15,7 @@ _OBJECTS: Final = (
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
     "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.metrics._scorer._PassthroughScorer",
+    "sklearn.compose._column_transformer.make_column_selector",
     "sklearn.model_selection._split.KFold",
     "sklearn.model_selection._split.StratifiedKFold",
     # Python that computes with arrays; wrong ones make it wrong, or raise.
@@ -43,6 +44,8 @@ _FUNCTIONS: Final = (
 _LOADERS: Final = {
     **dict.fromkeys(_OBJECTS, "ObjectNode"),
     **dict.fromkeys(_FUNCTIONS, "FunctionNode"),
+    # Whose columns a selector chose.
+    "builtins.object": "TypeNode",
     "functools.partial": "PartialNode",
     "sklearn.utils._bunch.Bunch": "DictNode",
     # That of an array, which numpy reads without objects; its own `__setstate__` would believe any layout.

@@ -9,9 +9,18 @@ from typing import Any
 import numpy as np
 
 from shoal_runtime.faults import said
+from shoal_runtime.formats.columns import rows_of
 from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_row, oddity
 from shoal_runtime.formats.table import model_file
-from shoal_runtime.formats.tabular import OUTPUT, PROBABILITIES, TableHandler, imported, matrix, rows_of
+from shoal_runtime.formats.tabular import (
+    OUTPUT,
+    PROBABILITIES,
+    TableHandler,
+    framed_if_categorical,
+    imported,
+    served_columns,
+)
+from shoal_runtime.formats.xgboost_columns import booster_columns
 from shoal_runtime.formats.xgboost_trees import check
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import Array
@@ -34,14 +43,15 @@ def load(source: Source) -> Loaded:
         learner = json.loads(booster.save_config())["learner"]
     except (xgboost.core.XGBoostError, ValueError) as error:
         raise Unreadable(path.name, "XGBoost model", _reason(error)) from None
-    inputs = source.inputs or rows_of(booster.num_features(), "FP32")
+    inputs, columns = served_columns(source, booster_columns(booster), named=bool(booster.feature_names))
     attributes = booster.attributes()
     estimator = json.loads(attributes.get("scikit_learn", "{}")).get("_estimator_type")
     rounds = (0, int(attributes["best_iteration"]) + 1) if estimator and "best_iteration" in attributes else (0, 0)
-    table = matrix(inputs, booster.feature_names or ())
     predict = _predict(xgboost, booster, rounds, learner["gradient_booster"]["name"])
+    table = framed_if_categorical(inputs, columns)
     outputs = _classes(learner) if estimator == "classifier" else {OUTPUT: np.asarray}
-    return TableHandler(source, inputs, lambda batch: predict(table(batch)), outputs).loaded("xgboost_booster")
+    handler = TableHandler(source, inputs, lambda batch: predict(table(batch)), outputs, columns)
+    return handler.loaded("xgboost_booster")
 
 
 def _check_file(path: Path, source: Source) -> None:

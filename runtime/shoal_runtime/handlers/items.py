@@ -11,11 +11,12 @@ from shoal_runtime.errors import ItemError
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.tensors.library import Library
+from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import Array
 
 
 def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
-    """Return one row: the value itself for a one-input model, else a dict of the inputs given.
+    """Return one row: the value itself for a one-input model, else a dict of the inputs given; null is None.
 
     Raises:
         ItemError: a text is not UTF-8, or a JSON value is not JSON.
@@ -94,6 +95,8 @@ def _read(array: Array, spec: TensorSpec) -> Array:
 
 
 def _element(element: bytes, spec: TensorSpec) -> Any:
+    if spec.nullable and element == NULL:
+        return None
     if "application/json" in spec.media_types:
         try:
             return exact_json(element)

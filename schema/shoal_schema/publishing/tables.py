@@ -78,6 +78,7 @@ def _labels(metric: metrics.Metric) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "settings of both": lambda: _settings_of(PROXY, RUNTIME),
     "settings of all": lambda: _settings_of(PROXY, RUNTIME, OPERATOR, WAITING, BATCH),
+    "settings of the proxy and the batch program": lambda: _settings_of(PROXY, BATCH),
     "settings of the runtime": lambda: _settings_of(RUNTIME),
     "settings of the proxy": lambda: _settings_of(PROXY),
     "settings of the operator": lambda: _settings_of(OPERATOR),

@@ -11,6 +11,8 @@ from shoal.wire.signature import Signature, Tensor
 from tests.client.wire.signatures import ADDER, JSON, MASKED, PICTURES, TEXTS, TWO, signature
 
 URL = "http://127.0.0.1:8080"
+COLUMNS = signature((Tensor("input-0", "FP64", (-1, 2), columns=("p", "q")),))
+DATES = signature((Tensor("born", "BYTES", (-1,), logical_type="datetime", content_types=("text/plain",)),))
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,8 @@ URL = "http://127.0.0.1:8080"
         pytest.param(TEXTS, "a small fish among many", "--text a small fish among many", id="text"),
         pytest.param(JSON, {}, "--data {}", id="JSON"),
         pytest.param(MASKED, [1, 1, 1], "--data [1,1,1]", id="an optional input is left out"),
+        pytest.param(COLUMNS, {"p": 0.5, "q": 0.5}, '--data {"p":0.5,"q":0.5}', id="an input with columns"),
+        pytest.param(DATES, "2024-01-31T12:00:00", "--text 2024-01-31T12:00:00", id="a date"),
         pytest.param(TWO, {"a": [1, 1], "b": 0.5}, '--data {"a":[1,1],"b":0.5}', id="two inputs"),
     ],
 )

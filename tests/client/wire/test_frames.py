@@ -1,16 +1,23 @@
-"""With a frame of our own, since pandas is nobody's dependency here; it has what pandas and polars share."""
+"""With frames of pandas, and one of our own that has what pandas and polars share."""
 
 from dataclasses import replace
+from datetime import date
+from itertools import permutations
 from typing import Any
 
 import numpy as np
+import pandas
+import pyarrow
 import pytest
 
 from shoal.errors import InvalidInput
 from shoal.wire.frames import Rows, unframed, unframed_item
-from shoal.wire.items import many_items
+from shoal.wire.items import many_items, one_item
 from shoal.wire.signature import Signature, Tensor
+from shoal_schema.wire.columns import NULL
 from tests.client.wire.signatures import ADDER, JSON, TEXTS, TWO, signature
+
+NAMED = signature((Tensor("x", "FP32", (-1, 3), columns=("height", "width", "depth"), nullable=True),))
 
 
 class Column:
@@ -44,10 +51,106 @@ def tensors(frame: Any, sign: Signature) -> dict[str, Any]:
     return {name: array.tolist() for name, array in many_items(rows[0 : len(rows)], sign).items()}
 
 
-def test_columns_together_are_the_rows_of_the_only_input() -> None:
-    frame = Frame({"height": [1, 2], "width": [3, 4], "depth": [5, 6]})
+@pytest.mark.parametrize("names", [(0, 1, 2), ("0", "1", "2")])
+def test_columns_without_names_are_together_the_rows_of_the_only_input(names: tuple[Any, ...]) -> None:
+    first, second, third = names
+    frame = Frame({first: [1, 2], third: [5, 6], second: [3, 4]})
 
-    assert tensors(frame, ADDER) == {"x": [[1, 3, 5], [2, 4, 6]]}
+    for sign in (ADDER, NAMED):
+        assert tensors(frame, sign) == {"x": [[1, 3, 5], [2, 4, 6]]}
+
+
+@pytest.mark.parametrize("order", list(permutations(["height", "width", "depth"])))
+def test_columns_are_matched_by_name_in_any_order(order: tuple[str, ...]) -> None:
+    values: dict[Any, list[Any]] = {"height": [1, 2], "width": [3, None], "depth": [5, 6]}
+    columns = {name: values[name] for name in order}
+
+    for rows in (Frame(columns), columns, pandas.DataFrame(columns), pyarrow.table(columns).to_pandas()):
+        np.testing.assert_array_equal(tensors(rows, NAMED)["x"], [[1, 3, 5], [2, np.nan, 6]])
+    item = {name: columns[name][1] for name in order}
+    for row in (item, pandas.Series(item), pandas.DataFrame([item])):
+        np.testing.assert_array_equal(one_item(unframed_item(row, NAMED), NAMED)["x"], [[2, np.nan, 6]])
+
+
+def test_names_that_the_model_does_not_have_are_never_matched_by_position() -> None:
+    with pytest.raises(InvalidInput, match="height, width, depth"):
+        unframed(Frame({"height": [1, 2], "width": [3, 4], "depth": [5, 6]}), ADDER)
+    with pytest.raises(InvalidInput, match="did you mean height"):
+        unframed(Frame({"Height": [1, 2], "width": [3, 4], "depth": [5, 6]}), NAMED)
+    with pytest.raises(InvalidInput, match="twice"):
+        unframed(pandas.DataFrame([[1, 2]], columns=["a", "a"]), TWO)
+
+
+COLUMN: dict[str, list[tuple[Any, list[Any]]]] = {
+    "FP64": [
+        (pandas.Series([1.5, None]), [1.5, np.nan]),
+        (pandas.Series([1, None], dtype="Int64"), [1, np.nan]),
+        (pandas.Series([1.5, None], dtype="Float64"), [1.5, np.nan]),
+        (pandas.Series([1, None, 1], dtype="category"), [1, np.nan, 1]),
+        (pandas.Series([1, pandas.NA], dtype=object), [1, np.nan]),
+        (pandas.Series([1, 2], dtype="Int8"), [1, 2]),
+        ([1, None], [1, np.nan]),
+    ],
+    "INT64": [
+        (pandas.Series([1, 2], dtype="Int64"), [1, 2]),
+        (pandas.Series([2**62, 2]), [2**62, 2]),
+        (pandas.Series([1.0, -3.0]), [1, -3]),
+        (pandas.Series([1, 2], dtype="category"), [1, 2]),
+    ],
+    "BOOL": [(pandas.Series([True, False], dtype="boolean"), [True, False])],
+    "BYTES": [
+        (pandas.Series(["a", None]), [b"a", NULL]),
+        (pandas.Series(["a", None], dtype="category"), [b"a", NULL]),
+        (pandas.Series(["a", np.nan], dtype=object), [b"a", NULL]),
+        (pandas.Series(["a", pandas.NA], dtype=object), [b"a", NULL]),
+    ],
+}
+DATES: list[tuple[Any, list[Any]]] = [
+    (pandas.Series(pandas.to_datetime(["2024-05-01", None])), [b"2024-05-01T00:00:00", NULL]),
+    (pandas.Series(pandas.to_datetime(["2024-05-01T01:00:00Z", None])), [b"2024-05-01T01:00:00+00:00", NULL]),
+    (np.array(["2024-05-01", "NaT"], "datetime64[D]"), [b"2024-05-01", NULL]),
+    ([date(2024, 5, 1), "2024-05-02", 12, 13.0, None], [b"2024-05-01", b"2024-05-02", b"12", b"13", NULL]),
+]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "expected"),
+    [(datatype, *case) for datatype, cases in COLUMN.items() for case in cases] + [("date", *case) for case in DATES],
+)
+def test_columns_of_every_kind_are_plain_values_and_nulls(datatype: str, values: Any, expected: list[Any]) -> None:
+    if datatype == "date":
+        one = Tensor("a", "BYTES", (-1,), nullable=True, logical_type="datetime", unit="ms")
+    else:
+        one = Tensor("a", datatype, (-1,), nullable=datatype in ("FP64", "BYTES"))
+    other = Tensor("b", "INT64", (-1,))
+    found = tensors({"a": values, "b": np.arange(len(values))}, signature((one, other)))["a"]
+    if datatype == "date":
+        assert [each.split(b".")[0] for each in found] == expected
+    else:
+        np.testing.assert_array_equal(np.array(found, object if datatype == "BYTES" else None), expected)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "said"),
+    [
+        ("FP64", [1.0, None], "'a' does not accept null"),
+        ("INT64", [1, None], "'a' does not accept null"),
+        ("INT64", pandas.Series([1.0, np.nan]), "'a' does not accept null"),
+        ("BYTES", pandas.Series(["a", None]), "'a' does not accept null"),
+        ("BOOL", pandas.Series([True, None], dtype="boolean"), "'a' does not accept null"),
+        ("FP64", pandas.Series([True, False]), "not bool"),
+        ("FP64", [True, 1.5], "not bool"),
+        ("INT64", [1.5, 2], "INT64"),
+        ("INT64", pandas.Series([2.0**60]), "INT64"),
+        ("FP64", ["1", "2"], "text"),
+        ("BOOL", [0, 1], "BOOL"),
+        ("BYTES", [1, 2], "bytes or str"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(datatype: str, values: Any, said: str) -> None:
+    sign = signature((Tensor("a", datatype, (-1,)), Tensor("b", "INT64", (-1,))))
+    with pytest.raises(InvalidInput, match=said):
+        tensors({"a": values, "b": np.arange(len(values))}, sign)
 
 
 def test_columns_as_polars_gives_them_are_rows_too() -> None:
@@ -74,8 +177,9 @@ def test_a_number_is_a_row_of_one_where_the_input_takes_such() -> None:
     assert tensors(Frame({"age": [30, 40], "fare": [1.5, 2.5]}), ages) == {"age": [[30], [40]], "fare": [[1.5], [2.5]]}
 
 
-def test_one_column_of_texts_is_the_only_input_whatever_its_name() -> None:
-    assert tensors(Frame({"review": ["good", "bad"]}), TEXTS) == {"text": [b"good", b"bad"]}
+def test_one_column_of_texts_is_the_only_input_by_its_name_or_without_one() -> None:
+    for name in ("text", 0):
+        assert tensors(Frame({name: ["good", "bad"]}), TEXTS) == {"text": [b"good", b"bad"]}
     assert tensors(Column(["good", "bad"]), TEXTS) == {"text": [b"good", b"bad"]}
 
 
@@ -86,10 +190,11 @@ def test_rows_are_objects_where_the_model_takes_json() -> None:
 @pytest.mark.parametrize(
     ("columns", "sign", "sentence"),
     [
-        ({"p": [1], "q": [2]}, ADDER, "2 columns, input x takes rows of shape"),
-        ({"a": [[1, 2]], "c": [1]}, TWO, "a, b; missing: b"),
-        ({"a": [[1, 2]], "b": [1], "c": [1]}, TWO, "a, b; unknown: c"),
-        ({"p": ["a"], "q": ["b"]}, TEXTS, "2 columns, input text takes one value"),
+        ({"0": [1], "1": [2]}, ADDER, "2 columns, input x takes rows of shape"),
+        ({"a": [[1, 2]], "c": [1]}, TWO, "no input 'c'; did you mean b"),
+        ({"a": [[1, 2]]}, TWO, "input b is missing"),
+        ({"a": [[1, 2]], "b": [1], "c": [1]}, TWO, "no input 'c'"),
+        ({"p": ["a"], "q": ["b"]}, TEXTS, "input text is missing"),
     ],
 )
 def test_columns_that_the_model_does_not_take_are_named(columns: Any, sign: Signature, sentence: str) -> None:
@@ -98,7 +203,7 @@ def test_columns_that_the_model_does_not_take_are_named(columns: Any, sign: Sign
 
 
 def test_a_frame_of_one_row_is_an_item_and_one_of_several_is_not() -> None:
-    one, two = Frame({"a": [1], "b": [2], "c": [3]}), Frame({"a": [1, 2], "b": [2, 3], "c": [3, 4]})
+    one, two = Frame({0: [1], 1: [2], 2: [3]}), Frame({0: [1, 2], 1: [2, 3], 2: [3, 4]})
 
     assert unframed_item(one, ADDER).tolist() == [1, 2, 3]
     with pytest.raises(InvalidInput, match="call predict_batch"):

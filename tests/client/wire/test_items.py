@@ -111,7 +111,7 @@ def integers(datatype: str) -> Signature:
         ),
         pytest.param(b"7", integers("INT64"), "takes INT64, not bytes$", id="bytes for a number"),
         pytest.param([[1, 2, 3], [4, 5, 6]], ADDER, r"takes one item, .* shape \[2, 3\].*predict_batch", id="several"),
-        pytest.param(None, integers("INT64"), "missing", id="nothing"),
+        pytest.param(None, integers("INT64"), "does not accept null", id="nothing"),
         pytest.param([[1], [2, 3]], ADDER, "the lists in it have different lengths.*: pad them", id="ragged lists"),
         pytest.param(np.ma.masked_greater([1.0, 2.0, 3.0], 2), ADDER, r"mask, .*array\.filled", id="a masked array"),
         pytest.param([1.0, np.ma.masked, 3.0], ADDER, "loses its mask", id="a masked element"),

@@ -39,7 +39,7 @@ def test_what_does_not_fit_stays_behind_with_its_reason() -> None:
     rows = [[1, 2], None, [1, 2, 3], "text", [[1, 2]], [3, 4]]
     [part], failed = parts_of({"x": object_array(rows, (6,))}, 6, VECTORS)
     assert list(part.rows) == [0, 5]
-    assert failed[1] == "the column of input x is null here"
+    assert failed[1] == "input 'x' does not accept null"
     assert failed[2] == "input x takes rows of shape [2], not [3]"
     assert sorted(failed) == [1, 2, 3, 4]
 

@@ -1,5 +1,6 @@
 """Columns as inputs and outputs as columns, of arrays, frames and tables."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 from shoal.errors import InvalidInput
 from shoal.wire.datatypes import object_array
+from shoal.wire.parts import parts_of
 from shoal.wire.signature import Signature, Tensor
 from shoal.wire.tables import chosen_columns, inputs_of, names_in, rows_in, with_columns
+from shoal_schema.wire.columns import NULL
 
 IDS = Tensor("ids", "INT64", (-1,))
 MODEL = Signature("m", ("1",), (IDS, Tensor("extra", "FP32", (-1, 2), optional=True)), ())
@@ -79,6 +82,80 @@ def test_texts_lists_and_several_columns_have_nulls_too() -> None:
     assert (list(lists[0]), lists[1]) == ([1, 2], None)
     two = {"a": pyarrow.array([1, None, 3]), "b": np.array([1.5, 2.5, 3.5])}
     assert inputs_of(two, {"x": ["a", "b"]}, model)["x"].tolist() == [[1, 1.5], None, [3, 3.5]]
+
+
+WIDE = Signature("m", ("1",), (Tensor("input-0", "FP64", (-1, 2), columns=("a", "b"), nullable=True),), ())
+STRICT = Signature("m", ("1",), (Tensor("input-0", "FP64", (-1, 2), columns=("a", "b")),), ())
+GIVEN = {"b": [0.5, None, 2.5], "id": ["x", "y", "z"], "a": [1, 2, None]}
+KINDS: list[Callable[[dict[str, Any]], Any]] = [
+    lambda columns: {name: np.array(values, object) for name, values in columns.items()},
+    pandas.DataFrame,
+    lambda columns: pandas.DataFrame(columns).convert_dtypes(),
+    lambda columns: pandas.DataFrame(columns).astype({"a": "category"}),
+    pyarrow.table,
+    lambda columns: pyarrow.table({name: pyarrow.array(each).dictionary_encode() for name, each in columns.items()}),
+    lambda columns: pyarrow.concat_tables([pyarrow.table(columns).slice(0, 1), pyarrow.table(columns).slice(1)]),
+]
+
+
+def parts_in(batch: Any, model: Signature) -> tuple[dict[int, Any], dict[int, str]]:
+    """Return each row's values of the first input, by row, and why other rows failed."""
+    inputs = inputs_of(batch, chosen_columns(None, batch, model), model)
+    parts, failed = parts_of(inputs, rows_in(batch), model)
+    name = model.inputs[0].name
+    return {row: value for part in parts for row, value in zip(part.rows, part.tensors[name], strict=True)}, failed
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_columns_of_one_input_are_matched_by_name_whoever_holds_them(make: Callable[[dict[str, Any]], Any]) -> None:
+    found, failed = parts_in(make(GIVEN), WIDE)
+    np.testing.assert_array_equal([found[row] for row in range(3)], [[1, 0.5], [2, np.nan], [np.nan, 2.5]])
+    assert failed == {}
+
+
+@pytest.mark.parametrize("make", [pyarrow.table, lambda columns: pandas.DataFrame(columns).convert_dtypes()])
+def test_null_fails_its_row_where_the_input_does_not_accept_it(make: Callable[[dict[str, Any]], Any]) -> None:
+    found, failed = parts_in(make(GIVEN), STRICT)
+    assert found[0].tolist() == [1, 0.5]
+    assert sorted(failed) == [1, 2]
+    assert all("does not accept null" in message for message in failed.values())
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [(["a"], "column b is missing"), (["a", "B"], "column b is missing, and there is 'B'")],
+)
+def test_a_missing_column_is_named(columns: list[str], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        chosen_columns(None, {name: np.ones(2) for name in columns}, WIDE)
+
+
+def test_a_column_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="'a' is there twice"):
+        chosen_columns(None, pandas.DataFrame([[1, 2, 3]], columns=["a", "b", "a"]), WIDE)
+
+
+UTC_DATES = pyarrow.array([0, None], pyarrow.timestamp("ms", "UTC"))
+
+
+@pytest.mark.parametrize(
+    ("column", "first"),
+    [
+        (pyarrow.array([0, None], pyarrow.timestamp("ms")), b"1970-01-01T00:00:00"),
+        (pyarrow.array([0, None], pyarrow.timestamp("ns")), b"1970-01-01T00:00:00"),
+        (UTC_DATES, b"1970-01-01T00:00:00+00:00"),
+        (pyarrow.array([0, None], pyarrow.date32()), b"1970-01-01"),
+        (UTC_DATES.to_pandas(), b"1970-01-01T00:00:00+00:00"),
+        (np.array(["1970-01-01", "NaT"], "datetime64[s]"), b"1970-01-01T00:00:00"),
+        (pyarrow.array(["1970-01-01", None]), b"1970-01-01"),
+        (pyarrow.array(["1970-01-01", None]).dictionary_encode(), b"1970-01-01"),
+        (pyarrow.array([12, None]), b"12"),
+    ],
+)
+def test_dates_are_texts_in_iso_8601_whoever_holds_them(column: Any, first: bytes) -> None:
+    tensor = Tensor("t", "BYTES", (-1,), nullable=True, logical_type="datetime", unit="s")
+    found, failed = parts_in({"t": column}, Signature("m", ("1",), (tensor,), ()))
+    assert (found[0], found[1], failed) == (first, NULL, {})
 
 
 OUTPUTS = [

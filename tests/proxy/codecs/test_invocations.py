@@ -21,11 +21,12 @@ from shoal_proxy.model.signature import ModelSignature
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, signature
 
-VECTORS = signature([tensor("x", "FP32", [-1, 2])], [tensor("y", "FP32", [-1, 1])])
+VECTORS = signature([tensor("x", "FP32", [-1, 2], columns='["a", "b"]')], [tensor("y", "FP32", [-1, 1])])
+NAMELESS = signature([tensor("x", "FP32", [-1, 2])], [tensor("y", "FP32", [-1, 1])])
 COLUMNS = signature(
     [
         tensor("age", "INT64", [-1]),
-        tensor("height", "FP64", [-1, 1]),
+        tensor("height", "FP64", [-1, 1], nullable=True),
         tensor("name", "BYTES", [-1, 1]),
         tensor("member", "BOOL", [-1], optional=True),
     ]
@@ -53,11 +54,18 @@ def split(columns: list[Any], *data: list[Any]) -> dict[str, Any]:
     "body",
     [
         pytest.param(split(["a", "b"], [1, 2.5], [3, 4]), id="split"),
+        pytest.param(split(["b", "a"], [2.5, 1], [4, 3]), id="split in another order"),
         pytest.param(split([0, 1], [1, 2.5], [3, 4]), id="split with numbers for names"),
+        pytest.param(split([1, 0], [2.5, 1], [4, 3]), id="split with numbers for names in another order"),
+        pytest.param(split(["b", "id", "a"], [2.5, "r1", 1], [4, None, 3]), id="split with a column more"),
         pytest.param({"dataframe_split": {"data": [[1, 2.5], [3, 4]]}}, id="split without names"),
         pytest.param(split(["x"], [[1, 2.5]], [[3, 4]]), id="split of one column of lists"),
         pytest.param({"dataframe_records": [{"a": 1, "b": 2.5}, {"b": 4, "a": 3}]}, id="records"),
+        pytest.param({"dataframe_records": [{"0": 1, "1": 2.5}, {"1": 4, "0": 3}]}, id="records with numbers"),
         pytest.param({"instances": [[1, 2.5], [3, 4]]}, id="instances"),
+        pytest.param({"instances": [{"a": 1, "b": 2.5}, {"b": 4, "a": 3}]}, id="instances that are objects"),
+        pytest.param({"inputs": {"b": [2.5, 4], "a": [1, 3]}}, id="columns"),
+        pytest.param({"inputs": {"b": [[2.5], [4]], "a": [1, 3]}}, id="columns of lists of one"),
         pytest.param({"instances": [{"x": [1, 2.5]}, {"x": [3, 4]}]}, id="named instances"),
         pytest.param({"inputs": [[1, 2.5], [3, 4]]}, id="inputs"),
         pytest.param({"inputs": {"x": [[1, 2.5], [3, 4]]}}, id="named inputs"),
@@ -84,13 +92,34 @@ def test_columns_that_are_named_as_inputs_are_those(body: Any) -> None:
     np.testing.assert_array_equal(inputs["height"], [[1.25], [np.nan]])
 
 
-def test_one_column_is_the_models_one_input_whatever_its_name() -> None:
-    assert decode(split(["anything"], [1], [2]), NUMBER).inputs["x"].tolist() == [1, 2]
-    assert decode({"dataframe_records": [{"review": "good"}]}, TEXTS).inputs["text"].tolist() == [b"good"]
+def test_one_column_is_the_models_one_input_by_its_name_or_by_none() -> None:
+    for name in ("x", 0, "0"):
+        assert decode(split([name], [1], [2]), NUMBER).inputs["x"].tolist() == [1, 2]
+    assert decode({"dataframe_records": [{"text": "good"}]}, TEXTS).inputs["text"].tolist() == [b"good"]
+    with pytest.raises(InvalidRequest, match="input 'text' is missing"):
+        decode({"dataframe_records": [{"review": "good"}]}, TEXTS)
 
 
 @pytest.mark.parametrize(
-    "text", ["a,b\n1,2.5\n3,4\n", "1,2.5\r\n3,4", '"a","b"\n"1",2.5\n\n3,4\n', "\ufeff1,2.5\n3,4\n"]
+    "body", [split(["a", "b"], [1, 2]), split(["b", "a"], [1, 2]), {"dataframe_records": [{"b": 1, "a": 2}]}]
+)
+def test_names_that_the_model_does_not_have_are_never_matched_by_position(body: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"'[ab]', '[ab]' .*model\.toml"):
+        decode(body, NAMELESS)
+    for same in (split([0, 1], [1, 2]), {"dataframe_split": {"data": [[1, 2]]}}, {"instances": [[1, 2]]}):
+        assert decode(same, NAMELESS).inputs["x"].tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b\n1,2.5\n3,4\n",
+        "b,a\n2.5,1\n4,3\n",
+        ",b,a\n0,2.5,1\n1,4,3\n",
+        "1,2.5\r\n3,4",
+        '"a","b"\n"1",2.5\n\n3,4\n',
+        "\ufeff1,2.5\n3,4\n",
+    ],
 )
 def test_csv_is_read_with_and_without_a_first_line_of_names(text: str) -> None:
     assert csv(text) == {"x": [[1, 2.5], [3, 4]]}
@@ -104,7 +133,7 @@ def test_csv_names_the_inputs_of_a_model_that_has_several() -> None:
 
 
 def test_csv_of_texts_has_a_first_line_of_names() -> None:
-    assert csv("review\ngood\nbad\n", TEXTS) == {"text": [b"good", b"bad"]}
+    assert csv("text\ngood\nbad\n", TEXTS) == {"text": [b"good", b"bad"]}
 
 
 def test_csv_is_a_row_itself_for_a_model_that_takes_csv() -> None:
@@ -132,15 +161,22 @@ def test_params_reach_the_model() -> None:
         (split(["a", "b"]), VECTORS, '"dataframe_split" must be'),
         (split(["a", "b"], [1, 2], [3]), VECTORS, "row 1 must be a list of 2 values"),
         ({"dataframe_records": {}}, VECTORS, '"dataframe_records" must be'),
-        ({"dataframe_records": [{"a": 1}, {"b": 1}]}, VECTORS, "row 1 must be an object with the columns ['a']"),
+        ({"dataframe_records": [{"a": 1}, {"b": 1}]}, VECTORS, "instance 0 has no 'b'"),
+        ({"dataframe_records": [{"a": 1}]}, VECTORS, "column 'b' is missing"),
+        ({"dataframe_records": [{"a": 1, "B": 2}]}, VECTORS, "column 'b' is missing; the request has 'B' instead"),
         ({"dataframe_records": [{"a": 1, "b": "2"}]}, VECTORS, "'x' is FP32 and takes numbers only"),
-        ({"dataframe_records": [{"a": 1, "b": 2, "c": 3}]}, VECTORS, "'x' has shape [1, 3]"),
-        (split(["age", "name", "age"], [1, "a", 2]), COLUMNS, "has a column twice: ['age', 'name', 'age']"),
+        ({"dataframe_records": [{"0": 1, "1": 2, "2": 3}]}, VECTORS, "'x' has shape [1, 3]"),
+        ({"instances": [{"x": [1, 2], "a": 3}]}, VECTORS, "column 'a' is given twice"),
+        (split(["age", "name", "age"], [1, "a", 2]), COLUMNS, "has a column twice: 'age'"),
+        (split([1.5], [1]), COLUMNS, "the name of a column must be"),
+        ({"dataframe_split": {"data": [[1, 2]]}}, COLUMNS, "must have names"),
+        ({"dataframe_split": {"data": [[]]}}, VECTORS, "no columns"),
         (split(["x", "x"], [1, 2]), NUMBER, "has a column twice"),
-        (split(["age", "weight"], [1, 2]), COLUMNS, "has the columns ['age', 'weight']; the model takes 'age'"),
+        (split(["age", "weight"], [1, 2]), COLUMNS, "inputs 'height', 'name' are missing"),
         (split(["age", "name"], [1, "a"]), COLUMNS, "'height' is missing"),
-        (split(["age", "height", "name"], [None, 1, "a"]), COLUMNS, "'age' is INT64 and takes integers only"),
-        (split(["a", "b"], ["x", "y"]), TEXTS, "has the columns ['a', 'b']; the model takes 'text'"),
+        (split(["age", "height", "name"], [None, 1, "a"]), COLUMNS, "'age' does not accept null (row 0)"),
+        (split(["a", "b"], [1, 2], [3, None]), VECTORS, "'x' does not accept null (row 1, column 'b')"),
+        (split(["a", "b"], ["x", "y"]), TEXTS, "input 'text' is missing"),
         ({"instances": [[1, 2]], "params": []}, VECTORS, "parameters must be an object"),
     ],
 )
@@ -159,7 +195,7 @@ def test_what_is_wrong_with_a_table_is_named(body: Any, model: ModelSignature, w
         ("a,b\n1,two\n", "'x' is FP32 and cannot be 'two'"),
         ("a,b\n1,1_0\n", "cannot be '1_0'"),
         ("a,b\n1,1e400\n", "FP32, which '1e400' is beyond"),
-        ("a\n" + "9" * 400 + "\n", "FP32"),
+        ("a,b\n1," + "9" * 400 + "\n", "FP32"),
         ("a,b\n1,1e39\n", "outside the range of FP32"),
         ('a,b\n1,"2\n', "the body is not CSV"),
         ('a,b\n1,"' + "2" * 200_000 + '"\n', "the body is not CSV"),

@@ -48,7 +48,7 @@ def refused(body: Any, model: Any = MODEL, **headers: str) -> str:
         pytest.param({"inputs": []}, "'x' is missing", id="inputs empty"),
         pytest.param({"inputs": [1]}, "must be an object with name, datatype and shape, not 1", id="an input a number"),
         pytest.param({"inputs": [None]}, "not None", id="an input null"),
-        pytest.param(x(name="z"), "no input named 'z'; the model takes 'x'", id="a wrong name"),
+        pytest.param(x(name="z"), "no input named 'z'; input 'x' is missing", id="a wrong name"),
         pytest.param(x(name=["x"]), "no input named", id="a name that is a list"),
         pytest.param(x(datatype="FP64"), "'x' is FP32, not 'FP64'", id="a wrong datatype"),
         pytest.param(x(datatype=None), "'x' is FP32, not None", id="no datatype"),

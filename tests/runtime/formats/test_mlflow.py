@@ -181,7 +181,6 @@ def test_a_file_elsewhere_is_refused(tmp_path: Path, load: Load, name: Any) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        '[{"type": "datetime", "name": "when"}]',
         '[{"type": "array", "name": "a"}]',
         '[{"type": "tensor", "tensor-spec": {"dtype": "complex64", "shape": [-1]}}]',
         '["x"]',

@@ -1,0 +1,133 @@
+"""Single values of columns: which of them are null, and dates as texts. pandas is not imported here."""
+
+from datetime import date
+from typing import Any, Final
+
+import numpy as np
+
+from shoal.errors import InvalidInput
+from shoal.wire.datatypes import object_array
+from shoal.wire.signature import Tensor
+from shoal_schema.wire.columns import NULL
+from shoal_schema.wire.datatypes import Array
+
+EXACT: Final = 2.0**53
+"""The largest floating-point number up to which each whole number is one."""
+_NULLS: Final = ("NAType", "NaTType")
+"""The types of pandas.NA and pandas.NaT."""
+
+
+def column_values(column: Any) -> Array:
+    """Return the values of a column of Arrow, pandas or polars, or of a list; nulls are None where it knows of them."""
+    if hasattr(column, "to_pylist"):
+        return _of_arrow(column)
+    if isinstance(column, np.ndarray):
+        return column
+    if hasattr(column, "isna"):
+        return _of_pandas(column)
+    if hasattr(column, "to_numpy"):
+        counted = getattr(column, "null_count", None)  # of polars
+        nulls = counted() if callable(counted) else 0
+        return object_array(column.to_list(), (len(column),)) if nulls else np.asarray(column.to_numpy())
+    return object_array(column, (len(column),)) if isinstance(column, list | tuple) else np.asarray(column)
+
+
+def _of_arrow(column: Any) -> Array:
+    column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    zoned = getattr(column.type, "tz", None) is not None  # numpy's times have no zone
+    if column.null_count or zoned:
+        return object_array(column.to_pylist(), (len(column),))
+    values: Array = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _of_pandas(column: Any) -> Array:
+    boxed = not isinstance(column.dtype, np.dtype) or column.dtype == object
+    nulls = np.asarray(column.isna()) if boxed else None
+    if nulls is None or not nulls.any():
+        return np.asarray(column.to_numpy())
+    values = column.to_numpy(dtype=object)
+    return object_array((None if null else each for null, each in zip(nulls, values, strict=True)), (len(values),))
+
+
+def is_null(value: Any) -> bool:
+    """Return whether a value is None, pandas.NA or not a time."""
+    if value is None or type(value).__name__ in _NULLS:
+        return True
+    return isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
+
+
+def is_gap(value: Any) -> bool:
+    """Return whether a value is null where no number is meant: pandas writes NaN among texts."""
+    return is_null(value) or (isinstance(value, float | np.floating) and bool(value != value))  # noqa: PLR0124 (NaN)
+
+
+def null_of(tensor: Tensor) -> Any:
+    """Return what an input has for null.
+
+    Raises:
+        InvalidInput: it does not accept null.
+    """
+    if not tensor.nullable:
+        raise InvalidInput(f"input {tensor.name!r} does not accept null")
+    return NULL if tensor.datatype == "BYTES" else np.nan
+
+
+def date_text(value: Any, tensor: Tensor) -> bytes:
+    """Return an element of an input of dates: ISO 8601, or digits where the model says what numbers count.
+
+    Raises:
+        InvalidInput: it is no date.
+    """
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value)).encode()
+    if isinstance(value, date):  # a datetime is one, and so is pandas' Timestamp
+        return value.isoformat().encode()
+    if isinstance(value, float | np.floating) and tensor.unit:
+        number = float(value)
+        value = int(number) if number.is_integer() and abs(number) <= EXACT else value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and tensor.unit:
+        return b"%d" % int(value)
+    numbers = f", or whole numbers of {tensor.unit} since 1970" if tensor.unit else ""
+    raise InvalidInput(f"input {tensor.name} takes dates, texts in ISO 8601{numbers}, not {value!r:.100}")
+
+
+def numbers_of(value: Any, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
+    """Return a value or nested values as an array, nulls in it as NaN.
+
+    Raises:
+        InvalidInput: there are nulls, and the input does not accept them; or flags where it takes numbers.
+        ValueError: lists have different lengths.
+    """
+    if isinstance(value, list | tuple) and wanted.kind != "b" and bool in set(map(type, value)):
+        raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not bool")
+    array = np.asarray(value)
+    if array.dtype == object:
+        array = _unboxed(array, tensor, wanted)
+    if array.dtype.kind == "f" and wanted.kind in "iu":
+        return _whole(array, tensor, wanted)
+    return array
+
+
+def _unboxed(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
+    """Return an array of objects as what they are together."""
+    found = [null_of(tensor) if is_null(each) else each for each in array.flat]
+    kinds = {bool if isinstance(each, np.bool_) else type(each) for each in found}
+    if bool in kinds and (wanted.kind != "b" or len(kinds) > 1):
+        raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not bool among other values")
+    if any(issubclass(kind, str | bytes) for kind in kinds):
+        raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not text")
+    made = np.asarray(found)
+    return made.reshape(array.shape) if made.ndim == 1 else made.reshape(array.shape + made.shape[1:])
+
+
+def _whole(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
+    """Return whole numbers that came as floating-point ones; others as they are, for the cast to refuse."""
+    if np.isnan(array).any():
+        null_of(tensor)  # refuses: whole numbers are never nullable
+    limits = np.iinfo(wanted)
+    with np.errstate(invalid="ignore"):
+        exact = (np.trunc(array) == array) & (np.abs(array) <= EXACT) & (array >= limits.min) & (array <= limits.max)
+    return array.astype(wanted) if exact.all() else array

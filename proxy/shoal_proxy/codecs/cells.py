@@ -1,0 +1,137 @@
+"""Single values of a request as an input's own: nulls, whole numbers, dates and the texts of CSV."""
+
+from math import isinf, nan
+from typing import Any, Final
+
+from shoal_proxy.codecs.base import shown
+from shoal_proxy.errors import InvalidRequest
+from shoal_proxy.model.signature import InputSpec
+from shoal_schema.wire.columns import NULL
+
+EXACT: Final = 2.0**53
+"""The largest floating-point number up to which each whole number is one."""
+FLOATING: Final = frozenset({"FP16", "FP32", "FP64", "BF16"})
+FLAGS: Final = {"true": True, "false": False}
+
+
+def texts(spec: InputSpec, flat: list[Any]) -> list[bytes]:
+    """Return JSON values as elements of a BYTES input: strings, nulls where it is nullable, and a datetime's numbers.
+
+    Raises:
+        InvalidRequest: a value is none of these.
+    """
+    elements: list[bytes] = []
+    for at, value in enumerate(flat):
+        if type(value) is str:
+            elements.append(value.encode())
+        elif value is None:
+            elements.append(NULL if spec.nullable else _refuse_null(spec, flat, at))
+        elif spec.unit and (type(value) is int or (type(value) is float and _is_whole(value))):
+            elements.append(b"%d" % int(value))
+        else:
+            raise InvalidRequest(f"input {spec.name!r} {_takes(spec)}{_place(spec, flat, at)}: {shown(value)}")
+    return elements
+
+
+def numbers(spec: InputSpec, flat: list[Any], allowed: frozenset[type], words: str) -> list[Any]:
+    """Return JSON values as numbers of the input's datatype: nulls as NaN where it is nullable, 1.0 as 1.
+
+    Raises:
+        InvalidRequest: a value is null, of another type, or a fraction for whole numbers.
+    """
+    whole = float not in allowed and int in allowed
+    made: list[Any] = []
+    for at, value in enumerate(flat):
+        if type(value) in allowed:
+            made.append(value)
+        elif value is None:
+            made.append(nan if spec.nullable else _refuse_null(spec, flat, at))
+        elif whole and type(value) is float and _is_whole(value):
+            made.append(int(value))
+        else:
+            beyond = _beyond(value) if int in allowed else ""
+            where = f"{_place(spec, flat, at)}: {shown(value)}"
+            raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and takes {words} only{beyond}{where}")
+    return made
+
+
+def read_cell(spec: InputSpec, text: str) -> Any:
+    """Return the text of a CSV as the JSON value that it stands for; an empty text is null.
+
+    Raises:
+        InvalidRequest: it is none of the input's datatype.
+    """
+    if not text:
+        return None
+    if spec.datatype == "BYTES":
+        return text
+    if spec.datatype == "BOOL":
+        flag = FLAGS.get(text.lower())
+        return flag if flag is not None else _refuse_text(spec, text)
+    if "_" in text or not text.isascii():
+        _refuse_text(spec, text)
+    return _number(spec, text)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text of a CSV is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _number(spec: InputSpec, text: str) -> Any:
+    if spec.datatype not in FLOATING:
+        try:
+            return int(text)
+        except ValueError:
+            pass  # 1.0, perhaps
+    try:
+        number = float(text)
+    except ValueError:
+        return _refuse_text(spec, text)
+    if isinf(number) and "inf" not in text.lower():
+        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, which {shown(text)} is beyond")
+    if spec.datatype in FLOATING:
+        return number
+    return int(number) if _is_whole(number) else _refuse_text(spec, text)
+
+
+def _beyond(value: Any) -> str:
+    """Return why a number without a fraction is none that is exact: JSON's reader may have rounded it."""
+    if type(value) is not float or abs(value) <= EXACT:
+        return ""
+    return ", none beyond 64 bits" if abs(value) >= 2.0**63 else ", none beyond 2**53 with a point or an exponent"
+
+
+def _place(spec: InputSpec, flat: list[Any], at: int) -> str:
+    """Return where value number ``at`` of an input's rows lies, as far as its shape tells."""
+    width = 1
+    for size in spec.shape[1:]:
+        width *= size
+    if not spec.shape or spec.shape[0] != -1 or width < 1 or len(flat) % width:
+        return ""
+    if spec.columns:
+        return f" (row {at // width}, column {shown(spec.columns[at % width])})"
+    return f" (row {at // width})"
+
+
+def _is_whole(value: float) -> bool:
+    return value.is_integer() and abs(value) <= EXACT
+
+
+def _takes(spec: InputSpec) -> str:
+    if spec.logical_type != "datetime":
+        return f"is {spec.datatype} and takes strings only"
+    numbers_too = f", or whole numbers of {spec.unit} since 1970" if spec.unit else ""
+    return f"is a datetime and takes strings in ISO 8601{numbers_too} only"
+
+
+def _refuse_null(spec: InputSpec, flat: list[Any], at: int) -> Any:
+    raise InvalidRequest(f"input {spec.name!r} does not accept null{_place(spec, flat, at)}")
+
+
+def _refuse_text(spec: InputSpec, text: str) -> Any:
+    raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and cannot be {shown(text)}")

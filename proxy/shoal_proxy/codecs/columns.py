@@ -1,0 +1,238 @@
+"""Columns of a request as a model's inputs: by name, in any order, and by position only where there are no names.
+
+A model has a column for each name in an input's ``columns``, or else for each input.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+
+from shoal_proxy.codecs.base import shown
+from shoal_proxy.codecs.cells import EXACT
+from shoal_proxy.codecs.tensors import from_json
+from shoal_proxy.errors import InvalidRequest
+from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_schema.wire.elements import bytes_array
+
+SHOWN_NAMES: Final = 5
+FLOATS: Final = frozenset({"FP16", "FP32", "FP64"})
+INTEGERS: Final = frozenset(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
+NUMBERS: Final = FLOATS | INTEGERS
+_COMPARED: Final = 64
+"""Names among which the nearest is looked for: each costs some 20 µs."""
+
+
+class Match:
+    """Where each row of a request holds an input: by its own key, by those of its columns, or as the row."""
+
+    __slots__ = ("columns", "key", "spec")
+
+    def __init__(self, spec: InputSpec, *, key: Any = None, columns: Sequence[Any] = ()) -> None:
+        self.spec = spec
+        self.key = key
+        self.columns = columns
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        """Return all keys."""
+        return self.columns or ([] if self.key is None else [self.key])
+
+
+def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ignore_extra: bool) -> list[Match]:
+    """Return where rows hold each input.
+
+    Args:
+        keys: by name, what a row holds that column under.
+        first: the first row.
+        signature: the model's.
+        ignore_extra: whether columns that the model does not have are ignored.
+
+    Raises:
+        InvalidRequest: a column is missing, or is none of the model's.
+    """
+    found: list[Match] = []
+    missing: list[str] = []
+    used: set[str] = set()
+    for name, spec in signature.inputs.items():
+        columns = spec.columns if signature.columns else ()
+        if name in keys and not (name in columns and type(first[keys[name]]) is not list):
+            found.append(Match(spec, key=keys[name]))
+            used.add(name)
+        elif columns:
+            there = [column for column in columns if column in keys]
+            used.update(there)
+            if len(there) == len(columns):
+                found.append(Match(spec, columns=[keys[column] for column in columns]))
+            elif there or not spec.optional:
+                missing += [column for column in columns if column not in keys]
+        elif not spec.optional:
+            missing.append(name)
+    extra = [name for name in keys if name not in used] if len(used) < len(keys) else []
+    if missing or extra:
+        check_names(extra, missing, signature, ignore_extra=ignore_extra)
+    return found
+
+
+def check_names(extra: Sequence[str], missing: Sequence[str], signature: ModelSignature, *, ignore_extra: bool) -> None:
+    """Refuse columns that are missing, and those that the model does not have unless they are ignored."""
+    twice = [name for name in extra if name in signature.columns]
+    if twice:
+        whole = signature.columns[twice[0]][0]
+        raise InvalidRequest(
+            f"column {shown(twice[0])} is given twice: it is part of input {whole!r}, which is given too"
+        )
+    told: list[str] = []
+    if extra and not ignore_extra:
+        told.append(f"no {'column' if signature.columns else 'input'} named {listed(extra)}")
+    if missing:
+        kind = "column" if missing[0] in signature.columns else "input"
+        some = f"{kind}s {listed(missing)} are" if len(missing) > 1 else f"{kind} {listed(missing)} is"
+        near = _nearest(missing[0], extra)
+        told.append(f"{some} missing" + (f"; the request has {shown(near)} instead" if near else ""))
+    elif told:
+        told.append(f"the model takes {listed(list(signature.columns or signature.inputs))}")
+    if told:
+        raise InvalidRequest("; ".join(told))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    told = ", ".join([shown(name) for name in names[:SHOWN_NAMES]])
+    return told if len(names) <= SHOWN_NAMES else f"{told} and {len(names) - SHOWN_NAMES} more"
+
+
+def _nearest(name: str, others: Sequence[str]) -> str:
+    """Return which of the others is most like ``name``; empty if none is."""
+    lower = name.lower()
+    for other in others:
+        if other.lower() == lower:
+            return other
+    near = get_close_matches(name, others[:_COMPARED], n=1)
+    return near[0] if near else ""
+
+
+def check_twice(names: Sequence[str]) -> None:
+    """Refuse a table that has a column twice."""
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidRequest(f"the table has a column twice: {shown(name)}")
+        seen.add(name)
+
+
+def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> bool:
+    """Return whether columns have pandas' default names, 0 to n - 1, and none of the model's own."""
+    for at in range(len(names)):
+        name = str(at)
+        if name not in names or name in signature.columns or name in signature.inputs:
+            return False
+    return True
+
+
+def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
+    """Return objects, one a row, that have the same keys; a key that some rows lack is null where it may be.
+
+    Raises:
+        InvalidRequest: a row is no object, or lacks a column that accepts no null.
+    """
+    names = rows[0].keys() if type(rows[0]) is dict else None
+    equal = True
+    for number, row in enumerate(rows):
+        if type(row) is not dict:
+            told = listed(list(signature.columns or signature.inputs))
+            raise InvalidRequest(f"instance {number} must be an object with {told}")
+        equal = equal and row.keys() == names
+    return rows if equal else _filled(rows, signature)
+
+
+def _filled(rows: list[dict[str, Any]], signature: ModelSignature) -> list[Any]:
+    nulls = dict.fromkeys(chain.from_iterable(rows))
+    for number, row in enumerate(rows):
+        for name in nulls.keys() - row.keys() if len(row) < len(nulls) else ():
+            spec = signature.inputs.get(signature.columns[name][0] if name in signature.columns else name)
+            if spec is not None and not spec.nullable:
+                raise InvalidRequest(f"instance {number} has no {shown(name)}, which other instances have")
+    return [{**nulls, **row} for row in rows]
+
+
+def stack(spec: InputSpec, rows: Iterable[Any], keys: Sequence[Any]) -> Array:
+    """Return the columns of each row, in this order, as the rows of one input of numbers."""
+    picked = map(itemgetter(*keys), rows)
+    flat = list(picked if len(keys) == 1 else chain.from_iterable(picked))
+    return _reshaped(spec, from_json(spec, flat), len(keys), len(flat))
+
+
+def stack_columns(spec: InputSpec, columns: Sequence[list[Any]]) -> Array:
+    """Return columns, each a list of a value a row, as the rows of one input of numbers."""
+    columns = [_unlisted(column) for column in columns]
+    lengths = set(map(len, columns))
+    if len(lengths) > 1:
+        raise InvalidRequest(f"the columns of input {spec.name!r} differ in their number of rows: {sorted(lengths)}")
+    flat = list(chain.from_iterable(zip(*columns, strict=True)))
+    return _reshaped(spec, from_json(spec, flat), len(columns), len(flat))
+
+
+def _unlisted(column: list[Any]) -> list[Any]:
+    """Return a column of lists of one value as those values."""
+    if not column or type(column[0]) is not list:
+        return column
+    return [value[0] if type(value) is list and len(value) == 1 else value for value in column]
+
+
+def _reshaped(spec: InputSpec, array: Array, width: int, size: int) -> Array:
+    if array.size != size:
+        raise InvalidRequest(f"the columns of input {spec.name!r} take one value a row, not lists")
+    return array.reshape(-1, width)
+
+
+def as_column(spec: InputSpec, array: Array) -> Array:
+    """Return rows of one value with as many dimensions as the input has: [n] as [n, 1] or the other way round."""
+    if array.ndim == len(spec.shape) or not array.ndim or array.size != array.shape[0]:
+        return array
+    for size in spec.shape[1:]:
+        if size not in (1, -1):
+            return array
+    return array.reshape(array.shape[:1] + (1,) * (len(spec.shape) - 1))
+
+
+def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
+    """Return numbers of another datatype as the input's; as digits for dates.
+
+    Raises:
+        InvalidRequest: the input's datatype does not hold one of them exactly.
+    """
+    if spec.datatype == "BYTES":
+        return bytes_array([b"%d" % number for number in array.ravel().tolist()], array.shape)
+    wanted = DTYPES[spec.datatype]
+    if array.dtype == wanted or not array.size:
+        return array.astype(wanted, copy=False)
+    with np.errstate(all="ignore"):
+        made: Array = array.astype(wanted)
+        if not _is_exact(array, made):
+            raise InvalidRequest(
+                f"input {spec.name!r} is {spec.datatype}, which does not hold all of its {datatype} numbers exactly"
+            )
+    return made
+
+
+def _is_exact(given: Array, made: Array) -> bool:
+    """Return whether numbers are unchanged; called with numpy's warnings off."""
+    if given.dtype.kind == "f" and made.dtype.kind == "f":
+        back = made.astype(given.dtype)
+        return bool(((back == given) | np.isnan(given)).all())
+    if given.dtype.kind == "f":
+        limits, given = np.iinfo(made.dtype), given.astype(np.float64)
+        held = (np.abs(given) <= EXACT) & (given >= limits.min) & (given <= limits.max)
+        return bool((held & (np.trunc(given) == given)).all())
+    if made.dtype.kind == "f":
+        beyond = np.abs(made) >= 2.0 ** (64 if given.dtype.kind == "u" else 63)
+        return bool((~beyond & (made.astype(given.dtype) == given)).all())
+    limits = np.iinfo(made.dtype)
+    return bool(int(given.min()) >= limits.min and int(given.max()) <= limits.max)

@@ -1,0 +1,43 @@
+"""What a LightGBM booster says of its columns: names, and the categories of pandas columns."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.columns import Column, category
+
+
+def has_names(booster: Any) -> bool:
+    """Return whether a booster knows its columns' names; trained on arrays, it numbers them."""
+    return not all(re.fullmatch(r"Column_\d+", name) for name in booster.feature_name())
+
+
+def booster_columns(booster: Any) -> Sequence[Column]:
+    """Return the columns in the order of training; numbers may be missing.
+
+    Raises:
+        LoadError: the file does not say which of its columns hold which categories.
+    """
+    names = booster.feature_name()
+    categories = booster.pandas_categorical or []
+    if not categories:
+        return [Column(name, example=0.0) for name in names]
+    marked = _marked(booster, names)
+    if len(marked) != len(categories):
+        raise LoadError(
+            f"the model holds the categories of {len(categories)} columns and marks {len(marked)} as categorical: which"
+            " are whose cannot be told. Train with unordered pandas categories and categorical_feature='auto'"
+        )
+    by_name = dict(zip(marked, categories, strict=True))
+    return [category(name, by_name[name]) if name in by_name else Column(name, example=0.0) for name in names]
+
+
+def _marked(booster: Any, names: Sequence[str]) -> list[str]:
+    """Return the names of the categorical columns."""
+    parameters = booster.params
+    places = parameters.get("categorical_feature", parameters.get("categorical_column"))
+    places = [places] if isinstance(places, int) else places
+    if isinstance(places, str) or not places:
+        return []
+    return [names[place] if isinstance(place, int) else place for place in sorted(places)]
