@@ -80,8 +80,9 @@ def case_of(entry: Entry, path: Path, served: Served, rng: Rng) -> Case:
     """Return a case with the truth of its rows, computed by the library."""
     predict = entry.load(path)
     table = frame(entry.columns, POOL, rng)
-    rows = rows_of(table)
     truths = _split(predict(table), POOL)
+    table = _as_declared(table, served.metadata["inputs"])
+    rows = rows_of(table)
     odd = []
     for column in entry.columns:
         for value in oddities(column):
@@ -98,6 +99,17 @@ def form_of(inputs: Sequence[Mapping[str, Any]], entry: Entry) -> Form:
     if entry.named and {each["name"] for each in inputs} == {column.name for column in entry.columns}:
         return Form.APART
     return Form.TENSOR if len(inputs[0]["shape"]) > 1 else Form.SINGLE
+
+
+def _as_declared(table: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the frame with flags as numbers where the metadata declare numbers: a file may not tell them apart."""
+    declared = {each["name"]: each["datatype"] for each in inputs}
+    flags = [
+        name
+        for name in table.columns
+        if str(table[name].dtype) == "bool" and declared.get(name, inputs[0]["datatype"]) not in ("BOOL", "BYTES")
+    ]
+    return table.astype(dict.fromkeys(flags, "int64"))
 
 
 def _order(inputs: Sequence[Mapping[str, Any]], entry: Entry) -> tuple[str, ...]:
