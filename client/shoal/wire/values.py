@@ -1,6 +1,5 @@
 """Single values of columns: which of them are null, and dates as texts. pandas is not imported here."""
 
-from datetime import date
 from typing import Any, Final
 
 import numpy as np
@@ -83,8 +82,8 @@ def date_text(value: Any, tensor: Tensor) -> bytes:
         return value.encode()
     if isinstance(value, np.datetime64):
         return str(np.datetime_as_string(value)).encode()
-    if isinstance(value, date):  # a datetime is one, and so is pandas' Timestamp
-        return value.isoformat().encode()
+    if hasattr(value, "isoformat") and hasattr(value, "year"):  # date, datetime, pandas' Timestamp
+        return str(value.isoformat()).encode()
     if isinstance(value, float | np.floating) and tensor.unit:
         number = float(value)
         value = int(number) if number.is_integer() and abs(number) <= EXACT else value

@@ -153,7 +153,9 @@ def _decode_inputs(
         if spec is not _NOTHING:
             there[name] = array
         parameters = tensor.get("parameters")
-        if parameters and parameters.keys() != _OURS and owner is None and spec is not _NOTHING:
+        if parameters and parameters.keys() != _OURS and spec is not _NOTHING:
+            if owner is not None:
+                raise InvalidRequest(f"column {name!r} has parameters; those of an input go with the input as a whole")
             extra = {key: value for key, value in parameters.items() if key not in _OURS}
             asked.setdefault("inputs", {})[name] = extra
     if tail is not None and offset != len(tail):

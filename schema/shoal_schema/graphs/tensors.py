@@ -1,6 +1,6 @@
 """What a tensor holds in each row, as V2 model metadata tells it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,9 @@ ANY = -1
 FLOATS = ("FP16", "FP32", "FP64", "BF16")
 _UNSAID = ("batch_dim", "pad_axis", "pad_value", "pad_buckets", "pad_mask", "unpad_axis", "unpad_input", "optional")
 """Parameters that are a model's own affair, and none of a graph's callers."""
+
+_AGREED = ("columns", "nullable", "logical_type", "unit")
+"""Parameters that hold for a request only where all steps that it goes to have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,12 @@ class Tensor:
     @property
     def listed(self) -> "Tensor":
         """Return a list of such, as a row holds them."""
-        return replace(self, shape=(ANY, *self.shape))
+        return replace(self, shape=(ANY, *self.shape), parameters=_without(self.parameters, {"columns"}))
 
     @property
     def item(self) -> "Tensor":
         """Return one of those that a row holds."""
-        return replace(self, shape=self.shape[1:])
+        return replace(self, shape=self.shape[1:], parameters=_without(self.parameters, {"columns"}))
 
     def __str__(self) -> str:
         return f"{self.datatype}{list(self.shape)}" if self.shape else self.datatype
@@ -93,14 +96,20 @@ def fits(given: Tensor, wanted: Tensor) -> bool:
 
 
 def narrower(a: Tensor, b: Tensor) -> Tensor:
-    """Return one of two that fit, with all that is known of its shape."""
-    return replace(a, shape=tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True)))
+    """Return one of two that fit, with all that is known of its shape and what both accept of values."""
+    apart = {name for name in _AGREED if a.parameters.get(name) != b.parameters.get(name)}
+    shape = tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True))
+    return replace(a, shape=shape, parameters=_without(a.parameters, apart))
 
 
 def wider(a: Tensor, b: Tensor) -> Tensor:
     """Return what holds one of two that fit: of a size that one of them leaves open nothing is known."""
     sizes = zip(a.shape, b.shape, strict=True)
     return replace(a, shape=tuple(ANY if ANY in pair else max(pair) for pair in sizes))
+
+
+def _without(parameters: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
+    return {name: value for name, value in parameters.items() if name not in names}
 
 
 def _parameters(of: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -81,6 +81,14 @@ def test_names_that_the_model_does_not_have_are_never_matched_by_position() -> N
         unframed(pandas.DataFrame([[1, 2]], columns=["a", "a"]), TWO)
 
 
+def test_a_column_of_a_frame_that_does_not_fit_its_input_is_named() -> None:
+    sign = signature((Tensor("x", "INT64", (-1, 2), columns=("a", "b")),))
+    assert tensors(pandas.DataFrame({"b": [3.0, 4.0], "a": [1.0, 2.0]}), sign) == {"x": [[1, 3], [2, 4]]}
+    for wrong, said in (([3.0, 4.5], "input b"), ([3.0, None], "'b' does not accept null")):
+        with pytest.raises(InvalidInput, match=said):
+            unframed(pandas.DataFrame({"b": wrong, "a": [1.0, 2.0]}), sign)
+
+
 COLUMN: dict[str, list[tuple[Any, list[Any]]]] = {
     "FP64": [
         (pandas.Series([1.5, None]), [1.5, np.nan]),

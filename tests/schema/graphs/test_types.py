@@ -183,3 +183,33 @@ def test_of_lists_of_which_one_has_any_length_the_answer_has_any(combine: str) -
     steps = [detect(), detect(name="other", model=other, when="request.image != ''")]
     for of in (["detect.size", "other.size"], ["other.size", "detect.size"]):
         assert str(graph(steps, {"size": of}, combine={"size": combine}).outputs["size"]) == "FP32[-1]"
+
+
+def step(name: str, *, item: bool = False, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a step that takes the request's x, or each item of it, and the metadata of its model."""
+    told = metadata(({"x": ("FP64", [2])}, {"y": ("FP64", [])}))
+    told["inputs"][0]["parameters"] = parameters
+    each = {"each": "request.x"} if item else {}
+    return {"name": name, "service": name, "inputs": {"x": "request.x"}, **each}, told
+
+
+@pytest.mark.parametrize(
+    ("models", "kept"),
+    [
+        pytest.param([step("a", columns='["p", "q"]', nullable=True)], {"columns": '["p", "q"]', "nullable": True},
+                     id="one step"),
+        pytest.param([step("a", columns='["p", "q"]'), step("b", columns='["p", "q"]')], {"columns": '["p", "q"]'},
+                     id="the same columns"),
+        pytest.param([step("a", columns='["p", "q"]', nullable=True), step("b", columns='["q", "p"]')], {},
+                     id="columns in another order"),
+        pytest.param([step("a", nullable=True), step("b", columns='["q", "p"]', nullable=True)], {"nullable": True},
+                     id="a step without names"),
+        pytest.param([step("a", item=True, columns='["p", "q"]', nullable=True)], {"nullable": True}, id="items"),
+    ],
+)  # fmt: skip
+def test_columns_of_a_request_have_names_where_all_steps_have_the_same(models: list[Any], kept: Any) -> None:
+    steps = [each for each, _ in models]
+    spec = msgspec.convert({"steps": steps, "outputs": {"y": [f"{steps[0]['name']}.y"]}}, GraphSpec)
+    found = typed(make_plan(spec), {each["name"]: told for each, told in models})
+    [made] = graph_metadata(found, "g", frozenset({"g"}))["inputs"]
+    assert made["parameters"] == {**kept, "batch_dim": 0}
