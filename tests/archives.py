@@ -12,17 +12,18 @@ with warnings.catch_warnings():
 
 
 def archived(folder: Path, name: str, files: Mapping[str, str | bytes], handler: str, **options: Any) -> Path:
-    """Return the archive of these files; those that no option names are its extra files.
+    """Return the archive of these files; those that no option names are its extra files, or extra directories.
 
     ``options`` are the archiver's: model_file, serialized_file, config_file, requirements_file, archive_format.
     """
     source = folder / f"{name}-source"
     source.mkdir()
     for file, content in files.items():
+        (source / file).parent.mkdir(parents=True, exist_ok=True)
         (source / file).write_bytes(content.encode() if isinstance(content, str) else content)
     named = {key: str(source / value) for key, value in options.items() if value in files}
     given = {*(value for value in options.values() if value in files), handler.partition(":")[0]}
-    extra = [str(source / file) for file in files if file not in given]
+    extra = dict.fromkeys(str(source / Path(file).parts[0]) for file in files if file not in given)
     store = folder / "store"
     store.mkdir(exist_ok=True)
     generate_model_archive(

@@ -199,7 +199,8 @@ def _found(path: Path, *, named: bool) -> Service:
             raise FieldError(f"{path} holds several manifests, name one: {', '.join(services)}")
         return next(iter(services.values()), Service({"model.uri": str(path.absolute()), **_version_in(path)}))
     if not path.exists():
-        raise FieldError(f"there is no file or directory {path}")
+        link = f", a link to {path.readlink()}" if path.is_symlink() else ""
+        raise FieldError(f"there is no file or directory {path}{link}")
     if path.suffix in MANIFEST_SUFFIXES:
         if service := _read(path):
             return service

@@ -26,6 +26,7 @@ from shoal_proxy.management import describe_model, instead_of_registering
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings
 from shoal_schema.headers import EXECUTED, HANDED_OVER, INSTANCE, LOAD, LOAD_FORMAT
+from shoal_schema.wire.columns import encode_columns
 
 _NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
@@ -227,6 +228,10 @@ def _input_parameters(spec: InputSpec) -> dict[str, Any]:
         batch_dim=spec.batch_dim,
         content_type=",".join(spec.content_types),
         optional=spec.optional,
+        columns=encode_columns(spec.columns) if spec.columns else "",
+        nullable=spec.nullable,
+        logical_type=spec.logical_type,
+        unit=spec.unit,
         pad_axis=None if spec.pad_axis is None else wire_axis(spec, spec.pad_axis),
         pad_value=spec.pad_value,
         pad_buckets=",".join(map(str, spec.pad_buckets)),

@@ -36,7 +36,8 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return batch_on_ray(environ)
     command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
     if arguments[:1] == ["inspect"] and len(arguments) == 2:
-        command = partial(inspect, file=Path(arguments[1]))
+        # The model's code may change the working directory.
+        command = partial(inspect, file=Path(arguments[1]).absolute())
     if arguments[:1] == ["engine"] and len(arguments) == 2 and arguments[1].isdigit():
         command = partial(engine, descriptor=int(arguments[1]))
     if command is None:

@@ -6,10 +6,12 @@ Downloads are content-addressed: a file lands in `CACHE/SHA256/`, checked, and i
 import hashlib
 import logging
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -30,6 +32,9 @@ MODELS: Final = Path("/models")
 """Where models of pods lie, by custom."""
 HINT: Final = ": the image or a volume must hold it; on one machine, `shoal local up --model {}=DIR` shows it to pods"
 
+MAX_SEARCHED: Final = 10_000
+"""Files of a directory that are searched for a link that leads to no file."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -40,6 +45,23 @@ class ModelFiles:
     directory: Path
     stem: str
     file: str | None = None
+
+
+def broken_link(directory: Path) -> str | None:
+    """Return what is wrong with the first link of a model's directory that leads to no file; None if none does."""
+    paths = sorted(islice(directory.rglob("*"), MAX_SEARCHED))
+    return next((words for path in paths if (words := broken(path)) is not None), None)
+
+
+def broken(path: Path) -> str | None:
+    """Return what is wrong with a link that leads to no file, and what to do; None for any other path."""
+    if not path.is_symlink() or os.path.exists(path):
+        return None
+    copied = shlex.quote(str(path.parent))
+    return (
+        f"{path} is a link to {os.readlink(path)}, which cannot be reached: mount the directory that holds it too, or"
+        f" serve a copy that was made where it can be reached (cp -rL {copied} DIRECTORY)"
+    )
 
 
 class Fetcher:
@@ -96,6 +118,8 @@ class Fetcher:
                 self._check(self._sum_of_tree(path), str(path))
             return ModelFiles(path, path.name)
         if not path.is_file():
+            if (link := broken(path)) is not None:
+                raise LoadError(link)
             hint = HINT.format(path.name) if path.parent == MODELS else ""
             raise LoadError(f"there is no model at {path}{hint}")
         stem = archive_stem(path.name)

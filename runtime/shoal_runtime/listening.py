@@ -110,6 +110,8 @@ class Connections:
         self._state = ServerState()
         self._listener = listener
         self._name = listener.getsockname()
+        # The model's code may change the working directory.
+        self._path = os.path.abspath(self._name) if isinstance(self._name, str) else ""
         self._on_empty = on_empty
         self._server: asyncio.Server | None = None
 
@@ -134,8 +136,8 @@ class Connections:
         for connection in tuple(self._state.connections):
             connection.transport.abort()
         self._listener.close()
-        if isinstance(self._name, str):
-            _remove(self._name)
+        if self._path:
+            _remove(self._path)
         # One turn, for the transports to let go of their sockets.
         await asyncio.sleep(0)
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import ModelFiles
+from shoal_runtime.fetching import ModelFiles, broken_link
 from shoal_runtime.formats.mlmodel import Described, read_mlmodel
 from shoal_runtime.formats.source import Loaded, Source, check_row, files_with
 from shoal_runtime.formats.table import FORMATS, by_suffix, found, loader, marked
 from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import every_length
-from shoal_runtime.importing import DEFAULT_FILE, import_handler
+from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
 from shoal_runtime.machine import Machine, choose_machine, has_torch
 from shoal_runtime.model_config import ModelConfig, read_config
 from shoal_runtime.placement import is_out_of_memory
@@ -60,6 +60,18 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     Raises:
         LoadError: says what is wrong and what to do next.
     """
+    try:
+        return _load_model(files, settings)
+    except HandlerFailed:
+        raise
+    except LoadError as error:
+        # Otherwise the error would name the consequence: no model, or no weights.
+        if (link := broken_link(files.directory)) is None:
+            raise
+        raise LoadError(f"{link}; without that file: {error}") from error.__cause__
+
+
+def _load_model(files: ModelFiles, settings: Settings) -> Model:
     # Also for what handlers and their libraries load, now and later: without the user's leave,
     # torch.load takes plain weights only, whatever its arguments say.
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.model.allow_pickle else "1"

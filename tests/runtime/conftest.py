@@ -16,7 +16,7 @@ from tests.arranged import arranged
 @pytest.fixture
 def load(tmp_path: Path) -> Iterator[Callable[..., Model]]:
     """Load the model at a path onto the CPU, with settings by field."""
-    path, modules = list(sys.path), set(sys.modules)
+    path, modules, directory = list(sys.path), set(sys.modules), Path.cwd()
 
     def load_it(where: Path, **settings: Any) -> Model:
         files = Fetcher(tmp_path / "cache", Readiness()).fetch(str(where))
@@ -27,6 +27,7 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Model]]:
     for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "LOKY_MAX_CPU_COUNT"):
         os.environ.pop(name, None)
     sys.path[:] = path
+    os.chdir(directory)  # an archive's handlers run in their own
     for name in set(sys.modules) - modules:
         if name.startswith("shoal_model"):
             del sys.modules[name]

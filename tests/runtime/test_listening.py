@@ -88,3 +88,16 @@ def test_the_last_connection_to_close_is_noticed(tmp_path: Path) -> None:
 
     assert asyncio.run(run()) == [2, 2, 0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_socket_is_removed_wherever_the_models_code_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        app = App(Readiness(), max_body_bytes=1024)
+        connections = Connections(app, open_socket(Address(path="s")), lambda: None)
+        await connections.listen()
+        os.chdir("/")
+        await connections.close()
+
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(run())
+    assert list(tmp_path.iterdir()) == []

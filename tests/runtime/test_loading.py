@@ -306,3 +306,15 @@ def test_cuda_without_a_device_is_refused() -> None:
     assert choose_device("auto").type == "cpu"
     with pytest.raises(LoadError, match="torch sees no CUDA device"):
         choose_device("cuda")
+
+
+@pytest.mark.parametrize("name", ["model.skops", "m.ubj", "model-00001-of-00002.safetensors", "handler.py", "MLmodel"])
+def test_a_link_that_leads_nowhere_is_named_with_its_target(
+    name: str, tmp_path: Path, load: Callable[..., "Model"]
+) -> None:
+    (tmp_path / "served" / "data").mkdir(parents=True)
+    (tmp_path / "served" / name).symlink_to("../blobs/AAA")
+
+    for path in (tmp_path / "served", tmp_path / "served" / name):
+        with pytest.raises(LoadError, match=r"is a link to \.\./blobs/AAA, .*cp -rL"):
+            load(path)

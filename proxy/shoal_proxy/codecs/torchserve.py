@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import Call, Decoded, Reply, json_reply, parse_json
 from shoal_proxy.codecs.v1 import decode_rows, rows_of
-from shoal_proxy.errors import InvalidRequest, ProxyError
+from shoal_proxy.errors import InvalidRequest, ProxyError, RowsFailed
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.carried import decode_head, encode_headers
 from shoal_schema.wire.datatypes import Array
@@ -63,9 +63,10 @@ class TorchServe:
         return json_reply(200, rows_of(outputs, lengths, signature)[0])
 
     def error(self, error: ProxyError) -> Reply:
-        """Return TorchServe's error object."""
+        """Return TorchServe's error object; of the request's one row the message alone."""
+        message = error.errors[0].message if isinstance(error, RowsFailed) else error.message
         kind = _TYPES.get(error.status, _TYPES[400] if error.status < 500 else _TYPES[500])
-        return json_reply(error.status, {"code": error.status, "type": kind, "message": error.message})
+        return json_reply(error.status, {"code": error.status, "type": kind, "message": message})
 
 
 def _first_part(body: bytes, content_type: bytes) -> tuple[bytes, str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.columns import TEXT
+from shoal_runtime.formats.external_data import linked_files, mapped
 from shoal_runtime.formats.onnx_rows import ROWS, UNKNOWN, trace_rows
 from shoal_runtime.formats.source import Loaded, Source, check_static_batch, oddity, rows_are_proven
 from shoal_runtime.formats.table import model_file
@@ -27,6 +28,8 @@ DATATYPES: Final = {
 }
 QUIET: Final = 3
 """Errors only: of a graph's oddities, which are by the thousand, nobody who serves it can mend one."""
+EXTERNAL: Final = "external"
+"""In onnxruntime's errors about weights in files of their own."""
 DYNAMIC: Final = (
     "export with a dynamic batch, like this, from an example of two rows: torch.onnx.export(model, (example,),"
     ' "model.onnx", dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},))'
@@ -80,16 +83,33 @@ def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[st
 
 def _session(path: Path, threads: int) -> Any:
     onnxruntime = imported("onnxruntime", "onnx")
+    try:
+        return _opened(onnxruntime, path, _options(onnxruntime, threads))
+    except Exception as error:  # its own kinds have no base in common
+        reason = oddity(path) or said(error)
+        if EXTERNAL not in reason.lower() or not (files := linked_files(path)):
+            raise LoadError(_refused(path.name, reason, onnxruntime.__version__)) from None
+    names, contents, sizes = mapped(files)
+    options = _options(onnxruntime, threads)
+    options.add_external_initializers_from_files_in_memory(names, contents, sizes)
+    try:
+        return _opened(onnxruntime, path, options)
+    except Exception as error:
+        raise LoadError(_refused(path.name, said(error), onnxruntime.__version__)) from None
+
+
+def _opened(onnxruntime: Any, path: Path, options: Any) -> Any:
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _options(onnxruntime: Any, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Threads that wait for the next request sleep: a core may be somebody else's by then.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = QUIET
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its own kinds have no base in common
-        raise LoadError(_refused(path.name, oddity(path) or said(error), onnxruntime.__version__)) from None
+    return options
 
 
 def _refused(name: str, why: str, version: str) -> str:

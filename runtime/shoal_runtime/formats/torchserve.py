@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,24 +44,27 @@ def load(source: Source) -> Loaded:
         LoadError: the manifest names no handler that is there, or a key of model-config.yaml is no number.
         HandlerFailed: the handler raised.
     """
-    manifest = _manifest(source.directory)
+    directory = Path(os.path.abspath(source.directory))
+    manifest = _manifest(directory)
     model = manifest["model"]
-    config = {**_config(source.directory, model.get("configFile")), **source.context.parameters}
+    config = {**_config(directory, model.get("configFile")), **source.context.parameters}
     batch_size = int(_positive(config, "batchSize", 1))
     chosen = source.context.max_batch_size != BatchingSpec().max_batch_size
     _tell(model, config, None if chosen else batch_size)
     rows = source.context.max_batch_size if chosen else batch_size
     context = Context(
         model.get("modelName"),
-        str(source.directory),
+        str(directory),
         manifest,
         rows,
         source.context.device.index or 0 if source.context.device.type == "cuda" else None,
         "0.12.0",
         model_yaml_config=config,
     )
+    # As TorchServe's workers: handlers open the archive's files by name, in `initialize` and in requests.
+    os.chdir(directory)
     with loading(str(model["handler"])):
-        handle, initialize = _entry_point(_handler_module(source.directory, model), model["handler"])
+        handle, initialize = _entry_point(_handler_module(directory, model), model["handler"])
         initialize(context)
     timeout_s = _positive(config, "responseTimeout", 0) or None
     return Loaded(Service(handle, context), INPUTS, OUTPUTS, "torchserve", max_rows=rows, forward_timeout_s=timeout_s)

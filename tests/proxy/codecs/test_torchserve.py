@@ -119,7 +119,7 @@ def test_errors_have_torchserves_shape(error: ProxyError, code: int, kind: str) 
     reply = TorchServe().error(error)
 
     assert reply.status == code
-    assert document(reply) == {"code": code, "type": kind, "message": error.message}
+    assert document(reply) == {"code": code, "type": kind, "message": "m"}
 
 
 HEADED = signature(

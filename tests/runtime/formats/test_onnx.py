@@ -164,22 +164,6 @@ def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) ->
         load(tmp_path)
 
 
-def test_weights_in_a_file_elsewhere_are_not_read(tmp_path: Path, load: Load) -> None:
-    (tmp_path / "secret").write_bytes(WEIGHT.tobytes())
-    folder = tmp_path / "model"
-    folder.mkdir()
-    path = product(folder / "model.onnx")
-    model = onnx.load(path)
-    (weight,) = model.graph.initializer
-    weight.ClearField("raw_data")
-    weight.data_location = TensorProto.EXTERNAL
-    weight.external_data.add(key="location", value="../secret")
-    path.write_bytes(model.SerializeToString())
-
-    with pytest.raises(LoadError, match=r"model\.onnx is not an ONNX model"):
-        load(folder)
-
-
 def test_a_graph_that_takes_no_rows_is_refused(tmp_path: Path, load: Load) -> None:
     save(
         tmp_path / "model.onnx",

@@ -290,6 +290,43 @@ def test_an_error_with_a_status_is_the_lone_requests_answer_and_halves_a_batch(t
         asked(model, b"x", b"y")
 
 
+READS = """\
+from pathlib import Path
+
+
+def handle(data, context):
+    if data is None:
+        handle.first = Path("vocab.txt").read_text()
+        return None
+    import helper
+
+    return [f"{handle.first} {helper.WORD} {Path('words/of/it.txt').read_text()}"] * len(data)
+"""
+
+
+@pytest.mark.parametrize("form", ["default", "no-archive"])
+def test_handlers_open_and_import_the_archives_files_by_name_also_when_they_are_called(
+    form: str, tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The archiver lays what an extra directory holds beside the handler.
+    files = {"one.py": READS, "extra/vocab.txt": "one", "helper.py": "WORD = 'two'", "extra/words/of/it.txt": "three"}
+    path = only(files, tmp_path, archive_format=form)
+    monkeypatch.chdir(path.parent)
+
+    [answer] = asked(load(path.relative_to(Path.cwd())), b"x")
+    assert text_of(answer) == "one two three"
+
+
+@pytest.mark.parametrize("module", ["ts.service", "ts.utils.util"])
+def test_the_error_with_a_status_wins_over_a_status_that_was_set(module: str, tmp_path: Path, load: Load) -> None:
+    raising = "context.set_response_status(418, 'teapot', 0); raise PredictionException('no such city', 422)"
+    model = load(only(f"from {module} import PredictionException\n\n\n" + function(raising), tmp_path))
+    [alone] = asked(model, b"x")
+
+    assert isinstance(alone, ItemError)
+    assert (str(alone), alone.status) == ("no such city", 422)
+
+
 @pytest.mark.parametrize(
     ("files", "handler", "options", "words"),
     [

@@ -1,0 +1,18 @@
+"""What a proxy's own metadata say of its model: all that clients match and write rows by."""
+
+from shoal_schema.wire.columns import encode_columns
+from tests import plain
+from tests.fakes import FakeRuntime, running_proxy, tensor
+
+INPUTS = [
+    tensor("input-0", "FP64", [-1, 2], columns=encode_columns(["größe", "a"]), nullable=True),
+    tensor("text", "BYTES", [-1], content_type="text/plain", nullable=True, optional=True),
+    tensor("when", "BYTES", [-1], content_type="text/plain", logical_type="datetime", unit="ms"),
+]
+
+
+def test_clients_are_told_columns_nulls_and_dates() -> None:
+    with running_proxy(lambda: FakeRuntime(inputs=INPUTS)) as running:
+        told = plain.get(f"{running.url}/v2/models/double").json()
+
+    assert told["inputs"] == INPUTS
