@@ -8,7 +8,7 @@ from shoal_proxy.settings import Settings
 from shoal_schema.addresses import Address
 from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError, variables
-from shoal_schema.resource.traffic import BatchingPolicy, RolloutSpec
+from shoal_schema.resource.traffic import BatchingPolicy, RolloutSpec, RowChecks
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

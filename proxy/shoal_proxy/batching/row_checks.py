@@ -261,7 +261,7 @@ class RowChecks:
         apart = self._ruler.units_of_all(given, again)
         # What agrees is proof that results have not changed since, of all rows but older ones.
         agreed_s = min(
-            [each.batch.taken_s for each, far in zip(samples, apart, strict=True) if far <= gross], default=0
+            [each.batch.taken_s for each, far in zip(samples, apart, strict=True) if far <= gross], default=0.0
         )
         anchored = samples[-1] is self._anchor
         checked = len(given) - anchored

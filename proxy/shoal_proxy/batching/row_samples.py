@@ -14,6 +14,7 @@ from shoal_proxy.batching.batch import Batch, Result
 from shoal_proxy.batching.pending import BatchKey, Slice
 from shoal_proxy.batching.row_distance import Row, row_of
 from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.sizes import byte_size_of
 from shoal_schema.wire.datatypes import Array
 
 MOST_BATCHES: Final = 64
@@ -50,7 +51,7 @@ class SampledBatch:
         self.rows = rows
         self.taken_s = taken_s
         self.samples: list[Sample] = []
-        self.size_bytes = sum([array.nbytes for array in outputs.values()])
+        self.size_bytes = byte_size_of(outputs)
         self.tally = Tally(min(rows, ROWS_OF_BATCH))
 
 
@@ -190,11 +191,12 @@ def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float) -> Sample
         lengths = _lengths(part, row)
         if kept is None:
             kept = SampledBatch((batch.key, lengths if rules.free else ()), result.outputs, batch.rows, now_s)
-        row_bytes = sum([array[row : row + 1].nbytes for array in part.inputs.values()])
+        inputs = {name: array[row : row + 1] for name, array in part.inputs.items()}
+        row_bytes = byte_size_of(inputs)
         if kept.size_bytes + row_bytes > _LARGEST:
             break
         own = dict(lengths)
-        inputs = {name: np.array(array[row : row + 1]) for name, array in part.inputs.items()}
+        inputs = {name: np.array(array) for name, array in inputs.items()}
         cuts = {name: (axis, own[source]) for name, (axis, source) in rules.cuts.items() if source in own}
         kept.samples.append(Sample(kept, position, inputs, {name: [size] for name, size in lengths}, cuts))
         kept.size_bytes += row_bytes
