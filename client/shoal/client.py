@@ -79,10 +79,11 @@ class Client:
         """Return the model's answer to one item.
 
         Args:
-            item: the value of a model with one input, or a dict ``{input: value}``. A value is a
-                numpy array or nested lists without the batch dimension; ``bytes`` or ``str`` for a
-                ``BYTES`` input; any JSON value if its content type is ``application/json``. A ``Path`` or an open
-                file stands for what it holds, a picture of PIL for its file.
+            item: the value of a model with one input, or a dict ``{input: value}``; of an input with named
+                columns, ``{column: number}``. A value is a numpy array or nested lists without the batch dimension;
+                ``bytes`` or ``str`` for a ``BYTES`` input; any JSON value if its content type is
+                ``application/json``. A ``Path`` or an open file stands for what it holds, a picture of PIL for its
+                file.
             timeout_s: how long the call may take in all; the server is told, and drops what nobody is waiting for.
             request_id: sent as ``x-request-id``, by which the server's log names a call; made when missing.
             retries: see :class:`Client`.
@@ -113,8 +114,8 @@ class Client:
         them; one that the full queue refuses is sent again.
 
         Args:
-            items: items as for :meth:`predict`, an array whose first dimension counts them, or a data frame: its
-                columns are inputs by name, or together the rows of the only input.
+            items: items as for :meth:`predict`, an array whose first dimension counts them, a data frame, or a dict of
+                columns: columns are matched by name. Those called 0 to n - 1 are together the rows of the only input.
             timeout_s: how long all of it may take. If not given, each portion may take the client's ``timeout_s``.
             request_id: as for :meth:`predict`; every portion carries it.
             retries: as for :meth:`predict`, for each portion.

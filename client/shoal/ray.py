@@ -35,8 +35,8 @@ class Model:
 
     Args:
         uri: the model, as for ``shoal serve``: a folder, a file, a URL; a path should be absolute.
-        columns: the column of each input, or the columns of numbers that together are its rows; by default the one
-            that is called as the input.
+        columns: the column of each input, or the columns of numbers that together are its rows; by default those
+            that have the names of inputs, or of an input's columns.
         outputs: what an output's column is called, where not as the output.
         device: ``cpu``, ``cuda``, ``cuda:1``; by default what there is. ``num_gpus`` of Ray says which GPU is seen.
         set: fields, as for ``shoal serve --set``: ``{"batching.maxBatchSize": 64}``.

@@ -1,20 +1,27 @@
-"""Whether a row's answer depends on the rows beside it: tried before a model is ready whose graph nobody here wrote.
+"""Whether a row's answer is the row's own: tried before a model is ready whose graph nobody here wrote.
 
-One made-up row is answered first in one batch and last in another, among other strangers. Batches of one size take the
+A made-up row is answered first in one batch and last in another, among other strangers. Batches of one size take the
 same kernels, and what these do for a row depends neither on where it stands nor on its neighbours: in TF32 and bfloat16
 no more than in FP32. So a difference comes from the graph. Batches of another size take other kernels, whose sums
 differ in the last digits: they are only wondered at.
+
+Where a model is not proven to return one row for each row, rows of several scales are tried alone and together. A
+model that returns another number of rows for any of them is refused: whenever such numbers add up to the size of a
+batch, the output would be split by position, and clients would receive other clients' rows.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
+import orjson
 
-from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.errors import LoadError, WrongRows
+from shoal_runtime.faults import HANDLER_FAULTS
+from shoal_runtime.handlers.signature import Signature, as_returned
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.warmup import shapes
-from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_runtime.trial_rows import Batch, Kind, Row, Source
+from shoal_schema.wire.datatypes import Array
 
 ROWS: Final = 4
 """Few, so that what each does to the others shows."""
@@ -22,92 +29,193 @@ DOUBTFUL: Final = 0.01
 """Of the largest number in an output: beyond what half precision and kernels of other sizes make."""
 LEAKING: Final = 0.1
 """Beyond what scales do that a graph finds for a whole batch, as of quantized activations."""
+SEEDS: Final = 2
 
-Batch = dict[str, Array]
-Run = Callable[[Batch], Mapping[str, Array]]
+Outputs = Mapping[str, Array]
+Run = Callable[[Batch], Outputs]
 
 
 class Leak(Exception):
     """The row's answer clearly depends on its neighbours; says how."""
 
 
-def can_be_tried(signature: Signature) -> bool:
-    """Return whether rows can be made up."""
-    return all(spec.datatype != "BYTES" for spec in signature.inputs)
+class Uneven(Exception):
+    """A batch is answered with another number of rows; says with which."""
 
 
-def doubts(run: Run, signature: Signature, *, ids: int) -> Iterator[str]:
+def doubts(
+    run: Run,
+    source: Source,
+    signature: Signature,
+    kinds: Sequence[Kind],
+    *,
+    in_place: bool = False,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Iterator[str]:
     """Yield what is odd about the answers of a row among others.
 
     Args:
-        run: answers a batch.
-        signature: whose inputs `can_be_tried`.
-        ids: how many numbers from 0 up are made up for integers, which may count the rows of a table.
+        run: answers a batch of the source's.
+        source: of the rows.
+        signature: of the model.
+        kinds: of rows, the plain one first, whose doubts are told; of the others only what refuses the model.
+        in_place: whether a row's answer may depend on its place in the batch, as where noise is drawn by place.
+        is_over: whether there is no time for another trial.
 
     Raises:
         Leak: the row's answer depends on other rows, beyond doubt.
+        Uneven: the model does not return a row for each row.
+        Exception: the model failed on all of them; what it raised for the first.
     """
-    trials = (_Trial(run, signature, ids, seed) for seed in range(2))
-    first = next(trials)
-    if told := first.differ(first.among, first.again):
+    faults: list[BaseException] = []
+    for index, kind in enumerate(kinds):
+        if index and is_over():
+            break
+        try:
+            told = list(_dependence(_Trier(run, source, signature, kind, in_place=in_place)))
+            _count_rows(run, source, signature, kind, is_over)
+        except WrongRows as error:
+            raise Uneven(str(error)) from None
+        except (Leak, LoadError):
+            raise
+        except HANDLER_FAULTS as fault:  # what it makes of other rows is tried all the same
+            faults.append(fault)
+            continue
+        if index == 0:
+            yield from told
+    if len(faults) == len(kinds):
+        raise faults[0]
+
+
+def answers_a_row(run: Run, source: Source, kinds: Sequence[Kind]) -> bool:
+    """Return whether the model answers one row by itself, of any kind."""
+    for kind in kinds:
+        for row in source.draw(kind, ROWS, np.random.default_rng(0)):
+            try:
+                run(source.join([row]))
+            except LoadError:
+                raise
+            except HANDLER_FAULTS:
+                continue
+            return True
+    return False
+
+
+def _dependence(trier: "_Trier") -> Iterator[str]:
+    """Yield what is odd; raise Leak where two trials show that a row depends on others."""
+    first = trier.trial(0)
+    if first is None:
+        return
+    if told := trier.differ(first.pairs_again):
         yield f"{told} when asked again: it is random, or depends on what was asked before"
         return
-    told = first.differ(first.among, first.elsewhere)
+    told = trier.differ(first.pairs)
     # A tie between two numbers may fall either way once.
-    if told and first.leaks and next(trials).leaks:
-        raise Leak(told)
+    if told and trier.leaks(first.pairs):
+        second = trier.trial(1)
+        if second is not None and trier.leaks(second.pairs):
+            raise Leak(told)
     if told:
         yield f"{told} among other rows: it depends a little on who shares the batch"
-    elif first.alone is not None and (told := first.differ(first.among, first.alone)):
+    elif told := trier.differ(first.pairs_alone):
         yield f"{told} alone and among other rows"
 
 
+def _count_rows(run: Run, source: Source, signature: Signature, kind: Kind, is_over: Callable[[], bool]) -> None:
+    """Answer each of some rows by itself; where batches of one row are not allowed, a batch of that row alone.
+
+    Raises:
+        WrongRows: one is answered with another number of rows.
+    """
+    sizes = signature.allowed_batch_sizes
+    size = 1 if not sizes or 1 in sizes else sizes[0]
+    for row in source.draw(kind, ROWS, np.random.default_rng(SEEDS)):
+        if is_over():
+            return
+        run(source.join([row] * size))
+
+
+Pairs = Sequence[tuple[Outputs, Outputs]]
+"""Answers to one row, in two ways."""
+
+
 class _Trial:
-    """Answers of one row: among others, among strangers elsewhere, once more as at first, and alone."""
+    """Answers of one row: among others and among strangers, once more as at first, and alone."""
 
-    def __init__(self, run: Run, signature: Signature, ids: int, seed: int) -> None:
+    __slots__ = ("pairs", "pairs_again", "pairs_alone")
+
+    def __init__(self, pairs: Pairs, pairs_again: Pairs, pairs_alone: Pairs) -> None:
+        self.pairs = pairs
+        self.pairs_again = pairs_again
+        self.pairs_alone = pairs_alone
+
+
+class _Trier:
+    """Ask for rows of one kind, among others."""
+
+    def __init__(self, run: Run, source: Source, signature: Signature, kind: Kind, *, in_place: bool) -> None:
+        self._run, self._source, self._kind, self._in_place = run, source, kind, in_place
         self._specs = {spec.name: spec for spec in signature.outputs}
+        self._datatypes = {spec.name: spec.datatype for spec in as_returned(signature).outputs}
+        self._ragged = {spec.name for spec in signature.returned if spec.rows is not None and spec.datatype != "BYTES"}
+        self._sizes = signature.allowed_batch_sizes
+        self._rows = next((size for size in self._sizes if size > 1), min(signature.max_batch_size, ROWS))
+
+    def trial(self, seed: int) -> _Trial | None:
+        """Return the answers of one row; None where no batch has more."""
+        if self._rows < 2:
+            return None
         rng = np.random.default_rng(seed)
-        sizes = signature.allowed_batch_sizes
-        rows = next((size for size in sizes if size > 1), min(signature.max_batch_size, ROWS))
+        last = self._rows - 1
+        batch = self._source.draw(self._kind, self._rows, rng)
+        strangers = self._source.draw(self._kind, self._rows, rng)
+        first = self._answers(batch)
+        if self._in_place:
+            other = self._answers([batch[0], *strangers[1:last], batch[last]] if last > 1 else [batch[0], strangers[1]])
+            places = (0, last) if last > 1 else (0,)
+            pairs = [(self._row(first, place), self._row(other, place)) for place in places]
+        else:
+            moved = self._answers([*strangers[:last], batch[0]])
+            pairs = [(self._row(first, 0), self._row(moved, last))]
+        again = [(self._row(first, 0), self._row(self._answers(batch), 0))]
+        alone = []
+        if not self._sizes or 1 in self._sizes:
+            alone = [(self._row(first, 0), self._row(self._answers(batch[:1]), 0))]
+        return _Trial(pairs, again, alone)
 
-        def made_up(rows: int) -> Batch:
-            every = shapes(signature, rows)
-            return {spec.name: _numbers(spec, every[spec.name], ids, rng) for spec in signature.inputs}
-
-        batch, strangers = made_up(rows), made_up(rows)
-        dims = {spec.name: spec.batch_dim for spec in signature.inputs}
-        one = {name: np.take(array, [0], dims[name]) for name, array in batch.items()}
-        moved = {
-            name: np.concatenate([np.delete(array, rows - 1, dims[name]), one[name]], dims[name])
-            for name, array in strangers.items()
-        }
-        self.among = self._row(run(batch), 0)
-        self.elsewhere = self._row(run(moved), rows - 1)
-        self.again = self._row(run(batch), 0)
-        self.alone = self._row(run(one), 0) if not sizes or 1 in sizes else None
-
-    @property
-    def leaks(self) -> bool:
-        """Whether a number differs beyond doubt; what is counted or named may turn on its last digit."""
+    def leaks(self, pairs: Pairs) -> bool:
+        """Return whether a number differs beyond doubt; what is counted or named may turn on its last digit."""
         return any(
-            self._specs[name].datatype[0] in "FB"
-            and array.dtype != object
-            and array.dtype.kind != "b"
-            and _difference(array, self.elsewhere[name]) > LEAKING
-            for name, array in self.among.items()
+            self._is_number(name, array) and _difference(array, right[name]) > LEAKING
+            for left, right in pairs
+            for name, array in left.items()
         )
 
-    def differ(self, left: Batch, right: Batch) -> str:
+    def differ(self, pairs: Pairs) -> str:
         """Return which output differs, and how much; nothing where none does."""
-        far = {name: _difference(array, right[name]) for name, array in left.items()}
-        name = max(far, key=far.__getitem__)
-        return f"output {name} of a row differs by {far[name]:.0%}" if far[name] > DOUBTFUL else ""
+        far: dict[str, float] = {}
+        for left, right in pairs:
+            for name, array in left.items():
+                far[name] = max(far.get(name, 0.0), _difference(array, right[name]))
+        name = max(far, key=far.__getitem__, default="")
+        return f"output {name} of a row differs by {far[name]:.0%}" if name and far[name] > DOUBTFUL else ""
 
-    def _row(self, outputs: Mapping[str, Array], row: int) -> Batch:
+    def _is_number(self, name: str, array: Array) -> bool:
+        return self._datatypes[name][0] in "FB" and array.dtype != object and array.dtype.kind != "b"
+
+    def _answers(self, rows: Sequence[Row]) -> Outputs:
+        return self._run(self._source.join(rows))
+
+    def _row(self, outputs: Outputs, row: int) -> Outputs:
         return {
-            name: _floats(np.take(outputs[name], [row], spec.batch_dim), spec) for name, spec in self._specs.items()
+            name: self._value(np.take(outputs[name], [row], spec.batch_dim), spec) for name, spec in self._specs.items()
         }
+
+    def _value(self, array: Array, spec: TensorSpec) -> Array:
+        """Return the numbers of a ragged output's row, what bits of bfloat16 mean, and all else as it is."""
+        if spec.name in self._ragged:
+            return np.asarray(orjson.loads(array.item()), np.float64)
+        return (array.astype(np.uint32) << 16).view(np.float32) if spec.datatype == "BF16" else array
 
 
 def _difference(left: Array, right: Array) -> float:
@@ -122,19 +230,3 @@ def _difference(left: Array, right: Array) -> float:
         scale = max(np.abs(a[both]).max(initial=0), np.abs(b[both]).max(initial=0), np.finfo(np.float32).tiny)
         odd = (~both & ~((a == b) | (np.isnan(a) & np.isnan(b)))).any()
         return DOUBTFUL * 2 if odd else float(np.abs(a[both] - b[both]).max(initial=0) / scale)
-
-
-def _numbers(spec: TensorSpec, shape: Any, ids: int, rng: "np.random.Generator") -> Array:
-    if spec.datatype == "BF16":
-        bits: Array = rng.standard_normal(shape, np.float32).view(np.uint32) >> 16
-        return bits.astype(DTYPES["BF16"])
-    if spec.datatype.startswith("FP"):
-        return np.asarray(rng.standard_normal(shape), DTYPES[spec.datatype])
-    # Bytes are pixels, where others may be indices.
-    high = 128 if spec.datatype in ("INT8", "UINT8") else 2 if spec.datatype == "BOOL" else ids
-    return np.asarray(rng.integers(0, high, shape), DTYPES[spec.datatype])
-
-
-def _floats(array: Array, spec: TensorSpec) -> Array:
-    """Return what bits of bfloat16 mean; all else as it is."""
-    return (array.astype(np.uint32) << 16).view(np.float32) if spec.datatype == "BF16" else array

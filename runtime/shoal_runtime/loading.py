@@ -47,7 +47,11 @@ class Model:
     """How long a forward may take by the model's word, where the user has left it to the default."""
     format: Format = Format.AUTO
     apart: bool = True
-    """Whether its rows are known to be kept apart; if not, warm-up tries it."""
+    """Whether what keeps its rows apart was written for that."""
+    tried: bool = True
+    """Whether warm-up tries it with made-up rows."""
+    rows_proven: bool = False
+    """Whether its outputs are proven to have one row for each of the batch's."""
 
 
 def load_model(files: ModelFiles, settings: Settings) -> Model:
@@ -117,8 +121,23 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
     for spec in signature.inputs:
         check_row(spec, settings.process.max_body_bytes)
     limit_s = _forward_timeout_s(loaded, settings)
-    apart = FORMATS[form].apart
-    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s, form, apart)
+    if signature.returned and stages.postprocess is not None:
+        raise LoadError("ragged outputs are grouped by row without postprocess: leave the one or the other out")
+    return Model(
+        name,
+        loaded.platform,
+        loaded.handler,
+        stages,
+        signature,
+        machine,
+        # A captured graph has tensors of one shape.
+        loaded.graphs and not signature.returned,
+        limit_s,
+        form,
+        apart=FORMATS[form].apart,
+        tried=FORMATS[form].tried,
+        rows_proven=loaded.rows_proven,
+    )
 
 
 def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float | None:

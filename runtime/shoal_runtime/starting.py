@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from shoal_runtime.errors import BatchError, ForwardFailed, LoadError, RaggedRows, WrongShape
+from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.fetching import ModelFiles, fetch_model
 from shoal_runtime.handlers.answers import Answers
-from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.ragged import RAGGED_REMEDY
 from shoal_runtime.importing import HandlerFailed
-from shoal_runtime.invariance import Leak, can_be_tried, doubts
 from shoal_runtime.load_limit import within
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.pipeline import Lanes, Pipeline
@@ -22,9 +21,9 @@ from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import ServedModel
 from shoal_runtime.settings import Settings
+from shoal_runtime.trying import RowTrials
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_schema.memory import return_freed_memory
-from shoal_schema.wire.datatypes import Array
 
 ZEROS_ADVICE: Final = "correct the model; if zeros are not valid input, offer warmup_items()"
 MADE_UP_ADVICE: Final = "if callers' requests would fail so, correct the model; warmup_items() gives better ones to try"
@@ -88,19 +87,20 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
         HandlerFailed: the model raised on a batch such as callers will send.
     """
     batches = plan_warmup(model.stages, model.signature, model.handler, placement.library)
+    answers = Answers(model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True)
+    trials = RowTrials(model, placement, answers)
     if not batches:
         logger.info(
             "event=warmup_skipped outputs=unchecked reason=inputs cannot be made up, and there is no warmup_items()"
         )
+        trials.check_rows(0.0)
         return ()
-    answers = Answers(model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True)
     with Progress(readiness, "warming up", total=len(batches), unit="batch") as progress:
         measured = []
         for batch in batches:
-            measured.append((batch.rows, _warm_one(model, placement, batch, answers)))
+            measured.append((batch.rows, _warm_one(model, placement, batch, answers, trials)))
             progress.advance(1)
-    if not model.apart and can_be_tried(model.signature):
-        _try_rows(model, placement, answers)
+    trials.check_rows(max(seconds for _, seconds in measured))
     known = all(batch.exact for batch in batches) and all(seconds > 0 for _, seconds in measured)
     telling = known and len({batch.rows for batch in batches}) == len(batches)
     return sorted([*measured, *_measure_between(model, placement, dict(measured))]) if telling else ()
@@ -126,7 +126,7 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
     return measured
 
 
-def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: Answers) -> float:
+def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: Answers, trials: RowTrials) -> float:
     """Run one batch and return how long it takes, in seconds.
 
     What it returned must be what the signature declares: a model that can answer nobody is not ready.
@@ -135,7 +135,8 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
         seconds, collected = _run_twice(model, placement, batch, answers.collect)
         _, errors = answers.finish(collected, range(batch.rows), batch.rows, {})
     except BatchError as error:
-        _judge(error, batch)
+        uneven = isinstance(error, WrongRows) and model.signature.max_batch_size == 1 and trials.answers_any()
+        _judge(error, batch, uneven=uneven)
         return 0.0
     except HANDLER_FAULTS as error:
         if placement.is_lost(error):
@@ -172,43 +173,6 @@ def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: 
     return False
 
 
-def _try_rows(model: Model, placement: Placement, answers: Answers) -> None:
-    """Refuse a model whose rows clearly change each other's answers, and warn of one whose rows may."""
-    signature = model.signature
-
-    def run(batch: dict[str, Array]) -> Mapping[str, Array]:
-        rows = {batch[spec.name].shape[spec.batch_dim] for spec in signature.inputs}.pop()
-        tensors = {spec.name: placement.library.from_wire(batch[spec.name], spec.datatype) for spec in signature.inputs}
-        staged = placement.stage(tensors)
-        with placement.active():
-            collected = answers.collect(placement.forward(model.stages.forward, staged))
-        outputs, errors = answers.finish(collected, range(rows), rows, {})
-        if errors:
-            raise errors[0].cause or ForwardFailed(errors[0].message)
-        return outputs
-
-    try:
-        # What lies outside a table ends a GPU's process, and is an error on a CPU.
-        for doubt in doubts(run, signature, ids=2 if str(model.machine.device) == "cpu" else 1):
-            logger.warning("event=rows_not_apart message=%s", doubt)
-    except Leak as leak:
-        raise LoadError(_mixes_rows(signature, leak)) from None
-    except HANDLER_FAULTS as error:
-        if placement.is_lost(error):
-            raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
-        logger.info("event=rows_not_tried error=%s", describe(error))
-
-
-def _mixes_rows(signature: Signature, leak: Leak) -> str:
-    sizes = signature.allowed_batch_sizes
-    single = "" if sizes and 1 not in sizes else "; with SHOAL_BATCHING_MAX_BATCH_SIZE=1 each is served by itself"
-    return (
-        f"the rows of a batch change each other's answers: {leak} among other rows. Where another dimension counts the"
-        " rows, name it (batch_dim) in model.toml; else export the model so that it computes each row by itself"
-        f"{single}"
-    )
-
-
 def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: Callable[[Any], T]) -> tuple[float, T]:
     """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds."""
     staged = placement.stage(batch.make())
@@ -218,13 +182,21 @@ def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: 
         return seconds, collect(result)
 
 
-def _judge(error: BatchError, batch: WarmupBatch) -> None:
-    """Refuse a model that breaks its signature, unless that may be due to inputs that no caller sends."""
-    unsure = isinstance(error, RaggedRows) or (not batch.exact and (isinstance(error, WrongShape) or batch.rows == 1))
+def _judge(error: BatchError, batch: WarmupBatch, *, uneven: bool) -> None:
+    """Refuse a model that breaks its signature, unless that may be due to inputs that no caller sends.
+
+    One that is served one row at a time, and answers others than zeros, is ``uneven``: it fails no other client's rows.
+    """
+    unsure = (
+        uneven
+        or isinstance(error, RaggedRows)
+        or (not batch.exact and (isinstance(error, WrongShape) or batch.rows == 1))
+    )
     if not unsure:
+        ragged = f"; where a row has any number of items, {RAGGED_REMEDY}" if isinstance(error, WrongRows) else ""
         raise LoadError(
             f"warm-up with {batch.rows} rows found that the model breaks its signature: {error};"
-            " correct what it returns, or the outputs that it declares"
+            f" correct what it returns, or the outputs that it declares{ragged}"
         ) from error.__cause__
     logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
 

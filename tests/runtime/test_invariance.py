@@ -11,9 +11,10 @@ from onnx import TensorProto, helper
 from shoal_runtime import TensorSpec
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.invariance import Leak, can_be_tried, doubts
+from shoal_runtime.invariance import Leak, doubts
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.starting import warm
+from shoal_runtime.trial_rows import MadeUp, can_be_made_up, kinds
 from shoal_schema.wire.datatypes import Array
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def signature(datatype: str = "FP32", *, sizes: Sequence[int] = (), output: str 
 
 def tried(function: Callable[[Array], Array], signature: Signature) -> list[str]:
     with np.errstate(all="ignore"):
-        return list(doubts(lambda batch: {"y": function(batch["x"])}, signature, ids=2))
+        made_up, plain = MadeUp(signature), kinds(anywhere=True)[:1]
+        return list(doubts(lambda batch: {"y": function(batch["x"])}, made_up, signature, plain))
 
 
 @pytest.mark.parametrize("sizes", [(), (4,), (1, 2, 4, 8), (64,)], ids=str)
@@ -134,7 +136,7 @@ def test_integers_are_no_larger_than_a_table_of_two() -> None:
 
 
 def test_bytes_cannot_be_made_up() -> None:
-    assert not can_be_tried(signature("BYTES"))
+    assert not can_be_made_up(signature("BYTES"))
 
 
 def graph(path: Path, node: Any, *constants: Any) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from shoal_runtime import ItemError, TensorSpec
 
@@ -42,8 +42,10 @@ class Detector:
             image = Image.open(BytesIO(page), formats=("JPEG", "PNG"))
             if image.width * image.height > MOST_PIXELS:
                 raise ItemError(f"the page has {image.width} x {image.height} pixels, more than {MOST_PIXELS}")
-            return image.convert("RGB")
-        except (UnidentifiedImageError, OSError) as error:
+            return rgb(ImageOps.exif_transpose(image))
+        except ItemError:
+            raise
+        except Exception as error:  # Pillow raises a dozen kinds for broken bytes; all are the client's
             raise ItemError(f"not a whole JPEG or PNG ({len(page)} bytes)") from error
 
     def forward(self, pages: list[Image.Image]) -> dict[str, Any]:
@@ -72,6 +74,16 @@ def dark_runs(darkest: NDArray[np.uint8], axis: int) -> Iterator[tuple[int, int]
     for begin, end in edges.reshape(-1, 2).tolist():
         if end - begin >= SMALLEST:
             yield begin, end
+
+
+def rgb(image: Image.Image) -> Image.Image:
+    """Return a page in RGB, transparent parts white."""
+    if image.mode.startswith("I"):  # 16 bits of grey, which convert would clip
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
 def jpeg(image: Image.Image) -> bytes:

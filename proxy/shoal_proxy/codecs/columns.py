@@ -203,10 +203,12 @@ def as_column(spec: InputSpec, array: Array) -> Array:
 
 
 def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
-    """Return numbers of another datatype as the input's; as digits for dates.
+    """Return numbers of another datatype as the input's, rounded where that is a floating-point one, as JSON's are.
+
+    A datetime's numbers become digits.
 
     Raises:
-        InvalidRequest: the input's datatype does not hold one of them exactly.
+        InvalidRequest: one is out of the input's range, or a fraction for whole numbers.
     """
     if spec.datatype == "BYTES":
         return bytes_array([b"%d" % number for number in array.ravel().tolist()], array.shape)
@@ -215,24 +217,20 @@ def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
         return array.astype(wanted, copy=False)
     with np.errstate(all="ignore"):
         made: Array = array.astype(wanted)
-        if not _is_exact(array, made):
+        if not _are_held(array, made):
             raise InvalidRequest(
-                f"input {spec.name!r} is {spec.datatype}, which does not hold all of its {datatype} numbers exactly"
+                f"input {spec.name!r} is {spec.datatype}, which does not hold all of its {datatype} numbers"
             )
     return made
 
 
-def _is_exact(given: Array, made: Array) -> bool:
-    """Return whether numbers are unchanged; called with numpy's warnings off."""
-    if given.dtype.kind == "f" and made.dtype.kind == "f":
-        back = made.astype(given.dtype)
-        return bool(((back == given) | np.isnan(given)).all())
-    if given.dtype.kind == "f":
-        limits, given = np.iinfo(made.dtype), given.astype(np.float64)
-        held = (np.abs(given) <= EXACT) & (given >= limits.min) & (given <= limits.max)
-        return bool((held & (np.trunc(given) == given)).all())
+def _are_held(given: Array, made: Array) -> bool:
+    """Return whether numbers are within the range of what they became; called with numpy's warnings off."""
     if made.dtype.kind == "f":
-        beyond = np.abs(made) >= 2.0 ** (64 if given.dtype.kind == "u" else 63)
-        return bool((~beyond & (made.astype(given.dtype) == given)).all())
+        return bool((np.isfinite(made) | ~np.isfinite(given)).all())
     limits = np.iinfo(made.dtype)
-    return bool(int(given.min()) >= limits.min and int(given.max()) <= limits.max)
+    if given.dtype.kind != "f":
+        return bool(int(given.min()) >= limits.min and int(given.max()) <= limits.max)
+    given = given.astype(np.float64)
+    held = (np.abs(given) <= EXACT) & (given >= limits.min) & (given <= limits.max)
+    return bool((held & (np.trunc(given) == given)).all())

@@ -329,7 +329,7 @@ def best(scores: Array, config: Any, count: int) -> list[dict[str, Any]]:
 
 
 def picture(data: bytes) -> Any:
-    """Return the picture upright and in RGB.
+    """Return the picture upright and in RGB; transparency is dropped, as transformers' own `load_image` does.
 
     Raises:
         ItemError: the bytes are no whole JPEG or PNG, or hold more than MAX_PIXELS.
@@ -342,8 +342,17 @@ def picture(data: bytes) -> Any:
         image = Image.open(BytesIO(data), formats=("JPEG", "PNG"))
         if (pixels := image.width * image.height) > MAX_PIXELS:
             raise ItemError(f"the picture has {pixels} pixels, more than {MAX_PIXELS}: scale it down")
-        return ImageOps.exif_transpose(image).convert("RGB")
+        return _of_8_bits(ImageOps.exif_transpose(image)).convert("RGB")
     except ItemError:
         raise
     except Exception as error:  # Pillow raises a dozen kinds for broken bytes; all are the caller's
         raise ItemError(f"not a whole JPEG or PNG ({len(data)} bytes)") from error
+
+
+def _of_8_bits(image: Any) -> Any:
+    """Return grey of 16 bits scaled to 8, where Pillow would clip it; other pictures as they are."""
+    from PIL import Image  # noqa: PLC0415
+
+    if not image.mode.startswith("I"):
+        return image
+    return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))

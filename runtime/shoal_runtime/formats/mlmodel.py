@@ -38,8 +38,8 @@ TELL_NOTHING: Final = (Format.MLFLOW, Format.TORCH_SCRIPT)
 """Formats whose outputs only MLmodel tells."""
 FLAVOURS: Final[Mapping[str, Mapping[str, Format]]] = {
     "sklearn": {".skops": Format.SKOPS, "": Format.JOBLIB},
-    "xgboost": {".pkl": Format.JOBLIB, "": Format.XGBOOST},
-    "lightgbm": {".pkl": Format.JOBLIB, "": Format.LIGHTGBM},
+    "xgboost": {".skops": Format.SKOPS, ".pkl": Format.JOBLIB, "": Format.XGBOOST},
+    "lightgbm": {".skops": Format.SKOPS, ".pkl": Format.JOBLIB, "": Format.LIGHTGBM},
     "onnx": {"": Format.ONNX},
     "keras": {"": Format.KERAS},
     "pytorch": {".pt2": Format.TORCH_EXPORT, "": Format.TORCH_SCRIPT},

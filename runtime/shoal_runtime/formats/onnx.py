@@ -10,7 +10,8 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.columns import TEXT
 from shoal_runtime.formats.external_data import linked_files, mapped
-from shoal_runtime.formats.source import Loaded, Source, check_static_batch, oddity
+from shoal_runtime.formats.onnx_rows import ROWS, UNKNOWN, trace_rows
+from shoal_runtime.formats.source import Loaded, Source, check_static_batch, oddity, rows_are_proven
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -55,15 +56,29 @@ def load(source: Source) -> Loaded:
     """Load the graph.
 
     Raises:
-        LoadError: it is broken, of a later opset, takes what no tensor is, or onnxruntime is not installed.
+        LoadError: it is broken, of a later opset, takes what no tensor is, selects rows by what is in them, or
+            onnxruntime is not installed.
     """
     path = model_file(source, Format.ONNX)
+    # First: two copies of the weights are never in memory.
+    traced = trace_rows(path, {spec.name: spec.batch_dim for spec in source.inputs})
     session = _session(path, source.context.threads)
     inputs = source.inputs or _inputs(session.get_inputs())
     check_static_batch(source, path.name, inputs, DYNAMIC)
     free = all(spec.shape[spec.batch_dim] == ANY for spec in inputs)
     outputs = source.outputs or _outputs(session.get_outputs(), path, free=free)
-    return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx")
+    proven = rows_are_proven(source, inputs, {spec.name: _selected(spec, inputs, traced) for spec in outputs})
+    return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx", rows_proven=proven)
+
+
+def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[str, Sequence[str]]) -> str | None:
+    """Return which operator selects the rows of an output; empty where they are the batch's, None if not known."""
+    dims = traced.get(spec.name, ())
+    dim = dims[spec.batch_dim] if spec.batch_dim < len(dims) else UNKNOWN
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    if dim in (ROWS, str(rows)):
+        return ""
+    return dim if dim and not dim.isdigit() else None
 
 
 def _session(path: Path, threads: int) -> Any:

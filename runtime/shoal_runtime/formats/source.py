@@ -3,13 +3,14 @@
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.base import Context, Handler
+from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DTYPES
 
@@ -102,6 +103,7 @@ class Loaded:
         min_rows, max_rows: fewest and most that it runs with; None when it says nothing.
         graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its inputs.
         forward_timeout_s: how long a forward may take where the user does not say; None when it says nothing.
+        rows_proven: whether each output is proven to have one row for each of the batch's; their order is not.
     """
 
     handler: Handler
@@ -112,6 +114,31 @@ class Loaded:
     max_rows: int | None = None
     graphs: bool = False
     forward_timeout_s: float | None = None
+    rows_proven: bool = False
+
+
+def rows_are_proven(source: Source, inputs: Sequence[TensorSpec], selected: Mapping[str, str | None]) -> bool:
+    """Return whether each output has a row for each of the batch's; where some are ragged, nothing is proven.
+
+    Args:
+        source: of the model, whose ragged outputs are grouped by row whatever they hold.
+        inputs: the model's; with one row at a time no client's row can be taken for another's.
+        selected: by output, what selects its items (`NonZero`...); empty: nothing, it is proven; None: not known.
+
+    Raises:
+        LoadError: an output has as many items as the numbers in the batch select, and they are not declared ragged.
+    """
+    indices = {spec.row_index for spec in source.outputs}
+    told = {spec.name for spec in source.outputs if spec.rows is not None or spec.name in indices}
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    several = rows > 1 or (rows == ANY and source.context.max_batch_size > 1)
+    for name, what in selected.items():
+        if what and several and name not in told:
+            raise LoadError(
+                f"output {name} has as many items as {what} selects in the whole batch: a row may have none or several,"
+                f" and position does not identify them; {UNEVEN_REMEDY}"
+            )
+    return not told and all(what == "" for what in selected.values())
 
 
 def check_row(spec: TensorSpec, max_body_bytes: int) -> None:

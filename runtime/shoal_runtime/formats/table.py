@@ -22,7 +22,8 @@ class Entry:
         marks: tells a folder that can be nothing else, whatever its files are called.
         code: whether a class of the user's goes with the files.
         own_code: whether the code in a folder that bears its mark is its own to import, a handler.py too.
-        apart: whether what keeps rows apart was written for that; all other graphs are tried in warm-up.
+        apart: whether what keeps rows apart was written for that, as a handler was; other graphs only happen to.
+        tried: whether warm-up tries it with made-up rows.
         extra: brings what it needs beside PyTorch.
     """
 
@@ -33,6 +34,7 @@ class Entry:
     code: bool = False
     own_code: bool = False
     apart: bool = False
+    tried: bool = True
     extra: str = ""
 
 
@@ -72,9 +74,11 @@ FORMATS: Final[Mapping[Format, Entry]] = {
     Format.XGBOOST: Entry("xgboost", _is_xgboost, torch=False),
     Format.LIGHTGBM: Entry("lightgbm", _is_lightgbm, torch=False),
     Format.MLFLOW: Entry("mlflow", torch=False, marks=_is_mlflow),
-    Format.TORCH_SERVE: Entry("torchserve", marks=_is_torchserves, own_code=True, apart=True, extra="torchserve"),
+    Format.TORCH_SERVE: Entry(
+        "torchserve", marks=_is_torchserves, own_code=True, apart=True, tried=False, extra="torchserve"
+    ),
     Format.KERAS: Entry("keras", extra="keras"),
-    Format.TRANSFORMERS: Entry("transformers", marks=is_transformers, apart=True, extra="transformers"),
+    Format.TRANSFORMERS: Entry("transformers", marks=is_transformers, apart=True, tried=False, extra="transformers"),
 }
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 from torch.export.passes import move_to_device_pass
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import name_outputs, require_tensors
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_static_batch
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_static_batch, rows_are_proven
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
@@ -39,7 +40,8 @@ def load(source: Source) -> Loaded:
     """Load the program onto the device.
 
     Raises:
-        LoadError: it is broken, holds a pickle, or was exported in another dtype than asked for.
+        LoadError: it is broken, holds a pickle, was exported in another dtype than asked for, or selects rows by what
+            is in them.
     """
     path = model_file(source, Format.TORCH_EXPORT)
     if source.context.dtype is not None:
@@ -54,10 +56,11 @@ def load(source: Source) -> Loaded:
             raise LoadError(f"model.toml lists {len(specs)} {what}; the program has {len(names)}")
     check_static_batch(source, path.name, inputs, _dynamic([spec.name for spec in inputs]))
     min_rows, max_rows = _row_limits(program)
+    proven = rows_are_proven(source, inputs, _selected(program, inputs, outputs))
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)
     handler = ExportHandler(program, inputs, outputs)
-    return Loaded(handler, inputs, outputs, "pytorch_export", min_rows, max_rows, graphs=True)
+    return Loaded(handler, inputs, outputs, "pytorch_export", min_rows, max_rows, graphs=True, rows_proven=proven)
 
 
 def _dynamic(names: Sequence[str]) -> str:
@@ -112,11 +115,40 @@ def _spec(name: str, value: Any) -> TensorSpec:
     return TensorSpec(name, DATATYPE_OF[value.dtype], shape)
 
 
+def _selected(
+    program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> dict[str, str | None]:
+    """Return by output what selects its rows: empty where they are the batch's, None if neither can be told.
+
+    Sizes that depend on what is in the tensors are symbols of their own, which torch calls unbacked.
+    """
+    graph = program.graph_signature
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    rows = {_size(values[str(name)], spec) for name, spec in zip(graph.user_inputs, inputs, strict=True)} - {None}
+    selected: dict[str, str | None] = {}
+    for name, spec in zip(graph.user_outputs, outputs, strict=True):
+        size = _size(values.get(str(name)), spec)
+        unbacked = getattr(size, "free_symbols", ()) and free_unbacked_symbols(size)
+        selected[spec.name] = f"the program ({name})" if unbacked else "" if size in rows else None
+    return selected
+
+
+def _size(value: Any, spec: TensorSpec) -> Any:
+    if not isinstance(value, torch.Tensor) or value.dim() <= spec.batch_dim:
+        return None
+    return _expression(value.shape[spec.batch_dim])
+
+
+def _expression(size: Any) -> Any:
+    """Return a size as an expression of symbols, or the number that it is."""
+    return size if isinstance(size, int) else getattr(getattr(size, "node", None), "expr", None)
+
+
 def _row_limits(program: torch.export.ExportedProgram) -> tuple[int, int | None]:
     """Return the range the program was exported for, of the first input's first dimension."""
     names = [str(name) for name in program.graph_signature.user_inputs]
     node = next(node for node in program.graph.nodes if node.name == names[0])
-    symbol = getattr(getattr(node.meta["val"].shape[0], "node", None), "expr", None)
+    symbol = _expression(node.meta["val"].shape[0])
     bounds = program.range_constraints.get(symbol) if symbol is not None else None
     if bounds is None:
         return 1, None

@@ -14,7 +14,8 @@ from shoal_runtime.errors import FailedRow, ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
 from shoal_runtime.handlers import results
 from shoal_runtime.handlers.calling import postprocess_row
-from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.grouping import Grouping
+from shoal_runtime.handlers.signature import Signature, as_returned
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows, text_array
 from shoal_runtime.tensors.library import Library, Tensor
@@ -60,6 +61,9 @@ class Answers:
         strict: bool = False,
     ) -> None:
         self._strict = strict
+        self._outputs = signature.outputs
+        self._grouping = Grouping(as_returned(signature)) if signature.returned else None
+        signature = as_returned(signature)
         self._signature = signature
         self._postprocess = postprocess
         self._fetch = fetch
@@ -78,6 +82,8 @@ class Answers:
         if tensors is not None:
             names = [name for name, _ in self._declared]
             return Collected(dict(zip(names, self._fetch(tensors), strict=True)), per_row=False)
+        if self._grouping is not None and isinstance(result, list):
+            raise ForwardFailed("forward returned a list, one value a row; ragged outputs need tensors by name")
         if isinstance(result, list) or self._postprocess is not None:
             return Collected(self._library.fetch_all(result, self._fetch), per_row=True)
         if self._strict and (surplus := results.undeclared(result, self._signature)):
@@ -123,7 +129,10 @@ class Answers:
         for spec in self._signature.outputs:
             for row in np.flatnonzero(lost[spec.name]).tolist() if spec.name in lost else ():
                 value = self._first_misfit(given[spec.name], row, spec)
-                found.setdefault(row, f"output {spec.name} is {spec.datatype}, which does not hold {value}")
+                why = f"output {spec.name} is {spec.datatype}, which does not hold {value}"
+                if self._grouping is not None and spec.name in self._grouping.names:
+                    raise ForwardFailed(why)
+                found.setdefault(row, why)
         return found
 
     def _first_misfit(self, tensor: Tensor, row: int, spec: TensorSpec) -> int | float:
@@ -147,7 +156,10 @@ class Answers:
             return self._finish_rows(collected.result, rows, given, inputs)
         # Not in `collect`: the device's thread has the next batch to run.
         arrays = {name: self._library.host_array(tensor) for name, tensor in collected.result.items()}
-        outputs = results.take_rows(arrays, self._signature, given=given, kept=len(rows))
+        if self._grouping is None:
+            outputs = results.take_rows(arrays, self._signature, given=given, kept=len(rows))
+        else:
+            outputs = self._grouping.take(arrays, given=given, kept=len(rows))
         if not collected.misfits:
             return outputs, []
         odd = [index for index in collected.misfits if index < len(rows)]
@@ -156,7 +168,7 @@ class Answers:
         errors = [FailedRow(rows[index], 500, collected.misfits[index]) for index in odd]
         if len(odd) == len(rows):
             return {}, errors
-        return {s.name: np.delete(outputs[s.name], odd, s.batch_dim) for s in self._signature.outputs}, errors
+        return {s.name: np.delete(outputs[s.name], odd, s.batch_dim) for s in self._outputs}, errors
 
     def _finish_rows(
         self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, Array]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.handlers.ragged import check_ragged, index_names, published
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 
 
@@ -17,12 +18,14 @@ class Signature:
         outputs: in the order the model gives them.
         max_batch_size: rows it takes in one call.
         allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`; empty means any.
+        returned: what forward returns, where some of it is ragged; empty means `outputs`.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_batch_size: int
     allowed_batch_sizes: tuple[int, ...] = ()
+    returned: tuple[TensorSpec, ...] = ()
 
     def input(self, name: str) -> TensorSpec | None:
         """Return the input of that name, or None."""
@@ -30,6 +33,11 @@ class Signature:
             if spec.name == name:
                 return spec
         return None
+
+
+def as_returned(signature: Signature) -> Signature:
+    """Return the signature with the outputs that forward returns."""
+    return replace(signature, outputs=signature.returned, returned=()) if signature.returned else signature
 
 
 def make_signature(
@@ -45,18 +53,25 @@ def make_signature(
     smaller ones are padded.
 
     Raises:
-        LoadError: names repeat, a mask or unpad_input names nothing, or batch dimensions disagree.
+        LoadError: names repeat, a mask or unpad_input names nothing, batch dimensions disagree, or a ragged output does
+            not say whose its items are.
     """
     _check_names(inputs, outputs)
-    rows = _rows(inputs, outputs)
+    indices = index_names(outputs)
+    by_row = [spec for spec in outputs if spec.rows is None and spec.name not in indices]
+    rows = _rows(inputs, by_row)
     if rows != ANY:
         max_batch_size, allowed_batch_sizes = rows, (rows,)
 
     def free_rows(spec: TensorSpec) -> TensorSpec:
         return replace(spec, shape=[*spec.shape[: spec.batch_dim], ANY, *spec.shape[spec.batch_dim + 1 :]])
 
-    sizes = tuple(allowed_batch_sizes)
-    return Signature(tuple(map(free_rows, inputs)), tuple(map(free_rows, outputs)), max_batch_size, sizes)
+    sizes, taken = tuple(allowed_batch_sizes), tuple(map(free_rows, inputs))
+    if len(by_row) == len(outputs):
+        return Signature(taken, tuple(map(free_rows, outputs)), max_batch_size, sizes)
+    check_ragged(outputs, max_batch_size=max_batch_size)
+    returned = tuple(free_rows(spec) if spec in by_row else spec for spec in outputs)
+    return Signature(taken, published(returned), max_batch_size, sizes, returned)
 
 
 def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
@@ -86,6 +101,9 @@ def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) ->
         name, count = Counter(spec.name for spec in specs).most_common(1)[0]
         if count > 1:
             raise LoadError(f"two {kind}s are called {name!r}")
+    ragged = [spec.name for spec in inputs if spec.rows is not None]
+    if ragged:
+        raise LoadError(f"input {ragged[0]}: rows goes with outputs")
     references = [(spec, "pad_mask", spec.pad_mask) for spec in inputs]
     references += [(spec, "unpad_input", spec.unpad_input) for spec in outputs]
     for spec, key, value in references:

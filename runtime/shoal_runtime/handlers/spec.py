@@ -1,6 +1,6 @@
 """Tensor specifications: the signature a model publishes.
 
-The fields are the metadata keys of docs/contracts.md, section 1.
+The fields are the metadata keys of docs/contracts.md, section 1; those of ragged outputs stay in the runtime.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from shoal_schema.wire.codes import CODES
 from shoal_schema.wire.columns import LOGICAL_TYPES, UNITS
 
 ANY: Final = -1
+RAGGED: Final = "ragged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,9 @@ class TensorSpec:
         unpad_axis: the output axis that is cut back to the row's own length...
         unpad_input: ...in this input.
         example: of a `BYTES` input: a text that the model takes, for the first request that is suggested.
+        rows: of an output: `ragged` where a row has any number of items, which lie one after another, [items, ...].
+        row_index: of a ragged output: the output that holds the row's number of each item...
+        row_column: ...in this column: of `row_index`, or without it of the output itself.
         carries: of a `BYTES` tensor: `request_headers` (an input, filled by the proxy) or `response_head` (an output).
 
     Raises:
@@ -84,6 +88,9 @@ class TensorSpec:
     pad_mask: str | None = None
     unpad_axis: int | None = None
     unpad_input: str | None = None
+    rows: str | None = None
+    row_index: str | None = None
+    row_column: int | None = None
     example: str | None = None
     carries: str | None = None
 
@@ -97,6 +104,7 @@ class TensorSpec:
         _check_dimensions(self)
         _check_padding(self)
         _check_columns(self)
+        _check_ragged(self)
         good = self.content_type is None or self.datatype == "BYTES"
         _require(good, f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}")
         good = self.example is None or (self.datatype == "BYTES" and isinstance(self.example, str))
@@ -166,6 +174,21 @@ def _check_columns(spec: TensorSpec) -> None:
     _require(good, f"tensor {spec.name}: logical_type is {' or '.join(LOGICAL_TYPES)}, of BYTES of shape [-1]")
     good = spec.unit is None or (spec.unit in UNITS and kind == "datetime")
     _require(good, f"tensor {spec.name}: unit is one of {', '.join(UNITS)}, of a datetime")
+
+
+def _check_ragged(spec: TensorSpec) -> None:
+    good = spec.rows in (None, RAGGED)
+    _require(good, f"tensor {spec.name}: rows is {RAGGED!r}, not {spec.rows!r}")
+    good = spec.rows is not None or (spec.row_index is None and spec.row_column is None)
+    _require(good, f"tensor {spec.name}: row_index and row_column go with rows = {RAGGED!r}")
+    good = spec.rows is None or (spec.batch_dim == 0 and spec.unpad_axis is None and spec.carries is None)
+    _require(good, f"tensor {spec.name}: ragged items lie along the first dimension, and are not unpadded")
+    column = spec.row_column
+    good = column is None or (isinstance(column, int) and column >= 0)
+    _require(good, f"tensor {spec.name}: row_column is a number from 0 up, not {column!r}")
+    own = column is not None and spec.row_index is None
+    good = not own or (len(spec.shape) == 2 and (spec.shape[1] == ANY or spec.shape[1] > (column or 0)))
+    _require(good, f"tensor {spec.name}: row_column {column} is not a column of shape {list(spec.shape)}")
 
 
 def _check_padding(rule: Rule) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.schemas import few
 from shoal_runtime.offline.windows import CONTENT, holds_bytes
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
 
@@ -44,8 +45,9 @@ def kept_columns(
         kept = {name: name for name in schema.names if name not in bulky}
     else:
         kept = dict(_renamed(each, schema) for each in asked if each != NONE)
-    if absent := [name for name in kept.values() if name not in schema.names]:
-        raise WrongSettings(f"there is no column {absent[0]} to keep: the input has {', '.join(schema.names)}")
+    known = set(schema.names)
+    if absent := [name for name in kept.values() if name not in known]:
+        raise WrongSettings(f"there is no column {absent[0]} to keep: the input has {few(schema.names)}")
     taken = {ERROR, *(spec.name for spec in specs)}
     if twice := [name for name in kept if name in taken]:
         free = {f"input_{name}" if name in taken else name: column for name, column in kept.items()}
@@ -67,7 +69,7 @@ def told(kept: Mapping[str, str]) -> list[str]:
 def answer_schema(schema: pa.Schema, kept: Mapping[str, str], specs: Sequence[TensorSpec]) -> pa.Schema:
     """Return the schema of every shard's answers."""
     outputs = [pa.field(spec.name, answer_type(spec)) for spec in specs]
-    beside = [schema.field(column).with_name(name) for name, column in kept.items()]
+    beside = [pa.field(name, schema.field(column).type) for name, column in kept.items()]
     return pa.schema([*beside, *outputs, pa.field(ERROR, pa.string())])
 
 

@@ -45,13 +45,13 @@ class BucketPlace:
         self._prefix = folder
         return File(name, known["size"], _tag(known))
 
-    def open(self, file: File) -> BinaryIO:
+    def open(self, file: File, ahead_bytes: int = READ_BYTES) -> BinaryIO:
         """Return an object's content, read by pieces, if it is still what was listed."""
         with _told(self.shown), mapped(f"{self.shown} ({file.path})"):
             known = obstore.head(self._store, self._key(file.path))
             if _tag(known) != file.validator:
                 raise JobError(f"{self.shown} ({file.path}) was changed while it was being read: run the job again")
-            opened = obstore.open_reader(self._store, self._key(file.path), buffer_size=READ_BYTES)
+            opened = obstore.open_reader(self._store, self._key(file.path), buffer_size=ahead_bytes)
             return cast(BinaryIO, _Reading(opened, f"{self.shown} ({file.path})"))
 
     def read(self, name: str) -> bytes | None:

@@ -35,7 +35,7 @@ class FolderPlace:
         known = path.stat()
         return File(path.relative_to(self._folder).as_posix(), known.st_size, f"{known.st_mtime_ns}")
 
-    def open(self, file: File) -> BinaryIO:
+    def open(self, file: File, ahead_bytes: int = 0) -> BinaryIO:
         """Open a file, if it is still the one that was listed."""
         with self._told("read"):
             opened = (self._folder / file.path).open("rb")

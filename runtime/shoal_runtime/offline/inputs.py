@@ -1,5 +1,6 @@
 """Columns of a window to the model's inputs: rows of arrays, what a batch must have alike, and which rows are wrong."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,15 +12,20 @@ import pyarrow.compute as pc
 
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.spec import ANY, TensorSpec
-from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.windows import Window, holds_bytes, is_file
+from shoal_runtime.offline.dates import iso_texts
+from shoal_runtime.offline.kinds import is_bytes, is_list, is_spelled, is_text, is_time, plain
+from shoal_runtime.offline.mapping import JSON
+from shoal_runtime.offline.spelled import bools, numbers, without_words
+from shoal_runtime.offline.windows import Window, is_file
 from shoal_runtime.tensors.numpy_tensors import NumpyTensors
+from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16
 
 LIBRARY: Final = NumpyTensors()
-JSON: Final = "application/json"
 MOST_WHOLE: Final = 2.0**53
 """From here on a fraction of 64 bits does not tell whole numbers apart."""
+MOST_DIGITS: Final = 10**19
+"""Beyond it no unit's 64 bits reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,115 +50,53 @@ class Rows:
         return np.array([row for row in range(len(self.keys)) if row not in self.errors], dtype=np.int64)
 
 
-def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the columns of each input.
-
-    Raises:
-        WrongSettings: an input has none, or a column is not there.
-    """
-    known = {spec.name for spec in specs}
-    if strange := sorted(set(asked) - known):
-        raise WrongSettings(f"the model has no input {', '.join(strange)}: it takes {', '.join(sorted(known))}")
-    found = {name: [part.strip() for part in text.split(",")] for name, text in asked.items()}
-    for spec in specs:
-        if spec.name not in found and spec.name in schema.names:
-            found[spec.name] = [spec.name]
-    required = [spec for spec in specs if not spec.optional and spec.name not in {each.pad_mask for each in specs}]
-    missing = [spec.name for spec in required if spec.name not in found]
-    if len(missing) == len(required) == 1 and (only := _only_column(required[0], schema)):
-        found[missing[0]] = [only]
-        missing = []
-    told = f"the input has the columns {', '.join(schema.names)}"
-    if missing:
-        raise WrongSettings(
-            f"which column is {missing[0]}? Say --columns {missing[0]}=COLUMN (input.columns in a manifest); {told}"
-        )
-    if absent := [name for names in found.values() for name in names if name not in schema.names]:
-        raise WrongSettings(f"there is no column {absent[0]}: {told}")
-    return found
-
-
-def as_numbers(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a CSV file, those of them numbers that the model reads as such.
-
-    One cell that is none made a column texts; so it is its row's error.
-    """
-    read = {name for spec in specs if spec.datatype != "BYTES" for name in columns.get(spec.name, [])}
-    texts = [each.name for each in schema if each.name in read and pa.types.is_string(each.type)]
-    return pa.schema([pa.field(each.name, pa.float64()) if each.name in texts else each for each in schema])
-
-
-def check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]], schema: pa.Schema) -> None:
-    """Refuse columns that no row can be made of.
-
-    Raises:
-        WrongSettings: says which.
-    """
-    for spec in specs:
-        names = columns.get(spec.name, [])
-        for name in names:
-            _check_kind(spec, schema.field(name), several=len(names) > 1)
-        if len(names) > 1 and list(spec.row_shape) not in ([ANY], [len(names)]):
-            raise WrongSettings(f"{spec.name} takes rows of the shape {list(spec.row_shape)}, not {len(names)} columns")
-
-
-def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
-    """Refuse a column that no row can be made of.
-
-    Raises:
-        WrongSettings: says which.
-    """
-    kind = column.type
-    if spec.datatype == "BYTES":
-        if several:
-            raise WrongSettings(f"{spec.name} takes texts or bytes: name one column for it")
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (JSON in spec.media_types or _holds_bytes(kind) or is_file(kind)):
-            raise WrongSettings(f"{spec.name} takes texts or bytes, and the column {column.name} holds {kind}")
-        return
-    while _is_list(kind):
-        kind = kind.value_type
-    if not any(each(kind) for each in _NUMBERS):
-        raise WrongSettings(f"{spec.name} takes numbers, and the column {column.name} holds {kind}")
-
-
-_NUMBERS: Final = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_boolean,
-    pa.types.is_decimal,
-    pa.types.is_null,
-)
-
-
-def _holds_bytes(kind: pa.DataType) -> bool:
-    return any(
-        each(kind)
-        for each in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    )
-
-
-def _only_column(spec: TensorSpec, schema: pa.Schema) -> str | None:
-    if len(schema.names) == 1:
-        return str(schema.names[0])
-    binary = [each.name for each in schema if spec.datatype == "BYTES" and holds_bytes(each.type)]
-    return binary[0] if len(binary) == 1 else None
-
-
 def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]]) -> Rows:
     """Return a window's rows as the model takes them."""
     table, errors = window.table, dict(window.faults)
     values: dict[str, Array] = {}
     for spec in specs:
         if spec.name in columns:
-            parts = [_unwrapped(table.column(name).combine_chunks(), spec) for name in columns[spec.name]]
-            nulls = [row for part in parts if part.null_count for row in np.flatnonzero(_is_null(part)).tolist()]
-            for row in nulls:
-                errors.setdefault(row, f"{spec.name} is null")
+            parts = [_part(table, name, spec, errors) for name in columns[spec.name]]
             values[spec.name] = _values(parts, spec, errors)
     given = [spec for spec in specs if spec.name in values]
     sizes = sum((_sizes(values[spec.name]) for spec in given), start=np.zeros(table.num_rows, np.int64))
     return Rows(values, _keys(values, given, table.num_rows), sizes, errors)
+
+
+def _part(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
+    """Return a column's cells; a null that the input does not accept is its row's error, as is text of no number."""
+    column = table.schema.field(name)
+    part = _unwrapped(plain(table.column(name)), spec)
+    bad: list[int] = []
+    if spec.datatype != "BYTES" and is_spelled(column):
+        texts = without_words(part)
+        whole = DTYPES[spec.datatype].kind in "iu" and spec.datatype != "BF16"
+        part, bad = bools(texts) if spec.datatype == "BOOL" else numbers(texts, whole=whole)
+        for row in bad:
+            errors.setdefault(
+                row, f"{name} is {texts[row].as_py()[:60]!r}, which is no {_WORDS.get(spec.datatype, 'number')}"
+            )
+    elif spec.logical_type == "datetime" and (pa.types.is_integer(part.type) or pa.types.is_floating(part.type)):
+        part = _digits(part, name, errors)
+    if part.null_count and not (spec.nullable and not is_list(part.type)):
+        which = f" (column '{name}')" if name != spec.name else ""
+        for row in np.flatnonzero(_is_null(part)).tolist():
+            errors.setdefault(row, f"input '{spec.name}' does not accept null{which}")
+    return part
+
+
+_WORDS: Final = {"BOOL": "true or false"}
+
+
+def _digits(part: Any, name: str, errors: dict[int, str]) -> Any:
+    """Return whole numbers as decimal digits; others are their rows' errors."""
+    cells: list[str | None] = []
+    for row, cell in enumerate(part.to_pylist()):
+        good = cell is not None and math.isfinite(cell) and abs(cell) < MOST_DIGITS and cell == int(cell)
+        cells.append(str(int(cell)) if good else None)
+        if cell is not None and not good:
+            errors.setdefault(row, f"{name} is {cell}, which is no whole number")
+    return pa.array(cells, pa.large_string())
 
 
 def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
@@ -183,13 +127,16 @@ def _values(parts: Sequence[Any], spec: TensorSpec, errors: dict[int, str]) -> A
 
 
 def _bytes(part: Any, spec: TensorSpec) -> Array:
-    if pa.types.is_dictionary(part.type):
-        return _bytes(part.dictionary_decode(), spec)
-    if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
+    if is_time(part.type):
+        part = iso_texts(part)
+    if pa.types.is_null(part.type) or is_text(part.type):
         part = part.cast(pa.large_binary())
-    if pa.types.is_binary(part.type) or pa.types.is_large_binary(part.type):
-        return _shaped(_objects([each or b"" for each in part.to_pylist()]), spec)
-    return _shaped(_objects([orjson.dumps(each, default=str) for each in part.to_pylist()]), spec)
+    cells = part.to_pylist()
+    if not is_bytes(part.type):
+        cells = [None if each is None else orjson.dumps(each, default=str) for each in cells]
+    # A null that the input does not accept is its row's error by now.
+    null = NULL if spec.nullable else b""
+    return _shaped(_objects([null if each is None else each for each in cells]), spec)
 
 
 def _shaped(array: Array, spec: TensorSpec) -> Array:
@@ -199,7 +146,7 @@ def _shaped(array: Array, spec: TensorSpec) -> Array:
 
 def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     """Return numbers, or lists of them at any depth, as rows; where their shapes differ, as arrays of their own."""
-    if not _is_list(part.type):
+    if not is_list(part.type):
         return _fit_rank(_numbers(part, spec, errors), spec, errors)
     shapes, flat = _unfolded(part, len(part))
     numbers = _numbers(flat, spec, {})
@@ -214,7 +161,7 @@ def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
     """Return the shape that all rows have, or None, and the numbers in a line."""
     shape: list[int] = []
     count = rows
-    while _is_list(part.type):
+    while is_list(part.type):
         lengths = set(pc.unique(pc.list_value_length(part)).to_pylist())
         flat = part.flatten()
         if len(lengths) != 1 or None in lengths or (pa.types.is_fixed_size_list(part.type) and part.null_count):
@@ -226,7 +173,7 @@ def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
 
 
 def _innermost(part: Any) -> Any:
-    while _is_list(part.type):
+    while is_list(part.type):
         part = part.flatten()
     return part
 
@@ -239,7 +186,7 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
         if row in errors or cell is None:
             continue
         try:
-            rows[row] = _cast(_array(cell, kind), spec)
+            rows[row] = _cast(_array(_without_nulls(cell) if spec.nullable else cell, kind), spec)
             _check_shape(rows[row].shape, spec)
         except (ValueError, OverflowError) as error:
             errors.setdefault(row, f"{spec.name}: {error}")
@@ -247,6 +194,12 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     if len(kept) == 1 and not errors:
         return np.stack(list(rows))
     return rows
+
+
+def _without_nulls(cell: Any) -> Any:
+    if isinstance(cell, list):
+        return [_without_nulls(each) for each in cell]
+    return math.nan if cell is None else cell
 
 
 def _array(cell: Any, kind: Any) -> Array:
@@ -270,8 +223,11 @@ def _odd(given: Array) -> bool:
 def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     """Return a column of numbers in the input's datatype; those that it does not hold are their rows' errors."""
     rounded = pa.types.is_decimal(part.type)
+    if pa.types.is_null(part.type) and spec.datatype == "BOOL":
+        part = part.cast(pa.bool_())
     if rounded or pa.types.is_null(part.type):
         part = part.cast(pa.float64())
+    nulls = _is_null(part)
     given = part.fill_null(False if pa.types.is_boolean(part.type) else 0).to_numpy(zero_copy_only=False)
     found = _converted(given, spec)
     wrong = _misfits(given, found, spec)
@@ -279,6 +235,8 @@ def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
         wrong |= np.abs(given) >= MOST_WHOLE
     for row in np.flatnonzero(wrong).tolist():
         errors.setdefault(row, f"{spec.name}: {given[row]} does not fit {spec.datatype}")
+    if spec.nullable and nulls.any():
+        found = np.where(nulls, np.array(np.nan, found.dtype), found)
     return found
 
 
@@ -361,10 +319,6 @@ def _objects(values: Sequence[Any]) -> Array:
 def _is_null(part: Any) -> Array:
     found: Array = part.is_null().to_numpy(zero_copy_only=False)
     return found
-
-
-def _is_list(kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def lengths(rows: Rows) -> dict[str, list[int]]:

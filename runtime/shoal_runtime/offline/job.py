@@ -18,19 +18,23 @@ import pyarrow as pa
 from shoal_runtime.offline.answers import answer_schema, kept_columns, told
 from shoal_runtime.offline.dispatch import Dispatch
 from shoal_runtime.offline.engine import Engine, EngineEnded
-from shoal_runtime.offline.errors import JobError, ShardError, WrongSettings
-from shoal_runtime.offline.inputs import Rows, as_numbers, check_kinds, make_rows, mapped_columns, take
+from shoal_runtime.offline.errors import JobError, WrongSettings
+from shoal_runtime.offline.finding import find_columns
+from shoal_runtime.offline.inputs import Rows, make_rows, take
+from shoal_runtime.offline.mapping import check_extra, check_kinds, mapped_columns, required_columns
 from shoal_runtime.offline.metadata import tensors
+from shoal_runtime.offline.partitions import partitions_above
 from shoal_runtime.offline.places import Place, open_input, open_outputs
 from shoal_runtime.offline.progress import Shown, Tally, listen
 from shoal_runtime.offline.reading import Budget, Reader, all_columns
 from shoal_runtime.offline.records import FAILED_OF, PLAN, Plan, Record, difference, lease_name, record_name
+from shoal_runtime.offline.schemas import Found
 from shoal_runtime.offline.scoring import Scoring, Signature, Writer, check_errors
 from shoal_runtime.offline.settings import JobSettings
 from shoal_runtime.offline.shards import File, Shard, cut, format_of, named, own_order, readable
 from shoal_runtime.offline.sharing import part_of_the_machine, seen_gpus
 from shoal_runtime.offline.sizing import best_size, expected_s, next_trial
-from shoal_runtime.offline.tables import Source, find_schema
+from shoal_runtime.offline.tables import FILES, Source
 from shoal_runtime.offline.where import columns_of, compiled
 from shoal_runtime.offline.writing import Destination
 from shoal_runtime.threads import core_limit
@@ -96,38 +100,40 @@ class Job:
         self._inputs, self._outputs = tensors(ready.metadata["inputs"]), tensors(ready.metadata["outputs"])
         output = self._place
         begun = output.read(PLAN)
-        known = self._found_schema(files, kind) if begun is None else _schema(_begun(begun, output).schema)
+        found = (
+            find_columns(self._input, files, kind) if begun is None else Found(_schema(_begun(begun, output).schema))
+        )
+        known = found.schema
         columns = mapped_columns(self._inputs, settings.input.columns, known)
-        known = as_numbers(self._inputs, columns, known) if kind is RowFormat.CSV else known
         check_kinds(self._inputs, columns, known)
         kept = kept_columns(known, settings.output.keep, columns, self._outputs)
-        needed = all_columns(columns, kept.values(), columns_of(settings.input.where, known))
-        source_schema = pa.schema([known.field(name) for name in needed])
-        self._source = Source(self._input, kind, source_schema, compiled(settings.input.where, known))
+        where = columns_of(settings.input.where, known)
+        needed = all_columns(columns, kept.values(), where)
+        check_extra(settings.model.extra_columns, known, _meant(columns, settings.output.keep, kept, where, kind))
+        required = required_columns(self._inputs, columns, known)
+        check_found(found, needed, required)
+        self._source = Source(
+            self._input,
+            kind,
+            pa.schema([known.field(name) for name in needed]),
+            compiled(settings.input.where, known),
+            required=required,
+            prefix=partitions_above(self._input.shown, [each.path for each in files]),
+        )
         self._columns = columns
         shards = cut(files, kind, settings.job.shard_bytes)
         asked = self._planned(files, kind, known, kept, ready)
         self.plan = agree(output, begun, asked, lambda: self._best_size(shards, ready))
+        if begun is None and self.plan.schema != asked.schema:
+            # Another worker was first, and read a file that could not be read here, or the other way round.
+            self._run(files, kind, ready)
+            return
         self._schema = answer_schema(known, kept, self._outputs)
         self._destination = Destination(output, self._failures, settings.output.format, self._schema)
         left = self._left(shards)
         if left:
             self._score(left, kept, ready)
         self._judge()
-
-    def _found_schema(self, files: list[File], kind: RowFormat) -> pa.Schema:
-        """Return the columns of the first file that can be read: others may be put right later.
-
-        Raises:
-            JobError: none can.
-        """
-        why = ""
-        for file in files:
-            try:
-                return find_schema(self._input, file, kind)
-            except ShardError as error:
-                why = why or str(error)
-        raise JobError(why)
 
     def _planned(
         self, files: list[File], kind: RowFormat, known: pa.Schema, kept: Mapping[str, str], ready: Ready
@@ -276,6 +282,31 @@ class Job:
                 " others are: put it right, and run the job again"
             )
         check_errors(tally, self._settings.max_error_share, ended=True)
+
+
+def check_found(found: Found, needed: Sequence[str], required: Sequence[str]) -> None:
+    """Refuse files that do not go together, before the first row.
+
+    Raises:
+        WrongSettings: a column that is needed has no type that holds what all files have, or one has no such column.
+    """
+    if said := next((found.conflicts[name] for name in needed if name in found.conflicts), None):
+        raise WrongSettings(said)
+    if name := next((name for name in required if name in found.missing), None):
+        raise WrongSettings(f"{found.missing[name]} has no column {name}, which the model reads: others have it")
+
+
+def _meant(
+    columns: Mapping[str, Sequence[str]],
+    asked: Sequence[str] | None,
+    kept: Mapping[str, str],
+    where: Sequence[str],
+    kind: RowFormat,
+) -> list[str]:
+    """Return the columns that are no extra ones: those that the model reads, and those that a user names."""
+    read = [name for names in columns.values() for name in names]
+    own = FILES.names if kind is RowFormat.FILES else []
+    return [*read, *where, *(kept.values() if asked is not None else ()), *own]
 
 
 def keep_apart(output: Place, failures: Place | None) -> None:

@@ -24,8 +24,13 @@ class Place(Protocol):
     def files(self, pattern: str) -> list[File]:
         """Return the files below that a pattern means, in order of their names."""
 
-    def open(self, file: File) -> BinaryIO:
-        """Return a file's content, as it was listed, which can be sought."""
+    def open(self, file: File, ahead_bytes: int = ...) -> BinaryIO:
+        """Return a file's content, as it was listed, which can be sought.
+
+        Args:
+            file: one of `files`.
+            ahead_bytes: what a store is asked for at a time.
+        """
 
     def read(self, name: str) -> bytes | None:
         """Return what was put under a name, or None."""

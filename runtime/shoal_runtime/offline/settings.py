@@ -8,16 +8,18 @@ from shoal_schema import environment
 from shoal_schema.declaring import BATCH
 from shoal_schema.environment import SettingsError
 from shoal_schema.processes import BatchProcess, LogSettings
+from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.offline import ERRORS_IN_COLUMN, BatchInput, BatchLimits, BatchOutput
 
 
 class JobSettings(Struct, frozen=True):
-    """Everything of a job that is not the model's; the engine reads that."""
+    """Everything of a job; of the model what its rows need, the engine reads the rest."""
 
     job: BatchLimits
     input: BatchInput
     output: BatchOutput
     process: BatchProcess
+    model: ModelSpec
     logging: LogSettings
 
     @property

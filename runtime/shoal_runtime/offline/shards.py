@@ -101,8 +101,14 @@ def readable(path: str) -> str:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a file is what other programs leave beside rows: `.name`, `_name`, or below such a folder."""
-    return any(part.startswith((".", "_")) for part in path.split("/"))
+    """Return whether a file is what other programs leave beside rows: `.name`, `_name`, or below such a folder.
+
+    A Hive partition's folder is none, whatever its column is called.
+    """
+    *folders, name = path.split("/")
+    return name.startswith((".", "_")) or any(
+        each.startswith(".") or (each.startswith("_") and "=" not in each) for each in folders
+    )
 
 
 def _translated(pattern: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from shoal_runtime.offline.kinds import is_bytes
 from shoal_schema.wire.datatypes import Array
 
 PATH: Final = "path"
@@ -56,13 +57,12 @@ def is_file(kind: pa.DataType) -> bool:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    found = kind.field("bytes").type
-    return bool(pa.types.is_binary(found) or pa.types.is_large_binary(found))
+    return is_bytes(kind.field("bytes").type)
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
     """Return whether cells are bytes, alone or beside their path."""
-    return bool(pa.types.is_binary(kind) or is_file(kind))
+    return is_bytes(kind) or is_file(kind)
 
 
 def window_rows(row_bytes: float, batch_size: int) -> int:

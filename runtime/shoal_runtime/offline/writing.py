@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from shoal_runtime.offline.answers import ERROR
 from shoal_runtime.offline.errors import JobError
+from shoal_runtime.offline.kinds import permuted, plain
 from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.records import TOLD_ERRORS
 from shoal_schema.resource.offline import AnswerFormat
@@ -115,7 +116,7 @@ class _Lines:
             JobError: a cell cannot be written so.
         """
         try:
-            for row in _without_nanoseconds(table).to_pylist():
+            for row in _without_nanoseconds(_as_lists(table)).to_pylist():
                 self._file.write(orjson.dumps(row, default=_told, option=orjson.OPT_APPEND_NEWLINE))
         except (ValueError, TypeError, OverflowError) as error:
             raise JobError(
@@ -126,6 +127,14 @@ class _Lines:
     def close(self) -> None:
         """Write what is held back."""
         self._file.close()
+
+
+def _as_lists(table: pa.Table) -> pa.Table:
+    """Return the table with its tensors as nested lists, where Arrow would make one of all their numbers."""
+    for number, each in enumerate(table.schema):
+        if isinstance(each.type, pa.FixedShapeTensorType) and not permuted(each.type):
+            table = table.set_column(number, each.name, plain(table.column(number)))
+    return table
 
 
 def _without_nanoseconds(table: pa.Table) -> pa.Table:

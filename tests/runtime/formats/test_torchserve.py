@@ -132,6 +132,12 @@ def test_an_image_classifier_with_weights_and_labels_answers_as_torchserves_does
     model = load(path)
     first, second = asked(model, picture((255, 0, 0)), picture((0, 0, 255), (500, 224)), content_type="image/png")
 
+    # A grey of 16 bits has wrapped around in 8.
+    scan = io.BytesIO()
+    Image.fromarray(np.full((300, 300), 1000, np.uint16)).save(scan, "PNG")
+    with pytest.raises(ValueError, match="8 bits"):
+        asked(model, scan.getvalue(), content_type="image/png")
+
     # What torchvision's Resize, CenterCrop, ToTensor and Normalize make of a picture of one colour.
     normal = (np.array([1.0, 0.0, 0.0]) - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225] * [1, 2, 3]
     expected = np.exp(normal) / np.exp(normal).sum()

@@ -23,6 +23,19 @@ NUMBERS = {
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
     "parameters": {"max_batch_size": 8},
 }
+COLUMNS = {
+    "inputs": [
+        {
+            "name": "input-0",
+            "datatype": "FP64",
+            "shape": [-1, 3],
+            "parameters": {"columns": '["a","b","c"]', "nullable": True},
+        }
+    ],
+    "outputs": [{"name": "y", "datatype": "FP64", "shape": [-1]}],
+    "parameters": {"max_batch_size": 8},
+}
+"""y = a + 10 b + 100 c."""
 TEXTS = {
     "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "text/plain"}}],
     "outputs": [
@@ -40,6 +53,8 @@ def answered(batch: Batch, memory: int) -> Done | Failed:
         texts = batch.inputs["text"]
         upper = np.array([text.upper() for text in texts], dtype=object)
         return Done(batch.number, {"length": np.array([len(text) for text in texts]), "upper": upper}, {})
+    if "input-0" in batch.inputs:
+        return Done(batch.number, {"y": batch.inputs["input-0"] @ np.array([1.0, 10.0, 100.0])}, {})
     first = batch.inputs["x"][:, 0]
     if (first == -3).any():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -64,7 +79,7 @@ def main(descriptor: int) -> None:
     if why := os.environ.get("ENGINE_REFUSES"):
         connection.send(Refused(why))
         sys.exit(3)
-    metadata: Any = TEXTS if os.environ.get("ENGINE_TAKES") == "texts" else NUMBERS
+    metadata: Any = {"texts": TEXTS, "columns": COLUMNS}.get(os.environ.get("ENGINE_TAKES", ""), NUMBERS)
     connection.send(Ready(metadata, os.environ.get("ENGINE_MODEL", "sha256:1"), {"dtype": "Auto"}, 2))
     memory = int(os.environ.get("ENGINE_MEMORY", "1000000"))
     pause_s = float(os.environ.get("ENGINE_PAUSE_S", "0"))

@@ -1,18 +1,23 @@
 """Columns as the model takes them: nothing changed on the way, and what cannot be taken is an error of its row."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.inputs import Rows, as_numbers, check_kinds, make_rows, mapped_columns, take
+from shoal_runtime.offline.inputs import Rows, make_rows, take
+from shoal_runtime.offline.kinds import SPELLED, plain
+from shoal_runtime.offline.mapping import check_kinds, mapped_columns
 from shoal_runtime.offline.windows import Window
+from shoal_schema.wire.columns import NULL
 
 X = TensorSpec("x", "FP32", [-1])
 PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -69,13 +74,13 @@ def test_a_column_is_taken_as_the_model_wants_it(values: Any, kind: Any, spec: T
         ([1, -1], pa.int64(), TensorSpec("x", "UINT64", [-1]), {1: "x: -1 does not fit UINT64"}),
         ([1.0, 1e300], pa.float64(), X, {1: "x: 1e+300 does not fit FP32"}),
         ([1.0, float("nan")], pa.float64(), TensorSpec("x", "INT64", [-1]), {1: "x: nan does not fit INT64"}),
-        ([1.0, None], pa.float64(), X, {1: "x is null"}),
-        (["a", None], pa.string(), TensorSpec("x", "BYTES", [-1]), {1: "x is null"}),
+        ([1.0, None], pa.float64(), X, {1: "input 'x' does not accept null (column 'c')"}),
+        (["a", None], pa.string(), TensorSpec("x", "BYTES", [-1]), {1: "input 'x' does not accept null (column 'c')"}),
         (
             [{"bytes": b"a", "path": None}, {"bytes": None, "path": "a.png"}, None],
             PICTURE,
             TensorSpec("x", "BYTES", [-1]),
-            {1: "x is null", 2: "x is null"},
+            {1: "input 'x' does not accept null (column 'c')", 2: "input 'x' does not accept null (column 'c')"},
         ),
         (
             [[1.0, 2.0], [1.0]],
@@ -89,7 +94,12 @@ def test_a_column_is_taken_as_the_model_wants_it(values: Any, kind: Any, spec: T
             TensorSpec("x", "FP32", [-1, 1]),
             {1: "x: it holds nulls, or lists of different lengths"},
         ),
-        ([[1.0], None], pa.list_(pa.float64()), TensorSpec("x", "FP32", [-1, 1]), {1: "x is null"}),
+        (
+            [[1.0], None],
+            pa.list_(pa.float64()),
+            TensorSpec("x", "FP32", [-1, 1]),
+            {1: "input 'x' does not accept null (column 'c')"},
+        ),
         (
             [1, Decimal(2**53 + 1)],
             pa.decimal128(20, 0),
@@ -170,7 +180,7 @@ def test_numbers_of_several_columns_make_one_row() -> None:
     window = Window(pa.table({"a": [1, 2, None], "b": [3.5, 4.5, 5.5]}))
     rows = make_rows(window, [spec], {"x": ["a", "b"]})
 
-    assert rows.errors == {2: "x is null"}
+    assert rows.errors == {2: "input 'x' does not accept null (column 'a')"}
     assert all_of(rows, spec) == {"x": [[1.0, 3.5], [2.0, 4.5]]}
 
 
@@ -261,9 +271,149 @@ def test_several_columns_are_as_many_as_a_row_has() -> None:
         check_kinds([TensorSpec("x", "FP32", [-1, 16])], {"x": ["a", "b"]}, schema)
 
 
-def test_a_column_of_csv_that_the_model_reads_as_numbers_is_numbers_whatever_some_cells_hold() -> None:
-    schema = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.int64())])
-    specs = [TensorSpec("x", "FP32", [-1, 2]), TensorSpec("t", "BYTES", [-1])]
+def spelled(cells: list[str | None], spec: TensorSpec) -> tuple[Any, Mapping[int, str]]:
+    """Return what a model is given of the cells of a CSV column, and the errors."""
+    schema = pa.schema([pa.field("c", pa.string(), metadata=SPELLED)])
+    rows = make_rows(Window(pa.table([pa.array(cells, pa.string())], schema=schema)), [spec], {spec.name: ["c"]})
+    return all_of(rows, spec)[spec.name], rows.errors
 
-    found = as_numbers(specs, {"x": ["a", "c"], "t": ["b"]}, schema)
-    assert found == pa.schema([("a", pa.float64()), ("b", pa.string()), ("c", pa.int64())])
+
+@pytest.mark.parametrize(
+    ("datatype", "cells", "taken"),
+    [
+        ("FP64", ["1", " 1.5 ", "+2", "-1e3", ".5", "5.", "inf"], [1.0, 1.5, 2.0, -1000.0, 0.5, 5.0, float("inf")]),
+        ("INT64", ["9007199254740993", "1.0", "1e3", "-7"], [9007199254740993, 1, 1000, -7]),
+        ("UINT64", [str(2**64 - 1), "0"], [2**64 - 1, 0]),
+        ("INT8", ["127", "-128.0"], [127, -128]),
+        ("BOOL", ["true", "False", " TRUE"], [True, False, True]),
+        ("BYTES", ["01234", "1.50", "NA"], [b"01234", b"1.50", b"NA"]),
+    ],
+)
+def test_text_of_csv_is_what_it_spells(datatype: str, cells: list[str | None], taken: list[Any]) -> None:
+    assert spelled(cells, TensorSpec("x", datatype, [-1])) == (taken, {})
+
+
+@pytest.mark.parametrize(
+    ("datatype", "cell"),
+    [
+        *(("FP64", cell) for cell in ("abc", "true", "1e400", "1_000", "1,5", "0x1", "\u0661", None, "NA", "")),
+        *(("INT64", cell) for cell in ("1.5", "abc", "9223372036854775808", "1e400", "inf", "true", "null")),
+        *(("INT8", cell) for cell in ("128", "1.1")),
+        *(("BOOL", cell) for cell in ("1", "0", "yes", None)),
+        *(("BYTES", cell) for cell in (None,)),
+    ],
+)
+def test_text_of_csv_that_spells_something_else_is_its_rows_error(datatype: str, cell: str | None) -> None:
+    good = {"BOOL": "true"}.get(datatype, "1")
+    taken, errors = spelled([good, cell], TensorSpec("x", datatype, [-1]))
+
+    assert len(taken) == 1
+    assert set(errors) == {1}
+
+
+@given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)), min_size=1, max_size=5))
+def test_a_number_that_was_written_is_read_as_it_was(numbers: list[float]) -> None:
+    whole = [each for each in numbers if isinstance(each, int)] or [0]
+
+    assert spelled([repr(each) for each in numbers], TensorSpec("x", "FP64", [-1])) == ([*map(float, numbers)], {})
+    assert spelled([repr(each) for each in whole], TensorSpec("x", "INT64", [-1])) == (whole, {})
+
+
+NAN = pytest.approx(float("nan"), nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "spec", "taken"),
+    [
+        (pa.array([1, None]), TensorSpec("x", "FP64", [-1], nullable=True), [1.0, NAN]),
+        (pa.array([None, None], pa.null()), TensorSpec("x", "FP16", [-1], nullable=True), [NAN, NAN]),
+        (pa.array(["a", None, ""]), TensorSpec("x", "BYTES", [-1], nullable=True), [b"a", NULL, b""]),
+        (pa.array(["a", None]).dictionary_encode(), TensorSpec("x", "BYTES", [-1], nullable=True), [b"a", NULL]),
+        (pa.array([[1.0, None]]), TensorSpec("x", "FP32", [-1, 2], nullable=True), [[1.0, NAN]]),
+        (
+            pa.array([None, 0], pa.timestamp("s")),
+            TensorSpec("x", "BYTES", [-1], nullable=True, logical_type="datetime"),
+            [NULL, b"1970-01-01T00:00:00"],
+        ),
+    ],
+)
+def test_a_null_is_what_a_nullable_input_takes_for_it(column: pa.Array, spec: TensorSpec, taken: list[Any]) -> None:
+    rows = make_rows(Window(pa.table({"x": column})), [spec], {"x": ["x"]})
+
+    assert rows.errors == {}
+    assert all_of(rows, spec) == {"x": taken}
+
+
+DATE = TensorSpec("x", "BYTES", [-1], logical_type="datetime", unit="ms")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "taken"),
+    [
+        ([0, 1_500_000], pa.timestamp("us"), [b"1970-01-01T00:00:00", b"1970-01-01T00:00:01.500000"]),
+        ([1], pa.timestamp("ns"), [b"1970-01-01T00:00:00.000000001"]),
+        ([0], pa.timestamp("s", "Europe/Berlin"), [b"1970-01-01T01:00:00+01:00"]),
+        ([0], pa.timestamp("ms", "UTC"), [b"1970-01-01T00:00:00+00:00"]),
+        ([19844], pa.date32(), [b"2024-05-01"]),
+        ([19844 * 86_400_000], pa.date64(), [b"2024-05-01"]),
+        (["2024-05-01T10:00:00Z"], pa.string(), [b"2024-05-01T10:00:00Z"]),
+        ([1714521600000, -5], pa.int64(), [b"1714521600000", b"-5"]),
+        ([1714521600000.0], pa.float64(), [b"1714521600000"]),
+    ],
+)
+def test_a_date_travels_as_iso_text_or_as_digits(values: Any, kind: pa.DataType, taken: list[bytes]) -> None:
+    rows = rows_of(values, DATE, kind)
+
+    assert rows.errors == {}
+    assert all_of(rows, DATE) == {"x": taken}
+
+
+def test_a_number_that_is_no_whole_one_is_no_date() -> None:
+    rows = rows_of([1.5, float("nan"), 1e30, 3.0], DATE, pa.float64())
+
+    assert set(rows.errors) == {0, 1, 2}
+    assert all_of(rows, DATE) == {"x": [b"3"]}
+
+
+TENSOR = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12.0).reshape(2, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("column", "spec", "taken"),
+    [
+        (TENSOR, TensorSpec("x", "FP32", [-1, 2, 3]), np.arange(12.0).reshape(2, 2, 3).tolist()),
+        (pa.array([1.5, 2], pa.float16()), X, [1.5, 2.0]),
+        (pa.array([[1, 2], [3, 4]], pa.list_view(pa.int64())), TensorSpec("x", "FP32", [-1, 2]), [[1, 2], [3, 4]]),
+        (pa.array([1, 5, 1]).dictionary_encode(), X, [1.0, 5.0, 1.0]),
+        (pc.run_end_encode(pa.array([7, 7])), X, [7.0, 7.0]),
+        (pa.array(["a", "ü"], pa.string_view()), TensorSpec("x", "BYTES", [-1]), [b"a", "ü".encode()]),
+        (pa.array([b"ab"], pa.binary(2)), TensorSpec("x", "BYTES", [-1]), [b"ab"]),
+        (pa.array([0], pa.timestamp("s")), TensorSpec("x", "BYTES", [-1]), [b"1970-01-01T00:00:00"]),
+    ],
+)
+def test_a_column_counts_by_its_values_whatever_form_they_have(
+    column: pa.Array, spec: TensorSpec, taken: list[Any]
+) -> None:
+    for chunks, times in (([column], 1), ([column, column], 2)):
+        rows = make_rows(Window(pa.table({"x": pa.chunked_array(chunks)})), [spec], {"x": ["x"]})
+
+        assert rows.errors == {}
+        assert all_of(rows, spec) == {"x": taken * times}
+
+
+def test_text_of_many_chunks_is_one_column_of_large_text() -> None:
+    """Chunks of more than 2 GiB together fit no array of small offsets."""
+    column = pa.chunked_array([["a"], [], ["b", None]], pa.string())
+
+    assert plain(column).type == pa.large_string()
+    assert plain(column).to_pylist() == ["a", "b", None]
+    assert plain(pa.chunked_array([], pa.string())).to_pylist() == []
+
+
+def test_five_thousand_columns_make_one_row_in_order() -> None:
+    names = [f"c{number}" for number in range(5000)]
+    spec = TensorSpec("x", "FP64", [-1, 5000], columns=names)
+    table = pa.table({name: [float(number)] for number, name in reversed([*enumerate(names)])})
+    rows = make_rows(Window(table), [spec], mapped_columns([spec], {}, table.schema))
+
+    assert all_of(rows, spec)["x"] == [[*map(float, range(5000))]]

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shoal_runtime.offline import tables
-from shoal_runtime.offline.errors import ShardError
+from shoal_runtime.offline.errors import JobError, ShardError
+from shoal_runtime.offline.finding import find_columns
+from shoal_runtime.offline.fitting import fitted
 from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.shards import cut
-from shoal_runtime.offline.tables import READ_ROWS, Source, filtered, find_schema, fitted, from_lines
+from shoal_runtime.offline.tables import READ_ROWS, Source, filtered, from_lines
 from shoal_runtime.offline.where import compiled
 from shoal_runtime.offline.windows import TARGET_BYTES, Window
 from shoal_schema.resource.offline import RowFormat
@@ -66,8 +68,8 @@ def test_a_file_of_another_form_is_refused_with_a_sentence(
     place = FolderPlace(tmp_path)
     (file,) = place.files("")
 
-    with pytest.raises(ShardError, match=f"{name} {said}"):
-        find_schema(place, file, form)
+    with pytest.raises(JobError, match=f"{name} {said}"):
+        find_columns(place, [file], form)
 
 
 @pytest.mark.parametrize("shard_bytes", [4, 2**20])
@@ -86,7 +88,9 @@ def test_a_bad_line_at_the_begin_of_a_file_costs_it_nothing(tmp_path: Path) -> N
     (tmp_path / "rows.csv").write_text("a,b\nlonely\n1,2\n")
     place = FolderPlace(tmp_path)
 
-    assert find_schema(place, place.files("")[0], RowFormat.CSV) == pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    assert find_columns(place, place.files(""), RowFormat.CSV).schema == pa.schema(
+        [("a", pa.string()), ("b", pa.string())]
+    )
 
 
 def test_cells_that_are_packed_small_make_small_windows(tmp_path: Path) -> None:
@@ -153,9 +157,9 @@ def test_a_row_that_cannot_be_read_comes_out_where_nobody_knows_whether_it_was_m
     where: str, kept: list[int | None], faults: dict[int, str]
 ) -> None:
     table = pa.table({"x": pa.array([1, None, 2, None], pa.int64())})
-    expression = compiled(where, table.schema)
-    assert expression is not None
-    found = filtered(Window(table, {1: "the line is no JSON"}), expression)
+    meant = compiled(where, table.schema)
+    assert meant is not None
+    found = filtered(Window(table, {1: "the line is no JSON"}), meant)
 
     assert found.table["x"].to_pylist() == kept
     assert {row: said.removeprefix("the line is ") for row, said in found.faults.items()} == faults
@@ -197,7 +201,7 @@ def test_a_column_has_the_type_of_most_of_its_first_cells(tmp_path: Path) -> Non
     cells = ['"a"', "5", '"b"', "null", "[1]"]
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"x": {cell}}}\n' for cell in cells))
     place = FolderPlace(tmp_path)
-    schema = find_schema(place, place.files("")[0], RowFormat.JSON_LINES)
+    schema = find_columns(place, place.files(""), RowFormat.JSON_LINES).schema
     window = from_lines([f'{{"x": {cell}}}'.encode() for cell in cells], schema)
 
     assert window.table.to_pylist() == [{"x": "a"}, {"x": None}, {"x": "b"}, {"x": None}, {"x": None}]

@@ -6,7 +6,10 @@ import pyarrow as pa
 import pytest
 
 from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.kinds import SPELLED
+from shoal_runtime.offline.tables import filtered
 from shoal_runtime.offline.where import columns_of, compiled
+from shoal_runtime.offline.windows import Window
 
 ROWS = pa.table({"n": [1, 2, 3, None], "t": ["a", "b", None, "a"], "ok": [True, False, True, True], "m": [3, 2, 1, 0]})
 
@@ -37,7 +40,7 @@ ROWS = pa.table({"n": [1, 2, 3, None], "t": ["a", "b", None, "a"], "ok": [True, 
 def test_an_expression_means_these_rows(text: str, rows: list[Any]) -> None:
     where = compiled(text, ROWS.schema)
     assert where is not None
-    assert ROWS.filter(where).column("n").to_pylist() == rows
+    assert ROWS.filter(where.expression).column("n").to_pylist() == rows
 
 
 def test_the_columns_that_an_expression_names_have_to_be_read() -> None:
@@ -70,3 +73,56 @@ def test_anything_else_is_refused(text: str, said: str) -> None:
     with pytest.raises(WrongSettings) as raised:
         compiled(text, ROWS.schema)
     assert said in str(raised.value)
+
+
+CELLS = {
+    "n": ["2", "10", "x", None, "1.5"],
+    "m": ["10", "9", "x", "a", "1.50"],
+    "ok": ["true", "False", "?", None, "TRUE"],
+}
+SPELLED_ROWS = pa.table(
+    [pa.array(cells) for cells in CELLS.values()],
+    schema=pa.schema([pa.field(name, pa.string(), metadata=SPELLED) for name in CELLS]),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "unread"),
+    [
+        ("n > 1.7", [0, 1, 2], [2]),
+        ("n == 2", [0, 2], [2]),
+        ("n == '2'", [0], []),
+        ("n < '2'", [1, 4], []),
+        ("n in [2, 1.5]", [0, 2, 4], [2]),
+        ("n in ['2', 'x']", [0, 2], []),
+        ("n not in [2, 10]", [2, 4], [2]),
+        ("n == null", [3], []),
+        ("ok", [0, 2, 4], [2]),
+        ("not ok", [1, 2], [2]),
+        ("ok == false", [1, 2], [2]),
+        # Numbers where both are, else text.
+        ("n < m", [0], []),
+        ("n == m", [2, 4], []),
+        # What else is known of a row decides.
+        ("n > 1.7 or m == 'x'", [0, 1, 2], []),
+        ("n > 1.7 and m == '10'", [0], []),
+    ],
+)
+def test_text_that_spells_numbers_is_compared_as_what_it_is_compared_with(
+    text: str, rows: list[int], unread: list[int]
+) -> None:
+    where = compiled(text, SPELLED_ROWS.schema)
+    assert where is not None
+    found = filtered(Window(SPELLED_ROWS), where)
+
+    assert found.table.to_pylist() == [SPELLED_ROWS.to_pylist()[row] for row in rows]
+    assert [rows[place] for place in found.faults] == unread
+
+
+def test_large_whole_numbers_of_text_are_compared_exactly() -> None:
+    schema = pa.schema([pa.field("id", pa.string(), metadata=SPELLED)])
+    table = pa.table([[str(2**53 + 1), str(2**53), "0.5"]], schema=schema)
+    where = compiled(f"id == {2**53 + 1}", schema)
+    assert where is not None
+
+    assert filtered(Window(table), where).table["id"].to_pylist() == [str(2**53 + 1)]

@@ -16,7 +16,13 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def to_tensor(image: Image.Image) -> torch.Tensor:
-    """Return a picture as channels x height x width, from 0 to 1."""
+    """Return a picture as channels x height x width, from 0 to 1.
+
+    Raises:
+        ValueError: it has more than 8 bits a channel, of which torchvision makes no numbers from 0 to 1 either.
+    """
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"a picture of mode {image.mode} has more than 8 bits a channel: send it as RGB")
     pixels = np.array(image, dtype=np.uint8)
     planes = pixels[:, :, None] if pixels.ndim == 2 else pixels
     return torch.from_numpy(planes).permute(2, 0, 1).contiguous().float() / 255

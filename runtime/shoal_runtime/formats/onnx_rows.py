@@ -1,0 +1,138 @@
+"""Where the rows of an ONNX graph's outputs come from: the batch dimension, followed by shape inference.
+
+What a file declares of its outputs is a claim. All such claims are dropped, the inputs' batch dimensions become one
+symbol, and onnx infers the shapes. An output with that symbol in its batch dimension has one row for each row of the
+batch. One whose symbol an operator such as NonZero made has as many rows as the numbers in the batch select.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+ROWS: Final = "rows of the batch"
+"""A dimension that counts the batch's rows; a dimension that the file calls so loses its name."""
+UNKNOWN: Final = ""
+SELECTING: Final[Mapping[str, Sequence[int]]] = {
+    "NonZero": (0,),
+    "Compress": (1,),
+    "NonMaxSuppression": (0, 1),
+    "Unique": (0,),
+}
+"""Operators whose output has as many items as numbers of these inputs select."""
+LARGE: Final = 1024
+"""Elements from which on a weight is no shape, nor a part of one."""
+
+
+def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> dict[str, list[str]]:
+    """Return the dimensions of each output: `ROWS`, a number, the operator that selects its items, or `UNKNOWN`.
+
+    Nothing is returned where that cannot be found out: onnx is not installed, or does not read the graph.
+
+    Args:
+        path: the graph; weights in other files are not read.
+        batch_dims: the batch dimension by input, where it is not 0.
+    """
+    try:
+        onnx = importlib.import_module("onnx")
+        model = onnx.load(str(path), load_external_data=False)
+        taken = _forget_claims(onnx, model, batch_dims)
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except Exception:  # of protobuf, of onnx' own kinds, or of a library that is missing
+        return {}
+    selected = _selected(inferred, taken)
+    known = _shapes(inferred)
+    return {
+        output.name: [
+            selected.get(dim, dim if dim == ROWS or dim.isdigit() else UNKNOWN) for dim in known.get(output.name, ())
+        ]
+        for output in inferred.output
+    }
+
+
+def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[str]:
+    """Drop what the file says of shapes, but those of its inputs; return the names of these."""
+    graph = model.graph
+    weights = {weight.name for weight in graph.initializer}
+    taken = [value for value in graph.input if value.name not in weights]
+    for value in taken:
+        for index, dim in enumerate(value.type.tensor_type.shape.dim):
+            if index == batch_dims.get(value.name, 0) and dim.dim_value <= 0:
+                dim.dim_param = ROWS
+            elif dim.dim_param == ROWS:
+                dim.ClearField("dim_param")
+    for function in model.functions:
+        del function.value_info[:]
+    for each in _graphs(graph):
+        del each.value_info[:]
+        for value in (*each.output, *(each.input if each is not graph else ())):
+            value.type.tensor_type.ClearField("shape")
+    _forget_weights(onnx, graph)
+    return {value.name for value in taken}
+
+
+def _forget_weights(onnx: Any, graph: Any) -> None:
+    """Put inputs in the place of large weights: what is copied while shapes are inferred is small."""
+    named = {value.name for value in graph.input}
+    kept = []
+    for weight in graph.initializer:
+        count = 1
+        for size in weight.dims:
+            count *= size
+        if count < LARGE:
+            kept.append(weight)
+        elif weight.name not in named:
+            graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims)))
+    small = [onnx.TensorProto.FromString(weight.SerializeToString()) for weight in kept]
+    del graph.initializer[:]
+    graph.initializer.extend(small)
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    yield graph
+    for node in graph.node:
+        for inner in _bodies(node):
+            yield from _graphs(inner)
+
+
+def _bodies(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _shapes(graph: Any) -> dict[str, list[str]]:
+    """Return the dimensions of all values, numbers as text."""
+    return {
+        value.name: [dim.dim_param or str(dim.dim_value) for dim in value.type.tensor_type.shape.dim]
+        for value in (*graph.input, *graph.value_info, *graph.output)
+    }
+
+
+def _selected(graph: Any, taken: set[str]) -> dict[str, str]:
+    """Return the symbols that an operator of `SELECTING` made of what clients send, each with the operator.
+
+    What follows from shapes and weights alone is no client's: NonZero of a tensor of ones counts its elements.
+    """
+    shapes = _shapes(graph)
+    sent, seen, selected = set(taken), {dim for name in taken for dim in shapes.get(name, ())}, dict[str, str]()
+    for node in graph.node:
+        places = SELECTING.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+        selects = any(place < len(node.input) and node.input[place] in sent for place in places)
+        for name in node.output:
+            for dim in shapes.get(name, ()):
+                if selects and dim not in seen and not dim.isdigit():
+                    selected[dim] = node.op_type
+                seen.add(dim)
+        if node.op_type not in ("Shape", "Size") and any(name in sent for name in _used(node)):
+            sent.update(node.output)
+    return selected
+
+
+def _used(node: Any) -> Iterator[str]:
+    """Yield the values that a node takes, those of its bodies too."""
+    yield from node.input
+    for body in _bodies(node):
+        for inner in body.node:
+            yield from _used(inner)

@@ -1,0 +1,92 @@
+"""Ragged outputs: any number of items for each row of the batch, in one tensor, with each item's row beside them.
+
+Detectors return such: the boxes of all images one after another, and for each box the number of its image. Items are
+grouped by row, in their order, and the items of a row are published as one JSON value. An item whose number is not one
+of the batch's rows fails the batch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import orjson
+
+from shoal_runtime.errors import WrongRows, WrongShape
+from shoal_runtime.handlers import results
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
+from shoal_schema.wire.elements import object_array
+
+
+class Grouping:
+    """Group the items of a model's ragged outputs; ``signature`` is of what forward returns."""
+
+    def __init__(self, signature: Signature) -> None:
+        specs = {spec.name: spec for spec in signature.outputs}
+        self._ragged = [spec for spec in signature.outputs if spec.rows is not None]
+        self._index = {spec.name: specs[spec.row_index] for spec in self._ragged if spec.row_index is not None}
+        self.names = {spec.name for spec in (*self._ragged, *self._index.values())}
+        rows = tuple(spec for spec in signature.outputs if spec.name not in self.names)
+        self._rows = replace(signature, outputs=rows)
+
+    def take(self, outputs: Mapping[str, Array], *, given: int, kept: int) -> dict[str, Array]:
+        """Return one element a row of each output, of the `kept` rows that are real among `given` with padding.
+
+        Raises:
+            WrongRows: an item belongs to no row of the batch, or an output has another number of rows.
+            WrongShape: an output has another shape than declared.
+        """
+        taken = results.take_rows(outputs, self._rows, given=given, kept=kept)
+        for spec in self._ragged:
+            items = _items(outputs[spec.name], spec)
+            rows = self._numbers(spec, items, outputs, given)
+            if spec.row_index is None and spec.row_column is not None:
+                items = np.delete(items, spec.row_column, axis=1)
+            taken[spec.name] = _by_row(items, rows, kept, spec)
+        return taken
+
+    def _numbers(self, spec: TensorSpec, items: Array, outputs: Mapping[str, Array], given: int) -> Array:
+        """Return the row's number of each item."""
+        source = self._index.get(spec.name)
+        if source is None and spec.row_column is None:
+            if given != 1:
+                raise WrongRows(f"output {spec.name} does not tell the rows of its items, for a batch of {given}")
+            return np.zeros(len(items), np.int64)
+        array = items if source is None else _items(outputs[source.name], source)
+        numbers = array.reshape(len(array)) if spec.row_column is None else array[:, spec.row_column]
+        if len(numbers) != len(items):
+            raise WrongRows(f"output {spec.name} has {len(items)} items, and {spec.row_index} {len(numbers)}")
+        with np.errstate(invalid="ignore"):
+            good = (numbers >= 0) & (numbers < given) & (numbers == np.floor(numbers))
+        if not good.all():
+            odd = numbers[int(np.argmin(good))]
+            raise WrongRows(f"output {spec.name} has an item of row {odd}; the batch has rows 0 to {given - 1}")
+        return numbers.astype(np.int64)
+
+
+def _items(array: Array, spec: TensorSpec) -> Array:
+    if not fits(array.shape, spec.shape):
+        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+    return bfloat16_to_float32(array) if spec.datatype == "BF16" else array
+
+
+def _by_row(items: Array, rows: Array, kept: int, spec: TensorSpec) -> Array:
+    order = np.argsort(rows, kind="stable")
+    ends = np.searchsorted(rows[order], np.arange(kept + 1)).tolist()
+    ordered = np.ascontiguousarray(items[order])
+    return object_array([_json(ordered[ends[row] : ends[row + 1]], spec) for row in range(kept)], (kept,))
+
+
+def _json(items: Array, spec: TensorSpec) -> bytes:
+    if items.dtype != object:
+        return orjson.dumps(items, option=orjson.OPT_SERIALIZE_NUMPY)
+    try:
+        return orjson.dumps(_texts(items.tolist()))
+    except UnicodeDecodeError:
+        raise WrongShape(f"output {spec.name} holds bytes that are not UTF-8, which JSON cannot hold") from None
+
+
+def _texts(value: Any) -> Any:
+    return [_texts(each) for each in value] if isinstance(value, list) else value.decode()

@@ -1,0 +1,181 @@
+"""Types of columns: which of them differ in form alone, and the type that holds the values of two. Pure.
+
+Dictionaries, views, run-end encodings and extensions are forms of other types. A CSV file and the path of a Hive
+partition hold text only: such a column is marked as spelled, and its cells are parsed where numbers are wanted.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SPELLED: Final[Mapping[bytes, bytes]] = {b"shoal": b"spelled"}
+PARTITION: Final[Mapping[bytes, bytes]] = {b"shoal": b"partition"}
+"""Metadata of a field: its cells are text that may spell numbers; its values stand in the path of the file."""
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES: Final = (
+    *(pa.types.is_binary, pa.types.is_large_binary),
+    *(pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
+_LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_VIEWS: Final = (pa.types.is_list_view, pa.types.is_large_list_view)
+_TIMES: Final = (pa.types.is_timestamp, pa.types.is_date)
+
+
+def is_spelled(column: pa.Field) -> bool:
+    """Return whether a column's cells are text that may spell numbers."""
+    found = (column.metadata or {}).get(b"shoal")
+    return found == b"spelled" or (found == b"partition" and is_text(column.type))
+
+
+def is_partition(column: pa.Field) -> bool:
+    """Return whether a column's values stand in the paths of the files."""
+    return (column.metadata or {}).get(b"shoal") == b"partition"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether cells are text."""
+    return any(each(kind) for each in _TEXTS)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Return whether cells are bytes."""
+    return any(each(kind) for each in _BYTES)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether cells are lists."""
+    return any(each(kind) for each in _LISTS)
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Return whether cells are dates or timestamps."""
+    return any(each(kind) for each in _TIMES)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column's values, whatever form they are stored in."""
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return reduce(pa.list_, reversed(kind.shape), kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if is_list(kind) or any(each(kind) for each in _VIEWS):
+        return _plain_list(kind)
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return views.get(kind, kind)
+
+
+def _plain_list(kind: pa.DataType) -> pa.DataType:
+    value = plain_type(kind.value_type)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(value, kind.list_size)
+    return pa.list_(value) if pa.types.is_list(kind) else pa.large_list(value)
+
+
+def permuted(kind: pa.DataType) -> bool:
+    """Return whether a tensor's dimensions are stored in another order than their own."""
+    return isinstance(kind, pa.FixedShapeTensorType) and list(kind.permutation or []) not in (
+        [],
+        list(range(len(kind.shape))),
+    )
+
+
+def plain(column: Any) -> Any:
+    """Return one array of a column's values, in the type of `plain_type`; text and bytes as large ones.
+
+    More than 2 GiB of text do not fit an array of small offsets, so each chunk is converted before they are joined.
+    """
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    made = [_large(_plain_array(each)) for each in chunks]
+    if len(made) == 1:
+        return made[0]
+    return pa.concat_arrays(made) if made else pa.array([], _large_type(plain_type(column.type)))
+
+
+def _plain_array(array: Any) -> Any:
+    kind = array.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return _tensors(array)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_array(array.storage)
+    if pa.types.is_dictionary(kind):
+        return _plain_array(array.dictionary.take(array.indices))
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_array(pc.run_end_decode(array))
+    if any(each(kind) for each in _VIEWS) or (is_list(kind) and plain_type(kind) != kind):
+        return _lists(array)
+    return array.cast(plain_type(kind)) if plain_type(kind) != kind else array
+
+
+def _tensors(array: Any) -> Any:
+    """Return tensors of a fixed shape as nested lists of fixed sizes."""
+    size = int(np.prod(array.type.shape, dtype=np.int64))
+    column = array.storage.values.slice(array.storage.offset * size, len(array) * size)
+    for length in reversed(array.type.shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, length)
+    return pa.FixedSizeListArray.from_arrays(column, array.type.shape[0], mask=array.is_null())
+
+
+def _lists(array: Any) -> Any:
+    """Return lists of values, whatever form they are stored in."""
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        values = array.values.slice(array.offset * size, len(array) * size)
+        return pa.FixedSizeListArray.from_arrays(_plain_array(values), size, mask=array.is_null())
+    # By their lengths: a view's lists may lie anywhere, and a cast of views loses rows (pyarrow 26).
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    values = _plain_array(array.flatten())
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, mask=array.is_null()).cast(
+        plain_type(array.type)
+    )
+
+
+def _large(array: Any) -> Any:
+    kind = _large_type(array.type)
+    return array if kind == array.type else array.cast(kind)
+
+
+def _large_type(kind: pa.DataType) -> pa.DataType:
+    return pa.large_string() if is_text(kind) else pa.large_binary() if is_bytes(kind) else kind
+
+
+def storable(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a column is kept: views and run-end encodings, which few readers have, as plain ones."""
+    odd = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded, *_VIEWS)
+    return plain_type(kind) if any(each(kind) for each in odd) else kind
+
+
+def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds what either holds, or None where there is none.
+
+    Text with bytes has none: text would come out as something else.
+    """
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if pa.types.is_dictionary(one) and pa.types.is_dictionary(other):
+        return promoted(one.value_type, other.value_type)
+    one, other = plain_type(one), plain_type(other)
+    if {pa.types.is_floating(one), pa.types.is_floating(other)} == {True, False} and _wide(one, other):
+        return pa.float64()
+    return None if is_text(one) != is_text(other) and is_bytes(one) != is_bytes(other) else _permissive(one, other)
+
+
+def _permissive(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    try:
+        fields = [pa.schema([pa.field("x", each)]) for each in (one, other)]
+        return pa.unify_schemas(fields, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+
+
+def _wide(one: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether whole numbers are among them that only a fraction of 64 bits may hold."""
+    return any(pa.types.is_integer(each) and each.bit_width >= 32 for each in (one, other))

@@ -1,0 +1,147 @@
+"""Try with made-up rows whether each row of a batch is answered by itself, before the model is ready."""
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from shoal_runtime.batches.collate import collate
+from shoal_runtime.batches.padding import count_rows
+from shoal_runtime.errors import ForwardFailed, LoadError
+from shoal_runtime.faults import HANDLER_FAULTS, describe
+from shoal_runtime.handlers.answers import Answers
+from shoal_runtime.handlers.items import row_item, tensor_batch
+from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.invariance import Leak, Uneven, answers_a_row, doubts
+from shoal_runtime.loading import Model
+from shoal_runtime.placement import Placement
+from shoal_runtime.trial_rows import Batch, MadeUp, Samples, Source, can_be_made_up, kinds
+from shoal_schema.wire.datatypes import Array
+
+TRYING_S: Final = 3.0
+"""Time for rows of further kinds; those of the first are tried whatever they take."""
+SLOW_S: Final = 1.0
+"""What one forward of a handler may take for it to be tried at all."""
+
+logger = logging.getLogger(__name__)
+
+
+class RowTrials:
+    """Answer made-up rows with a model, as the pipeline would."""
+
+    def __init__(self, model: Model, placement: Placement, answers: Answers) -> None:
+        self._model = model
+        self._placement = placement
+        self._answers = answers
+        # What lies outside a table ends a GPU's process, and is an error on a CPU.
+        self._kinds = kinds(anywhere=str(model.machine.device) == "cpu")
+
+    def check_rows(self, forward_s: float) -> None:
+        """Refuse a model whose rows clearly change each other's answers, or their number; warn of one whose rows may.
+
+        Raises:
+            LoadError: it says how.
+        """
+        model, signature = self._model, self._model.signature
+        source = self._source()
+        if not model.tried or signature.max_batch_size < 2 or source is None or (model.apart and forward_s > SLOW_S):
+            return
+        end_s = time.monotonic() + TRYING_S
+        tried = doubts(
+            self._run,
+            source,
+            signature,
+            self._kinds[:1] if model.rows_proven or isinstance(source, Samples) else self._kinds,
+            in_place=model.apart,
+            is_over=lambda: time.monotonic() > end_s,
+        )
+        try:
+            with _quiet():
+                found = list(tried)
+        except Uneven as uneven:
+            raise LoadError(_uneven(signature, uneven)) from None
+        except Leak as leak:
+            if isinstance(source, Samples):
+                found = [f"{leak} among other rows"]
+            else:
+                raise LoadError(_mixes_rows(signature, leak)) from None
+        except LoadError:
+            raise
+        except HANDLER_FAULTS as error:
+            logger.info("event=rows_not_tried error=%s", describe(error))
+            return
+        for doubt in found:
+            logger.warning("event=rows_not_apart message=%s", doubt)
+
+    def answers_any(self) -> bool:
+        """Return whether the model answers any made-up row by itself."""
+        source = self._source()
+        with _quiet():
+            return source is not None and answers_a_row(self._run, source, self._kinds)
+
+    def _source(self) -> Source | None:
+        model = self._model
+        items: Any = getattr(model.handler, "warmup_items", None)
+        if items is not None and model.apart:
+            own = list(items())
+            return Samples(own) if own else None
+        return MadeUp(model.signature) if can_be_made_up(model.signature) else None
+
+    def _run(self, batch: Batch) -> Mapping[str, Array]:
+        given = self._as_given(batch)
+        placement = self._placement
+        try:
+            staged = placement.stage(given)
+            with placement.active():
+                collected = self._answers.collect(placement.forward(self._model.stages.forward, staged))
+        except HANDLER_FAULTS as error:
+            if placement.is_lost(error):
+                raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
+            raise
+        rows = count_rows(given, {spec.name: spec.batch_dim for spec in self._model.signature.inputs})
+        outputs, errors = self._answers.finish(collected, range(rows), rows, {})
+        if errors:
+            raise errors[0].cause or ForwardFailed(errors[0].message)
+        return outputs
+
+    def _as_given(self, batch: Batch) -> Any:
+        """Return a batch as forward takes it."""
+        signature, stages, library = self._model.signature, self._model.stages, self._placement.library
+        if isinstance(batch, dict):
+            texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
+            if stages.preprocess is None and not texts:
+                return tensor_batch(batch, signature, library)
+            first = signature.inputs[0]
+            batch = [row_item(batch, row, signature) for row in range(batch[first.name].shape[first.batch_dim])]
+        if stages.preprocess is None:
+            return batch
+        return collate([stages.preprocess(item) for item in batch], stages.preprocess_padding, library)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep libraries from warning of numbers that no client sent."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _uneven(signature: Signature, uneven: Uneven) -> str:
+    if signature.returned:
+        return f"warm-up found outputs that do not fit their rows: {uneven}; correct what row_index or row_column names"
+    return f"an output may have none or several rows for a row of the batch: {uneven}; {UNEVEN_REMEDY}"
+
+
+def _mixes_rows(signature: Signature, leak: Leak) -> str:
+    sizes = signature.allowed_batch_sizes
+    single = "" if sizes and 1 not in sizes else "; with SHOAL_BATCHING_MAX_BATCH_SIZE=1 each is served by itself"
+    return (
+        f"the rows of a batch change each other's answers: {leak} among other rows. Where another dimension counts the"
+        " rows, name it (batch_dim) in model.toml; else export the model so that it computes each row by itself"
+        f"{single}"
+    )
