@@ -35,11 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no model is called {options.models}")
     each = max(1, options.requests // len(names))
     plan = Plan(names, options.seed, each, options.jobs, GROUP)
-    print(f"seed {options.seed}, {len(names)} models", file=sys.stderr)
+    sys.stderr.write(f"seed {options.seed}, {len(names)} models\n")
     tally = Tally()
     with tempfile.TemporaryDirectory() as home, tqdm(total=each * len(names), unit=" requests", disable=None) as bar:
         run(plan, Path(home), tally, bar.update)
-    print("\n".join(line[: options.width] for line in tally.lines()))
+    sys.stdout.write("".join(f"{line[: options.width]}\n" for line in tally.lines()))
     return 1 if tally.findings or tally.unserved else 0
 
 

@@ -19,6 +19,8 @@ class Twist(StrEnum):
     NONE = "plain"
     ODD = "odd value"
     MISSING = "missing column"
+    ABSENT = "absent column"
+    """One that may be left out."""
     RENAMED = "renamed column"
     EXTRA = "extra column"
     TEXT = "text for a number"
@@ -58,8 +60,10 @@ def made(case: Case, twists: Sequence[Twist], rng: Rng) -> Request:
         [case.truths[place] for place in places],
         whole=bool(rng.random() < 0.1),
     )
-    chosen = twists[rng.integers(len(twists))] if twists and rng.random() < TWISTED else Twist.NONE
+    chosen = twists[int(rng.integers(len(twists)))] if twists and rng.random() < TWISTED else Twist.NONE
     _twist(request, chosen, case, rng)
+    if request.twist is Twist.ABSENT:
+        request.truths = [case.absent[request.place][place] for place in places]
     return request
 
 
@@ -71,12 +75,14 @@ def shuffled(request: Request, rng: Rng) -> None:
 
 def _twist(request: Request, twist: Twist, case: Case, rng: Rng) -> None:
     names = request.names
-    name = names[rng.integers(len(names))]
+    name = names[int(rng.integers(len(names)))]
+    if name in case.absent and twist in (Twist.MISSING, Twist.RENAMED):
+        twist = Twist.ABSENT
     if twist is Twist.ODD and case.odd:
-        odd = case.odd[rng.integers(len(case.odd))]
+        odd = case.odd[int(rng.integers(len(case.odd)))]
         request.rows, request.truths = [dict(odd.row)], [odd.truth]
         request.table = odd.table.reset_index(drop=True)
-    elif twist is Twist.MISSING and len(names) > 1:
+    elif twist in (Twist.MISSING, Twist.ABSENT) and len(names) > 1:
         _renamed(request, name, None)
     elif twist is Twist.RENAMED:
         _renamed(request, name, "other")

@@ -1,5 +1,6 @@
 """A served model beside its truth: rows that it must answer, rows that it may refuse, and what its library says."""
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from tests.oracle.entries import Entry, Predict
 from tests.oracle.frames import Rng, Row, frame, oddities, rows_of, with_value
@@ -59,6 +61,8 @@ class Case:
     rows: Sequence[Row]
     truths: Sequence[Truth]
     odd: Sequence[Odd]
+    absent: Mapping[str, Sequence[Truth]]
+    """The truths of the rows without a column, for each that may be left out."""
 
     def kind(self, name: str) -> str:
         """Return the kind of a column's values."""
@@ -91,7 +95,9 @@ def case_of(entry: Entry, path: Path, served: Served, rng: Rng) -> Case:
             odd.append(Odd({**rows[place], column.name: value}, one, _tried(predict, one)))
     form = form_of(served.metadata["inputs"], entry)
     names = _order(served.metadata["inputs"], entry)
-    return Case(entry, served, form, names, table, rows, truths, odd)
+    optional = [each["name"] for each in served.metadata["inputs"] if each.get("parameters", {}).get("optional")]
+    absent = {name: _split(predict(_without(table, name)), POOL) for name in optional}
+    return Case(entry, served, form, names, table, rows, truths, odd, absent)
 
 
 def form_of(inputs: Sequence[Mapping[str, Any]], entry: Entry) -> Form:
@@ -99,6 +105,15 @@ def form_of(inputs: Sequence[Mapping[str, Any]], entry: Entry) -> Form:
     if entry.named and {each["name"] for each in inputs} == {column.name for column in entry.columns}:
         return Form.APART
     return Form.TENSOR if len(inputs[0]["shape"]) > 1 else Form.SINGLE
+
+
+def _without(table: Any, name: str) -> Any:
+    """Return a frame whose column holds nothing, in its own type where that knows nothing."""
+    series = table[name]
+    nothing = np.nan if series.dtype.kind in "if" else None
+    return table.assign(
+        **{name: pd.Series(nothing, index=table.index, dtype=series.dtype if nothing is None else float)}
+    )
 
 
 def _as_declared(table: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
@@ -113,10 +128,10 @@ def _as_declared(table: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _order(inputs: Sequence[Mapping[str, Any]], entry: Entry) -> tuple[str, ...]:
-    import json
-
-    told = inputs[0].get("parameters", {}).get("columns")
-    return tuple(json.loads(told)) if told else tuple(column.name for column in entry.columns)
+    """Return the columns in the order of rows as lists: the metadata's, where they name the columns."""
+    names = tuple(column.name for column in entry.columns)
+    told = tuple(json.loads(inputs[0].get("parameters", {}).get("columns", "[]")))
+    return told if set(told) == set(names) else names
 
 
 def _tried(predict: Predict, table: Any) -> Truth:

@@ -210,7 +210,7 @@ async def _ask(case: Case, door: Door, ask: Ask, tally: Tally, rng: Rng) -> None
         if request.twist is Twist.NONE:
             tally.count(case.entry.name, door.name, request, Verdict.REFUSED, f"the metadata name no place: {error}")
         return
-    except (aiohttp.ClientError, TimeoutError) as error:
+    except Exception as error:  # a broken connection, an answer that cannot be read
         answer = Answer(599, said=f"{type(error).__name__}: {error}")
     verdict, why = judge(request, answer, ignores_extra=door.ignores_extra, claimed=door in CLAIMS)
     tally.count(case.entry.name, door.name, request, verdict, why)

@@ -55,7 +55,7 @@ def target(kind: str, table: Any) -> Any:
     value = scores(table)
     middle, high = np.quantile(value, 0.5), np.quantile(value, 0.75)
     several = (value > middle).astype(int) + (value > high)
-    return {
+    made: dict[str, Callable[[], Any]] = {
         "number": lambda: value,
         "numbers": lambda: np.column_stack([value, -2 * value]),
         "class": lambda: (value > middle).astype(int),
@@ -64,7 +64,8 @@ def target(kind: str, table: Any) -> Any:
         "flags": lambda: value > middle,
         "labels": lambda: np.column_stack([value > middle, value > high]).astype(int),
         "rank": lambda: several,
-    }[kind]()
+    }
+    return made[kind]()
 
 
 def predictions(model: Any, *, proba: bool) -> Predict:

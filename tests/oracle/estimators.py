@@ -72,7 +72,7 @@ def plain(name: str, **options: Any) -> Make:
     def make(_: tuple[Column, ...]) -> Any:
         from importlib import import_module
 
-        module, _, cls = name.rpartition(".")
+        module, cls = name.rsplit(".", 1)
         return getattr(import_module(f"sklearn.{module}"), cls)(**options)
 
     return make

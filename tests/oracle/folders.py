@@ -9,7 +9,7 @@ import numpy as np
 from tests.oracle.entries import Entry, Predict, is_numbers, predictions, target
 from tests.oracle.estimators import DATES, KINDS, PIPELINES, Make, dated
 from tests.oracle.frames import Column
-from tests.oracle.trees import LIGHTGBM, QUIET, SMALL, TABLES, XGBOOST
+from tests.oracle.trees import LIGHTGBM, QUIET, SMALL, TABLES, XGBOOST, unspaced
 
 ALONE: Mapping[str, Any] = {"pip_requirements": []}
 """MLflow would import the model in a process of its own to find them."""
@@ -107,7 +107,8 @@ def entries() -> Iterator[Entry]:
             yield _sklearn(f"mlflow-{name}{suffix}", kind, signature=signature)
         for table in ("floats", "mixed", "holes"):
             yield _xgboost(f"mlflow-xgboost-{table}{suffix}", "classifier", TABLES[table], signature=signature)
-            yield _lightgbm(f"mlflow-lightgbm-{table}{suffix}", "number", TABLES[table], signature=signature)
+            given = TABLES[table] if signature else unspaced(TABLES[table])
+            yield _lightgbm(f"mlflow-lightgbm-{table}{suffix}", "number", given, signature=signature)
         for table in ("cat-text", "cat-int"):
             yield _xgboost(f"mlflow-xgboost-{table}{suffix}", "regressor", TABLES[table], signature=signature)
             yield _lightgbm(f"mlflow-lightgbm-{table}{suffix}", "binary", TABLES[table], signature=signature)

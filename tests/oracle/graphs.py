@@ -32,7 +32,7 @@ def _save(path: Path, nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequ
 
 
 def _types() -> Mapping[str, int]:
-    from onnx import TensorProto as T  # noqa: N817 (as its users call it)
+    from onnx import TensorProto as T
 
     return {"float": T.FLOAT, "int": T.INT64, "bool": T.BOOL, "text": T.STRING}
 
@@ -64,10 +64,11 @@ def _classifier(labels: Sequence[Any]) -> Any:
 
         kind = "text" if isinstance(labels[0], str) else "int"
         key = "classlabels_strings" if kind == "text" else "classlabels_ints"
+        labelled: dict[str, Any] = {key: list(labels)}
         coefficients = np.random.default_rng(5).normal(size=9).tolist()
         node = helper.make_node(
             "LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", coefficients=coefficients,
-            intercepts=[0.1, 0.2, -0.3], multi_class=1, post_transform="SOFTMAX", **{key: list(labels)},
+            intercepts=[0.1, 0.2, -0.3], multi_class=1, post_transform="SOFTMAX", **labelled,
         )  # fmt: skip
         outputs = [_value("label", kind, ["n"]), _value("scores", "float", ["n", 3])]
         return _save(directory / "m.onnx", [node], [_value("x", "float", ["n", 3])], outputs)
@@ -115,7 +116,7 @@ def _apart_truth(shape: Sequence[Any]) -> Any:
         session = _session(path)
 
         def predict(table: Any) -> Mapping[str, Any]:
-            given = {
+            given: Mapping[str, Any] = {
                 column.name: np.array(table[column.name].tolist(), DTYPES[column.kind]).reshape(-1, *shape[1:])
                 for column in APART
             }

@@ -94,7 +94,8 @@ async def run(directory: Path) -> None:
 
     threading.Thread(target=read, daemon=True).start()
     while line := await lines.get():
-        print(json.dumps(await host.serve(**json.loads(line))), flush=True)
+        sys.stdout.write(json.dumps(await host.serve(**json.loads(line))) + "\n")
+        sys.stdout.flush()
     await host.stop()
 
 

@@ -24,9 +24,9 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
 SMALL = {"n_estimators": 8, "max_depth": 3}
 
 
-def _names(given: tuple[Column, ...], *, plain: bool) -> tuple[Column, ...]:
-    """Return columns under names that LightGBM and XGBoost take."""
-    return tuple(Column(column.name.replace(" ", "_"), column.kind) for column in given) if plain else given
+def unspaced(given: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return columns under names that LightGBM's files keep: it writes `_` for a space."""
+    return tuple(Column(column.name.replace(" ", "_"), column.kind) for column in given)
 
 
 def _booster(parameters: Mapping[str, Any], table: Any, labels: Any) -> Any:
@@ -105,15 +105,18 @@ def _xgboost_entry(name: str, kind: str, given: tuple[Column, ...], suffix: str,
 
 
 def _xgboost() -> Iterator[Entry]:
+    for kind in XGBOOST:
+        yield _xgboost_entry(f"xgboost-{kind}-floats-ubj", kind, TABLES["floats"], ".ubj")
+        if kind != "linear":
+            yield _xgboost_entry(f"xgboost-{kind}-holes-json", kind, TABLES["holes"], ".json")
     for suffix in (".ubj", ".json"):
-        for kind in XGBOOST:
-            table = "floats" if suffix == ".ubj" else "holes" if kind != "linear" else "mixed"
-            if suffix == ".json" and kind == "linear":
-                continue
-            yield _xgboost_entry(f"xgboost-{kind}-{table}-{suffix[1:]}", kind, TABLES[table], suffix)
         for table in ("mixed", "cat-text", "cat-int", "cat-nan", "cats"):
             for kind in ("classifier", "regressor", "booster"):
                 yield _xgboost_entry(f"xgboost-{kind}-{table}-{suffix[1:]}", kind, TABLES[table], suffix)
+    yield from _xgboost_others()
+
+
+def _xgboost_others() -> Iterator[Entry]:
     for kind in ("classifier", "regressor", "booster"):
         yield _xgboost_entry(f"xgboost-{kind}-array", kind, TABLES["floats"], ".ubj", array=True)
     for kind in ("classifier", "regressor", "ranker", "several"):
@@ -169,7 +172,7 @@ def _lightgbm_entry(
 def _lightgbm() -> Iterator[Entry]:
     for kind in ("binary", "classes", "number", "ranker"):
         for table in ("floats", "holes"):
-            yield _lightgbm_entry(f"lightgbm-{kind}-{table}", kind, _names(TABLES[table], plain=True), ".lgb")
+            yield _lightgbm_entry(f"lightgbm-{kind}-{table}", kind, unspaced(TABLES[table]), ".lgb")
     for table in ("mixed", "cat-text", "cat-int", "cat-float", "cat-bool", "cat-nan", "cats"):
         for kind in ("binary", "number"):
             yield _lightgbm_entry(f"lightgbm-{kind}-{table}", kind, TABLES[table], ".txt")
@@ -177,9 +180,7 @@ def _lightgbm() -> Iterator[Entry]:
     for kind in ("binary", "number"):
         yield _lightgbm_entry(f"lightgbm-{kind}-array", kind, TABLES["floats"], ".lgb", array=True)
     for kind in ("binary", "names", "number", "ranker"):
-        yield _lightgbm_entry(
-            f"lightgbm-{kind}-pickle", kind, _names(TABLES["holes"], plain=True), ".joblib", wrapped=True
-        )
+        yield _lightgbm_entry(f"lightgbm-{kind}-pickle", kind, unspaced(TABLES["holes"]), ".joblib", wrapped=True)
     for table in ("mixed", "cat-text", "cat-int", "cat-float", "cats"):
         yield _lightgbm_entry(f"lightgbm-names-{table}-pickle", "names", TABLES[table], ".joblib", wrapped=True)
 
