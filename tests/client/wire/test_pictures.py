@@ -28,7 +28,9 @@ def test_a_picture_of_any_mode_goes_in_the_only_format_that_is_taken() -> None:
             assert sent(Image.new(mode, (3, 2)), content_type).size == (3, 2)
 
 
-@pytest.mark.parametrize(("content_type", "white"), [("image/png", 65535), ("image/webp", (255, 255, 255)), ("image/jpeg", 255)])
+@pytest.mark.parametrize(
+    ("content_type", "white"), [("image/png", 65535), ("image/webp", (255, 255, 255)), ("image/jpeg", 255)]
+)
 @pytest.mark.parametrize("mode", ["I", "I;16"])
 def test_a_picture_of_16_bits_is_scaled_and_not_clipped(mode: str, content_type: str, white: object) -> None:
     grey = Image.new("I", (2, 1), 65535)
