@@ -80,7 +80,9 @@ class RowChecks:
         self.checked_rows = 0
         self.suspected_rows = 0
         self.foreign_rows = 0
-        """With a result that is not their own, since the process began."""
+        """That looked as if they had another row's result: single ones may be ties."""
+        self.violations = 0
+        """Models whose rows were found not to be independent, since the process began."""
         self.device_s = 0.0
         """Of the device, used by checks."""
         self.violated = False
@@ -314,6 +316,7 @@ class RowChecks:
         if not self._is_enough(suspicion, finding):
             return None
         self.violated = True
+        self.violations += 1
         self._samples.clear()
         self._suspicions.clear()
         return Violation(finding, suspicion.sample.batch.rows, self.checked_rows)
