@@ -16,7 +16,7 @@ import uvloop
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings
 from shoal_schema.addresses import Address, TcpAddress
-from shoal_schema.resource.traffic import BatchingPolicy
+from shoal_schema.resource.traffic import BatchingPolicy, RowChecks
 from tests.arranged import arranged
 
 Array = np.ndarray[Any, Any]
@@ -286,7 +286,13 @@ def proxy_settings(model_name: str, address: Address, **changes: Any) -> Setting
     """Return the settings of a proxy before a runtime, on ports of its own."""
     anywhere = TcpAddress("127.0.0.1", 0)
     policy = BatchingPolicy.FIXED if "max_delay_milliseconds" in changes else BatchingPolicy.ADAPTIVE
-    base = {"metadata__name": model_name, "process__runtime": address, "drain_timeout_seconds": 5.0, "policy": policy}
+    base = {
+        "metadata__name": model_name,
+        "process__runtime": address,
+        "drain_timeout_seconds": 5.0,
+        "policy": policy,
+        "row_checks": RowChecks.OFF,  # or else the runtime would see batches that no test sent
+    }
     here = {"listen": anywhere, "admin_listen": anywhere}
     return arranged(Settings.from_env({}), **{**here, **base, **changes})
 

@@ -79,6 +79,7 @@ class _Known(Protocol):
 
     def scaling(self, key: Key) -> Scaling | None: ...
     def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
+    def independent(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
 class _Names(Protocol):
@@ -279,6 +280,7 @@ class Reconciler:
             pending=plan.pending,
             scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
+            independent=self._known.independent(key),
             naming=naming,
             graph_states=self._graph_states(key, target, observation),
             rival=self._tenures.rival(key, self._clock()),

@@ -17,6 +17,7 @@ from shoal_operator.autoscaler.rival import Rivalry
 from shoal_operator.autoscaler.signals import Memory, Signals
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
+from shoal_operator.load.independence import record as record_rows
 from shoal_operator.load.objective import Reports, attainable, record
 from shoal_operator.load.reading import Reading, unread
 from shoal_operator.planning.evidence import Scaling
@@ -36,6 +37,8 @@ _COST_OF_A_VICTIM = -1
 """Less than that of a pod of which nothing was said."""
 _SHOWN_S = 30.0
 """Since somebody asked for the fleet, services that nothing else is decided of are read, too."""
+_ALL_S = 30.0
+"""So often services that nothing else is decided of are read, too: whether their rows are independent."""
 _PARTS = 10
 """Of an interval: services take turns, so that the readings of a large fleet do not all wait for one another."""
 
@@ -125,7 +128,9 @@ class Autoscaler:
         self._followed: dict[Key, _Followed] = {}
         self._reports: dict[Key, Reports] = {}
         self._attainable: dict[Key, Mapping[str, bool]] = {}
-        self._shown_s = -math.inf
+        self._independent: dict[Key, dict[str, bool]] = {}
+        self._shown_s = self._all_s = -math.inf
+        self._reads_all = False
         self._pods: dict[Key, tuple[Pod, ...]] = {}
         self._runs = False
 
@@ -143,6 +148,10 @@ class Autoscaler:
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
         """Return by uid whether pods can meet their objective, or None before any could be asked."""
         return self._attainable.get(key)
+
+    def independent(self, key: Key) -> Mapping[str, bool] | None:
+        """Return by uid whether pods found rows to have results of their own, or None before any could be read."""
+        return self._independent.get(key)
 
     def standings(self) -> Iterator[Standing]:
         """Yield what the last tick found, of each service that scales and could be read."""
@@ -172,7 +181,11 @@ class Autoscaler:
             looks: where they run.
             part: of ten, the services whose turn it is; None for all.
         """
-        services = list(self._fleet.watched(everyone=self._clock() - self._shown_s < _SHOWN_S))
+        if not part:
+            self._reads_all = self._clock() - self._shown_s < _SHOWN_S or self._clock() - self._all_s >= _ALL_S
+            if self._reads_all:
+                self._all_s = self._clock()
+        services = list(self._fleet.watched(everyone=self._reads_all))
         if not part:
             self._forget(services)
         for service in services:
@@ -194,6 +207,7 @@ class Autoscaler:
         self._read_s[service.key] = self._clock()
         pairs = zip(service.replicas, readings, strict=True)
         self._pods[service.key] = tuple(Pod(replica.name, reading.load) for replica, reading in pairs)
+        self._record_rows(service.key, dict(zip([each.uid for each in service.replicas], readings, strict=True)))
         if any(reading.load is None for reading in readings):
             # Ask the cluster, now and then, whether a pod that cannot be read is still there.
             now_s = self._clock()
@@ -293,10 +307,21 @@ class Autoscaler:
             self._attainable[key] = known
             self._changed(key)
 
+    def _record_rows(self, key: Key, readings: Mapping[str, Reading]) -> None:
+        before = self._independent.get(key)
+        if before is None and all(reading.load is None for reading in readings.values()):
+            return
+        self._independent[key] = said = record_rows(before, readings)
+        if said != (before or {}):
+            self._changed(key)
+
     def _forget(self, services: Sequence[Watched]) -> None:
         for known in (self._doubted_s, self._read_s, self._pods):
             for key in known.keys() - {service.key for service in services}:
                 known.pop(key)
+        if self._reads_all:
+            for key in self._independent.keys() - {service.key for service in services}:
+                self._independent.pop(key)
         for key in self._followed.keys() - {service.key for service in services if service.scaled}:
             self._followed.pop(key)
         for key in self._reports.keys() - {service.key for service in services if service.has_objective}:

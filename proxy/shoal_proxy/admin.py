@@ -164,6 +164,7 @@ class Admin:
             model=self._model,
             padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
             rejected=dict(metrics.rejections),
+            checks=self._dispatcher.scheduler.checks,
         )
         sentences = explain(now) if self._dispatcher.graph_state is None else explain_graph(now)
         if "application/json" in request.headers.get("accept", ""):

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from shoal_proxy.alarm import Alarm
 from shoal_proxy.balance.orca import Report
@@ -31,6 +32,12 @@ from shoal_schema.metrics import Rejection
 logger = logging.getLogger(__name__)
 
 
+_NOT_INDEPENDENT: Final = (
+    "event=rows_not_independent finding=%s batch_rows=%d checked_rows=%d message=results of a batch of several requests"
+    " were not those of its own rows; from now on each batch holds one request, until the model is replaced"
+)
+
+
 class Dispatcher:
     """Owns timers, the tasks of the batches in flight, and delivery. All methods belong to the event loop's thread."""
 
@@ -50,6 +57,9 @@ class Dispatcher:
         self._deadline_s = NEVER_S
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._checks: set[asyncio.Task[None]] = set()
+        """Of rows run again to verify results: nobody waits for them, and no metric of clients counts them."""
+        self._uncounted = Metrics()
         self._served: ModelSignature | None = None
         self.scheduler = scheduler
         self.instance = instance
@@ -178,6 +188,8 @@ class Dispatcher:
 
     def close(self) -> None:
         """Give back what the event loop watches for it."""
+        for task in self._checks:
+            task.cancel()
         self._alarm.close()
 
     def _look_soon(self) -> None:
@@ -195,10 +207,14 @@ class Dispatcher:
             return
         while True:
             now_s = time.monotonic()
+            checking = self.phase is Phase.SERVING and self.scheduler.checks is not None
+            if checking and (check := self.scheduler.next_check(now_s)) is not None:
+                self._send_check(check, signature)
             step = self.scheduler.next(now_s)
             if isinstance(step, Wait):
-                if step.until_s < NEVER_S:
-                    self._alarm.set(step.until_s)
+                until_s = min(step.until_s, self.scheduler.check_s) if checking else step.until_s
+                if until_s < NEVER_S:
+                    self._alarm.set(until_s)
                 return
             self._do(step, signature)
 
@@ -299,6 +315,35 @@ class Dispatcher:
             self._fail(running, fault)
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
+    def _send_check(self, check: Running, signature: ModelSignature) -> None:
+        task = self._loop.create_task(self._run_check(check, signature))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _run_check(self, check: Running, signature: ModelSignature) -> None:
+        """Run rows again that no client waits for; what fails here concerns no client either."""
+        failed = True
+        try:
+            try:
+                sent = await self._link.exchange(check.batch, signature, self._uncounted)
+            finally:
+                self.scheduler.released(check, time.monotonic())
+                self._look()
+            await asyncio.sleep(0)
+            result = sent.result(signature)
+            violation = self.scheduler.checked(check, result, signature, answered_s=sent.answered_s)
+            failed = False
+            if violation is not None:
+                logger.error(_NOT_INDEPENDENT, violation.finding, violation.rows, violation.checked_rows)
+        except ProxyError as error:
+            logger.warning("event=row_check_failed rows=%d error=%s", check.rows, error.message)
+        except Exception:
+            logger.exception("event=row_check_failed rows=%d", check.rows)
+        finally:
+            if failed:
+                self.scheduler.check_failed(check, time.monotonic())
+        self._look_soon()
+
     def _answer(self, running: Running, sent: Returned, signature: ModelSignature) -> None:
         result = sent.result(signature)
         if self._second_chance is not None:
@@ -348,6 +393,7 @@ class Dispatcher:
         if self._link.ready and signature is not None and signature != self._served:
             self._served = signature
             self.scheduler.serve(signature.max_batch_size, signature.allowed_batch_sizes, signature.measured)
+            self.scheduler.verify(signature)
         self._look_soon()
 
     def _arm_deadline(self) -> None:

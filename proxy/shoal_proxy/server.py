@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,6 +26,7 @@ from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.credentials import make_gate
@@ -52,6 +54,7 @@ from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
 from shoal_schema.open_files import open_files
 from shoal_schema.resource.traffic import BatchingSpec
+from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
 from shoal_schema.wire.patience import Patience
 
@@ -155,7 +158,8 @@ def make_scheduler(settings: Settings) -> Scheduler:
             classes=bool(settings.fair_share_header),
         ),
     )
-    return Scheduler(batcher, idempotent=batching.idempotent, coalesce=batching.coalesce_identical)
+    checks = None if settings.process.graph is not None or batching.row_checks is RowChecksMode.OFF else RowChecks()
+    return Scheduler(batcher, idempotent=batching.idempotent, coalesce=batching.coalesce_identical, checks=checks)
 
 
 def make_link(settings: Settings) -> Link:
@@ -349,7 +353,7 @@ class Proxy:
 
     def _read_metrics(self) -> None:
         scheduler, queue = self.scheduler, self.scheduler.queue
-        certificate = self.certificate
+        certificate, checks = self.certificate, scheduler.checks
         self.metrics.read = {
             **({declared.CERTIFICATE_EXPIRY: lambda: certificate.expires_s} if certificate else {}),
             declared.QUEUE_ROWS: lambda: queue.rows,
@@ -368,8 +372,19 @@ class Proxy:
             declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),
             declared.DEMAND: lambda: demand(scheduler, time.monotonic()),
             declared.EXPECTED_WAIT_SECONDS: lambda: expected_wait_s(scheduler, time.monotonic()),
+            **({} if checks is None else _of_checks(checks)),
             declared.DRAINING: lambda: self.dispatcher.phase is not Phase.SERVING,
         }
+
+
+def _of_checks(checks: RowChecks) -> dict[declared.Metric, Callable[[], float | None]]:
+    return {
+        declared.ROWS_CHECKED: lambda: checks.checked_rows,
+        declared.ROWS_SUSPECTED: lambda: checks.suspected_rows,
+        declared.ROW_VIOLATIONS: lambda: checks.foreign_rows,
+        declared.ROW_CHECK_SECONDS: lambda: checks.device_s,
+        declared.ROWS_INDEPENDENT: lambda: None if checks.unchecked else not checks.violated,
+    }
 
 
 def _part(of: tuple[int, int] | None, number: int) -> int | None:

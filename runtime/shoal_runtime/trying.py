@@ -27,6 +27,8 @@ TRYING_S: Final = 3.0
 """Time for rows of further kinds; those of the first are tried whatever they take."""
 SLOW_S: Final = 1.0
 """What one forward of a handler may take for it to be tried at all."""
+MODEST: Final = 255.0
+"""Largest scale of the numbers that a handler is tried with."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,9 @@ class RowTrials:
         self._placement = placement
         self._answers = answers
         # What lies outside a table ends a GPU's process, and is an error on a CPU.
-        self._kinds = kinds(anywhere=str(model.machine.device) == "cpu")
+        every = kinds(anywhere=str(model.machine.device) == "cpu")
+        # A handler may loop, or wait, as often as a number says.
+        self._kinds = tuple(kind for kind in every if kind.scale <= MODEST) if model.apart else every
 
     def check_rows(self, forward_s: float) -> None:
         """Refuse a model whose rows clearly change each other's answers, or their number; warn of one whose rows may.

@@ -29,6 +29,8 @@ class ConditionType(StrEnum):
     """Requests for a service that may sleep would be held and heard; told only while they would not."""
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     """A request alone would meet the latency objective."""
+    ROWS_INDEPENDENT = "RowsIndependent"
+    """Each row of a shared batch gets a result of its own; told once rows were run again. It never changes `Ready`."""
     SOLE_OPERATOR = "SoleOperator"
     """No other install of the operator wants the service; told only while one does."""
     SIBLINGS_FOUND = "SiblingsFound"
@@ -77,6 +79,7 @@ class Reason(StrEnum):
     SCALING_OFF = "ScalingOff"
     EXTERNAL = "External"
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
+    ROWS_INDEPENDENT = "RowsIndependent"
     SCALED_TO_ZERO = "ScaledToZero"
     """It sleeps, and whoever calls is held until it is awake."""
     PARKED = "Parked"
@@ -101,6 +104,7 @@ class Reason(StrEnum):
     AT_MAX_REPLICAS = "AtMaxReplicas"
     NO_FREE_CAPACITY = "NoFreeCapacity"
     NO_LATENCY_DATA = "NoLatencyData"
+    ROWS_NOT_CHECKED = "RowsNotChecked"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
     UPGRADE_PENDING = "UpgradePending"
     UPGRADING = "Upgrading"
@@ -130,6 +134,7 @@ class Reason(StrEnum):
     SCALER_MISSING = "ScalerMissing"
     SCALER_FAILS = "ScalerFails"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
+    ROWS_MIXED = "RowsMixed"
     ANOTHER_OPERATOR = "AnotherOperator"
     ANOTHER_SCALER = "AnotherScaler"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
@@ -172,6 +177,7 @@ FAILURES = frozenset(
         Reason.SCALER_MISSING,
         Reason.SCALER_FAILS,
         Reason.OBJECTIVE_UNATTAINABLE,
+        Reason.ROWS_MIXED,
         Reason.ANOTHER_OPERATOR,
         Reason.ANOTHER_SCALER,
         Reason.CHANGED_AT_ADMISSION,

@@ -54,6 +54,18 @@ GRAPH_VALID: Final = "GraphValid"
 STEP_NOT_READY: Final = "StepNotReady"
 
 
+class RowsChecked(Struct, frozen=True):
+    """Whether each row gets a result of its own, as far as rows that were run again tell."""
+
+    independent: bool
+    checked: Count = 0
+    """Rows run again."""
+    violations: Count = 0
+    """Rows whose result was not their own."""
+    unchecked: Annotated[str, Meta(max_length=64)] = ""
+    """Why rows of this model are not checked; empty where they are."""
+
+
 class Load(Struct, frozen=True):
     """What one proxy holds, has done and can do."""
 
@@ -86,3 +98,5 @@ class Load(Struct, frozen=True):
     """That were answered. Older proxies do not say."""
     graph: GraphState | None = None
     """Of a proxy that runs a graph."""
+    rows: RowsChecked | None = None
+    """None of a proxy that checks none."""

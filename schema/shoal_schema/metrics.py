@@ -131,6 +131,15 @@ LATE_ANSWERS = _counter(
 FAILED_ROWS = _counter("failed_rows", "Rows that the model failed: alone, or all of a request that failed alone.")
 COALESCED_ROWS = _counter("coalesced_rows", "Rows answered by an identical request's.")
 RETRIES = _counter("retries", "Batches sent again after a failure.")
+ROWS_CHECKED = _counter("rows_checked", "Rows run again to verify that they had a result of their own.")
+ROWS_SUSPECTED = _counter("rows_suspected", "Of those, rows whose second result differed; most are ties and noise.")
+ROW_VIOLATIONS = _counter("row_violations", "Rows whose result was not their own, or depended on other rows.")
+ROW_CHECK_SECONDS = _counter("row_check_seconds", "Time of the device used to run rows again.")
+ROWS_INDEPENDENT = _gauge(
+    "rows_independent",
+    "0 when results of shared batches were not those of their own rows: each batch holds one request; none where rows"
+    " are not checked.",
+)
 HANDED_OVER = _counter(
     "handed_over",
     "Requests given to a sibling since they would have been late here, by what came of it.",

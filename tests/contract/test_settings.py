@@ -37,6 +37,7 @@ VALUES = {
     "batching.inFlight": "2",
     "batching.idempotent": "true",
     "batching.coalesceIdentical": "true",
+    "batching.rowChecks": "Off",
     "queue.maxRows": "77",
     "queue.maxBytes": "99999",
     "queue.timeoutMilliseconds": "123",

@@ -95,6 +95,12 @@ CASES = [
         SERVICE,
     ),
     Case(
+        "ShoalRowsMixed",
+        [stays("shoal_proxy_rows_independent", 0)],
+        [stays("shoal_proxy_rows_independent", 1)],
+        SERVICE,
+    ),
+    Case(
         "ShoalRuntimeCrashLoop",
         [grows("shoal_proxy_runtime_losses_total", 0.5)],
         [grows("shoal_proxy_runtime_losses_total", 0.1), condition("Ready", "True", "Ready")],

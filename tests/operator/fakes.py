@@ -173,12 +173,16 @@ class Told:
     """What reading the pods has told: only what is given here."""
 
     objective: Mapping[str, bool] | None = None
+    rows: Mapping[str, bool] | None = None
 
     def scaling(self, key: Key) -> Scaling | None:
         return None
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
         return self.objective
+
+    def independent(self, key: Key) -> Mapping[str, bool] | None:
+        return self.rows
 
 
 @dataclass

@@ -18,6 +18,7 @@ from shoal_operator.scaling import Autoscaler
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.fleet import Fleet as Shown
+from shoal_schema.load import RowsChecked
 from tests.operator.fakes import FakeCluster, FakeProxies, NoRooms, clock, run
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
@@ -556,10 +557,28 @@ def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too
     run(main())
 
 
-def test_while_nobody_asks_services_of_a_fixed_number_are_not_read() -> None:
+def test_while_nobody_asks_services_of_a_fixed_number_are_read_twice_a_minute() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)
-        await world.tick(7)
-        assert world.proxies.asked == []
+        for _ in range(30):
+            await world.tick(7)
+            await asyncio.sleep(2)
+        assert world.proxies.asked == [POD_UID] * 2
+
+    run(main())
+
+
+def test_rows_that_are_mixed_are_heard_of_without_scaling_and_told_once() -> None:
+    async def main() -> None:
+        world = World(spec=MINIMAL)
+        assert world.autoscaler.independent(CAT) is None
+        for rows in (RowsChecked(independent=True, checked=9), RowsChecked(independent=False, checked=12), None):
+            load = replace(holding(0), rows=rows)
+            world.proxies.readings[POD_UID] = Reading() if rows is None else Reading(load)
+            async with asyncio.TaskGroup() as looks:
+                world.autoscaler.tick(world.cluster, looks)
+            await asyncio.sleep(30)
+        assert world.autoscaler.independent(CAT) == {POD_UID: False}
+        assert world.changed.count(CAT) == 3, "both words, and the question whether the silent pod is still there"
 
     run(main())

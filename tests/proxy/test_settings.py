@@ -9,7 +9,7 @@ from shoal_schema.addresses import Address
 from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError, variables
 from shoal_schema.resource.model import ExtraColumns
-from shoal_schema.resource.traffic import BatchingPolicy, RolloutSpec
+from shoal_schema.resource.traffic import BatchingPolicy, RolloutSpec, RowChecks
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -34,6 +34,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_BATCHING_POLICY": ("fixed", BatchingPolicy.FIXED),
     "SHOAL_BATCHING_IDEMPOTENT": ("true", True),
     "SHOAL_BATCHING_COALESCE": ("True", True),
+    "SHOAL_BATCHING_ROW_CHECKS": ("off", RowChecks.OFF),
     "SHOAL_QUEUE_PRIORITY_AGEING_MS": ("5", 5.0),
     "SHOAL_QUEUE_FAIR_SHARE_HEADER": ("X-Tenant", "X-Tenant"),
     "SHOAL_QUEUE_FAIR_SHARE_WEIGHTS": ('{"acme": 3, "=": 0.5}', {"acme": 3, "=": 0.5}),

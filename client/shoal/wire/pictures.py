@@ -27,6 +27,9 @@ def picture_bytes(picture: Any, tensor: Tensor) -> bytes:
     if tensor.content_types and not taken:
         raise InvalidInput(f"input {tensor.name} takes {', '.join(tensor.content_types)}, not a picture")
     chosen = (taken or ["PNG"])[0]
+    if picture.mode in ("I", "I;16"):  # 16 bits: as RGB they would be clipped
+        whole = picture.convert("I")
+        picture = whole.convert("I;16") if chosen == "PNG" else whole.point(lambda value: value / 257).convert("L")
     if picture.mode not in _MODES.get(chosen, (picture.mode,)):
         picture = picture.convert("RGB")
     written = BytesIO()

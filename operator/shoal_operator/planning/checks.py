@@ -292,12 +292,49 @@ _SCALERS = {HPA: ("AbleToScale", "ScalingActive"), SCALED_OBJECT: ("Ready",)}
 
 def objective_as_told(evidence: Evidence) -> Verdict | None:
     """No pod could be asked yet, after a restart of the operator: what was said of this spec stays."""
-    if evidence.attainable is not None:
+    return None if evidence.attainable is not None else _as_told(evidence, ConditionType.OBJECTIVE_ATTAINABLE)
+
+
+def rows_as_told(evidence: Evidence) -> Verdict | None:
+    """No pod could be read yet, after a restart of the operator: what was said of this spec stays."""
+    return None if evidence.independent is not None else _as_told(evidence, ConditionType.ROWS_INDEPENDENT)
+
+
+def rows_mixed(evidence: Evidence) -> Verdict | None:
+    """A pod found that results of a batch were not those of its own rows."""
+    if all(evidence.has_independent_rows):
         return None
+    text = (
+        "results of a batch of several requests were not those of its own rows, so a response may have held another"
+        " client's row: now each batch holds one request, until the model is replaced. Make the model return one result"
+        " for each row, in order and whatever its neighbours, or set batching.policy: None; if its results follow"
+        " something besides its inputs, set batching.rowChecks: Off"
+    )
+    return Status.FALSE, Reason.ROWS_MIXED, text
+
+
+def rows_independent(evidence: Evidence) -> Verdict | None:
+    """Rows that were run again had results of their own."""
+    if evidence.has_independent_rows:
+        text = "rows of shared batches that were run again gave the same results"
+        return Status.TRUE, Reason.ROWS_INDEPENDENT, text
+    return None
+
+
+def rows_unknown(evidence: Evidence) -> Verdict | None:
+    """No pod of the newest spec has run rows again, though something was said before."""
+    conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
+    if find(conditions, ConditionType.ROWS_INDEPENDENT) is None:
+        return None
+    text = "no ready pod of the newest spec has run rows of shared batches again yet"
+    return Status.UNKNOWN, Reason.ROWS_NOT_CHECKED, text
+
+
+def _as_told(evidence: Evidence, kind: ConditionType) -> Verdict | None:
     resource = evidence.observation.resource
     conditions = dig(resource, "status", "conditions", default=[])
-    stored = find(conditions, ConditionType.OBJECTIVE_ATTAINABLE)
-    told = told_before(conditions, ConditionType.OBJECTIVE_ATTAINABLE)
+    stored = find(conditions, kind)
+    told = told_before(conditions, kind)
     if stored is None or told is None or stored.get("observedGeneration") != resource["metadata"].get("generation"):
         return None
     return told.status, told.reason, told.message

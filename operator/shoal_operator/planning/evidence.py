@@ -55,6 +55,8 @@ class Evidence:
         scaling: None when the autoscaler has not looked yet.
         attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
+        independent: by uid, whether the pods that checked it found rows to have results of their own; None when none
+            could be read yet.
         naming: what is known of the model's name, where it is one that moves.
         graph_states: by uid, what the newest pods of a graph say of it.
         rival: another install of the operator that wants this service; empty when none does.
@@ -72,6 +74,7 @@ class Evidence:
     failures: tuple[Failure, ...] = ()
     scaling: Scaling | None = None
     attainable: Mapping[str, bool] | None = None
+    independent: Mapping[str, bool] | None = None
     naming: Naming | None = None
     graph_states: Mapping[str, GraphState] = field(default_factory=dict)
     rival: str = ""
@@ -123,9 +126,16 @@ class Evidence:
     @property
     def meets_objective(self) -> list[bool]:
         """Whether each of the newest pods that said so lately can meet the objective."""
-        known = self.attainable or {}
+        return self._said(self.attainable)
+
+    @property
+    def has_independent_rows(self) -> list[bool]:
+        """Whether each of the newest pods that checked it found rows to have results of their own."""
+        return self._said(self.independent)
+
+    def _said(self, known: Mapping[str, bool] | None) -> list[bool]:
         uids = (dig(pod, "metadata", "uid") for pod in self.new_pods)
-        return [known[uid] for uid in uids if uid in known]
+        return [known[uid] for uid in uids if uid in known] if known else []
 
     @property
     def problem(self) -> Problem | None:

@@ -136,6 +136,8 @@ OBJECTIVE: tuple[Check, ...] = (
     checks.objective_unknown,
 )
 
+ROWS: tuple[Check, ...] = (checks.rows_as_told, checks.rows_mixed, checks.rows_independent, checks.rows_unknown)
+
 
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
@@ -154,6 +156,7 @@ def judge(evidence: Evidence) -> list[Condition]:
         _sole_condition(evidence),
         _read_condition(evidence),
         _siblings_condition(evidence),
+        _rows_condition(evidence),
     )
     return [*conditions, *(condition for condition in exceptional if condition)]
 
@@ -335,6 +338,11 @@ def _upgraded_condition(evidence: Evidence, *, ready: bool) -> Condition | None:
 def _siblings_condition(evidence: Evidence) -> Condition | None:
     verdict = blocked.alone(evidence)
     return Condition(ConditionType.SIBLINGS_FOUND, *verdict) if verdict else None
+
+
+def _rows_condition(evidence: Evidence) -> Condition | None:
+    verdict = next((verdict for check in ROWS if (verdict := check(evidence))), None)
+    return Condition(ConditionType.ROWS_INDEPENDENT, *verdict) if verdict else None
 
 
 def _read_condition(evidence: Evidence) -> Condition | None:

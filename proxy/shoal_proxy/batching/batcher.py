@@ -20,6 +20,7 @@ from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending
 from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Wait, decide
 from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_proxy.batching.returns import Returns
+from shoal_proxy.batching.row_check import Check
 from shoal_proxy.batching.selection import Costs
 from shoal_proxy.batching.tables import Tables
 from shoal_schema.metrics import Rejection
@@ -31,7 +32,9 @@ SLACK_QUANTILE = 0.75
 class Running:
     """A batch at the runtime, and what is expected of it."""
 
-    def __init__(self, batch: Batch, sent_s: float, finish_s: float, *, guessed: bool, alone: bool) -> None:
+    def __init__(
+        self, batch: Batch, sent_s: float, finish_s: float, *, guessed: bool, alone: bool, check: Check | None = None
+    ) -> None:
         self.batch = batch
         self.key = batch.key
         self.rows = batch.rows
@@ -42,6 +45,8 @@ class Running:
         """Nothing was known yet when that was expected."""
         self.alone = alone
         """Nothing else was at the runtime when it was sent."""
+        self.check = check
+        """Why rows are run again that no client waits for (`row_checks`); None: clients wait for them."""
         self.started_s = NEVER_S
         """When the runtime could begin with it, as known when it was done."""
         self.answered_s = NEVER_S
@@ -101,6 +106,10 @@ class Batcher:
         self.limits = replace(self.limits, max_rows=rows)
         self.tables = Tables(rows, allowed_sizes)
         self.tables.preset(measured)
+
+    def separate(self, *, alone: bool) -> None:
+        """Form batches of one request each, or of several again."""
+        self.limits = replace(self.limits, alone=alone)
 
     def costs(self, group: Group) -> Costs:
         """Return what batches of ``group`` cost."""
@@ -162,7 +171,7 @@ class Batcher:
             pending.due_s = min(pending.due_s, pending.arrived_s + self._within_s(costs))
         if self._predict_finish_s(pending, costs, now_s) <= pending.due_s:
             return False
-        if self.running or self.queue.requests:
+        if self.queue.requests or self.serves:
             return True
         # Nothing else wants the runtime, and what is known of it may be wrong: try.
         pending.due_s = NEVER_S
@@ -240,11 +249,24 @@ class Batcher:
         full_rate, rate = costs.rate(costs.max_rows), costs.rate(rows)
         return max(1.0, full_rate / rate) if costs.table.known else 1.0
 
-    def sending(self, batch: Batch, now_s: float) -> Running:
-        """Note that ``batch`` goes to the runtime."""
+    @property
+    def serves(self) -> bool:
+        """Return whether a client's batch is at the runtime."""
+        return any(running.check is None for running in self.running)
+
+    def has_time(self, seconds: float, now_s: float) -> bool:
+        """Return whether the next batch is in time if the runtime works on something else for ``seconds`` first."""
+        if not self.queue.groups:
+            return True
+        group = self.queue.first()
+        costs = self.costs(group)
+        return costs.finish_s(self.free_s(now_s) + seconds, min(group.rows, costs.max_rows)) <= group.head.due_s
+
+    def sending(self, batch: Batch, now_s: float, check: Check | None = None) -> Running:
+        """Note that ``batch`` goes to the runtime; with a ``check`` it is no client's."""
         table = self.tables[batch.key]
         finish_s = self.free_s(now_s) + table.seconds(batch.rows) + self.pace.overhead_s
-        running = Running(batch, now_s, finish_s, guessed=not table.known, alone=not self.running)
+        running = Running(batch, now_s, finish_s, guessed=not table.known, alone=not self.running, check=check)
         self.running.append(running)
         return running
 
@@ -308,7 +330,7 @@ class Batcher:
         answered_s = device.free_s + self.pace.overhead_s / 2
         return self.returns.hold_s(
             group.rows,
-            [(running.rows, answered_s) for running in self.running],
+            [(running.rows, answered_s) for running in self.running if running.check is None],
             costs.table,
             free_s=device.free_s,
             max_rows=costs.max_rows,

@@ -25,12 +25,16 @@ from shoal_schema.resource.traffic import BatchingPolicy
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """``max_rows`` per batch; ``max_delay_s`` that one may wait for more; ``in_flight`` batches that run at a time."""
+    """``max_rows`` per batch; ``max_delay_s`` that one may wait for more; ``in_flight`` batches that run at a time.
+
+    ``alone``: a batch holds rows of one request, whatever the policy.
+    """
 
     max_rows: int
     max_delay_s: float = 0.0
     in_flight: int = 1
     policy: BatchingPolicy = BatchingPolicy.ADAPTIVE
+    alone: bool = False
 
 
 class Device:
@@ -85,11 +89,16 @@ def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) 
     if not queue.groups or device.in_flight > limits.in_flight:
         return Wait()
     group = queue.first()
-    if limits.policy is BatchingPolicy.NONE:
+    if limits.policy is BatchingPolicy.NONE or (limits.alone and not _is_alone(group, limits)):
         return Close(group, min(group.head.left, outlook.costs_of(group).max_rows))
     if limits.policy is BatchingPolicy.FIXED:
         return _close_fixed(queue, group, limits, device, outlook)
     return _close_adaptive(queue, group, limits, device, outlook)
+
+
+def _is_alone(group: Group, limits: BatchLimits) -> bool:
+    """Return whether the policy forms batches of one request by itself, and there is nothing to wait for."""
+    return group.key.solo > 0 and limits.policy is BatchingPolicy.ADAPTIVE
 
 
 def select_from(group: Group, costs: Costs, start_s: float) -> Selection[Pending]:

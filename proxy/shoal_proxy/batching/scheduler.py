@@ -9,15 +9,18 @@ to wait. It never looks at a clock, does no I/O and calls nobody. The proxy's `d
     cancel     └─ pieces ─┴───────▶ failed
     expired
 
+    next_check ──▶ released ──▶ checked / check_failed: rows run again for nobody, to verify results (`row_checks`)
+
 Every admitted request gets exactly one outcome from `next`, `answered`, `failed`, `expired` or `refuse_all`, unless its
 caller has gone (`cancel`).
 """
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from shoal_proxy.batching.batch import Batch, Result, make_batch, split, waiting_callers
+from shoal_proxy.batching.batch import Batch, Result, check_rows, make_batch, split, waiting_callers
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.deadlines import Deadlines
@@ -25,6 +28,8 @@ from shoal_proxy.batching.owed import Owed
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.recovery import Recovery
+from shoal_proxy.batching.row_checks import RowChecks, Violation
+from shoal_proxy.batching.row_samples import Rules
 from shoal_proxy.batching.suspects import Suspects
 from shoal_proxy.batching.throughput import Throughput
 from shoal_proxy.batching.traffic import Traffic
@@ -69,7 +74,9 @@ class Failure(NamedTuple):
 class Scheduler:
     """Decides who is let in, what is sent when, and which outcome everybody gets."""
 
-    def __init__(self, batcher: Batcher, *, idempotent: bool = False, coalesce: bool = False) -> None:
+    def __init__(
+        self, batcher: Batcher, *, idempotent: bool = False, coalesce: bool = False, checks: RowChecks | None = None
+    ) -> None:
         self.batcher = batcher
         self.queue = batcher.queue
         self.throughput = Throughput()
@@ -78,6 +85,8 @@ class Scheduler:
         """Whether those who would be late may be tried elsewhere."""
         self.coalesced_rows = 0
         """Rows that have been let in and never run, since others like them ran."""
+        self.checks = checks
+        """Verify that rows of shared batches get results of their own; None: nothing does."""
         self._coalescing = Coalescing() if coalesce else None
         self._deadlines = Deadlines()
         self._recovery = Recovery(idempotent=idempotent)
@@ -94,13 +103,13 @@ class Scheduler:
 
     @property
     def running(self) -> Sequence[Running]:
-        """Return the batches that are at the runtime."""
-        return self.batcher.running
+        """Return the clients' batches that are at the runtime."""
+        return [running for running in self.batcher.running if running.check is None]
 
     @property
     def in_flight_rows(self) -> int:
         """Return how many rows are at the runtime."""
-        return sum([running.rows for running in self.batcher.running])
+        return sum([running.rows for running in self.batcher.running if running.check is None])
 
     @property
     def next_deadline_s(self) -> float:
@@ -117,9 +126,16 @@ class Scheduler:
         self.throughput = Throughput()
         self.batcher.serve(max_rows, allowed_sizes, measured)
 
+    def verify(self, signature: ModelSignature) -> None:
+        """Begin to verify a model's results; a violation of the same model stands, though its runtime was restarted."""
+        if self.checks is not None:
+            # What warm-up measured is another figure at each start.
+            self.checks.serve(replace(signature, measured=()), Rules(signature))
+            self.batcher.separate(alone=self.checks.violated)
+
     def admit(self, pending: Pending, now_s: float) -> Overloaded | None:
         """Let ``pending`` wait for its turn and return None, or return why it is refused."""
-        if self._suspects.must_go_alone(pending, now_s):
+        if self.batcher.limits.alone or self._suspects.must_go_alone(pending, now_s):
             pending.key = pending.key.alone()
         runs = self._coalescing.join(pending) if self._coalescing else pending
         if runs is None:
@@ -212,6 +228,10 @@ class Scheduler:
                 return Wait()
             batch = self._pieces.popleft()
             waiting = [part for part in batch.slices if not part.pending.resolved]
+            if self.batcher.limits.alone and len(waiting) > 1:
+                alone = [make_batch([part], batch.tries, batch.fitting_rows) for part in waiting]
+                self._pieces.extendleft(reversed(alone))
+                continue
             if waiting:
                 running = self.batcher.sending(make_batch(waiting, batch.tries, batch.fitting_rows), now_s)
                 self._unsettled.add(running)
@@ -247,6 +267,8 @@ class Scheduler:
         for pending, _ in deliveries:
             pending.burst = burst
         running.answered_s, running.forward_s = answered_s, result.forward_s
+        if self.checks is not None and len(batch.slices) > 1 and self.checks.keeps:
+            self.checks.answered(batch, result, answered_s)
         self._recovery.succeeded(batch)
         self.traffic.answered_rows += batch.rows
         self.traffic.batches += 1
@@ -263,6 +285,59 @@ class Scheduler:
         """
         self.batcher.delivered(running, now_s)
         self.throughput.served(running.rows, sent_s=running.sent_s, answered_s=now_s, cpu_s=cpu_s)
+
+    def next_check(self, now_s: float) -> Running | None:
+        """Return rows to run again now, to verify their results; they belong to no client."""
+        checks, batcher = self.checks, self.batcher
+        if checks is None:
+            return None
+        busy = self.queue.requests > 0 or len(batcher.running) > 0 or len(self._pieces) > 0
+        if not checks.may(now_s, busy=busy):
+            return None
+        check = checks.next(batcher, now_s, load=self._load(), busy=busy)
+        if check is None:
+            return None
+        key, rows = check.samples[0].batch.group[0], len(check.samples)
+        timeout_s = checks.timeout_s(batcher.tables[key].seconds(rows))
+        return batcher.sending(check.batch(now_s, timeout_s), now_s, check)
+
+    def _load(self) -> float:
+        """Return what share of the device clients need: at full batches, as its time is best used."""
+        shapes = self.batcher.tables.last_shapes
+        if shapes is None:
+            return 0.0
+        row_s = self.batcher.row_s(BatchKey(shapes=shapes))
+        return self.traffic.offered_rows_per_s * row_s / self.batcher.limits.in_flight
+
+    @property
+    def check_s(self) -> float:
+        """Return when there may be a check if nothing happens until then; `NEVER_S` for not at all."""
+        if self.checks is None or self.queue.requests or self.batcher.running:
+            return NEVER_S
+        return self.checks.due_s()
+
+    def checked(
+        self, running: Running, result: Result, signature: ModelSignature, *, answered_s: float
+    ) -> Violation | None:
+        """Compare the results of a check, which was `released`; after a violation batches hold one request each.
+
+        Raises:
+            ModelFailed: the result cannot be split. Tell `check_failed`.
+        """
+        assert self.checks is not None
+        assert running.check is not None
+        check_rows(running.batch, result, signature)
+        took_s = answered_s - running.started_s if result.forward_s is None else result.forward_s
+        violation = self.checks.returned(running.check, result, max(0.0, took_s))
+        if violation is not None:
+            self.batcher.separate(alone=True)
+        return violation
+
+    def check_failed(self, running: Running, now_s: float) -> None:
+        """Forget a check that failed."""
+        assert self.checks is not None
+        assert running.check is not None
+        self.checks.failed(running.check, now_s)
 
     def failed(self, running: Running, error: ProxyError, now_s: float) -> Failure:
         """Decide what of a batch is tried again, and who gets ``error``."""

@@ -74,6 +74,11 @@ class Tables:
             self._tables.move_to_end(key.shapes)
         return table
 
+    @property
+    def last_shapes(self) -> Shapes | None:
+        """Return the shapes of the table used last; None before the first."""
+        return next(reversed(self._tables), None)
+
     def preset(self, seconds: tuple[tuple[int, float], ...]) -> None:
         """Begin every table with what the runtime measured when it warmed up: rows and seconds."""
         self._presets = seconds

@@ -1,9 +1,10 @@
 """The document of ``GET /v1/load``: what a proxy holds, has done and can do."""
 
+from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.explaining.capacity import capacity
 from shoal_proxy.explaining.report import last_key, limiting
-from shoal_schema.load import Capacity, GraphState, Load, Refused
+from shoal_schema.load import Capacity, GraphState, Load, Refused, RowsChecked
 from shoal_schema.metrics import Rejection
 
 
@@ -47,7 +48,14 @@ def read_load(
         expected_wait_s=expected_wait_s(scheduler, now_s) if taking else None,
         batches=traffic.batches,
         graph=graph,
+        rows=_rows(scheduler.checks),
     )
+
+
+def _rows(checks: RowChecks | None) -> RowsChecked | None:
+    if checks is None:
+        return None
+    return RowsChecked(not checks.violated, checks.checked_rows, checks.foreign_rows, checks.unchecked)
 
 
 _REASONS = (Rejection.QUEUE_ROWS, Rejection.QUEUE_BYTES, Rejection.LATE, Rejection.RUNTIME_AWAY)

@@ -7,6 +7,7 @@ from typing import Any
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
+from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.throughput import Busiest
 from shoal_proxy.explaining.bound import at_its_end, bound
 from shoal_proxy.explaining.capacity import room_rows
@@ -80,17 +81,29 @@ class Report:
     """What is used up first when requests become more."""
     at_its_end: bool
     """Whether the busiest second had no room left."""
+    independent: bool = True
+    """Whether each row gets a result of its own, as far as rows run again tell."""
+    checked_rows: int = 0
+    """Run again to verify that."""
+    unchecked: str = ""
+    """Why rows are not run again; empty where they are."""
 
 
 def report(
-    batcher: Batcher, busiest: Busiest | None, *, model: str, padding: float, rejected: dict[str, int]
+    batcher: Batcher,
+    busiest: Busiest | None,
+    *,
+    model: str,
+    padding: float,
+    rejected: dict[str, int],
+    checks: RowChecks | None = None,
 ) -> Report:
     """Return what is known now, about the shape of input that a batch was of last."""
     key = last_key(batcher)
     table = batcher.tables[key]
     limits, around_s = batcher.limits, batcher.pace.overhead_s + batcher.slack.value
     objective_s = batcher.objective_s
-    most = 1 if limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
+    most = 1 if limits.policy is BatchingPolicy.NONE or limits.alone else batcher.tables.max_rows(key)
     allowed = room_rows(batcher, key, table)
     known = table.known
     return Report(
@@ -122,6 +135,9 @@ def report(
         rejected=rejected,
         bound=limiting(batcher, busiest),
         at_its_end=at_its_end(busiest, room_rows=allowed),
+        independent=checks is None or not checks.violated,
+        checked_rows=0 if checks is None else checks.checked_rows,
+        unchecked="Off" if checks is None else checks.unchecked,
     )
 
 

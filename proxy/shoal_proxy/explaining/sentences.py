@@ -24,6 +24,7 @@ def explain(report: Report) -> list[str]:
         ]
     return [
         _about(report),
+        *_mixed(report),
         *_objective(report, report.alone_ms, report.full_ms),
         *_latency(report, report.alone_ms, report.full_ms),
         *_throughput(report),
@@ -53,6 +54,17 @@ def _about(report: Report) -> str:
     return (
         f"Model {report.model}. Batches of {report.known_shapes} shapes of input have run; times and sizes of batches"
         f" are those of the one that came last, {shape}. GET /v1/latency has all."
+    )
+
+
+def _mixed(report: Report) -> Iterator[str]:
+    if report.independent:
+        return
+    yield (
+        "Rows are not independent: results of a batch of several requests were not those of its own rows, as"
+        f" {report.checked_rows} rows run again showed. Each batch holds one request until the model is replaced. Make"
+        " the model return one result for each row, in order and whatever its neighbours, or set batching.policy: None;"
+        " if its results follow something besides its inputs, set batching.rowChecks: Off."
     )
 
 

@@ -163,9 +163,20 @@ def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_dictionary(one) and pa.types.is_dictionary(other):
         return promoted(one.value_type, other.value_type)
     one, other = plain_type(one), plain_type(other)
+    if is_list(one) and is_list(other):
+        return _promoted_lists(one, other)
     if {pa.types.is_floating(one), pa.types.is_floating(other)} == {True, False} and _wide(one, other):
         return pa.float64()
     return None if is_text(one) != is_text(other) and is_bytes(one) != is_bytes(other) else _permissive(one, other)
+
+
+def _promoted_lists(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if (value := promoted(one.value_type, other.value_type)) is None:
+        return None
+    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
+        return pa.list_(value, one.list_size)
+    large = pa.types.is_large_list(one) or pa.types.is_large_list(other)
+    return pa.large_list(value) if large else pa.list_(value)
 
 
 def _permissive(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

@@ -26,6 +26,13 @@ Buckets = Annotated[
 Weights = Annotated[dict[str, Annotated[float, Meta(gt=0, le=1_000_000)]], Meta(max_length=256)]
 
 
+class RowChecks(StrEnum):
+    """Whether rows are run again to verify that shared batches give each its own result."""
+
+    AUTO = "Auto"
+    OFF = "Off"
+
+
 class BatchingSpec(Section, frozen=True):
     """How requests become batches."""
 
@@ -126,6 +133,15 @@ class BatchingSpec(Section, frozen=True):
     coalesce_identical: Annotated[
         bool, Meta(description="Identical requests that wait share one row."), Env("SHOAL_BATCHING_COALESCE", PROXY)
     ] = False
+    row_checks: Annotated[
+        RowChecks,
+        Meta(
+            description="`Auto`: rows of shared batches are run again while the device is idle; once a row's result"
+            " turns out to be another row's, each batch holds one request (the condition `RowsIndependent`). `Off`: no"
+            " row is run twice, for models whose results follow something besides their inputs, or that act on others."
+        ),
+        Env("SHOAL_BATCHING_ROW_CHECKS", PROXY),
+    ] = RowChecks.AUTO
 
 
 class QueueSpec(Section, frozen=True):

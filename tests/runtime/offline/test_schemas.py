@@ -53,6 +53,10 @@ PLACES = {RowFormat.PARQUET: "parquet", RowFormat.CSV: "csv", RowFormat.JSON_LIN
         (pa.string(), pa.binary(), None),
         (pa.timestamp("us", "UTC"), pa.timestamp("us"), None),
         (pa.list_(pa.int64()), pa.int64(), None),
+        (pa.list_(pa.int64()), pa.list_(pa.float32()), pa.list_(pa.float64())),
+        (pa.list_(pa.int64(), 2), pa.list_(pa.null(), 2), pa.list_(pa.int64(), 2)),
+        (pa.list_(pa.int64(), 2), pa.large_list(pa.int64()), pa.large_list(pa.int64())),
+        (pa.list_(pa.string()), pa.list_(pa.int64()), None),
     ],
 )
 def test_two_types_are_one_that_holds_both_or_none(one: pa.DataType, other: pa.DataType, both: Any) -> None:

@@ -1,0 +1,387 @@
+"""Whether rows of shared batches get results of their own, verified in production by running some of them again.
+
+Rows of batches of more than one request are kept (`row_samples`) and run again while the device is idle: rows of
+different batches together, so that one small batch verifies many. A result that differs grossly is a suspicion, and the
+row is run several times more before anything is concluded (`row_suspicion`).
+
+Checks have a budget of the device's time, `LEAST_SHARE` and `IDLE_SHARE` of the square of what clients leave unused:
+7.1 % of it at a load of 0.1, 0.7 % at a load of 0.9. A check is sent when nothing waits and nothing runs. Where that
+never happens for `OVERDUE_S`, as on a device that is always busy with batches that are not full, one is sent between
+two batches.
+"""
+
+from collections import deque
+from math import comb
+from typing import Final, NamedTuple
+
+from shoal_proxy.batching.batch import Batch, Result
+from shoal_proxy.batching.batcher import Batcher
+from shoal_proxy.batching.pending import NEVER_S, BatchKey
+from shoal_proxy.batching.row_check import Check
+from shoal_proxy.batching.row_distance import Ruler, row_of
+from shoal_proxy.batching.row_samples import Group, Rules, Sample, Samples, Tally
+from shoal_proxy.batching.row_suspicion import GROSS, Finding, Suspicion, Trial
+from shoal_proxy.model.signature import ModelSignature
+
+LEAST_SHARE: Final = 0.006
+"""Of the device's time, for checks at a load below 1."""
+IDLE_SHARE: Final = 0.08
+"""Of the device's time, besides, where clients need none of it."""
+BURST_S: Final = 0.1
+"""Of the budget, what is saved up at most."""
+MOST_ROWS: Final = 32
+"""Of a check."""
+ROWS_PER_S: Final = 256
+"""That are run again at most: comparing them is the proxy's work."""
+OBJECTIVE_SHARE: Final = 0.2
+"""Of the latency objective, what a check may take."""
+ALONE_TIMES: Final = 2.0
+"""So many times as long as a single row a check may take."""
+OVERDUE_S: Final = 1.0
+WAITS_S: Final = 2.0
+"""A kept row waits for others to be checked with, at most."""
+_ANCHOR_S: Final = 60.0
+_PAUSE_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 3600.0
+_LEAST_TIMEOUT_S: Final = 2.0
+_SUSPICIONS: Final = 4
+"""At a time."""
+_WEIGHT: Final = 1 / 200
+_NOISES: Final = 8.0
+_LEAST_NOISE: Final = 3e-5
+"""Of a model that repeats itself to the last digit."""
+_FEW_COMPARED: Final = 64
+_MOST_CAUTION: Final = 1e6
+_MOST_NOISE: Final = 0.2
+"""In units of a `Ruler`: where two runs of a row usually differ by more, nothing can be concluded."""
+_RANDOM: Final = 3
+"""Rows found to have random results, after which the model is not checked any more."""
+_MOST_OTHERS: Final = 64
+_DEPENDENT: Final = 2
+"""Rows that depend on their neighbours."""
+_PAIR: Final = 2
+"""Rows of one batch with a foreign result."""
+_CHANCE: Final = 0.01
+
+
+class Violation(NamedTuple):
+    """That rows of a model are not independent; nothing in it is a client's."""
+
+    finding: Finding
+    rows: int
+    """Of the batch that it was found in."""
+    checked_rows: int
+
+
+class RowChecks:
+    """Decides what is kept, what is run again and when, and what that means."""
+
+    def __init__(self) -> None:
+        self.checked_rows = 0
+        self.suspected_rows = 0
+        self.foreign_rows = 0
+        """With a result that is not their own, since the process began."""
+        self.device_s = 0.0
+        """Of the device, used by checks."""
+        self.violated = False
+        """Whether rows of the model that is served are not independent."""
+        self.unchecked = "NoModel"
+        """Why rows are not checked; empty where they are."""
+        self._identity: ModelSignature | None = None
+        self._model = 0
+        self._rules: Rules | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._samples = Samples()
+        self._ruler = Ruler({})
+        self._suspicions: deque[Suspicion] = deque()
+        self._anchor: Sample | None = None
+        """A row that agreed when it was checked; checked again with others."""
+        self._noise, self._caution, self._compared = 0.0, 1.0, 0
+        self._budget_s = 0.0
+        self._counted_s = -1.0
+        self._idle_s = self._wanted_s = -1.0
+        """Since when nothing runs, and since when a check is ready; -1: it does not, or is not."""
+        self._paused_until_s = self._next_s = 0.0
+        self._under_way = False
+        self._failures = self._random = self._foreign = self._dependent = self._checked = 0
+
+    def serve(self, identity: ModelSignature, rules: Rules) -> None:
+        """Begin with a model, unless it is the one that was served: a restarted runtime changes nothing."""
+        if identity == self._identity:
+            return
+        self._identity = identity
+        self._model += 1
+        self._forget()
+        self._rules = rules
+        self.violated = False
+        self.unchecked = _why_unchecked(identity)
+        self._ruler = Ruler({name: spec.datatype for name, spec in identity.outputs.items()})
+
+    @property
+    def keeps(self) -> bool:
+        """Return whether rows are kept: not of a model that cannot be checked, or needs no more checks."""
+        return not (self.unchecked or self.violated)
+
+    def answered(self, batch: Batch, result: Result, now_s: float) -> None:
+        """Keep rows of a batch of several requests, now and then."""
+        key = batch.key
+        if self._rules is None or result.errors or key.headers or not self._samples.wants():
+            return
+        self._samples.add(batch, result, self._rules, now_s)
+        self._next_s = now_s
+
+    def due_s(self) -> float:
+        """Return when `next` may have a check, if nothing happens until then; `NEVER_S` where there is none."""
+        if not self.keeps or self._under_way or not (self._samples.batches or self._suspicions):
+            return NEVER_S
+        return max(self._paused_until_s, self._next_s)
+
+    def may(self, now_s: float, *, busy: bool) -> bool:
+        """Note whether clients' rows wait or run; return whether `next` is to be called."""
+        if busy:
+            self._idle_s = -1.0
+            if self._wanted_s >= 0 and now_s - self._wanted_s < OVERDUE_S:
+                return False
+        return now_s >= self.due_s()
+
+    def next(self, batcher: Batcher, now_s: float, *, load: float, busy: bool) -> Check | None:
+        """Return the check to send now, if there is one.
+
+        Args:
+            batcher: what knows how long batches take, and what runs.
+            now_s: monotonic time (s).
+            load: share of the device that clients need.
+            busy: whether clients' rows wait or run.
+        """
+        self._earn(load, now_s)
+        if self._budget_s <= 0:
+            self._paused_until_s = now_s + max(0.001, -self._budget_s / max(self._rate(load), 1e-4))
+            self._wanted_s = -1.0
+            return None
+        group = self._suspicions[0].sample.batch.group if self._suspicions else self._chosen(batcher, now_s)
+        if group is None:
+            self._wanted_s = -1.0
+            return None
+        if self._wanted_s < 0:
+            self._wanted_s = now_s
+        if not (self._is_overdue(batcher, group[0], now_s) if busy else self._is_idle(batcher, group[0], now_s)):
+            return None
+        self._under_way = True
+        if self._suspicions:
+            return self._suspected(batcher, self._suspicions[0])
+        return Check(self._with_anchor(group, check_rows(batcher, group[0])), self._model)
+
+    def _with_anchor(self, group: Group, rows: int) -> list[Sample]:
+        """Take rows to check, and one that agreed before: where it agrees again, nothing has changed since."""
+        anchor = self._anchor
+        if anchor is None or anchor.batch.group != group or rows < 2:
+            return self._samples.take(group, rows)
+        return [*self._samples.take(group, rows - 1), anchor]
+
+    def _is_idle(self, batcher: Batcher, key: BatchKey, now_s: float) -> bool:
+        """Return whether nothing has come for half of what a single row takes: no client is about to return."""
+        if self._idle_s < 0:
+            self._idle_s = now_s
+        self._next_s = self._idle_s + batcher.tables[key].expected_s(1) / 2
+        return now_s >= self._next_s
+
+    def _is_overdue(self, batcher: Batcher, key: BatchKey, now_s: float) -> bool:
+        """Return whether a check has found no idle moment for too long, and goes between two batches."""
+        if now_s - self._wanted_s < OVERDUE_S or len(batcher.running) > batcher.limits.in_flight:
+            return False
+        return batcher.has_time(batcher.tables[key].seconds(check_rows(batcher, key)), now_s)
+
+    def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
+        """Return what to check: of a group that fills a check, or whose rows have waited for others."""
+        next_s = NEVER_S
+        for group, batches, oldest_s in self._samples.groups():
+            rows = check_rows(batcher, group[0])
+            if rows and (batches >= rows or now_s - oldest_s >= WAITS_S):
+                return group
+            next_s = min(next_s, oldest_s + WAITS_S if rows else now_s + _PAUSE_S)
+        self._next_s = next_s
+        return None
+
+    def _suspected(self, batcher: Batcher, suspicion: Suspicion) -> Check:
+        """Return the next run of a suspected row."""
+        trial, sample = suspicion.trial(self._ruler), suspicion.sample
+        if trial is Trial.SIZED:
+            most = min(sample.batch.rows, batcher.tables.max_rows(sample.batch.group[0])) - 1
+            company = self._samples.company(sample, most, suspicion.runs)
+            place = suspicion.runs % (len(company) + 1)
+            return Check([*company[:place], sample, *company[place:]], self._model, suspicion, trial, place)
+        if trial is Trial.REPEATED:
+            return Check(suspicion.neighbours, self._model, suspicion, trial, suspicion.place)
+        return Check([sample], self._model, suspicion, Trial.ALONE)
+
+    def timeout_s(self, expected_s: float) -> float:
+        """Return after what time a check is given up."""
+        return max(_LEAST_TIMEOUT_S, 10 * expected_s)
+
+    def failed(self, check: Check, now_s: float) -> None:
+        """Forget a check that failed; each one in a row is followed by a longer pause."""
+        if check.model != self._model:
+            return
+        self._ended()
+        self._spent(now_s - check.sent_s)
+        if check.suspicion is not None:
+            self._suspicions.remove(check.suspicion)
+        self._paused_until_s = now_s + min(_LONGEST_PAUSE_S, _PAUSE_S * 2**self._failures)
+        self._failures += 1
+
+    def returned(self, check: Check, result: Result, took_s: float) -> Violation | None:
+        """Conclude from a check's results.
+
+        Args:
+            check: what `next` returned.
+            result: one row for each of its samples; with errors it says nothing.
+            took_s: time of the device.
+        """
+        if check.model != self._model:
+            return None
+        self._ended()
+        self._spent(took_s)
+        self._paused_until_s = check.sent_s + len(check.samples) / ROWS_PER_S
+        self._failures = 0
+        if check.suspicion is not None:
+            return self._tried(check, check.suspicion, result)
+        if not result.errors:
+            self._compare(check, result, check.sent_s)
+        return None
+
+    def _compare(self, check: Check, result: Result, now_s: float) -> None:
+        """Compare the results of kept rows with what their clients got."""
+        samples = check.samples
+        given = [sample.result() for sample in samples]
+        again = [row_of(result.outputs, place, sample.cuts) for place, sample in enumerate(samples)]
+        self._ruler.learn(given)
+        gross = self._gross()
+        apart = self._ruler.units_of_all(given, again)
+        # What agrees is proof that results have not changed since, of all rows but older ones.
+        agreed_s = min(
+            [each.batch.taken_s for each, far in zip(samples, apart, strict=True) if far <= gross], default=0.0
+        )
+        anchored = samples[-1] is self._anchor
+        checked = len(given) - anchored
+        self.checked_rows += checked
+        self._checked += checked
+        tally = Tally(checked)
+        if not anchored or apart[-1] > gross or now_s - samples[-1].batch.taken_s > _ANCHOR_S:
+            self._anchor = next((each for each, far in zip(samples, apart, strict=True) if far <= gross), None)
+        for place, sample in enumerate(samples):
+            self._compared += 1
+            self._noise += (min(apart[place], GROSS) - self._noise) * max(_WEIGHT, 1 / self._compared)
+            if apart[place] > gross and not (anchored and place == len(samples) - 1):
+                self.suspected_rows += 1
+                if len(self._suspicions) < _SUSPICIONS:
+                    suspicion = Suspicion(sample, samples, place, again[place], tally=tally, gross=gross)
+                    suspicion.steady = 0 < agreed_s <= sample.batch.taken_s
+                    self._suspicions.append(suspicion)
+        if self._noise > _MOST_NOISE and not self._suspicions:
+            self.unchecked = "RandomResults"
+            self._samples.clear()
+
+    def _gross(self) -> float:
+        """Return what distance is a suspicion: many times the usual one; larger where that was often noise."""
+        noise = max(_LEAST_NOISE, self._noise)
+        if self._compared < _FEW_COMPARED or self._ruler.labels_only:
+            return max(GROSS, _NOISES * noise)
+        return min(max(GROSS, _NOISES * noise), _NOISES * noise * self._caution)
+
+    def _tried(self, check: Check, suspicion: Suspicion, result: Result) -> Violation | None:
+        if result.errors:
+            self._suspicions.remove(suspicion)
+            return None
+        suspicion.ran(check.trial, row_of(result.outputs, check.place, suspicion.sample.cuts))
+        if suspicion.trial(self._ruler) is not None:
+            return None
+        self._suspicions.remove(suspicion)
+        return self._concluded(suspicion, suspicion.conclude(self._ruler))
+
+    def _concluded(self, suspicion: Suspicion, finding: Finding) -> Violation | None:
+        if finding is Finding.NOISE:
+            self._caution = min(_MOST_CAUTION, 2 * self._caution)
+            return None
+        if finding is Finding.RANDOM:
+            self._random += 1
+            if self._random >= _RANDOM and not self._foreign:
+                self.unchecked = "RandomResults"
+                self._samples.clear()
+            return None
+        self.foreign_rows += 1
+        if not self._is_enough(suspicion, finding):
+            return None
+        self.violated = True
+        self._samples.clear()
+        self._suspicions.clear()
+        return Violation(finding, suspicion.sample.batch.rows, self.checked_rows)
+
+    def _is_enough(self, suspicion: Suspicion, finding: Finding) -> bool:
+        """Count a row whose result is not its own; return whether all that was found is a violation.
+
+        A tie may look like a foreign result. But it is one row's alone, while a leak meets several rows of a batch, and
+        gives a row what is another's.
+        """
+        if finding is Finding.DEPENDENT:
+            self._dependent += 1
+            return self._dependent >= _DEPENDENT
+        tally = suspicion.tally
+        if finding is Finding.FOREIGN:
+            others = self._samples.others(suspicion.sample)
+            rows = [row_of(each.outputs, row, suspicion.sample.cuts) for each in others for row in range(each.rows)]
+            if suspicion.is_of_batch(self._ruler, rows[:_MOST_OTHERS]):
+                return True
+            if not suspicion.steady:
+                return False
+            tally = suspicion.sample.batch.tally
+        self._foreign += 1
+        tally.foreign += 1
+        return tally.foreign >= _PAIR and self._by_chance(tally) < _CHANCE
+
+    def _by_chance(self, tally: Tally) -> float:
+        """Return how many batches like this one were to be expected, if rows were foreign one by one, by chance."""
+        share = (1 + self._foreign - tally.foreign) / self._checked
+        return self._checked / tally.rows * comb(tally.rows, tally.foreign) * share**tally.foreign
+
+    def _ended(self) -> None:
+        self._under_way = False
+        self._idle_s = self._wanted_s = -1.0
+        self._next_s = 0.0
+
+    def _rate(self, load: float) -> float:
+        unused = 1 - load
+        return LEAST_SHARE + IDLE_SHARE * unused * unused if unused > 0 else 0.0
+
+    def _earn(self, load: float, now_s: float) -> None:
+        if self._counted_s >= 0:
+            self._budget_s = min(BURST_S, self._budget_s + (now_s - self._counted_s) * self._rate(load))
+        self._counted_s = now_s
+
+    def _spent(self, seconds: float) -> None:
+        self._budget_s -= seconds
+        self.device_s += seconds
+
+
+def check_rows(batcher: Batcher, key: BatchKey) -> int:
+    """Return how many rows a check may have; 0 where even one would make a client's request late."""
+    table, most = batcher.tables[key], min(MOST_ROWS, batcher.tables.max_rows(key))
+    if not table.known:
+        return min(4, most)
+    within_s = ALONE_TIMES * table.seconds(1)
+    if batcher.objective_s < NEVER_S and batcher.attainable(key):
+        if within_s + batcher.pace.overhead_s > batcher.objective_s:
+            return 0
+        within_s = min(within_s, OBJECTIVE_SHARE * batcher.objective_s)
+    return max(1, table.largest(within_s, most))
+
+
+def _why_unchecked(signature: ModelSignature) -> str:
+    if not signature.batches:
+        return "NoBatches"
+    if signature.graphs:
+        return "Graph"
+    if signature.request_headers or signature.response_head:
+        return "CarriesHeaders"
+    return ""

@@ -1,0 +1,238 @@
+"""Rows of shared batches that were answered, kept to be run again: copies, bounded in number and in bytes.
+
+Rows are kept by what may share a batch: key and lengths. A check takes one row of each of several batches, so that a
+row meets neighbours other than those that it had.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from shoal_proxy.batching.batch import Batch, Result
+from shoal_proxy.batching.pending import BatchKey, Slice
+from shoal_proxy.batching.row_distance import Row, row_of
+from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.sizes import byte_size_of
+from shoal_schema.wire.datatypes import Array
+
+MOST_BATCHES: Final = 64
+MOST_BYTES: Final = 8 << 20
+"""Of copied inputs and of outputs; a batch that takes an eighth of it is not kept."""
+ROWS_OF_BATCH: Final = 8
+"""Rows kept of one batch at most, evenly spread over it."""
+_LARGEST: Final = MOST_BYTES // 8
+_MOST_STRIDE: Final = 64
+
+Lengths = tuple[tuple[str, int], ...]
+Group = tuple[BatchKey, Lengths]
+
+
+class Tally:
+    """Of rows that ran in one batch, how many had a result that was not their own."""
+
+    __slots__ = ("foreign", "rows")
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        """Those that are looked at."""
+        self.foreign = 0
+
+
+class SampledBatch:
+    """A batch that was answered: its outputs, and copies of some rows of its inputs."""
+
+    __slots__ = ("group", "outputs", "rows", "samples", "size_bytes", "taken_s", "tally")
+
+    def __init__(self, group: Group, outputs: Mapping[str, Array], rows: int, taken_s: float) -> None:
+        self.group = group
+        self.outputs = outputs
+        self.rows = rows
+        self.taken_s = taken_s
+        self.samples: list[Sample] = []
+        self.size_bytes = byte_size_of(outputs)
+        self.tally = Tally(min(rows, ROWS_OF_BATCH))
+
+
+class Sample:
+    """One row of a sampled batch."""
+
+    __slots__ = ("batch", "cuts", "inputs", "lengths", "position")
+
+    def __init__(
+        self,
+        batch: SampledBatch,
+        position: int,
+        inputs: Mapping[str, Array],
+        lengths: Mapping[str, list[int]],
+        cuts: Mapping[str, tuple[int, int]],
+    ) -> None:
+        self.batch = batch
+        self.position = position
+        self.inputs = inputs
+        self.lengths = lengths
+        self.cuts = cuts
+
+    def result(self) -> Row:
+        """Return what the client got."""
+        return row_of(self.batch.outputs, self.position, self.cuts)
+
+
+class Samples:
+    """The batches kept."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[Group, deque[SampledBatch]] = OrderedDict()
+        self._skip = 0
+        self._stride = 1
+        self.batches = 0
+        self.size_bytes = 0
+
+    def wants(self) -> bool:
+        """Return whether the next batch is to be kept: all while there is room, then fewer and fewer.
+
+        So that what is kept is not all of one moment, nor copied in vain.
+        """
+        if self.batches < MOST_BATCHES and self.size_bytes < MOST_BYTES:
+            return True
+        self._skip -= 1
+        if self._skip > 0:
+            return False
+        self._stride = self._skip = min(_MOST_STRIDE, 2 * self._stride)
+        return True
+
+    def add(self, batch: Batch, result: Result, rules: "Rules", now_s: float) -> None:
+        """Keep rows of an answered batch."""
+        kept = _sampled(batch, result, rules, now_s)
+        if kept is None:
+            return
+        while self._groups and (self.batches >= MOST_BATCHES or self.size_bytes + kept.size_bytes > MOST_BYTES):
+            self._drop_oldest()
+        self._groups.setdefault(kept.group, deque()).append(kept)
+        self.batches += 1
+        self.size_bytes += kept.size_bytes
+
+    def groups(self) -> list[tuple[Group, int, float]]:
+        """Return each group, how many batches of it are kept, and since when the oldest."""
+        return [(group, len(kept), kept[0].taken_s) for group, kept in self._groups.items()]
+
+    def take(self, group: Group, rows: int) -> list[Sample]:
+        """Take one row of each of up to ``rows`` batches, newest batch first: not in the order that they had."""
+        kept = self._groups[group]
+        taken: list[Sample] = []
+        left: list[SampledBatch] = []
+        while kept and len(taken) < rows:
+            batch = kept.popleft()
+            taken.append(batch.samples.pop())
+            if batch.samples:
+                left.append(batch)
+            else:
+                self._dropped(batch)
+        kept.extendleft(reversed(left))
+        if kept:
+            self._groups.move_to_end(group)
+        else:
+            del self._groups[group]
+        self._stride, self._skip = 1, 0
+        taken.reverse()
+        return taken
+
+    def company(self, sample: Sample, rows: int, turn: int) -> list[Sample]:
+        """Return up to ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``."""
+        kept = self._groups.get(sample.batch.group)
+        others = [each for batch in kept or () for each in batch.samples]
+        if not others:
+            return []
+        begin = turn * rows % len(others)
+        return (others[begin:] + others[:begin])[:rows]
+
+    def others(self, sample: Sample) -> list[SampledBatch]:
+        """Return the other batches kept whose results may be compared with those of ``sample``."""
+        return [batch for batch in self._groups.get(sample.batch.group, ()) if batch is not sample.batch]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._groups.clear()
+        self.batches = self.size_bytes = 0
+
+    def _drop_oldest(self) -> None:
+        group = min(self._groups, key=lambda each: self._groups[each][0].taken_s)
+        kept = self._groups[group]
+        self._dropped(kept.popleft())
+        if not kept:
+            del self._groups[group]
+
+    def _dropped(self, batch: SampledBatch) -> None:
+        self.batches -= 1
+        self.size_bytes -= batch.size_bytes
+
+
+class Rules:
+    """What of a model's signature says how its rows are sampled; read once, not for each batch."""
+
+    def __init__(self, signature: ModelSignature) -> None:
+        self.axes = {name: spec.pad_axis for name, spec in signature.inputs.items() if spec.pad_axis is not None}
+        """By padded input, its axis."""
+        self.free = any(not signature.inputs[name].pad_buckets for name in self.axes)
+        """Whether rows are padded to the longest of their batch."""
+        self.cuts = {
+            name: (spec.unpad_axis, spec.unpad_input)
+            for name, spec in signature.outputs.items()
+            if spec.unpad_axis is not None and spec.unpad_input is not None
+        }
+
+
+def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float) -> SampledBatch | None:
+    """Return what to keep of a batch; None where its rows are too large, or none of them is as long as the batch."""
+    kept: SampledBatch | None = None
+    longest = _longest(batch, rules) if rules.free else ()
+    for position, part, row in _places(batch, rules, longest):
+        lengths = _lengths(part, row)
+        if kept is None:
+            kept = SampledBatch((batch.key, lengths if rules.free else ()), result.outputs, batch.rows, now_s)
+        inputs = {name: array[row : row + 1] for name, array in part.inputs.items()}
+        row_bytes = byte_size_of(inputs)
+        if kept.size_bytes + row_bytes > _LARGEST:
+            break
+        own = dict(lengths)
+        inputs = {name: np.array(array) for name, array in inputs.items()}
+        cuts = {name: (axis, own[source]) for name, (axis, source) in rules.cuts.items() if source in own}
+        kept.samples.append(Sample(kept, position, inputs, {name: [size] for name, size in lengths}, cuts))
+        kept.size_bytes += row_bytes
+    return kept if kept is not None and kept.samples else None
+
+
+def _places(batch: Batch, rules: Rules, longest: Lengths) -> list[tuple[int, Slice, int]]:
+    """Return position, slice and row in its request of the rows to keep, evenly spread.
+
+    A row that was padded to a neighbour's length may depend on that length, which is nothing of the neighbour's result:
+    such rows are left out.
+    """
+    step = 1 if rules.free else -(-batch.rows // ROWS_OF_BATCH)
+    places: list[tuple[int, Slice, int]] = []
+    begin = 0
+    for part in batch.slices:
+        for position in range(-(-begin // step) * step, begin + part.rows, step):
+            row = part.start + position - begin
+            if not rules.free or _lengths(part, row) == longest:
+                places.append((position, part, row))
+                if len(places) == ROWS_OF_BATCH:
+                    return places
+        begin += part.rows
+    return places
+
+
+def _longest(batch: Batch, rules: Rules) -> Lengths:
+    """Return what each padded input is padded to."""
+    sizes: dict[str, int] = {}
+    for part in batch.slices:
+        for name, axis in rules.axes.items():
+            if name in part.inputs:
+                sizes[name] = max(sizes.get(name, 0), part.inputs[name].shape[axis])
+    return tuple([(name, sizes[name]) for name in sorted(sizes)])
+
+
+def _lengths(part: Slice, row: int) -> Lengths:
+    own = part.pending.lengths
+    return tuple([(name, int(own[name][row])) for name in sorted(own)])

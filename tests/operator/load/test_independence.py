@@ -1,0 +1,33 @@
+"""What is remembered of pods' words about their rows."""
+
+import pytest
+from msgspec.structs import replace
+
+from shoal_operator.load.independence import record
+from shoal_operator.load.reading import Reading
+from shoal_schema.load import RowsChecked
+from tests.operator.loads import NOTHING
+
+
+def reading(rows: RowsChecked | None) -> Reading:
+    return Reading(replace(NOTHING, rows=rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (RowsChecked(independent=True, checked=1), {"a": True}),
+        (RowsChecked(independent=False, checked=1, violations=1), {"a": False}),
+        (RowsChecked(independent=True), {}),
+        (RowsChecked(independent=True, checked=5, unchecked="RandomResults"), {}),
+        (None, {}),
+    ],
+)
+def test_a_pod_says_something_once_it_has_run_rows_again(rows: RowsChecked | None, said: dict[str, bool]) -> None:
+    assert record(None, {"a": reading(rows)}) == said
+
+
+def test_a_pod_that_cannot_be_read_keeps_its_word_and_one_that_is_gone_has_none() -> None:
+    known = record(None, {"a": reading(RowsChecked(independent=False)), "b": reading(RowsChecked(independent=False))})
+
+    assert record(known, {"a": Reading()}) == {"a": False}
