@@ -109,7 +109,7 @@ def entries() -> Iterator[Entry]:
             yield _xgboost(f"mlflow-xgboost-{table}{suffix}", "classifier", TABLES[table], signature=signature)
             given = TABLES[table] if signature else unspaced(TABLES[table])
             yield _lightgbm(f"mlflow-lightgbm-{table}{suffix}", "number", given, signature=signature)
-        for table in ("cat-text", "cat-int"):
+        for table in ("cat-ascii", "cat-int"):
             yield _xgboost(f"mlflow-xgboost-{table}{suffix}", "regressor", TABLES[table], signature=signature)
             yield _lightgbm(f"mlflow-lightgbm-{table}{suffix}", "binary", TABLES[table], signature=signature)
     yield _sklearn("mlflow-dates", (dated, "number", DATES, False), signature=True, pickled=True)

@@ -54,11 +54,12 @@ KINDS: Mapping[str, Callable[[int, Rng], Any]] = {
     "nanint": lambda rows, rng: pd.Series(_holes(rng.integers(0, 9, rows).tolist(), rng), dtype=np.float64),
     "nantext": lambda rows, rng: pd.Series(_holes(_choice(WORDS, rows, rng), rng)),
     "category_text": _category(WORDS),
+    "category_ascii": _category(WORDS[:3]),
     "category_int": _category([10, 20, 30, 40]),
     "category_float": _category([0.5, 1.5, 2.25]),
     "category_bool": _category([False, True]),
     "category_nan": lambda rows, rng: pd.Series(
-        pd.Categorical(_holes(_choice(WORDS, rows, rng), rng), categories=list(WORDS))
+        pd.Categorical(_holes(_choice(WORDS[:3], rows, rng), rng), categories=list(WORDS[:3]))
     ),
 }
 
@@ -102,7 +103,7 @@ def oddities(column: Column) -> list[Any]:
     """Return values that a model has not seen in a column: nothing, and of categories another one."""
     values: list[Any] = [] if column.kind in ("nan", "nanint", "nantext", "category_nan") else [None]
     kind = column.kind.removeprefix("nan").removeprefix("category_") or "float"
-    kind = "text" if kind == "nan" else kind
+    kind = "text" if kind in ("nan", "ascii") else kind
     if (column.kind.startswith("category_") or kind == "text") and kind in UNSEEN:
         values.append(UNSEEN[kind])
     return values

@@ -18,8 +18,9 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     "cat-int": columns(size="float", code="category_int"),
     "cat-float": columns(level="category_float", size="float"),
     "cat-bool": columns(flag="category_bool", size="float"),
+    "cat-ascii": columns(colour="category_ascii", size="float", count="int"),
     "cat-nan": columns(colour="category_nan", size="nan"),
-    "cats": columns(code="category_int", colour="category_text", flag="bool", n="nanint", größe="float"),
+    "cats": columns(code="category_int", colour="category_ascii", flag="bool", n="nanint", größe="float"),
 }
 SMALL = {"n_estimators": 8, "max_depth": 3}
 
@@ -110,7 +111,7 @@ def _xgboost() -> Iterator[Entry]:
         if kind != "linear":
             yield _xgboost_entry(f"xgboost-{kind}-holes-json", kind, TABLES["holes"], ".json")
     for suffix in (".ubj", ".json"):
-        for table in ("mixed", "cat-text", "cat-int", "cat-nan", "cats"):
+        for table in ("mixed", "cat-ascii", "cat-int", "cat-nan", "cats"):
             for kind in ("classifier", "regressor", "booster"):
                 yield _xgboost_entry(f"xgboost-{kind}-{table}-{suffix[1:]}", kind, TABLES[table], suffix)
     yield from _xgboost_others()
@@ -121,7 +122,7 @@ def _xgboost_others() -> Iterator[Entry]:
         yield _xgboost_entry(f"xgboost-{kind}-array", kind, TABLES["floats"], ".ubj", array=True)
     for kind in ("classifier", "regressor", "ranker", "several"):
         yield _xgboost_entry(f"xgboost-{kind}-pickle", kind, TABLES["holes"], ".joblib")
-    for table in ("cat-text", "cat-int", "mixed", "cats"):
+    for table in ("cat-ascii", "cat-int", "mixed", "cats"):
         yield _xgboost_entry(f"xgboost-classifier-{table}-pickle", "classifier", TABLES[table], ".joblib")
 
 

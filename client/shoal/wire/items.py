@@ -100,10 +100,17 @@ def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
         raise InvalidInput(f"model {signature.name} has several inputs: give a dict of {listed(names)}")
     places = places_of(signature, item, lambda name: np.ndim(item[name]) == 0)
     return {
-        tensor.name: item[tensor.name] if places[tensor.name] is None else [item[name] for name in tensor.columns]
+        tensor.name: _nested(item[tensor.name], tensor, signature)
+        if places[tensor.name] is None
+        else [item[name] for name in tensor.columns]
         for tensor in signature.inputs
         if tensor.name in places
     }
+
+
+def _nested(value: Any, tensor: Tensor, signature: Signature) -> Any:
+    """Return a value named by its input as a row of one, where the input takes such rows: as V1 does."""
+    return [value] if signature.row_shape(tensor) == (1,) and np.ndim(value) == 0 else value
 
 
 def _for_each(make: Callable[[Any], Made], values: Iterable[Any], first: int | None) -> list[Made]:

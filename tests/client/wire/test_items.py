@@ -53,6 +53,14 @@ def test_several_inputs_are_given_by_name() -> None:
     assert tensors["b"].tolist() == [0.5, 1.0]
 
 
+def test_a_value_named_by_its_input_is_a_row_of_one() -> None:
+    tall = signature((Tensor("a", "FP32", (-1, 1)), Tensor("b", "BYTES", (-1, 1))))
+    tensors = many_items([{"a": 1, "b": "x"}, {"b": ["y"], "a": [2]}], tall)
+
+    assert tensors["a"].tolist() == [[1], [2]]
+    assert tensors["b"].tolist() == [[b"x"], [b"y"]]
+
+
 def test_an_optional_input_may_be_left_out() -> None:
     assert list(one_item([1, 2], MASKED)) == ["ids"]
     assert list(one_item({"ids": [1, 2], "mask": [1, 0]}, MASKED)) == ["ids", "mask"]

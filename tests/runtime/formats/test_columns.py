@@ -405,6 +405,16 @@ def test_a_file_without_the_categories_that_it_was_trained_on_is_refused(tmp_pat
         load(tmp_path)
 
 
+@pytest.mark.parametrize("colours", [["rot", "grün", "blau"], ["rot", "blau", "grün"]])
+def test_an_xgboost_file_that_cuts_its_categories_is_refused(colours: list[str], tmp_path: Path, load: Load) -> None:
+    frame = pd.DataFrame({"colour": pd.Categorical(colours * 20, categories=colours), "size": np.arange(60.0)})
+    model = xgboost.XGBRegressor(n_estimators=2, enable_categorical=True).fit(frame, np.arange(60.0))
+    model.save_model(tmp_path / "m.ubj")
+
+    with pytest.raises(LoadError, match="beyond ASCII"):
+        load(tmp_path / "m.ubj")
+
+
 def test_codes_of_an_array_without_names_are_taken_as_codes(tmp_path: Path, load: Load) -> None:
     codes = np.array([[row % 3, row] for row in range(ROWS)], dtype=np.float32)
     data = xgboost.DMatrix(codes, LABELS, feature_types=["c", "q"], enable_categorical=True)
