@@ -18,7 +18,7 @@ from shoal_proxy.batching.batch import Batch, Result
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
 from shoal_proxy.batching.row_check import Check
-from shoal_proxy.batching.row_distance import Ruler, row_of
+from shoal_proxy.batching.row_distance import Row, Ruler, row_of
 from shoal_proxy.batching.row_samples import Group, Rules, Sample, Samples, Tally
 from shoal_proxy.batching.row_suspicion import GROSS, Finding, Suspicion, Trial
 from shoal_proxy.model.signature import ModelSignature
@@ -96,6 +96,8 @@ class RowChecks:
         self._samples = Samples()
         self._ruler = Ruler({})
         self._suspicions: deque[Suspicion] = deque()
+        self._recent: deque[tuple[Group, float, Row]] = deque(maxlen=_MOST_OTHERS)
+        """Results that clients got, and the time of their batch: one that is common among them proves nothing."""
         self._anchor: Sample | None = None
         """A row that agreed when it was checked; checked again with others."""
         self._noise, self._caution, self._compared = 0.0, 1.0, 0
@@ -265,6 +267,8 @@ class RowChecks:
         )
         anchored = samples[-1] is self._anchor
         checked = len(given) - anchored
+        for each, row in zip(samples, given, strict=True):
+            self._recent.append((each.batch.group, each.batch.taken_s, _copied(row)))
         self.checked_rows += checked
         self._checked += checked
         tally = Tally(checked)
@@ -297,7 +301,10 @@ class RowChecks:
         return self._concluded(suspicion, suspicion.conclude(self._ruler))
 
     def _concluded(self, suspicion: Suspicion, finding: Finding) -> Violation | None:
-        if finding is Finding.NOISE:
+        exchanged = self._is_exchanged(suspicion)
+        if exchanged:
+            finding = Finding.FOREIGN
+        elif finding is Finding.NOISE:
             self._caution = min(_MOST_CAUTION, 2 * self._caution)
             return None
         if finding is Finding.RANDOM:
@@ -307,7 +314,7 @@ class RowChecks:
                 self._samples.clear()
             return None
         self.foreign_rows += 1
-        if not self._is_enough(suspicion, finding):
+        if not exchanged and not self._is_enough(suspicion, finding):
             return None
         self.violated = True
         self.violations += 1
@@ -326,16 +333,21 @@ class RowChecks:
             return self._dependent >= _DEPENDENT
         tally = suspicion.tally
         if finding is Finding.FOREIGN:
-            others = self._samples.others(suspicion.sample)
-            rows = [row_of(each.outputs, row, suspicion.sample.cuts) for each in others for row in range(each.rows)]
-            if suspicion.is_of_batch(self._ruler, rows[:_MOST_OTHERS]):
-                return True
             if not suspicion.steady:
                 return False
             tally = suspicion.sample.batch.tally
         self._foreign += 1
         tally.foreign += 1
         return tally.foreign >= _PAIR and self._by_chance(tally) < _CHANCE
+
+    def _is_exchanged(self, suspicion: Suspicion) -> bool:
+        """Return whether a run gave the row the result of another, which is no common one."""
+        batch, cuts = suspicion.sample.batch, suspicion.sample.cuts
+        met = {batch.taken_s, *(each.batch.taken_s for each in suspicion.neighbours)}
+        others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
+        kept = [each for each in self._samples.others(suspicion.sample) if each.taken_s not in met]
+        others += [row_of(each.outputs, row, cuts) for each in kept for row in range(each.rows)]
+        return suspicion.is_exchanged(self._ruler, others[: 2 * _MOST_OTHERS])
 
     def _by_chance(self, tally: Tally) -> float:
         """Return how many batches like this one were to be expected, if rows were foreign one by one, by chance."""
@@ -359,6 +371,11 @@ class RowChecks:
     def _spent(self, seconds: float) -> None:
         self._budget_s -= seconds
         self.device_s += seconds
+
+
+def _copied(row: Row) -> Row:
+    """Return a row's result without the batch that it is a part of."""
+    return {name: array.copy() for name, array in row.items()}
 
 
 def check_rows(batcher: Batcher, key: BatchKey) -> int:

@@ -110,30 +110,41 @@ class Suspicion:
         every = [self.again, self.given, *[row for rows in self.results.values() for row in rows]]
         return _apart(every, ruler, GROSS) >= _RESULTS
 
-    def is_of_batch(self, ruler: Ruler, others: list[Row]) -> bool:
-        """Return whether the row's own result was given to another row of its batch, or that row's to it.
+    def is_exchanged(self, ruler: Ruler, others: list[Row]) -> bool:
+        """Return whether one run gave the row another row's result, or that row this one's.
+
+        Whatever further runs said: a model that mixes rows in many batches mixes them in some of these too.
 
         Args:
             ruler: what measures.
             others: results of rows of other batches: one that is common proves nothing.
         """
-        if ruler.labels_only or len(others) < _ENOUGH:
+        own, *more = self.results[Trial.ALONE]
+        near, far = self.gross / 4, max(GROSS, self.gross)
+        if ruler.labels_only or len(others) < _ENOUGH or any(ruler.units(own, each) > near for each in more):
             return False
-        near, own = self.gross / 4, self.results[Trial.ALONE][0]
         batch = self.sample.batch
-        for wanted in (own, self.given):
-            if any(ruler.units(wanted, other) <= near for other in others):
-                continue
-            for position in range(batch.rows):
-                other = row_of(batch.outputs, position, self.sample.cuts)
-                if position != self.sample.position and ruler.units(wanted, other) <= near:
-                    return True
+        if ruler.units(own, self.given) > far:
+            places = [each for each in range(batch.rows) if each != self.sample.position]
+            rows = [row_of(batch.outputs, place, self.sample.cuts) for place in places]
+            if any(_is_one_of(wanted, rows, others, ruler, near) for wanted in (own, self.given)):
+                return True
+        if ruler.units(own, self.again) > far:
+            rows = [each.result() for place, each in enumerate(self.neighbours) if place != self.place]
+            return _is_one_of(self.again, rows, others, ruler, near)
         return False
 
 
 _ENOUGH: Final = 16
 _RESULTS: Final = 4
 """Of one row: a tie has two, or three."""
+
+
+def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: Ruler, near: float) -> bool:
+    """Return whether a result is that of one of ``rows``, and of none of the ``others``."""
+    if all(ruler.units(wanted, row) > near for row in rows):
+        return False
+    return all(ruler.units(wanted, other) > near for other in others)
 
 
 def _apart(rows: list[Row], ruler: Ruler, gross: float) -> int:

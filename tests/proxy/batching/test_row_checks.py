@@ -56,7 +56,7 @@ def averaged(y: Array) -> Array:
 
 
 @pytest.mark.parametrize("mix", [swapped, repeated, shifted, averaged])
-@pytest.mark.parametrize("every", [1, 37])
+@pytest.mark.parametrize("every", [1, 2, 3, 5, 37])
 def test_a_model_that_mixes_rows_is_found(mix: Callable[[Array], Array], every: int) -> None:
     replica = Replica(sometimes(every, mix))
 
