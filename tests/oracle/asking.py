@@ -24,6 +24,7 @@ class Twist(StrEnum):
     RENAMED = "renamed column"
     EXTRA = "extra column"
     TEXT = "text for a number"
+    FLAG = "flag for a number, or a number for a flag"
 
 
 @dataclass(slots=True)
@@ -94,6 +95,10 @@ def _twist(request: Request, twist: Twist, case: Case, rng: Rng) -> None:
         request.table = request.table.assign(extra=[float(number) for number in range(len(request.rows))])
     elif twist is Twist.TEXT and case.kind(name) in NUMBERS:
         request.rows[-1][name] = "1.5"
+    elif twist is Twist.FLAG and case.kind(name) in NUMBERS:
+        request.rows[-1][name] = True
+    elif twist is Twist.FLAG and type(request.rows[-1][name]) is bool:
+        request.rows[-1][name] = 1
     else:
         return
     request.twist, request.place = twist, name
