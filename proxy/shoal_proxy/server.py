@@ -381,7 +381,7 @@ def _of_checks(checks: RowChecks) -> dict[declared.Metric, Callable[[], float | 
     return {
         declared.ROWS_CHECKED: lambda: checks.checked_rows,
         declared.ROWS_SUSPECTED: lambda: checks.suspected_rows,
-        declared.ROW_VIOLATIONS: lambda: checks.foreign_rows,
+        declared.ROW_VIOLATIONS: lambda: checks.violations,
         declared.ROW_CHECK_SECONDS: lambda: checks.device_s,
         declared.ROWS_INDEPENDENT: lambda: None if checks.unchecked else not checks.violated,
     }

@@ -61,7 +61,7 @@ class RowsChecked(Struct, frozen=True):
     checked: Count = 0
     """Rows run again."""
     violations: Count = 0
-    """Rows whose result was not their own."""
+    """Models found to mix rows since the process began."""
     unchecked: Annotated[str, Meta(max_length=64)] = ""
     """Why rows of this model are not checked; empty where they are."""
 

@@ -133,7 +133,7 @@ COALESCED_ROWS = _counter("coalesced_rows", "Rows answered by an identical reque
 RETRIES = _counter("retries", "Batches sent again after a failure.")
 ROWS_CHECKED = _counter("rows_checked", "Rows run again to verify that they had a result of their own.")
 ROWS_SUSPECTED = _counter("rows_suspected", "Of those, rows whose second result differed; most are ties and noise.")
-ROW_VIOLATIONS = _counter("row_violations", "Rows whose result was not their own, or depended on other rows.")
+ROW_VIOLATIONS = _counter("row_violations", "Models found to give rows results that were not their own.")
 ROW_CHECK_SECONDS = _counter("row_check_seconds", "Time of the device used to run rows again.")
 ROWS_INDEPENDENT = _gauge(
     "rows_independent",

@@ -1,5 +1,6 @@
 """Rows run again behind a real proxy: a runtime that mixes rows is found, and clients share no batch afterwards."""
 
+import time
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,8 @@ from tests.calls import answer_to, callers, row
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy
 
 BURST = 6
+MOST_S = 60.0
+"""A machine with too much to do runs rows again seldom: they have a share of the device's time."""
 
 
 def leaky(every: int) -> FakeRuntime:
@@ -59,14 +62,12 @@ def metric(running: RunningProxy, name: str) -> float:
 
 
 def test_a_runtime_that_mixes_rows_is_found_and_serves_one_request_a_batch(caplog: pytest.LogCaptureFixture) -> None:
-    with running_proxy(lambda: leaky(5), row_checks=RowChecks.AUTO) as running:
+    with running_proxy(lambda: leaky(13), row_checks=RowChecks.AUTO) as running:
         checks = checks_of(running)
-        for number in range(40):
-            if checks.violated:
-                break
+        number, begun_s = 0, time.monotonic()
+        while not checks.violated and time.monotonic() - begun_s < MOST_S:
             burst(running, 100 * number)
-            running.until(lambda: not checks._suspicions or checks.violated, within_s=30)
-        running.until(lambda: checks.violated, within_s=30)
+            number += 1
 
         assert metric(running, "rows_independent") == 0
         assert metric(running, "row_violations_total") > 0

@@ -52,8 +52,6 @@ _LEAST_NOISE: Final = 3e-5
 """Of a model that repeats itself to the last digit."""
 _FEW_COMPARED: Final = 64
 _MOST_CAUTION: Final = 1e6
-_MOST_NOISE: Final = 0.2
-"""In units of a `Ruler`: where two runs of a row usually differ by more, nothing can be concluded."""
 _RANDOM: Final = 3
 """Rows found to have random results, after which the model is not checked any more."""
 _MOST_OTHERS: Final = 64
@@ -80,7 +78,9 @@ class RowChecks:
         self.checked_rows = 0
         self.suspected_rows = 0
         self.foreign_rows = 0
-        """With a result that is not their own, since the process began."""
+        """That looked as if they had another row's result: single ones may be ties."""
+        self.violations = 0
+        """Models whose rows were found not to be independent, since the process began."""
         self.device_s = 0.0
         """Of the device, used by checks."""
         self.violated = False
@@ -272,23 +272,19 @@ class RowChecks:
             self._anchor = next((each for each, far in zip(samples, apart, strict=True) if far <= gross), None)
         for place, sample in enumerate(samples):
             self._compared += 1
-            self._noise += (min(apart[place], GROSS) - self._noise) * max(_WEIGHT, 1 / self._compared)
+            self._noise += (min(apart[place], GROSS / _NOISES) - self._noise) * max(_WEIGHT, 1 / self._compared)
             if apart[place] > gross and not (anchored and place == len(samples) - 1):
                 self.suspected_rows += 1
                 if len(self._suspicions) < _SUSPICIONS:
                     suspicion = Suspicion(sample, samples, place, again[place], tally=tally, gross=gross)
                     suspicion.steady = 0 < agreed_s <= sample.batch.taken_s
                     self._suspicions.append(suspicion)
-        if self._noise > _MOST_NOISE and not self._suspicions:
-            self.unchecked = "RandomResults"
-            self._samples.clear()
 
     def _gross(self) -> float:
         """Return what distance is a suspicion: many times the usual one; larger where that was often noise."""
-        noise = max(_LEAST_NOISE, self._noise)
         if self._compared < _FEW_COMPARED or self._ruler.labels_only:
-            return max(GROSS, _NOISES * noise)
-        return min(max(GROSS, _NOISES * noise), _NOISES * noise * self._caution)
+            return GROSS
+        return min(GROSS, _NOISES * max(_LEAST_NOISE, self._noise) * self._caution)
 
     def _tried(self, check: Check, suspicion: Suspicion, result: Result) -> Violation | None:
         if result.errors:
@@ -314,6 +310,7 @@ class RowChecks:
         if not self._is_enough(suspicion, finding):
             return None
         self.violated = True
+        self.violations += 1
         self._samples.clear()
         self._suspicions.clear()
         return Violation(finding, suspicion.sample.batch.rows, self.checked_rows)

@@ -3,9 +3,9 @@
 The row is run again: alone, among the neighbours of the check that differed, and in batches as large as the one that it
 came in, among others. What its results say together:
 
-    the same batch twice gives two results              the model is random: nothing can be concluded
+    alone it gives two results                          the model is random: nothing can be concluded
     all agree but the client's, or the check's          that one was not the row's own
-    the same batch gives the same, each other another   the row depends on its neighbours
+    alone always the same, among others several others  the row depends on its neighbours
     anything else                                       noise: a tie that falls either way, a scale of quantization
 """
 
@@ -34,6 +34,10 @@ class Trial(StrEnum):
 _OF_NUMBERS: Final = (Trial.ALONE, Trial.REPEATED, Trial.ALONE, *(Trial.SIZED,) * 5)
 _OF_LABELS: Final = (Trial.ALONE, Trial.REPEATED, Trial.ALONE, *(Trial.SIZED,) * 13)
 """A label that turns on the last digit of a number turns in one of a few batches: more are tried."""
+
+
+_MORE_ALONE: Final = 6
+"""Where results are scattered: a row that is random is so alone, too."""
 
 
 class Finding(StrEnum):
@@ -78,7 +82,10 @@ class Suspicion:
     def trial(self, ruler: Ruler) -> Trial | None:
         """Return the next run; None when there were enough."""
         trials = _OF_LABELS if ruler.labels_only else _OF_NUMBERS
-        return trials[self.runs] if self.runs < len(trials) else None
+        if self.runs < len(trials):
+            return trials[self.runs]
+        more = self.runs < len(trials) + _MORE_ALONE and not ruler.labels_only and self._is_scattered(ruler)
+        return Trial.ALONE if more else None
 
     def ran(self, trial: Trial, result: Row) -> None:
         """Record the result of a run."""
@@ -89,17 +96,19 @@ class Suspicion:
         """Return what all results say together."""
         near = self.gross / 4
         alone, repeated = self.results[Trial.ALONE], self.results[Trial.REPEATED]
-        if (apart := ruler.units(alone[0], alone[1])) > near:
+        if (apart := max([ruler.units(alone[0], other) for other in alone[1:]])) > near:
             return Finding.RANDOM if apart > GROSS / 4 else Finding.NOISE
         others = [*alone, *repeated, *self.results.get(Trial.SIZED, ())]
         if _is_odd(self.given, [*others, self.again], ruler, self.gross):
             return Finding.FOREIGN
         if _is_odd(self.again, [*others, self.given], ruler, self.gross):
             return Finding.FOREIGN_CHECK
-        if ruler.labels_only or ruler.units(self.again, repeated[0]) > near:
-            return Finding.NOISE
-        results = _apart([alone[0], self.again, self.given, *others], ruler, max(GROSS, self.gross))
-        return Finding.DEPENDENT if results >= _RESULTS else Finding.NOISE
+        return Finding.DEPENDENT if not ruler.labels_only and self._is_scattered(ruler) else Finding.NOISE
+
+    def _is_scattered(self, ruler: Ruler) -> bool:
+        """Return whether there are more results than a tie has, each grossly apart from the others."""
+        every = [self.again, self.given, *[row for rows in self.results.values() for row in rows]]
+        return _apart(every, ruler, GROSS) >= _RESULTS
 
     def is_of_batch(self, ruler: Ruler, others: list[Row]) -> bool:
         """Return whether the row's own result was given to another row of its batch, or that row's to it.

@@ -55,7 +55,7 @@ def read_load(
 def _rows(checks: RowChecks | None) -> RowsChecked | None:
     if checks is None:
         return None
-    return RowsChecked(not checks.violated, checks.checked_rows, checks.foreign_rows, checks.unchecked)
+    return RowsChecked(not checks.violated, checks.checked_rows, checks.violations, checks.unchecked)
 
 
 _REASONS = (Rejection.QUEUE_ROWS, Rejection.QUEUE_BYTES, Rejection.LATE, Rejection.RUNTIME_AWAY)

@@ -275,6 +275,8 @@ def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
     """Return the rows in the rank that the model's have: a number is a row of one, where that is what it takes."""
     if array.ndim == 1 and len(spec.row_shape) == 1:
         array = array[:, None]
+    elif array.ndim == 2 and array.shape[1] == 1 and not spec.row_shape:
+        array = array[:, 0]  # lists of one number each
     try:
         _check_shape(array.shape[1:], spec)
     except ValueError as error:
