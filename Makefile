@@ -126,7 +126,7 @@ bench-models: $(COMPILED)/.built ## The examples, served, beside a bare loop ove
 soak: export PYTHONPATH = $(COMPILED):$(CURDIR)
 soak: $(COMPILED)/.built ## Attack a server for long, beside callers who check every answer; run the tests' properties with other seeds; compare 100,000 answers about tables with the libraries' own
 	$(BIN)/python -m benchmarks.soak
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.oracle
+	GRPC_VERBOSITY=NONE OMP_NUM_THREADS=1 $(BIN)/python -m tests.oracle
 
 # What the demo needs, and no more; `make test` adds the rest.
 $(VENV)/.demo: $(VENV)/.python pyproject.toml local/pyproject.toml constraints.txt

@@ -24,6 +24,7 @@ class Twist(StrEnum):
     RENAMED = "renamed column"
     EXTRA = "extra column"
     TEXT = "text for a number"
+    FLAG = "flag for a number, or a number for a flag"
 
 
 @dataclass(slots=True)
@@ -88,15 +89,26 @@ def _twist(request: Request, twist: Twist, case: Case, rng: Rng) -> None:
         _renamed(request, name, "other")
     elif twist is Twist.EXTRA:
         name = "extra"
-        names.append(name)
-        for number, row in enumerate(request.rows):
-            row[name] = float(number)
-        request.table = request.table.assign(extra=[float(number) for number in range(len(request.rows))])
-    elif twist is Twist.TEXT and case.kind(name) in NUMBERS:
-        request.rows[-1][name] = "1.5"
+        _extended(request, name)
+    elif twist in (Twist.TEXT, Twist.FLAG) and (other := _mistyped(twist, case.kind(name), request.rows[-1][name])):
+        request.rows[-1][name] = other
     else:
         return
     request.twist, request.place = twist, name
+
+
+def _extended(request: Request, name: str) -> None:
+    request.names.append(name)
+    for number, row in enumerate(request.rows):
+        row[name] = float(number)
+    request.table = request.table.assign(**{name: [float(number) for number in range(len(request.rows))]})
+
+
+def _mistyped(twist: Twist, kind: str, value: Any) -> Any:
+    """Return a value of another type than a column's; None where there is none to mistake it for."""
+    if kind in NUMBERS:
+        return "1.5" if twist is Twist.TEXT else True
+    return 1 if twist is Twist.FLAG and type(value) is bool else None
 
 
 def _renamed(request: Request, name: str, new: str | None) -> None:
