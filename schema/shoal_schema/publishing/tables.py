@@ -84,7 +84,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings of the operator": lambda: _settings_of(OPERATOR),
     "settings of the waiting room": lambda: _settings_of(WAITING),
     "settings of the batch program": lambda: _settings_of(BATCH),
-    "settings of proxy and batch program": lambda: _settings_of(PROXY, BATCH),
     "fields of serve": _assignable,
     "values of the policy": _policy,
     "metrics of the proxy": lambda: _metrics_of(metrics.ALL),

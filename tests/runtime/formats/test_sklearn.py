@@ -251,7 +251,7 @@ def test_outputs_that_cannot_be_found_out_are_asked_for(tmp_path: Path, load: Lo
 
 
 def _upper(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.apply(lambda column: column.str.upper())
+    return pd.DataFrame({"upper": frame["colour"].str.upper(), "first": frame["colour"].str[:1]})
 
 
 @pytest.mark.parametrize("suffix", ["joblib", "pkl", "pickle"])
