@@ -23,6 +23,9 @@ def texts(spec: InputSpec, flat: list[Any]) -> list[bytes]:
     elements: list[bytes] = []
     for at, value in enumerate(flat):
         if type(value) is str:
+            # Digits are how numbers travel: a text of them would be taken for one.
+            if spec.unit and _are_digits(value):
+                raise InvalidRequest(f"input {spec.name!r} {_takes(spec)}{_place(spec, flat, at)}: {shown(value)}")
             elements.append(value.encode())
         elif value is None:
             elements.append(NULL if spec.nullable else _refuse_null(spec, flat, at))
@@ -64,13 +67,18 @@ def read_cell(spec: InputSpec, text: str) -> Any:
     if not text:
         return None
     if spec.datatype == "BYTES":
-        return text
+        return int(text) if spec.unit and _are_digits(text) else text
     if spec.datatype == "BOOL":
         flag = FLAGS.get(text.lower())
         return flag if flag is not None else _refuse_text(spec, text)
     if "_" in text or not text.isascii():
         _refuse_text(spec, text)
     return _number(spec, text)
+
+
+def _are_digits(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal()
 
 
 def is_number(text: str) -> bool:

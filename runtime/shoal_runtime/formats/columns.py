@@ -3,6 +3,7 @@
 Models whose columns are all numbers take one tensor that names its columns; any other takes one input per column.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -22,6 +23,8 @@ TEXT: Final = "text/plain"
 DATETIME: Final = "datetime"
 SHOWN: Final = 5
 """Names in one sentence."""
+_ISO_8601: Final = re.compile(r"\d{4}-?\d\d-?\d\d([T ]\d[\d:]*(\.\d+)?(Z|[+-]\d[\d:]*)?)?", re.ASCII)
+"""Dates of the calendar, and times of the day; pandas judges the numbers."""
 _FLOATING: Final = ("FP32", "FP64")
 _EXACT: Final = 2**53
 """Up to here a double holds every whole number."""
@@ -290,8 +293,10 @@ def _date(column: Column, value: Any, pandas: Any) -> Any:
     try:
         if column.unit is not None and value.lstrip("-").isdecimal():
             moment = pandas.Timestamp(int(value), unit=column.unit)
-        else:
+        elif _ISO_8601.fullmatch(value):  # pandas would also take "now", "nan" and the like
             moment = pandas.to_datetime(value, format="ISO8601")
+        else:
+            raise ValueError(value)
     except (ValueError, OverflowError):
         raise ValueError(f"column {column.name!r} takes ISO 8601 dates, not {value[:60]!r}") from None
     return moment if moment.tzinfo is None else moment.tz_convert("UTC").tz_localize(None)

@@ -127,7 +127,8 @@ def _imputer(estimator: Any, names: list[str]) -> Columns | None:
     statistics = getattr(estimator, "statistics_", None)
     if statistics is None or len(statistics) != len(names):
         return None
-    missing = getattr(estimator, "missing_values", np.nan)
+    # Another marker stands for what was missing in training, and is a value that clients send; null is none.
+    missing = None if getattr(estimator, "missing_values", np.nan) is None else np.nan
     known: Columns = {}
     for name, value in zip(names, statistics, strict=True):
         text = isinstance(value, str)

@@ -248,6 +248,12 @@ def test_dates_are_texts_or_numbers_where_the_model_says_what_they_count(route: 
         route([{"born": 1.5}], ["born"], date("unit"))
 
 
+@pytest.mark.parametrize("text", ["20240101", "5", "-5", "2024"])
+def test_a_json_text_of_digits_is_no_number_of_a_unit(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="datetime"):
+        V1().decode(call({"instances": [{"born": text}]}), date("unit"))
+
+
 def date(*with_unit: str, nullable: bool = False) -> ModelSignature:
     unit = {"unit": "ms"} if with_unit else {}
     return signature([tensor("born", "BYTES", [-1], logical_type="datetime", nullable=nullable, **unit)])

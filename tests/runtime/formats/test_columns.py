@@ -183,6 +183,20 @@ def _month(frame: pd.DataFrame) -> Any:
     return pd.DataFrame({"month": frame["when"].dt.month, "v": frame["v"]})
 
 
+NO_DATES = (
+    b"Thursday",
+    b"now",
+    b"today",
+    b"",
+    b"nan",
+    b"NaT",
+    b" 2024-01-01",
+    b"2024/01/05",
+    b"2024-1-5",
+    b"2024-13-01",
+)
+
+
 @pytest.mark.parametrize(
     ("sent", "month"),
     [
@@ -190,6 +204,8 @@ def _month(frame: pd.DataFrame) -> Any:
         (b"2024-05-01T12:30:00", 5),
         (b"2024-05-31T23:00:00-03:00", 6),
         (b"2024-05-01 00:00:00.123456789", 5),
+        (b"20240501", 5),
+        (b"20240501T1230", 5),
     ],
 )
 def test_dates_reach_a_pipeline_as_datetime64(tmp_path: Path, load: Load, sent: bytes, month: int) -> None:
@@ -203,10 +219,10 @@ def test_dates_reach_a_pipeline_as_datetime64(tmp_path: Path, load: Load, sent: 
     model = load(saved(tmp_path, pipeline), allow_pickle=True)
 
     with Bench.around(model) as bench:
-        reply = bench.run({"when": texts(sent, b"Thursday"), "v": np.ones(2)})
+        reply = bench.run({"when": texts(sent, *NO_DATES), "v": np.ones(1 + len(NO_DATES))})
 
     np.testing.assert_allclose(reply.outputs["output-0"], [month], rtol=1e-9)
-    assert [(error.row, error.status) for error in reply.errors] == [(1, 400)]
+    assert [(error.row, error.status) for error in reply.errors] == [(row + 1, 400) for row in range(len(NO_DATES))]
     assert "Thursday" in reply.errors[0].message
 
 
@@ -270,6 +286,17 @@ def test_an_imputer_of_none_is_given_none(tmp_path: Path, load: Load) -> None:
     model = load(saved(tmp_path, estimator), allow_pickle=True, max_batch_size=64)
 
     np.testing.assert_allclose(answers(model, frame)["probabilities"], estimator.predict_proba(frame), rtol=1e-9)
+
+
+@pytest.mark.parametrize("marker", ["?", ""])
+def test_null_is_not_another_marker_of_an_imputer(tmp_path: Path, load: Load, marker: str) -> None:
+    frame = pd.DataFrame({"city": [marker if row % 5 == 0 else city for row, city in enumerate(FRAME["city"])]})
+    encoded = make_pipeline(SimpleImputer(missing_values=marker, strategy="most_frequent"), OneHotEncoder())
+    estimator = make_pipeline(make_column_transformer((encoded, ["city"])), LogisticRegression()).fit(frame, LABELS)
+
+    [spec] = load(saved(tmp_path, estimator), allow_pickle=True).signature.inputs
+
+    assert not spec.nullable
 
 
 @pytest.mark.parametrize(
