@@ -112,7 +112,7 @@ def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
         flat, shape = _flatten(spec, flat)
         kinds = set(map(type, flat))
     allowed, words = ALLOWED[spec.datatype]
-    if not kinds <= allowed:
+    if not kinds <= allowed or (spec.datatype == "BYTES" and isinstance(spec, InputSpec) and spec.unit):
         if isinstance(spec, OutputSpec):
             raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
         if spec.datatype == "BYTES":
