@@ -12,18 +12,17 @@ import pyarrow.compute as pc
 
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.offline.converting import converted, fitted_to, parsed
 from shoal_runtime.offline.dates import iso_texts
 from shoal_runtime.offline.kinds import is_bytes, is_list, is_spelled, is_text, is_time, plain
 from shoal_runtime.offline.mapping import JSON
-from shoal_runtime.offline.spelled import bools, numbers, without_words
+from shoal_runtime.offline.spelled import trimmed
 from shoal_runtime.offline.windows import Window, is_file
 from shoal_runtime.tensors.numpy_tensors import NumpyTensors
 from shoal_schema.wire.columns import NULL
-from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16
+from shoal_schema.wire.datatypes import DTYPES, Array
 
 LIBRARY: Final = NumpyTensors()
-MOST_WHOLE: Final = 2.0**53
-"""From here on a fraction of 64 bits does not tell whole numbers apart."""
 MOST_DIGITS: Final = 10**19
 """Beyond it no unit's 64 bits reach."""
 
@@ -67,15 +66,11 @@ def _part(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) 
     """Return a column's cells; a null that the input does not accept is its row's error, as is text of no number."""
     column = table.schema.field(name)
     part = _unwrapped(plain(table.column(name)), spec)
-    bad: list[int] = []
     if spec.datatype != "BYTES" and is_spelled(column):
-        texts = without_words(part)
-        whole = DTYPES[spec.datatype].kind in "iu" and spec.datatype != "BF16"
-        part, bad = bools(texts) if spec.datatype == "BOOL" else numbers(texts, whole=whole)
-        for row in bad:
-            errors.setdefault(
-                row, f"{name} is {texts[row].as_py()[:60]!r}, which is no {_WORDS.get(spec.datatype, 'number')}"
-            )
+        texts = trimmed(part)
+        part, wrong = parsed(texts, spec.datatype)
+        for row, why in wrong.items():
+            errors.setdefault(row, f"{name} is {texts[row].as_py()[:60]!r}, which {why}")
     elif spec.logical_type == "datetime" and (pa.types.is_integer(part.type) or pa.types.is_floating(part.type)):
         part = _digits(part, name, errors)
     if part.null_count and not (spec.nullable and not is_list(part.type)):
@@ -83,9 +78,6 @@ def _part(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) 
         for row in np.flatnonzero(_is_null(part)).tolist():
             errors.setdefault(row, f"input '{spec.name}' does not accept null{which}")
     return part
-
-
-_WORDS: Final = {"BOOL": "true or false"}
 
 
 def _digits(part: Any, name: str, errors: dict[int, str]) -> Any:
@@ -149,12 +141,12 @@ def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     if not is_list(part.type):
         return _fit_rank(_numbers(part, spec, errors), spec, errors)
     shapes, flat = _unfolded(part, len(part))
-    numbers = _numbers(flat, spec, {})
-    if shapes is not None:
-        if flat.null_count or _wrong(flat, numbers, spec):
-            return _row_by_row(part, spec, errors)
-        return _fit_rank(numbers.reshape(len(part), *shapes), spec, errors)
-    return _row_by_row(part, spec, errors)
+    if shapes is None or flat.null_count:
+        return _row_by_row(part, spec, errors)
+    numbers, wrong = converted(flat, spec.datatype)
+    if wrong.any():
+        return _row_by_row(part, spec, errors)
+    return _fit_rank(numbers.reshape(len(part), *shapes), spec, errors)
 
 
 def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
@@ -186,7 +178,7 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
         if row in errors or cell is None:
             continue
         try:
-            rows[row] = _cast(_array(_without_nulls(cell) if spec.nullable else cell, kind), spec)
+            rows[row] = _array(cell, kind, spec)
             _check_shape(rows[row].shape, spec)
         except (ValueError, OverflowError) as error:
             errors.setdefault(row, f"{spec.name}: {error}")
@@ -196,79 +188,46 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     return rows
 
 
-def _without_nulls(cell: Any) -> Any:
-    if isinstance(cell, list):
-        return [_without_nulls(each) for each in cell]
-    return math.nan if cell is None else cell
-
-
-def _array(cell: Any, kind: Any) -> Array:
+def _array(cell: Any, kind: Any, spec: TensorSpec) -> Array:
     """Return lists of numbers as an array.
 
     Raises:
-        ValueError: they are none.
+        ValueError: they are none, or numbers that the input's datatype does not hold.
     """
-    # Of these numpy would make fractions, or nothing.
-    guessed = not (pa.types.is_uint64(kind) or pa.types.is_decimal(kind))
-    given = np.array(cell, None if guessed else object)
-    if given.dtype.kind not in "biufO" or (given.dtype == object and _odd(given)):
+    floating = pa.types.is_floating(kind)
+    # Of fractions numpy makes what they are, with NaN for null; of whole numbers and decimals something else.
+    given = np.array(cell, np.float64 if floating else object)
+    suspect = np.isnan(given).any() if floating else any(each is None or isinstance(each, list) for each in given.flat)
+    if suspect and _is_odd(cell, given.ndim, nullable=spec.nullable):
         raise ValueError("it holds nulls, or lists of different lengths")
-    return given if guessed else given.astype(np.uint64 if pa.types.is_uint64(kind) else np.float64)
+    if floating:
+        found, wrong = fitted_to(given, spec.datatype)
+    else:
+        flat = pa.array(given.ravel().tolist(), kind)
+        found, wrong = (each.reshape(given.shape) for each in converted(flat, spec.datatype))
+        found = _with_nan(found, _is_null(flat).reshape(given.shape))
+    if wrong.any():
+        raise ValueError(f"{given[wrong][0]} does not fit {spec.datatype}")
+    return found
 
 
-def _odd(given: Array) -> bool:
-    return any(each is None or isinstance(each, list) for each in given.ravel())
+def _is_odd(cell: Any, depth: int, *, nullable: bool) -> bool:
+    """Return whether lists hold nulls that are not accepted, or lists deeper than others."""
+    if isinstance(cell, list):
+        return depth == 0 or any(_is_odd(each, depth - 1, nullable=nullable) for each in cell)
+    return cell is None and (depth > 0 or not nullable)
 
 
 def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     """Return a column of numbers in the input's datatype; those that it does not hold are their rows' errors."""
-    rounded = pa.types.is_decimal(part.type)
-    if pa.types.is_null(part.type) and spec.datatype == "BOOL":
-        part = part.cast(pa.bool_())
-    if rounded or pa.types.is_null(part.type):
-        part = part.cast(pa.float64())
-    nulls = _is_null(part)
-    given = part.fill_null(False if pa.types.is_boolean(part.type) else 0).to_numpy(zero_copy_only=False)
-    found = _converted(given, spec)
-    wrong = _misfits(given, found, spec)
-    if rounded and found.dtype.kind in "iu":
-        wrong |= np.abs(given) >= MOST_WHOLE
+    found, wrong = converted(part, spec.datatype)
     for row in np.flatnonzero(wrong).tolist():
-        errors.setdefault(row, f"{spec.name}: {given[row]} does not fit {spec.datatype}")
-    if spec.nullable and nulls.any():
-        found = np.where(nulls, np.array(np.nan, found.dtype), found)
-    return found
+        errors.setdefault(row, f"{spec.name}: {part[row].as_py()} does not fit {spec.datatype}")
+    return _with_nan(found, _is_null(part)) if spec.nullable else found
 
 
-def _wrong(flat: Any, numbers: Array, spec: TensorSpec) -> bool:
-    return bool(_misfits(flat.to_numpy(zero_copy_only=False), numbers, spec).any())
-
-
-def _cast(given: Array, spec: TensorSpec) -> Array:
-    found = _converted(given, spec)
-    misfits = _misfits(given, found, spec)
-    if misfits.any():
-        raise ValueError(f"{given[misfits][0]} does not fit {spec.datatype}")
-    return found
-
-
-def _converted(given: Array, spec: TensorSpec) -> Array:
-    with np.errstate(all="ignore"):
-        if spec.datatype == "BF16":
-            return float32_to_bfloat16(given.astype(np.float32))
-        return given.astype(DTYPES[spec.datatype])
-
-
-def _misfits(given: Array, found: Array, spec: TensorSpec) -> Any:
-    """Return which numbers became others: cut fractions, wrapped integers, fractions beyond the range."""
-    if spec.datatype == "BF16":
-        return np.zeros(given.shape, bool)
-    if found.dtype.kind == "f":
-        return np.isfinite(given) & ~np.isfinite(found) if given.dtype.kind == "f" else np.zeros(given.shape, bool)
-    with np.errstate(all="ignore"):
-        back = found.astype(given.dtype)
-        same = (back == given) & ((found < 0) == (given < 0)) if found.dtype.kind in "iu" else back == given
-    return ~same
+def _with_nan(found: Array, nulls: Array) -> Array:
+    return np.where(nulls, np.array(np.nan, found.dtype), found) if nulls.any() else found
 
 
 def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:

@@ -1,93 +1,130 @@
-"""Text that spells numbers, true and false: the cells of CSV files and of paths. Pure."""
+"""Text that spells numbers, true and false: the cells of CSV files and of paths. Pure.
+
+Numbers are exact: a whole number is never one that only lies near it, whatever stands in other rows.
+"""
 
 import math
 import re
-from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
-from shoal_schema.wire.datatypes import Array
-
-NULLS: Final = tuple(csv.ConvertOptions().null_values)
-"""Where numbers are read these words are null: NA, NULL, nan and the like."""
 BOOLS: Final = {"true": True, "false": False}
-_NUMBER: Final = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
-_MOST: Final = 2**63
+NO_NUMBER: Final = "is no number"
+NO_WHOLE: Final = "is no whole number of 64 bits"
+_FIRST_ROUNDED: Final = 2.0**53
+"""From here on a fraction of 64 bits does not hold every whole number."""
+_DIGITS: Final = r"^[+-]?[0-9]+$"
+_NUMBER: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+_LIMITLESS: Final = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
+_MOST_DIGITS: Final = 4000
+"""Python makes whole numbers of no more digits than 4,300."""
+_MOST_EXPONENT: Final = 400
+"""Numbers of so many digits before or after the point are beyond every datatype."""
+
+Number = int | Decimal | float
 
 
-def without_words(texts: Any) -> Any:
-    """Return large text, trimmed, with nulls where a word stands for null."""
-    trimmed = pc.utf8_trim_whitespace(texts)
-    return pc.if_else(pc.is_in(trimmed, pa.array(NULLS, trimmed.type)), None, trimmed)
+def trimmed(texts: Any) -> Any:
+    """Return large text without spaces around it, null where nothing is left."""
+    cut = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(cut, pa.scalar("", cut.type)), pa.scalar(None, cut.type), cut)
 
 
-def numbers(texts: Any, *, whole: bool = False) -> tuple[Any, list[int]]:
-    """Return the numbers that text spells, and the rows that spell none; both null there.
+def exact_number(cell: str) -> Number | None:
+    """Return the number that a text spells, as it is written, or None: NaN and infinities are floats."""
+    if re.match(_DIGITS, cell, re.ASCII) and len(cell) < _MOST_DIGITS:
+        return int(cell)
+    if _LIMITLESS.fullmatch(cell):
+        return float(cell)
+    try:
+        return Decimal(cell) if re.match(_NUMBER, cell, re.ASCII) else None
+    except InvalidOperation:  # an exponent of 20 digits
+        return None
+
+
+def exact_numbers(texts: Any) -> list[Number | None]:
+    """Return the numbers that trimmed text spells, None where it spells none."""
+    return [None if cell is None else exact_number(cell) for cell in texts.to_pylist()]
+
+
+def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
+    """Return the fractions of 64 bits nearest to what trimmed text spells, and what is wrong with which rows.
+
+    A number beyond their range is wrong, as is one written without point or exponent that they do not hold.
+    """
+    bad: dict[int, str] = {}
+    found = texts.cast(pa.float64()) if _all(texts, _NUMBER) else None
+    if found is None or pc.any(pc.is_inf(found)).as_py():
+        cells = texts.to_pylist()
+        made = [None if cell is None else _nearest(cell) for cell in cells]
+        bad = {row: NO_NUMBER for row, cell in enumerate(cells) if cell is not None and made[row] is None}
+        found = pa.array(made, pa.float64())
+    near = found.to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(np.abs(near) >= _FIRST_ROUNDED).tolist():
+        exact = exact_number(texts[row].as_py())
+        if isinstance(exact, int) and exact != float(near[row]):
+            bad[row] = "is no number that floating point holds exactly"
+    return _without(found, bad), bad
+
+
+def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
+    """Return the whole numbers that trimmed text spells, ``1.0`` too, and what is wrong with which rows.
 
     Args:
-        texts: as `without_words` returns them.
-        whole: whole numbers are wanted, exact: 64 bits wide, from 1.0 too. Else, or where one is none: fractions.
+        texts: as `trimmed` returns them.
+        kind: of 64 bits, with a sign or without.
     """
-    for kind in (pa.int64(), pa.uint64()) if whole else (pa.float64(),):
+    if _all(texts, _DIGITS):
         try:
-            found = texts.cast(kind)
-        except pa.ArrowException:
-            continue
-        # Of a number beyond the range Arrow makes an infinity.
-        if pa.types.is_integer(kind) or not pc.any(pc.is_inf(found)).as_py():
-            return found, []
-    return _one_by_one(texts.to_pylist(), whole=whole)
+            return texts.cast(kind), {}
+        except pa.ArrowException:  # one is too large, or has a plus
+            pass
+    cells = texts.to_pylist()
+    made = [None if cell is None else whole_within(exact_number(cell), kind) for cell in cells]
+    bad = {row: NO_WHOLE for row, cell in enumerate(cells) if cell is not None and made[row] is None}
+    return pa.array(made, kind), bad
 
 
-def wholes(texts: Any) -> Any:
-    """Return the whole numbers of 64 bits that text spells, null where it spells none."""
-    try:
-        return texts.cast(pa.int64())
-    except pa.ArrowException:
-        found = [None if cell is None else _number(cell, whole=True) for cell in texts.to_pylist()]
-    return pa.array([each if isinstance(each, int) and -_MOST <= each < _MOST else None for each in found], pa.int64())
+def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
+    """Return a number that is whole and that a type of 64 bits holds, else None."""
+    least, most = (-(2**63), 2**63 - 1) if pa.types.is_signed_integer(kind) else (0, 2**64 - 1)
+    if isinstance(number, Decimal):
+        if number.adjusted() > _MOST_EXPONENT or number != number.to_integral_value():
+            return None
+        number = int(number)
+    return number if isinstance(number, int) and least <= number <= most else None
 
 
-def _one_by_one(cells: Sequence[str | None], *, whole: bool) -> tuple[Any, list[int]]:
-    found = [None if cell is None else _number(cell, whole=whole) for cell in cells]
-    bad = [
-        row for row, (cell, number) in enumerate(zip(cells, found, strict=True)) if cell is not None and number is None
-    ]
-    if whole and all(number is None or isinstance(number, int) for number in found):
-        for kind in (pa.int64(), pa.uint64()):
-            try:
-                return pa.array(found, kind), bad
-            except (pa.ArrowException, OverflowError):
-                continue
-    return pa.array([None if number is None else float(number) for number in found], pa.float64()), bad
+def _all(texts: Any, pattern: str) -> bool:
+    found = pc.all(pc.match_substring_regex(texts, pattern)).as_py()
+    return found is None or bool(found)
 
 
-def _number(cell: str, *, whole: bool) -> int | float | None:
-    if not _NUMBER.fullmatch(cell):
-        return None
+def _nearest(cell: str) -> float | None:
+    exact = exact_number(cell)
+    if exact is None or isinstance(exact, float):
+        return exact
     near = float(cell)
-    if math.isinf(near) and "inf" not in cell.lower():
-        return None
-    if not whole or math.isinf(near):
-        return near
-    exact = Decimal(cell)
-    return int(exact) if exact == exact.to_integral_value() else near
+    return None if math.isinf(near) else near
 
 
-def bools(texts: Any) -> tuple[Any, list[int]]:
+def _without(column: Any, bad: dict[int, str]) -> Any:
+    """Return a column with nulls in some rows."""
+    if not bad:
+        return column
+    mask = np.zeros(len(column), bool)
+    mask[list(bad)] = True
+    return pc.if_else(pa.array(mask), pa.scalar(None, column.type), column)
+
+
+def bools(texts: Any) -> tuple[Any, dict[int, str]]:
     """Return true and false, and the rows that are neither, null there."""
     lower = pc.utf8_lower(texts)
     known = pc.is_in(lower, pa.array(list(BOOLS), lower.type))
     wrong = pc.and_(pc.invert(known), pc.is_valid(lower)).to_numpy(zero_copy_only=False)
     found = pc.if_else(known, pc.equal(lower, pa.scalar("true", lower.type)), pa.scalar(None, pa.bool_()))
-    return found, rows_of(wrong)
-
-
-def rows_of(marked: Array) -> list[int]:
-    """Return the rows that are marked."""
-    return [int(row) for row in np.flatnonzero(marked)]
+    return found, {int(row): "is neither true nor false" for row in np.flatnonzero(wrong)}

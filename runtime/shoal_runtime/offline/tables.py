@@ -180,8 +180,8 @@ class Source:
             return str(error)
 
 
-_ROW, _FAULT = "\0row", "\0fault"
-"""Columns that no file has."""
+_FAULT = "\0fault"
+"""A column that no file has."""
 
 
 def csv_parsing(bad: dict[int, str]) -> csv.ParseOptions:
@@ -316,16 +316,10 @@ def filtered(window: Window, where: Where) -> Window:
     Of a row that cannot be read, or whose text spells no number where one is compared, it may not be known whether it
     was meant: then it comes out, and says why.
     """
-    table, unread = where.computed(window.table)
-    rows = window.table.num_rows
-    marked = table.append_column(_ROW, pa.array(range(rows), pa.int64()))
-    marked = marked.append_column(
-        _FAULT, pa.array([row in window.faults or row in unread for row in range(rows)], pa.bool_())
-    )
-    meant = marked.filter(where.expression).column(_ROW).to_pylist()
-    unknown = marked.filter(where.expression.is_null() & pc.field(_FAULT)).column(_ROW).to_pylist()
-    mask = np.zeros(rows, dtype=bool)
-    mask[[*meant, *unknown]] = True
+    found, unread = where.meant(window.table)
+    mask = pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False).copy()
+    unknown = [row for row in np.flatnonzero(found.is_null()).tolist() if row in window.faults or row in unread]
+    mask[unknown] = True
     faults = {**{row: unread[row] for row in unknown if row in unread}, **window.faults}
     places = {row: place for place, row in enumerate(np.flatnonzero(mask).tolist())}
     said = {places[row]: why for row, why in faults.items() if row in places}

@@ -1,5 +1,6 @@
 """Columns as the model takes them: nothing changed on the way, and what cannot be taken is an error of its row."""
 
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -101,10 +102,10 @@ def test_a_column_is_taken_as_the_model_wants_it(values: Any, kind: Any, spec: T
             {1: "input 'x' does not accept null (column 'c')"},
         ),
         (
-            [1, Decimal(2**53 + 1)],
+            [1, Decimal(2**63)],
             pa.decimal128(20, 0),
             TensorSpec("x", "INT64", [-1]),
-            {1: "x: 9007199254740992.0 does not fit INT64"},
+            {1: "x: 9223372036854775808 does not fit INT64"},
         ),
         (
             [[Decimal(1)], [None]],
@@ -282,6 +283,7 @@ def spelled(cells: list[str | None], spec: TensorSpec) -> tuple[Any, Mapping[int
     ("datatype", "cells", "taken"),
     [
         ("FP64", ["1", " 1.5 ", "+2", "-1e3", ".5", "5.", "inf"], [1.0, 1.5, 2.0, -1000.0, 0.5, 5.0, float("inf")]),
+        ("FP64", [str(2**60), "9007199254740993.0", "1e300"], [2.0**60, 2.0**53, 1e300]),
         ("INT64", ["9007199254740993", "1.0", "1e3", "-7"], [9007199254740993, 1, 1000, -7]),
         ("UINT64", [str(2**64 - 1), "0"], [2**64 - 1, 0]),
         ("INT8", ["127", "-128.0"], [127, -128]),
@@ -296,8 +298,15 @@ def test_text_of_csv_is_what_it_spells(datatype: str, cells: list[str | None], t
 @pytest.mark.parametrize(
     ("datatype", "cell"),
     [
-        *(("FP64", cell) for cell in ("abc", "true", "1e400", "1_000", "1,5", "0x1", "\u0661", None, "NA", "")),
-        *(("INT64", cell) for cell in ("1.5", "abc", "9223372036854775808", "1e400", "inf", "true", "null")),
+        *(("FP64", cell) for cell in ("abc", "true", "1e400", "1_000", "1,5", "0x1", "\u0661", None, "NA", "", " ")),
+        *(
+            ("FP64", cell)
+            for cell in ("null", "N/A", "#N/A", str(2**53 + 1), str(-(2**64) - 1), "1e99999999999999999999")
+        ),
+        *(("FP32", cell) for cell in ("1e39", str(2**53 + 1))),
+        *(("INT64", cell) for cell in ("1.5", "abc", "9223372036854775808", "1e400", "inf", "true", "null", "nan")),
+        *(("INT64", cell) for cell in ("0x10", "1e99999999999", "0." + "9" * 40, "9" * 5000)),
+        *(("UINT64", cell) for cell in ("-1", str(2**64))),
         *(("INT8", cell) for cell in ("128", "1.1")),
         *(("BOOL", cell) for cell in ("1", "0", "yes", None)),
         *(("BYTES", cell) for cell in (None,)),
@@ -314,9 +323,60 @@ def test_text_of_csv_that_spells_something_else_is_its_rows_error(datatype: str,
 @given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)), min_size=1, max_size=5))
 def test_a_number_that_was_written_is_read_as_it_was(numbers: list[float]) -> None:
     whole = [each for each in numbers if isinstance(each, int)] or [0]
+    lost = {row for row, each in enumerate(numbers) if float(each) != each}
 
-    assert spelled([repr(each) for each in numbers], TensorSpec("x", "FP64", [-1])) == ([*map(float, numbers)], {})
+    taken, errors = spelled([repr(each) for each in numbers], TensorSpec("x", "FP64", [-1]))
+    assert set(errors) == lost
+    assert taken == [float(each) for row, each in enumerate(numbers) if row not in lost]
     assert spelled([repr(each) for each in whole], TensorSpec("x", "INT64", [-1])) == (whole, {})
+
+
+def test_a_large_whole_number_is_exact_beside_a_fraction() -> None:
+    taken, errors = spelled(["9007199254740993", "1.5", "-9007199254740993"], TensorSpec("x", "INT64", [-1]))
+
+    assert taken == [9007199254740993, -9007199254740993]
+    assert set(errors) == {1}
+    assert "no whole number" in errors[1]
+
+
+def test_a_word_of_csv_that_is_no_number_is_nan_or_its_rows_error_and_never_null() -> None:
+    taken, errors = spelled(["nan", "", "NA", "-inf"], TensorSpec("x", "FP64", [-1], nullable=True))
+
+    assert taken == [NAN, NAN, float("-inf")]
+    assert set(errors) == {2}
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "kind", "taken", "wrong"),
+    [
+        ("FP64", [2**53 + 1, 2**53, -(2**63)], pa.int64(), [2.0**53, -(2.0**63)], {0}),
+        ("FP64", [2**64 - 1, 2**63], pa.uint64(), [2.0**63], {0}),
+        ("FP32", [2**53 + 1, 2**24 + 1], pa.int64(), [2.0**24], {0}),
+        ("FP16", [70000, 3], pa.int32(), [3.0], {0}),
+        ("INT64", [2.0**63, -(2.0**63), math.nan], pa.float64(), [-(2**63)], {0, 2}),
+        ("UINT8", [255.0, 256.0, -1.0, -0.0], pa.float64(), [255, 0], {1, 2}),
+        (
+            "INT64",
+            [Decimal(2**53 + 1), Decimal("1.0"), Decimal("0." + "9" * 18)],
+            pa.decimal128(38, 18),
+            [2**53 + 1, 1],
+            {2},
+        ),
+        ("UINT64", [Decimal(2**64 - 1), Decimal(-1)], pa.decimal256(40, 0), [2**64 - 1], {1}),
+        ("FP64", [Decimal("0.1"), Decimal("70.13"), Decimal(2**53 + 1)], pa.decimal128(20, 2), [0.1, 70.13], {2}),
+        ("FP64", [Decimal(2**53 + 1) + Decimal("0.5")], pa.decimal128(20, 2), [2.0**53 + 2], set()),
+        ("FP32", [Decimal("0.1"), Decimal(10**40)], pa.decimal256(60, 2), [np.float32(0.1)], {1}),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_number_is_exact_or_the_nearest_fraction_or_its_rows_error(
+    datatype: str, values: list[Any], kind: Any, taken: list[Any], wrong: set[int], nested: bool
+) -> None:
+    spec = TensorSpec("x", datatype, [-1, -1] if nested else [-1])
+    rows = rows_of([[each] for each in values] if nested else values, spec, pa.list_(kind) if nested else kind)
+
+    assert set(rows.errors) == wrong
+    assert [each[0] if nested else each for each in all_of(rows, spec)["x"]] == taken
 
 
 NAN = pytest.approx(float("nan"), nan_ok=True)

@@ -1,0 +1,308 @@
+"""Comparisons of columns with values and with one another, exact whatever their types. Pure.
+
+A cell that is null compares as unknown, null. Numbers are compared by their values, never by what lies near them;
+times with an offset as instants.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from itertools import repeat
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shoal_runtime.offline.kinds import is_bytes, is_text, is_time
+from shoal_runtime.offline.spelled import NO_NUMBER, Number, bools, exact_numbers, trimmed
+
+Literal = str | int | float | bool
+_CELLS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_ARRAYS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+_NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_DAY_NANOSECONDS: Final = 86_400 * 10**9
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(?:(Z)|([+-])(\d\d):?([0-5]\d))?)?", re.ASCII
+)
+
+
+class Incomparable(ValueError):
+    """What is compared is of types that do not compare; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A column that is compared.
+
+    Args:
+        name: of the column.
+        values: as `kinds.plain` returns them.
+        spelled: whether they are text that may spell numbers.
+    """
+
+    name: str
+    values: Any
+    spelled: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Return whether cells are numbers."""
+        kind = self.values.type
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+    @property
+    def is_null(self) -> bool:
+        """Return whether cells are nulls alone."""
+        return bool(pa.types.is_null(self.values.type))
+
+
+def truth(cells: Cells, unread: dict[int, str]) -> Any:
+    """Return a column of true and false; rows whose text is neither are unread.
+
+    Raises:
+        Incomparable: it holds something else.
+    """
+    if cells.is_null or pa.types.is_boolean(cells.values.type):
+        return cells.values.cast(pa.bool_())
+    if not cells.spelled:
+        raise Incomparable(f"{cells.name} is {cells.values.type}, and not true or false")
+    texts = trimmed(cells.values)
+    found, bad = bools(texts)
+    for row, why in bad.items():
+        unread.setdefault(row, _unread(cells.name, texts[row], why))
+    return found
+
+
+def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]) -> Any:
+    """Return of each row whether its cell compares so with a value; rows whose text cannot be compared are unread.
+
+    Raises:
+        Incomparable: the column's type does not compare with the value's.
+    """
+    values = cells.values
+    if cells.is_null:
+        return pa.nulls(len(values), pa.bool_())
+    if isinstance(value, bool):
+        return _ARRAYS[sign](truth(cells, unread), pa.scalar(value))
+    if isinstance(value, str):
+        return _with_text(cells, sign, value)
+    if cells.is_number:
+        return _with_number(values, sign, value)
+    if not cells.spelled:
+        raise Incomparable(f"{cells.name} is {values.type}, and {value} is a number")
+    if (whole := _whole_texts(values)) is not None:
+        return _with_number(whole, sign, value)
+    return _each(_spelled_numbers(cells, unread), sign, repeat(_written(value)))
+
+
+def among(cells: Cells, values: Sequence[Literal | None], unread: dict[int, str]) -> Any:
+    """Return of each row whether its cell is one of the values; null is none of them, and not none of them.
+
+    Raises:
+        Incomparable: the column's type does not compare with that of one of the values.
+    """
+    if is_text(cells.values.type) and all(isinstance(each, str) for each in values):
+        found = pc.is_in(cells.values, pa.array(values, cells.values.type))
+        return pc.if_else(cells.values.is_valid(), found, pa.scalar(None, pa.bool_()))
+    none = _constant(cells.values, answer=False)
+    equal = (with_literal(cells, "==", each, unread) for each in values if each is not None)
+    return reduce(pc.or_kleene, equal, none)
+
+
+def of_columns(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> Any:
+    """Return of each row whether its cells of two columns compare so.
+
+    Raises:
+        Incomparable: their types do not compare.
+    """
+    kinds = one.values.type, other.values.type
+    if one.is_null or other.is_null:
+        return pa.nulls(len(one.values), pa.bool_())
+    if one.spelled and other.spelled:
+        return _of_texts(one.values, sign, other.values)
+    if all(each.is_number or each.spelled for each in (one, other)):
+        return _of_numbers(one, sign, other, unread)
+    if all(map(is_time, kinds)):
+        return _of_times(one, sign, other)
+    if not (kinds[0] == kinds[1] or all(map(is_text, kinds)) or all(map(is_bytes, kinds))):
+        raise Incomparable(f"{one.name} is {kinds[0]}, and {other.name} is {kinds[1]}")
+    return _ARRAYS[sign](one.values, other.values)
+
+
+def _unread(name: str, text: Any, why: str) -> str:
+    return f"{name} is {text.as_py()[:60]!r}, which {why} (--where)"
+
+
+def _constant(values: Any, *, answer: bool) -> Any:
+    return pc.if_else(values.is_valid(), pa.scalar(answer), pa.scalar(None, pa.bool_()))
+
+
+def _each(cells: Iterable[Any], sign: str, others: Iterable[Any]) -> Any:
+    """Compare Python's numbers, whose comparisons are exact; NaN differs from all."""
+    compare = _CELLS[sign]
+    return pa.array(
+        [
+            None if one is None or other is None
+            else sign == "!=" if _is_nan(one) or _is_nan(other)
+            else compare(one, other)
+            for one, other in zip(cells, others, strict=False)
+        ],
+        pa.bool_(),
+    )  # fmt: skip
+
+
+def _is_nan(number: Number | None) -> bool:
+    return isinstance(number, float) and math.isnan(number)
+
+
+def _written(value: float) -> Number:
+    """Return a fraction of an expression as it is written there."""
+    return Decimal(repr(value)) if isinstance(value, float) and math.isfinite(value) else value
+
+
+def _whole_texts(values: Any) -> Any:
+    """Return whole numbers of 64 bits, where all cells spell some in digits alone."""
+    plain = pc.all(pc.match_substring_regex(values, r"^-?[0-9]{1,18}$")).as_py()
+    return values.cast(pa.int64()) if plain else None
+
+
+def _spelled_numbers(cells: Cells, unread: dict[int, str]) -> list[Number | None]:
+    texts = trimmed(cells.values)
+    found = exact_numbers(texts)
+    for row in np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist():
+        if found[row] is None:
+            unread.setdefault(row, _unread(cells.name, texts[row], NO_NUMBER))
+    return found
+
+
+def _with_number(values: Any, sign: str, value: float) -> Any:
+    if pa.types.is_decimal(values.type):
+        return _each(values.to_pylist(), sign, repeat(_written(value)))
+    if pa.types.is_floating(values.type):
+        return _by_floor(values.cast(pa.float64()), sign, *_floor_of_fractions(value))
+    return _by_floor(values, sign, *_floor_of_wholes(value, *_range(values.type)))
+
+
+def _range(kind: pa.DataType) -> tuple[int, int]:
+    signed = pa.types.is_signed_integer(kind)
+    return (-(2 ** (kind.bit_width - 1)) if signed else 0), 2 ** (kind.bit_width - signed) - 1
+
+
+def _floor_of_wholes(value: float, least: int, most: int) -> tuple[int | None, bool]:
+    """Return the largest whole number of a range that is not above a number, and whether it is that number."""
+    if math.isinf(value):
+        return (most if value > 0 else None), False
+    floor = math.floor(value)
+    if floor > most:
+        return most, False
+    return (None, False) if floor < least else (floor, floor == value)
+
+
+def _floor_of_fractions(value: float) -> tuple[float, bool]:
+    """Return the largest fraction of 64 bits that is not above a number, and whether it is that number."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return (sys.float_info.max if value > 0 else -math.inf), False
+    return (near, True) if near == value else (math.nextafter(near, -math.inf) if near > value else near, False)
+
+
+def _by_floor(values: Any, sign: str, floor: float | None, exact: bool) -> Any:  # noqa: FBT001 (of a pair)
+    """Compare with a number by the largest value of the column's type that is not above it; None: all are."""
+    if exact:
+        return _ARRAYS[sign](values, pa.scalar(floor, values.type))
+    if floor is None or sign in ("==", "!="):
+        return _constant(values, answer=sign in ("!=", ">", ">="))
+    return _ARRAYS["<=" if sign in ("<", "<=") else ">"](values, pa.scalar(floor, values.type))
+
+
+def _of_texts(one: Any, sign: str, other: Any) -> Any:
+    """Compare two columns of text as numbers where both cells spell one, else as text."""
+    texts = _ARRAYS[sign](one, other)
+    numbers = [[None if _is_nan(cell) else cell for cell in exact_numbers(trimmed(each))] for each in (one, other)]
+    return pc.coalesce(_each(numbers[0], sign, numbers[1]), texts)
+
+
+def _of_numbers(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> Any:
+    kinds = one.values.type, other.values.type
+    for wanted, known in ((pa.int64(), pa.types.is_integer), (pa.float64(), pa.types.is_floating)):
+        if all(map(known, kinds)) and pa.uint64() not in kinds:
+            return _ARRAYS[sign](one.values.cast(wanted), other.values.cast(wanted))
+    sides = [_spelled_numbers(each, unread) if each.spelled else each.values.to_pylist() for each in (one, other)]
+    if any(map(pa.types.is_floating, kinds)):
+        # A decimal fraction is as near to a binary one as it can be.
+        sides = [[_as_binary(cell) for cell in side] for side in sides]
+    return _each(sides[0], sign, sides[1])
+
+
+def _as_binary(cell: Number | None) -> Number | None:
+    fraction = isinstance(cell, Decimal) and cell.adjusted() < 400 and cell != cell.to_integral_value()
+    return float(cell) if fraction and cell is not None else cell
+
+
+def _with_text(cells: Cells, sign: str, value: str) -> Any:
+    kind = cells.values.type
+    if is_time(kind):
+        instant, zoned = _instant(value)
+        if zoned != _is_zoned(kind):
+            wanted = (
+                "write its offset, as in '2024-05-01T00:00:00+00:00'" if _is_zoned(kind) else "leave its offset out"
+            )
+            raise Incomparable(f"{cells.name} is {kind}, and {value!r} is none: {wanted}")
+        floor, rest = divmod(instant, _unit_nanoseconds(kind))
+        whole, exact = _floor_of_wholes(floor, *_range(pa.int64()))
+        return _by_floor(_counts(cells.values), sign, whole, exact and not rest)
+    if is_text(kind) or is_bytes(kind):
+        return _ARRAYS[sign](cells.values, pa.scalar(value if is_text(kind) else value.encode(), kind))
+    raise Incomparable(f"{cells.name} is {kind}, and {value!r:.60} is text")
+
+
+def _instant(text: str) -> tuple[int, bool]:
+    """Return the nanoseconds from 1970 to a date or time of ISO 8601, and whether it has an offset."""
+    if (found := _TIME.fullmatch(text)) is None:
+        raise Incomparable(f"{text!r:.60} is no date of ISO 8601")
+    date, time, fraction, utc, sign, hours, minutes = found.groups()
+    try:
+        seconds = pa.scalar(f"{date}T{time or '00:00'}").cast(pa.timestamp("s")).value
+    except pa.ArrowInvalid:
+        raise Incomparable(f"{text!r:.60} is no date of ISO 8601") from None
+    offset_s = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if sign == "-" else 60)
+    return (seconds - offset_s) * 10**9 + int((fraction or "").ljust(9, "0")), bool(utc or sign)
+
+
+def _is_zoned(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def _unit_nanoseconds(kind: pa.DataType) -> int:
+    return _NANOSECONDS[kind.unit] if pa.types.is_timestamp(kind) else _DAY_NANOSECONDS
+
+
+def _counts(values: Any) -> Any:
+    """Return times as numbers of their units since 1970."""
+    return (values.cast(pa.date32()).cast(pa.int32()) if pa.types.is_date(values.type) else values).cast(pa.int64())
+
+
+def _of_times(one: Cells, sign: str, other: Cells) -> Any:
+    kinds = one.values.type, other.values.type
+    if _is_zoned(kinds[0]) != _is_zoned(kinds[1]):
+        raise Incomparable(
+            f"{one.name} is {kinds[0]}, and {other.name} is {kinds[1]}: one has a time zone, one has none"
+        )
+    units = [_unit_nanoseconds(kind) for kind in kinds]
+    counts = [_counts(each.values) for each in (one, other)]
+    if units[0] == units[1]:
+        return _ARRAYS[sign](*counts)
+    sides = [
+        [None if cell is None else cell * unit for cell in side.to_pylist()]
+        for side, unit in zip(counts, units, strict=True)
+    ]
+    return _each(sides[0], sign, sides[1])

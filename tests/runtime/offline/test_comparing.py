@@ -1,0 +1,188 @@
+"""Comparisons are exact: of any two types of numbers, of times, and of text that spells numbers."""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_runtime.offline.comparing import Cells, Incomparable, among, of_columns, with_literal
+from shoal_runtime.offline.kinds import plain
+
+SIGNS: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+LARGE = st.sampled_from([2**31, 2**53, 2**63]).flatmap(lambda at: st.integers(at - 2, at + 2))
+WHOLES = st.integers(-3, 3) | LARGE | LARGE.map(lambda each: -each)
+FLOATS = st.floats(allow_nan=False) | WHOLES.map(float)
+KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int64(): WHOLES.filter(lambda each: -(2**63) <= each < 2**63),
+    pa.uint64(): WHOLES.filter(lambda each: each >= 0),
+    pa.int8(): st.integers(-128, 127),
+    pa.float64(): FLOATS,
+    pa.float32(): st.floats(allow_nan=False, width=32),
+}
+COLUMNS = st.sampled_from([*KINDS]).flatmap(
+    lambda kind: st.lists(st.none() | KINDS[kind], min_size=1, max_size=4).map(lambda cells: pa.array(cells, kind))
+)
+
+
+def compared(column: pa.Array, sign: str, value: Any, *, spelled: bool = False) -> list[bool | None]:
+    found: list[bool | None] = with_literal(Cells("x", plain(column), spelled), sign, value, {}).to_pylist()
+    return found
+
+
+@given(COLUMNS, st.sampled_from([*SIGNS]), WHOLES | FLOATS)
+def test_a_number_compares_with_another_as_python_compares_them(column: pa.Array, sign: str, value: float) -> None:
+    wanted = [None if cell is None else SIGNS[sign](cell, value) for cell in column.to_pylist()]
+
+    assert compared(column, sign, value) == wanted
+
+
+@given(COLUMNS, st.sampled_from([*SIGNS]), st.data())
+def test_two_columns_of_numbers_compare_as_python_compares_them(
+    column: pa.Array, sign: str, data: st.DataObject
+) -> None:
+    kind = data.draw(st.sampled_from([*KINDS]))
+    other = pa.array(data.draw(st.lists(st.none() | KINDS[kind], min_size=len(column), max_size=len(column))), kind)
+    pairs = zip(column.to_pylist(), other.to_pylist(), strict=True)
+    wanted = [None if one is None or two is None else SIGNS[sign](one, two) for one, two in pairs]
+
+    assert of_columns(Cells("x", column), sign, Cells("y", other), {}).to_pylist() == wanted
+
+
+@given(
+    st.lists(WHOLES | st.decimals(allow_nan=False, allow_infinity=False, places=3), min_size=1),
+    st.sampled_from([*SIGNS]),
+    WHOLES,
+)
+def test_text_compares_with_a_number_as_the_number_that_it_spells(cells: list[Any], sign: str, value: int) -> None:
+    column = pa.array([str(cell) for cell in cells])
+    wanted = [SIGNS[sign](Fraction(str(cell)), value) for cell in cells]
+
+    assert compared(column, sign, value, spelled=True) == wanted
+
+
+@pytest.mark.parametrize(
+    ("column", "spelled", "sign", "value", "found"),
+    [
+        (pa.array([2**53 + 1, 1]), False, ">", 1.5, [True, False]),
+        (pa.array([str(2**53 + 1), "1"]), True, ">", 1.5, [True, False]),
+        (pa.array([str(2**53 + 1), "1.5"]), True, "==", 2**53, [False, False]),
+        (pa.array([0.1, float("nan")]), False, "==", 0.1, [True, False]),
+        (pa.array([0.1, float("nan")]), False, "!=", 0.1, [False, True]),
+        (pa.array(["0.1", "nan", "inf", "0.10"]), True, "<=", 0.1, [True, False, False, True]),
+        (pa.array([Decimal("0.10"), None], pa.decimal128(38, 2)), False, "==", 0.1, [True, None]),
+        (pa.array([Decimal(10**30 + 1)], pa.decimal256(60, 0)), False, ">", 10**30, [True]),
+        (pa.array([1, 2]), False, "<", 10**30, [True, True]),
+        (pa.array([1, 2], pa.uint8()), False, ">=", -1, [True, True]),
+        (pa.array([1, None]), False, "!=", 10**30, [True, None]),
+        (pa.array([1, 2]), False, "<", float("inf"), [True, True]),
+        (pa.array(["b", None]).dictionary_encode(), False, ">", "a", [True, None]),
+        (pa.array([b"b"]), False, "==", "b", [True]),
+        (pa.array([True, None]), False, "==", True, [True, None]),
+        (pa.array([None, None]), False, "==", 5, [None, None]),
+    ],
+)
+def test_a_cell_compares_by_its_value(column: pa.Array, spelled: bool, sign: str, value: Any, found: list[Any]) -> None:
+    assert compared(column, sign, value, spelled=spelled) == found
+
+
+BERLIN = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "equal", "less"),
+    [
+        (pa.array([date(1969, 12, 31)]), "1969-12-31", True, False),
+        (pa.array([date(1969, 12, 31)]), "1969-12-31T00:00:00.000000001", False, True),
+        (pa.array([date(1969, 12, 31)], pa.date64()), "1969-12-31", True, False),
+        (pa.array([-1], pa.timestamp("ns")), "1969-12-31T23:59:59.999999999", True, False),
+        (pa.array([-1], pa.timestamp("s")), "1969-12-31 23:59:59.5", False, True),
+        (pa.array([datetime(2024, 5, 1, tzinfo=UTC)]), "2024-05-01T02:00:00+02:00", True, False),
+        (pa.array([0], pa.timestamp("us", "America/New_York")), "1970-01-01T00:00:00Z", True, False),
+        (pa.array([0], pa.timestamp("s")), "9999-01-01", False, True),
+    ],
+)
+def test_a_time_compares_with_text_as_an_instant(column: pa.Array, value: str, equal: bool, less: bool) -> None:
+    assert [compared(column, sign, value) for sign in ("==", "<")] == [[equal], [less]]
+
+
+def test_times_of_columns_compare_as_instants_whatever_their_units_and_zones() -> None:
+    one = Cells("a", pa.array([0, 1, None], pa.timestamp("s", "Europe/Berlin")))
+    other = Cells("b", pa.array([0, 999_999_999, 0], pa.timestamp("ns", "UTC")))
+    days = Cells("c", pa.array([0, 1, 2], pa.date32()))
+
+    assert of_columns(one, "==", other, {}).to_pylist() == [True, False, None]
+    assert of_columns(one, ">", other, {}).to_pylist() == [False, True, None]
+    assert of_columns(days, "==", Cells("d", pa.array([0, 1, 2], pa.timestamp("s"))), {}).to_pylist() == [
+        True,
+        False,
+        False,
+    ]
+    with pytest.raises(Incomparable, match="time zone"):
+        of_columns(one, "==", days, {})
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        (pa.array([0], pa.timestamp("s", "UTC")), "1970-01-01T00:00:00", "offset"),
+        (pa.array([0], pa.timestamp("s")), "1970-01-01T00:00:00Z", "offset"),
+        (pa.array([0], pa.timestamp("s")), "yesterday", "ISO 8601"),
+        (pa.array([0], pa.date32()), "2024-02-30", "ISO 8601"),
+        (pa.array([0], pa.date32()), 5, "number"),
+        (pa.array([1]), "1", "text"),
+        (pa.array([1]), True, "true or false"),
+        (pa.array(["a"]), 1, "number"),
+        (pa.array([[1]]), 1, "number"),
+    ],
+)
+def test_what_does_not_compare_is_refused(column: pa.Array, value: Any, said: str) -> None:
+    with pytest.raises(Incomparable, match=said):
+        compared(column, "==", value)
+
+
+def test_columns_that_do_not_compare_are_refused_and_nulls_compare_with_all() -> None:
+    numbers = Cells("n", pa.array([1]))
+    with pytest.raises(Incomparable, match="n is int64, and t is string"):
+        of_columns(numbers, "==", Cells("t", pa.array(["1"])), {})
+
+    assert of_columns(numbers, "==", Cells("z", pa.nulls(1)), {}).to_pylist() == [None]
+    assert of_columns(numbers, "==", Cells("t", plain(pa.array(["1.0"])), spelled=True), {}).to_pylist() == [True]
+
+
+def test_a_decimal_fraction_equals_the_binary_one_nearest_to_it() -> None:
+    binary = Cells("b", pa.array([0.1, 2.0**53]))
+    for other in (
+        Cells("d", pa.array([Decimal("0.1"), Decimal(2**53 + 1)], pa.decimal128(38, 1))),
+        Cells("t", plain(pa.array(["0.10", str(2**53 + 1)])), spelled=True),
+    ):
+        assert of_columns(binary, "==", other, {}).to_pylist() == [True, False]
+
+
+def test_words_for_no_number_are_text_where_two_columns_of_text_are_compared() -> None:
+    texts = plain(pa.array(["nan", "1.0", "x", ""]))
+    others = plain(pa.array(["nan", "1", "x", ""]))
+
+    found = of_columns(Cells("a", texts, spelled=True), "==", Cells("b", others, spelled=True), {})
+    assert found.to_pylist() == [True, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "found"),
+    [
+        (pa.array([2**53 + 1, 1, None]), [2**53, 1.0], [False, True, None]),
+        (pa.array(["a", "b", None]), ["a", "c"], [True, False, None]),
+        (pa.array([0.0, -0.0]), [0], [True, True]),
+        (pa.array([1, None]), [], [False, None]),
+        (pa.array([1, None]), [None], [False, None]),
+        (pa.array([date(2024, 5, 1)]), ["2024-05-01"], [True]),
+    ],
+)
+def test_a_cell_is_among_values_that_equal_it(column: pa.Array, values: list[Any], found: list[Any]) -> None:
+    assert among(Cells("x", plain(column)), values, {}).to_pylist() == found
