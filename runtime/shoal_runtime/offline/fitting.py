@@ -4,6 +4,7 @@ A column that is missing is null, and a cell that does not fit its column's type
 """
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -48,11 +49,27 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
         return pa.nulls(len(column), kind)
     if plain_type(column.type) != column.type:
         column = plain(column)
+    if pa.types.is_decimal(column.type) and pa.types.is_floating(kind):
+        return _binary(column, kind)
     cast = column.cast(kind)
-    # Into a type that holds both, Arrow checks each cell by itself.
-    if promoted(column.type, kind) != kind and not _fractions(column.type, kind) and cast.cast(column.type) != column:
+    # Into a type that holds both, and from decimals, Arrow checks each cell by itself.
+    checked = promoted(column.type, kind) == kind or pa.types.is_decimal(column.type)
+    if not checked and not _fractions(column.type, kind) and cast.cast(column.type) != column:
         raise pa.ArrowInvalid("it would be another")
     return cast
+
+
+def _binary(column: Any, kind: pa.DataType) -> Any:
+    """Return decimals as the nearest fractions, where these spell the same digits.
+
+    Raises:
+        ArrowInvalid: one has more digits than a fraction of 64 bits holds.
+    """
+    cells = column.to_pylist()
+    found = [None if cell is None else float(cell) for cell in cells]
+    if any(cell is not None and Decimal(repr(near)) != cell for cell, near in zip(cells, found, strict=True)):
+        raise pa.ArrowInvalid("it would be another")
+    return pa.array(found, kind)
 
 
 def _fractions(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -63,13 +80,25 @@ def _fractions(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _cell_by_cell(column: pa.ChunkedArray, wanted: pa.Field, faults: dict[int, str]) -> pa.Array:
     cells = []
-    for row, cell in enumerate(column):
+    for row in range(len(column)):
         try:
-            cells.append(_cast(pa.array([cell.as_py()], column.type), wanted.type)[0])
+            cells.append(_one(_cast(column.slice(row, 1), wanted.type)))
         except pa.ArrowException:
-            faults.setdefault(row, misfit(wanted, cell.as_py()))
-            cells.append(pa.scalar(None, wanted.type))
-    return pa.array([cell.as_py() for cell in cells], wanted.type)
+            faults.setdefault(row, misfit(wanted, _shown(column, row)))
+            cells.append(pa.nulls(1, wanted.type))
+    return pa.concat_arrays(cells)
+
+
+def _one(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _shown(column: pa.ChunkedArray, row: int) -> Any:
+    """Return a cell for an error's sentence."""
+    try:
+        return column[row].as_py()
+    except (ValueError, OverflowError):  # a time that Python does not have
+        return column.slice(row, 1).cast(pa.string())[0].as_py()
 
 
 def misfit(wanted: pa.Field, cell: Any) -> str:
@@ -94,13 +123,17 @@ def _partition(own: Any, wanted: pa.Field, path: str, rows: int, faults: dict[in
 
 
 def _comparable(own: Any, kind: pa.DataType) -> list[Any]:
+    """Return cells in a partition's type, as text those that it does not hold."""
     for wanted in (kind, pa.string()):
         try:
             found: list[Any] = plain(own).cast(wanted).to_pylist()
         except pa.ArrowException:
             continue
-        return found
-    return [None if cell is None else str(cell) for cell in own.to_pylist()]
+        if wanted == kind or len(found) == 1:
+            return found
+    if len(own) == 1:
+        return [str(own[0].as_py()) if own[0].is_valid else None]
+    return [cell for row in range(len(own)) for cell in _comparable(own.slice(row, 1), kind)]
 
 
 def cells_column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: dict[int, str], path: str = "") -> Any:
@@ -146,7 +179,8 @@ def _holds(kind: pa.DataType, cell: Any) -> bool:
 def _same(found: Any, given: Any) -> bool:
     """Return whether a cell came out as it was given; keys that it lacks are null."""
     if isinstance(found, dict):
-        return isinstance(given, dict) and all(_same(value, given.get(name)) for name, value in found.items())
+        known = isinstance(given, dict) and all(name in found or value is None for name, value in given.items())
+        return known and all(_same(value, given.get(name)) for name, value in found.items())
     if isinstance(found, list):
         return isinstance(given, list) and len(found) == len(given) and all(map(_same, found, given))
     return bool(found == given) and isinstance(found, bool) == isinstance(given, bool)

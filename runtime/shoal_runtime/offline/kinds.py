@@ -23,6 +23,9 @@ _BYTES: Final = (
 _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _VIEWS: Final = (pa.types.is_list_view, pa.types.is_large_list_view)
 _TIMES: Final = (pa.types.is_timestamp, pa.types.is_date)
+_FEW_DIGITS: Final = 38
+_MOST_DIGITS: Final = 76
+"""Of decimals of 128 and of 256 bits."""
 
 
 def is_spelled(column: pa.Field) -> bool:
@@ -171,7 +174,9 @@ def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _promoted_lists(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if (value := promoted(one.value_type, other.value_type)) is None:
+    value = promoted(one.value_type, other.value_type)
+    decimals = [pa.types.is_decimal(each.value_type) for each in (one, other)]
+    if value is None or (any(decimals) and pa.types.is_floating(value)):
         return None
     if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
         return pa.list_(value, one.list_size)
@@ -179,7 +184,28 @@ def _promoted_lists(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return pa.large_list(value) if large else pa.list_(value)
 
 
+def _promoted_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the decimal of all digits before and after the point, or fractions of 64 bits where one is such."""
+    if pa.types.is_floating(one) or pa.types.is_floating(other):
+        return pa.float64()
+    digits = [digits for each in (one, other) if (digits := _digits(each))]
+    scale = max(scale for _, scale in digits)
+    precision = scale + max(whole for whole, _ in digits)
+    if len(digits) == 1 or precision > _MOST_DIGITS:
+        return None
+    return pa.decimal128(precision, scale) if precision <= _FEW_DIGITS else pa.decimal256(precision, scale)
+
+
+def _digits(kind: pa.DataType) -> tuple[int, int] | None:
+    """Return how many digits a type's numbers have before and after the point."""
+    if pa.types.is_decimal(kind):
+        return kind.precision - kind.scale, kind.scale
+    return (len(str(2**kind.bit_width)), 0) if pa.types.is_integer(kind) else None
+
+
 def _permissive(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_decimal(one) or pa.types.is_decimal(other):
+        return _promoted_decimals(one, other)
     try:
         fields = [pa.schema([pa.field("x", each)]) for each in (one, other)]
         return pa.unify_schemas(fields, promote_options="permissive").field(0).type
