@@ -112,3 +112,12 @@ def open_place(uri: str) -> Place:
     except ImportError as error:
         raise WrongSettings(f"{scheme}:// needs {error.name}: pip install 'shoal[{scheme}]'") from None
     return open_bucket(uri)
+
+
+def plain_file(opened: BinaryIO, file: File) -> Any:
+    """Return what a file holds, unpacked where its name says that it is packed."""
+    if not file.path.lower().endswith(".gz"):
+        return opened
+    import gzip  # noqa: PLC0415 (seldom)
+
+    return gzip.GzipFile(fileobj=opened)

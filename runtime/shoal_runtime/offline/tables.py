@@ -4,7 +4,6 @@ A cell that does not fit the schema, or a line that is no JSON, is a fault of it
 is a fault of its shard.
 """
 
-import itertools
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +14,15 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from shoal_runtime.codecs.json_data import exact_json
+from shoal_runtime.offline.csv_rows import FAULT, csv_names, csv_tables
 from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError
 from shoal_runtime.offline.fitting import cells_column, fitted
 from shoal_runtime.offline.kinds import is_partition
 from shoal_runtime.offline.partitions import partition_cell
-from shoal_runtime.offline.places import Place
+from shoal_runtime.offline.places import Place, plain_file
 from shoal_runtime.offline.schemas import check_names
 from shoal_runtime.offline.shards import File, Shard, begins_in, readable
 from shoal_runtime.offline.where import Where
@@ -30,9 +30,6 @@ from shoal_runtime.offline.windows import CONTENT, PATH, TARGET_BYTES, Window, w
 from shoal_schema.resource.offline import RowFormat
 
 FILES: Final = pa.schema([(PATH, pa.string()), (CONTENT, pa.binary())])
-BLOCK_BYTES: Final = 4 * 2**20
-HEADER_BYTES: Final = (2**16, 2**20, BLOCK_BYTES)
-"""Blocks in which a CSV file's header is looked for, one after the other."""
 BUFFER_BYTES: Final = 2**20
 READERS: Final = 8
 READ_ROWS: Final = 256
@@ -119,31 +116,18 @@ class Source:
         return f"{self._prefix}/{shard.files[0].path}"
 
     def _csv(self, shard: Shard, batch_size: int) -> Iterator[Window]:
-        self._checked(csv_names(self._place, shard.files[0]), shard.files[0])
-        with self._place.open(shard.files[0]) as opened:
-            texts = csv.ConvertOptions(
-                column_types=dict.fromkeys(self.schema.names, pa.string()),
-                include_columns=self.schema.names,
-                include_missing_columns=True,
-                # Words such as NA are text; where numbers are read they are null.
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            )
-            options = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-            bad: dict[int, str] = {}
-            with csv.open_csv(plain_file(opened, shard.files[0]), options, csv_parsing(bad), texts) as reader:
-                read = (pa.Table.from_batches([each]) for each in reader)
-                # The last lines may be bad ones, and of no batch.
-                last = (reader.schema.empty_table() for _ in range(1))
-                tables = with_bad_lines(itertools.chain(read, last), bad)
-                path = self._path(shard)
-                windows = (self._marked(each, path) for each in regrouped(tables, window_rows(1, batch_size)))
-                yield from _measured(windows, opened, shard)
+        file = shard.files[0]
+        names = csv_names(self._place, file)
+        self._checked(names, file)
+        with self._place.open(file) as opened:
+            tables = csv_tables(opened, file, names, self.schema.names)
+            path = self._path(shard)
+            windows = (self._marked(each, path) for each in regrouped(tables, window_rows(1, batch_size)))
+            yield from _measured(windows, opened, shard)
 
     def _marked(self, table: pa.Table, path: str) -> Window:
         window = fitted(table, self.schema, path)
-        said = {row: why for row, why in enumerate(table.column(_FAULT).to_pylist()) if why}
+        said = {row: why for row, why in enumerate(table.column(FAULT).to_pylist()) if why}
         return replace(window, faults={**window.faults, **said})
 
     def _json_lines(self, shard: Shard, batch_size: int) -> Iterator[Window]:
@@ -178,59 +162,6 @@ class Source:
             raise
         except JobError as error:
             return str(error)
-
-
-_FAULT = "\0fault"
-"""A column that no file has."""
-
-
-def csv_parsing(bad: dict[int, str]) -> csv.ParseOptions:
-    """Return how CSV is read: a line with too few or too many fields is noted by its row, and left out."""
-
-    def noted(line: csv.InvalidRow) -> str:
-        # Rows are counted from the header, which is the first.
-        bad[(line.number or 0) - 2] = f"the line has {line.actual_columns} fields, and not {line.expected_columns}"
-        return "skip"
-
-    return csv.ParseOptions(newlines_in_values=True, invalid_row_handler=noted)
-
-
-def csv_names(place: Place, file: File) -> list[str]:
-    """Return the names in a CSV file's header."""
-    for block_bytes in HEADER_BYTES:
-        with place.open(file, block_bytes) as opened:
-            options = csv.ReadOptions(block_size=block_bytes, use_threads=False)
-            try:
-                with csv.open_csv(plain_file(opened, file), options, csv_parsing({})) as reader:
-                    return list(reader.schema.names)
-            except pa.ArrowInvalid:  # the header, or the first row, does not fit the block
-                if block_bytes == HEADER_BYTES[-1]:
-                    raise
-    raise AssertionError(HEADER_BYTES)
-
-
-def with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[pa.Table]:
-    """Yield tables with rows of nulls, and why, where lines were left out.
-
-    Args:
-        tables: the rows of a file.
-        bad: lines that were left out, by their row, known before the next row is.
-    """
-    at = 0
-    for table in tables:
-        if not bad:
-            at += table.num_rows
-            yield table.append_column(_FAULT, pa.nulls(table.num_rows, pa.string()))
-            continue
-        rows: list[int | None] = []
-        said: list[str | None] = []
-        left = iter(range(table.num_rows))
-        while (why := bad.pop(at, None)) or (row := next(left, None)) is not None:
-            rows.append(None if why else row)
-            said.append(why)
-            at += 1
-        whole = table.take(pa.array(rows, pa.int64()))
-        yield whole.append_column(_FAULT, pa.array(said, pa.string()))
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -268,15 +199,6 @@ def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
         at += len(line)
         if text.strip():
             yield text
-
-
-def plain_file(opened: BinaryIO, file: File) -> Any:
-    """Return what a file holds, unpacked where its name says that it is packed."""
-    if not file.path.lower().endswith(".gz"):
-        return opened
-    import gzip  # noqa: PLC0415 (seldom)
-
-    return gzip.GzipFile(fileobj=opened)
 
 
 def _windows_of_lines(lines: Iterable[bytes], batch_size: int) -> Iterator[list[bytes]]:

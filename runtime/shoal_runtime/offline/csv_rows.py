@@ -1,0 +1,149 @@
+"""CSV files as tables of text: headers, blocks of rows, and the lines that have too few or too many fields."""
+
+import io
+import itertools
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Sequence
+from csv import Error, reader
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+from pyarrow import csv
+
+from shoal_runtime.offline.places import Place, plain_file
+from shoal_runtime.offline.quotes import Quotes, first_line
+from shoal_runtime.offline.shards import File
+
+BLOCK_BYTES: Final = 4 * 2**20
+HEADER_BYTES: Final = 2**16
+"""Read at a time to find a header."""
+FAULT: Final = "\0fault"
+"""A column that no file has: what is wrong with a row's line."""
+_SHOWN: Final = 60
+
+
+class _Checked(io.RawIOBase):
+    """A CSV file without what stands before its header, whose quotes are checked as it is read."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self._file = file
+        # A cell may begin in one block and end in the next.
+        self._quotes = Quotes(2 * BLOCK_BYTES)
+        self._begun = False
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._file.read(size)
+        while block and not self._begun:
+            text = block.removeprefix(BOM_UTF8)
+            header = text.lstrip(b"\r\n")
+            self._quotes.feed(text[: len(text) - len(header)])
+            self._begun = bool(header)
+            block = header or self._file.read(size)
+        if block:
+            self._quotes.feed(block)
+        else:
+            self._quotes.end()
+        return block
+
+
+def csv_names(place: Place, file: File) -> list[str]:
+    """Return the names in a file's header.
+
+    Raises:
+        QuoteError: a quote in it does not close.
+        ValueError: it is missing.
+    """
+    text = b""
+    quotes = Quotes(BLOCK_BYTES)
+    with place.open(file, HEADER_BYTES) as opened:
+        source = plain_file(opened, file)
+        while block := source.read(HEADER_BYTES):
+            text += block
+            if (header := first_line(_without_mark(text))) is not None:
+                return _names(header)
+            quotes.feed(block)
+    quotes.end()
+    if not (header := _without_mark(text)):
+        raise ValueError("it is empty, without a header")
+    return _names(header)
+
+
+def _without_mark(text: bytes) -> bytes:
+    return text.removeprefix(BOM_UTF8).lstrip(b"\r\n")
+
+
+def _names(header: bytes) -> list[str]:
+    try:
+        return next(reader(io.StringIO(header.decode(), newline=""), strict=True))
+    except Error as error:  # a name of more than 128 KiB
+        raise ValueError(f"its header is none: {error}") from error
+
+
+def csv_tables(opened: BinaryIO, file: File, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield a file's rows as text, with the column `FAULT`; rows of too few or too many fields are null.
+
+    Args:
+        opened: the file.
+        file: its name.
+        names: in its header.
+        wanted: columns; those that it does not have are null.
+    """
+    texts = csv.ConvertOptions(
+        column_types=dict.fromkeys(wanted, pa.string()),
+        include_columns=wanted,
+        include_missing_columns=True,
+        # Words such as NA are text, as is a cell of two quotes.
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    bad: dict[int, str] = {}
+    # Of one column, an empty line is a row.
+    parsing = _parsing(bad, ignore_empty_lines=len(names) > 1)
+    options = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
+    with csv.open_csv(_Checked(plain_file(opened, file)), options, parsing, texts) as rows:
+        read = (pa.Table.from_batches([each]) for each in rows)
+        # The last lines may be bad ones, and of no batch.
+        last = (rows.schema.empty_table() for _ in range(1))
+        yield from with_bad_lines(itertools.chain(read, last), bad)
+
+
+def _parsing(bad: dict[int, str], *, ignore_empty_lines: bool) -> csv.ParseOptions:
+    """Return how lines are read: one with too few or too many fields is noted by its row, and left out."""
+
+    def noted(line: csv.InvalidRow) -> str:
+        # Rows are counted from the header, which is the first.
+        bad[(line.number or 0) - 2] = (
+            f"the line has {line.actual_columns} fields, and not {line.expected_columns}: {line.text[:_SHOWN]!r}"
+        )
+        return "skip"
+
+    return csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=ignore_empty_lines, invalid_row_handler=noted)
+
+
+def with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[pa.Table]:
+    """Yield tables with rows of nulls, and why, where lines were left out.
+
+    Args:
+        tables: the rows of a file.
+        bad: lines that were left out, by their row, known before the next row is.
+    """
+    at = 0
+    for table in tables:
+        if not bad:
+            at += table.num_rows
+            yield table.append_column(FAULT, pa.nulls(table.num_rows, pa.string()))
+            continue
+        rows: list[int | None] = []
+        said: list[str | None] = []
+        left = iter(range(table.num_rows))
+        while (why := bad.pop(at, None)) or (row := next(left, None)) is not None:
+            rows.append(None if why else row)
+            said.append(why)
+            at += 1
+        whole = table.take(pa.array(rows, pa.int64()))
+        yield whole.append_column(FAULT, pa.array(said, pa.string()))
