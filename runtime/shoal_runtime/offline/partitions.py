@@ -8,6 +8,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from shoal_runtime.offline.errors import WrongSettings
+
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _MOST: Final = 2**63
@@ -15,9 +17,35 @@ _MOST: Final = 2**63
 
 @lru_cache(65536)
 def partition_values(path: str) -> Mapping[str, str | None]:
-    """Return the values that a file's path names, by column; percent-encoding is decoded."""
-    pairs = (part.partition("=") for part in path.split("/")[:-1] if "=" in part)
-    return {unquote(name): None if value == NULL else unquote(value) for name, _, value in pairs if name}
+    """Return the values that a file's path names, by column; percent-encoding is decoded.
+
+    Raises:
+        WrongSettings: one is not text, or the path names two values of one column.
+    """
+    found: dict[str, str | None] = {}
+    for part in path.split("/")[:-1]:
+        name, _, value = part.partition("=")
+        if not name or "=" not in part:
+            continue
+        try:
+            column, cell = (unquote(_text(each), errors="strict") for each in (name, value))
+        except UnicodeError:
+            raise WrongSettings(
+                f"the folder {part!a} of {path!a:.200} is no UTF-8 once it is decoded: rename it"
+            ) from None
+        known = None if value == NULL else cell
+        if found.setdefault(column, known) != known:
+            raise WrongSettings(f"{path!a:.200} names two values of the column {column}: rename one of the folders")
+    return found
+
+
+def _text(part: str) -> str:
+    """Return a part of a path, if it is text.
+
+    Raises:
+        UnicodeError: the file system holds other bytes there.
+    """
+    return part.encode().decode()
 
 
 def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:

@@ -18,7 +18,7 @@ from pyarrow import dataset, parquet
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline import finding
 from shoal_runtime.offline.bucket import BucketPlace
-from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError
+from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError, WrongSettings
 from shoal_runtime.offline.finding import find_columns
 from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.inputs import make_rows
@@ -314,6 +314,44 @@ def test_what_a_path_says_is_decoded(values: dict[str, str]) -> None:
     )
 
     assert dict(partition_values(path)) == values
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("name=a%2Fb/x", {"name": "a/b"}),
+        ("key=/x", {"key": ""}),
+        ("key=__HIVE_DEFAULT_PARTITION__/x", {"key": None}),
+        ("a%3Db=c=d/x", {"a=b": "c=d"}),
+        ("day=%zz/x", {"day": "%zz"}),
+        ("day=1/n=2/day=1/x", {"day": "1", "n": "2"}),
+    ],
+)
+def test_a_partitions_value_is_what_its_folder_says(path: str, values: dict[str, str | None]) -> None:
+    assert partition_values(path) == values
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("day=%ff/a", "'day=%ff'"),
+        ("d%ffy=1/a", "UTF-8"),
+        ("day=\udcff/a", "UTF-8"),
+        ("day=1/day=2/a", "two values of the column day"),
+        ("day=/day=__HIVE_DEFAULT_PARTITION__/a", "two values"),
+    ],
+)
+def test_a_folder_that_names_no_text_or_another_value_is_refused(path: str, said: str) -> None:
+    with pytest.raises(WrongSettings, match=said):
+        partition_values(path)
+
+
+def test_a_partition_that_is_no_text_is_refused_before_the_first_row(tmp_path: Path) -> None:
+    write(tmp_path / "day=%ff" / "a.parquet", RowFormat.PARQUET, pa.table({"x": [1]}))
+    place = FolderPlace(tmp_path)
+
+    with pytest.raises(WrongSettings, match="day=%ff"):
+        find_columns(place, place.files(""), RowFormat.PARQUET)
 
 
 @pytest.mark.parametrize(
