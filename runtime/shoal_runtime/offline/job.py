@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from shoal_runtime.offline.answers import answer_schema, kept_columns, told
 from shoal_runtime.offline.dispatch import Dispatch
 from shoal_runtime.offline.engine import Engine, EngineEnded
-from shoal_runtime.offline.errors import JobError, WrongSettings
+from shoal_runtime.offline.errors import JobError, ShardError, WrongSettings
 from shoal_runtime.offline.finding import find_columns
 from shoal_runtime.offline.inputs import Rows, make_rows, take
 from shoal_runtime.offline.mapping import check_extra, check_kinds, mapped_columns, required_columns
@@ -176,8 +176,9 @@ class Job:
 
     def _first_rows(self, shards: list[Shard]) -> Rows | None:
         for shard in shards[:READERS]:
-            for window in self._source.windows(shard, 1):
-                return make_rows(window, self._inputs, self._columns)
+            with suppress(ShardError):  # told when its turn comes
+                for window in self._source.windows(shard, 1):
+                    return make_rows(window, self._inputs, self._columns)
         return None
 
     def _timed(self, inputs: Mapping[str, Any], rows: int, expected_s: float) -> float | None:

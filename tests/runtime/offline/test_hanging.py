@@ -1,4 +1,4 @@
-"""A row over which the model hangs, with the real runtime: it is found, and costs no other row its answer."""
+"""What goes wrong with the real runtime: a row over which the model hangs, and a file that cannot be read."""
 
 import subprocess
 import sys
@@ -11,7 +11,6 @@ import time
 from shoal_runtime import TensorSpec
 
 class Double:
-    tensors = "numpy"
     tensors = "numpy"
     inputs = (TensorSpec("x", "FP32", [-1, 1]),)
     outputs = (TensorSpec("y", "FP32", [-1]),)
@@ -29,12 +28,9 @@ class Double:
 """
 
 
-def test_a_row_over_which_the_model_hangs_fails_alone(tmp_path: Path) -> None:
+def run_model(tmp_path: Path, given: Path | str, **settings: object) -> "subprocess.CompletedProcess[str]":
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "handler.py").write_text(HANDLER)
-    numbers = [float(each) for each in range(40)]
-    numbers[13] = -4.0
-    write_numbers(tmp_path / "a.parquet", numbers)
     model = {
         "SHOAL_BATCH_ENGINE": "",
         "SHOAL_MODEL_NAME": "double",
@@ -42,9 +38,16 @@ def test_a_row_over_which_the_model_hangs_fails_alone(tmp_path: Path) -> None:
         "SHOAL_RUNTIME_DEVICE": "CPU",
         "SHOAL_RUNTIME_FORWARD_TIMEOUT_S": "1",
     }
-    known = {**environment(tmp_path / "a.parquet", tmp_path / "out", size=4), **model}
+    known = {**environment(given, tmp_path / "out", **settings), **model}
     command = [sys.executable, "-m", "shoal_runtime", "batch"]
-    ended = subprocess.run(command, env=known, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=known, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_row_over_which_the_model_hangs_fails_alone(tmp_path: Path) -> None:
+    numbers = [float(each) for each in range(40)]
+    numbers[13] = -4.0
+    write_numbers(tmp_path / "a.parquet", numbers)
+    ended = run_model(tmp_path, tmp_path / "a.parquet", size=4)
 
     assert ended.returncode == 0, ended.stderr
     rows = answers(tmp_path / "out")
@@ -52,3 +55,13 @@ def test_a_row_over_which_the_model_hangs_fails_alone(tmp_path: Path) -> None:
     errors = {row["id"]: row["shoal_error"] for row in rows if row["shoal_error"]}
     assert list(errors) == [13]
     assert "took longer than runtime.forwardTimeoutSeconds" in errors[13]
+
+
+def test_a_first_file_that_cannot_be_read_costs_no_other_its_answers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('x\n1\n"2\n3\n')
+    (tmp_path / "b.csv").write_text("x\n1\n2\n")
+    ended = run_model(tmp_path, f"{tmp_path}/*.csv")
+
+    assert ended.returncode == 1
+    assert "a.csv cannot be read: a quote in line 3 never closes" in ended.stderr
+    assert [row["y"] for row in answers(tmp_path / "out")] == [2.0, 4.0]

@@ -194,7 +194,7 @@ def test_lines_of_csv_are_rows_and_a_bad_cell_is_its_rows_error(tmp_path: Path) 
         {"id": "2", "x": "abc", "note": "b", "y": None, "shoal_error": "x is 'abc', which is no number"},
         {"id": "3", "x": None, "note": "c", "y": None, "shoal_error": "input 'x' does not accept null"},
         {"id": "4", "x": "2", "note": None, "y": 4.0, "shoal_error": None},
-        {"id": "1", "x": "NA", "note": "NA", "y": None, "shoal_error": "input 'x' does not accept null"},
+        {"id": "1", "x": "NA", "note": "NA", "y": None, "shoal_error": "x is 'NA', which is no number"},
         {"id": "2", "x": "abc", "note": "nan", "y": None, "shoal_error": "x is 'abc', which is no number"},
     ]
 
