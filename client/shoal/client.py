@@ -80,7 +80,8 @@ class Client:
 
         Args:
             item: the value of a model with one input, or a dict ``{input: value}``; of an input with named
-                columns, ``{column: number}``. A value is a numpy array or nested lists without the batch dimension;
+                columns, ``{column: number}``; a named tuple, a dataclass or a row of pandas stands for such a dict.
+                A value is a numpy array or nested lists without the batch dimension;
                 ``bytes`` or ``str`` for a ``BYTES`` input; any JSON value if its content type is
                 ``application/json``. A ``Path`` or an open file stands for what it holds, a picture of PIL for its
                 file.
@@ -114,8 +115,9 @@ class Client:
         them; one that the full queue refuses is sent again.
 
         Args:
-            items: items as for :meth:`predict`, an array whose first dimension counts them, a data frame, or a dict of
-                columns: columns are matched by name. Those called 0 to n - 1 are together the rows of the only input.
+            items: items as for :meth:`predict`, an array whose first dimension counts them, a data frame, a table of
+                Arrow, a structured array, or a dict of columns: columns are matched by name. Those called 0 to n - 1,
+                in this order, are together the rows of the only input.
             timeout_s: how long all of it may take. If not given, each portion may take the client's ``timeout_s``.
             request_id: as for :meth:`predict`; every portion carries it.
             retries: as for :meth:`predict`, for each portion.

@@ -70,7 +70,9 @@ def plain(item: Any) -> Any:
     if isinstance(item, list | tuple) and any(
         issubclass(kind, PathLike | Mapping | list | tuple) or hasattr(kind, "read") for kind in set(map(type, item))
     ):
-        return [plain(each) for each in item]
+        read = [plain(each) for each in item]
+        named = getattr(type(item), "_make", None)  # a named tuple stays one
+        return named(read) if named else read
     return item
 
 

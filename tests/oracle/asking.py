@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tests.oracle.cases import Case, Truth
+from tests.oracle.cases import Case, Form, Truth
 from tests.oracle.entries import NUMBERS
 from tests.oracle.frames import Rng, Row, dressed
 
@@ -24,7 +24,10 @@ class Twist(StrEnum):
     RENAMED = "renamed column"
     EXTRA = "extra column"
     TEXT = "text for a number"
-    FLAG = "flag for a number, or a number for a flag"
+    FLAG = "flag for a number"
+    NUMBER = "number for a flag"
+    ONE = "flag for 1 or 0"
+    """Which is the same in a column with a name."""
 
 
 @dataclass(slots=True)
@@ -90,7 +93,7 @@ def _twist(request: Request, twist: Twist, case: Case, rng: Rng) -> None:
     elif twist is Twist.EXTRA:
         name = "extra"
         _extended(request, name)
-    elif twist in (Twist.TEXT, Twist.FLAG) and (other := _mistyped(twist, case.kind(name), request.rows[-1][name])):
+    elif (other := _mistyped(twist, case, name, request.rows[-1][name])) is not None:
         request.rows[-1][name] = other
     else:
         return
@@ -104,11 +107,17 @@ def _extended(request: Request, name: str) -> None:
     request.table = request.table.assign(**{name: [float(number) for number in range(len(request.rows))]})
 
 
-def _mistyped(twist: Twist, kind: str, value: Any) -> Any:
+def _mistyped(twist: Twist, case: Case, name: str, value: Any) -> Any:
     """Return a value of another type than a column's; None where there is none to mistake it for."""
-    if kind in NUMBERS:
-        return "1.5" if twist is Twist.TEXT else True
-    return 1 if twist is Twist.FLAG and type(value) is bool else None
+    if twist is Twist.NUMBER:
+        return 1 if type(value) is bool else None
+    if case.kind(name) not in NUMBERS:
+        return None
+    if twist is Twist.FLAG:
+        return None if case.form is Form.SINGLE else True  # whose name may be given
+    if twist is Twist.ONE:
+        return bool(value) if value in (0, 1) else None
+    return "1.5" if twist is Twist.TEXT else None
 
 
 def _renamed(request: Request, name: str, new: str | None) -> None:

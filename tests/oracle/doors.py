@@ -21,8 +21,8 @@ DTYPES = {
     "BOOL": np.dtype("?"),
 }
 NAMED = (Twist.ODD, Twist.MISSING, Twist.RENAMED, Twist.EXTRA)
-TYPED = (*NAMED, Twist.TEXT, Twist.FLAG)
-BY_PLACE = (Twist.ODD, Twist.TEXT, Twist.FLAG)
+TYPED = (*NAMED, Twist.TEXT, Twist.NUMBER, Twist.ONE)
+BY_PLACE = (Twist.ODD, Twist.TEXT, Twist.FLAG, Twist.NUMBER)
 
 
 class Impossible(Exception):

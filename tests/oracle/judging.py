@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     """5xx where the library does not raise, or no answer."""
 
 
-MUST_FAIL = frozenset({Twist.MISSING, Twist.RENAMED, Twist.TEXT, Twist.FLAG})
+MUST_FAIL = frozenset({Twist.MISSING, Twist.RENAMED, Twist.TEXT, Twist.FLAG, Twist.NUMBER})
 
 
 def judge(request: Request, answer: Answer, *, ignores_extra: bool, claimed: bool = False) -> tuple[Verdict, str]:

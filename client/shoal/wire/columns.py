@@ -4,8 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
+import numpy as np
+
 from shoal.errors import InvalidInput
-from shoal.wire.signature import Signature
+from shoal.wire.signature import Signature, Tensor
 
 SHOWN_NAMES: Final = 5
 _COMPARED: Final = 64
@@ -54,9 +56,59 @@ def places_of(
     return found
 
 
-def have_default_names(names: Sequence[Any]) -> bool:
-    """Return whether columns are called 0 to n - 1, as pandas calls those that have no names."""
-    return set(names) == set(range(len(names))) or set(names) == {str(number) for number in range(len(names))}
+def own_names(signature: Signature) -> set[str]:
+    """Return the names that a model has: those of inputs and of their columns."""
+    return {name for tensor in signature.inputs for name in (tensor.name, *tensor.columns)}
+
+
+def only_input(signature: Signature) -> Tensor | None:
+    """Return the only input that a request must have; None if there are several."""
+    required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
+    return required[0] if len(required) == 1 else None
+
+
+def respelled(names: Sequence[Any], signature: Signature) -> list[Any]:
+    """Return names of columns, numbers among them as texts where the model has such names."""
+    own = own_names(signature)
+    return [str(name) if is_number(name) and str(name) in own else name for name in names]
+
+
+def is_number(name: Any) -> bool:
+    """Return whether a name is a whole number, as pandas calls columns that have no names."""
+    return hasattr(name, "__index__") and not isinstance(name, bool | np.bool_)
+
+
+def default_names(names: Sequence[Any]) -> bool:
+    """Return whether columns are called 0 to n - 1 in this order, as pandas calls those that have no names."""
+    return _as_texts(names) == [str(number) for number in range(len(names))]
+
+
+def check_order(names: Sequence[Any], signature: Signature) -> None:
+    """Raise InvalidInput where columns are called 0 to n - 1 in another order: that order may be meant, or not."""
+    told = _as_texts(names)
+    if not default_names(names) and set(told) == {str(number) for number in range(len(names))}:
+        raise InvalidInput(
+            f"the columns are called {listed(names)}, numbers that are no names of model {signature.name}, and not in"
+            " their order: give the values without names (`frame.to_numpy()`), in the order of the columns that the"
+            " model was trained with"
+        )
+
+
+def _as_texts(names: Sequence[Any]) -> list[Any]:
+    return [str(name) if is_number(name) else name for name in names]
+
+
+def are_places(labels: Sequence[Any]) -> bool:
+    """Return whether labels are no names of columns: neither texts nor several levels of them."""
+    return not any(isinstance(label, str | bytes | tuple) for label in labels)
+
+
+def nameless(signature: Signature, names: str, remedy: str) -> str:
+    """Return why names cannot be matched with a model that has none."""
+    return (
+        f"model {signature.name} does not have names of columns, and these are given: {names}. Give {remedy}, in the"
+        " order of the columns that the model was trained with"
+    )
 
 
 def check_twice(names: Sequence[Any]) -> None:

@@ -7,10 +7,20 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InvalidInput
-from shoal.wire.columns import check_twice, have_default_names, listed, places_of
+from shoal.wire.columns import (
+    check_order,
+    check_twice,
+    default_names,
+    listed,
+    nameless,
+    only_input,
+    own_names,
+    places_of,
+    respelled,
+)
 from shoal.wire.items import column_tensor
 from shoal.wire.signature import Signature, Tensor
-from shoal.wire.values import column_values
+from shoal.wire.values import column_values, without_flags
 from shoal_schema.wire.datatypes import Array
 
 
@@ -44,12 +54,21 @@ class FrameRows:
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a data frame: rows, and columns with names."""
-    return hasattr(value, "columns") and hasattr(value, "to_numpy")
+    """Return whether a value is a data frame, a table of Arrow or a structured array: rows, and columns with names."""
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype.names) and value.ndim == 1
+    return hasattr(value, "column_names") or (hasattr(value, "columns") and hasattr(value, "to_numpy"))
+
+
+def names_of(frame: Any) -> list[Any]:
+    """Return the names of a frame's columns, in its order."""
+    if isinstance(frame, np.ndarray):
+        return list(frame.dtype.names or ())
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
 def unframed(items: Any, signature: Signature) -> Any:
-    """Return the rows of a frame, of a dict of columns or of a column as items; anything else as it is.
+    """Return the rows of a frame, of several, of a dict of columns or of a column as items; anything else as it is.
 
     Columns are matched by their names, in any order. Those called 0 to n - 1 have none: together they are the rows of
     a model's only input.
@@ -57,39 +76,59 @@ def unframed(items: Any, signature: Signature) -> Any:
     Raises:
         InvalidInput: the columns are not what the model takes.
     """
+    if hasattr(items, "_fields"):  # a named tuple: of columns
+        items = dict(zip(items._fields, items, strict=True))
     if isinstance(items, Mapping) and not any(tensor.is_json for tensor in signature.inputs):
         return _of_columns(items, signature)
-    if not is_frame(items):
-        return column_values(items) if hasattr(items, "to_numpy") else items
-    if not len(items):
-        return []
-    names = list(items.columns)
-    check_twice(names)
-    return _rows(names, lambda name: column_values(items[name]), signature, lambda parts: _block(items, parts))
+    if is_frame(items):
+        return _of_frame(items, signature)
+    if isinstance(items, list | tuple) and any(map(is_frame, items)) and _takes_tables(signature):
+        return [row for each in items for row in (_of_frame(each, signature)[:] if is_frame(each) else [each])]
+    return column_values(items) if hasattr(items, "to_numpy") else items
 
 
 def unframed_item(item: Any, signature: Signature) -> Any:
-    """Return one item as it is meant: the only row of a frame, a row of a frame as a dict of inputs.
+    """Return one item as it is meant: the only row of a frame; anything else as it is.
 
     Raises:
         InvalidInput: the frame has several rows.
     """
-    if is_frame(item) and len(signature.row_shape(signature.inputs[0])) < 2:
+    if is_frame(item) and _takes_tables(signature):
         if len(item) != 1:
             raise InvalidInput(f"a frame of {len(item)} rows is as many items: call predict_batch")
         return unframed(item, signature)[0:1][0]
-    if not (callable(getattr(item, "to_dict", None)) and hasattr(item, "index")):
-        return item
-    if len(signature.inputs) == 1 and (not signature.inputs[0].columns or have_default_names(list(item.index))):
-        return item
-    return item.to_dict()
+    return item
+
+
+def _takes_tables(signature: Signature) -> bool:
+    """Return whether a frame is rows, and not one row of a model whose rows have two dimensions."""
+    return len(signature.row_shape(signature.inputs[0])) < 2
+
+
+def _of_frame(frame: Any, signature: Signature) -> Any:
+    if not len(frame):
+        return []
+    given = names_of(frame)
+    check_twice(given)
+    names = respelled(given, signature)
+    check_twice(names)
+    keys = dict(zip(names, given, strict=True))
+    return _rows(
+        names,
+        lambda name: column_values(frame[keys[name]]),
+        signature,
+        lambda parts: _block(frame, [keys[part] for part in parts]),
+    )
 
 
 def _of_columns(columns: Mapping[Any, Any], signature: Signature) -> Any:
     """Return the rows of a dict of columns of one length; any other dict as it is."""
-    names, values = list(columns), [column_values(column) for column in columns.values()]
+    if framed := [name for name, column in columns.items() if is_frame(column) and _takes_tables(signature)]:
+        raise InvalidInput(f"{framed[0]!r} is a data frame: give the frame itself, whose columns are matched by name")
+    names, values = respelled(list(columns), signature), [column_values(column) for column in columns.values()]
     if not names or any(column.ndim == 0 for column in values) or len({len(column) for column in values}) > 1:
         return columns
+    check_twice(names)
     arrays = dict(zip(names, values, strict=True))
     return _rows(names, arrays.__getitem__, signature) if len(values[0]) else []
 
@@ -115,9 +154,7 @@ def _rows(
     block: Callable[[Sequence[Any]], Array | None] = _no_block,
 ) -> Any:
     """Return rows of named columns as items; ``block`` gives several columns at once where it can."""
-    required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
-    only = required[0] if len(required) == 1 else None
-    own = {name for tensor in signature.inputs for name in (tensor.name, *tensor.columns)}
+    only, own = only_input(signature), own_names(signature)
     if only is not None and only.is_json and only.name not in names:
         return FrameRows({str(name): column(name) for name in names})
     if only is not None and own.isdisjoint(names):
@@ -131,7 +168,8 @@ def _rows(
         else:
             together = block(parts)
             if together is None:
-                columns[name] = _side_by_side([(part, column(part)) for part in parts], inputs[name])
+                named = [(part, without_flags(column(part), inputs[name])) for part in parts]
+                columns[name] = _side_by_side(named, inputs[name])
             else:
                 columns[name] = _whole_block(together, parts, inputs[name])
     return FrameRows(columns)
@@ -139,7 +177,10 @@ def _rows(
 
 def _own(values: Array, tensor: Tensor, signature: Signature) -> Array:
     """Return an input's column; a number counts as a row of one where the input takes such rows."""
-    return values[:, None] if signature.row_shape(tensor) == (1,) and _is_scalar(values[0]) else values
+    if not _is_scalar(values[0]):
+        return values
+    values = without_flags(values, tensor)
+    return values[:, None] if signature.row_shape(tensor) == (1,) else values
 
 
 def _side_by_side(columns: Sequence[tuple[Any, Array]], tensor: Tensor) -> Array:
@@ -166,20 +207,17 @@ def _of_column(tensor: Tensor, name: Any) -> Tensor:
 def _together(names: Sequence[Any], column: Callable[[Any], Array], only: Tensor, signature: Signature) -> Any:
     """Return columns without names as the rows of a model's only input."""
     row_shape = signature.row_shape(only)
-    if not have_default_names(names):
+    check_order(names, signature)
+    if not default_names(names):
         if only.columns or not row_shape:
             places_of(signature, names)  # says which are missing
-        raise InvalidInput(
-            f"model {signature.name} does not have names of columns, and the frame's have: {listed(names)}. Give"
-            " its values (`frame.to_numpy()`), in the order of the columns that the model was trained with"
-        )
-    order = sorted(names, key=int)
+        raise InvalidInput(nameless(signature, listed(names), "the values alone (`frame.to_numpy()`)"))
     if not row_shape and len(names) == 1:
-        return column(order[0])
+        return column(names[0])
     if len(row_shape) != 1 or row_shape[0] not in (-1, len(names)):
         takes = "one value" if not row_shape else f"rows of shape {list(row_shape)}"
         raise InvalidInput(f"the frame has {len(names)} columns, input {only.name} takes {takes}")
-    return _side_by_side([(name, column(name)) for name in order], only)
+    return _side_by_side([(name, column(name)) for name in names], only)
 
 
 def _can_be_cut(items: Any) -> bool:

@@ -5,6 +5,7 @@ A cast that would lose something (a fraction, a sign, a range) is refused rather
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,11 +13,12 @@ import numpy as np
 import orjson
 
 from shoal.errors import InvalidInput
-from shoal.wire.columns import listed, places_of
+from shoal.wire.columns import listed, only_input, places_of
 from shoal.wire.datatypes import numpy_dtype, object_array
 from shoal.wire.pictures import is_picture, picture_bytes
+from shoal.wire.rows import by_name
 from shoal.wire.signature import Signature, Tensor
-from shoal.wire.values import date_text, is_gap, is_null, null_of, numbers_of
+from shoal.wire.values import date_text, is_gap, is_null, null_of, numbers_of, without_flags
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
@@ -90,27 +92,34 @@ def check_countable(items: Any, signature: Signature) -> None:
 
 def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
     """Return the item by input names; a bare value stands for the only required input."""
+    item = by_name(item, signature)
     names = [tensor.name for tensor in signature.inputs]
-    required = [tensor for tensor in signature.inputs if not tensor.optional] or signature.inputs[:1]
+    only = only_input(signature)
     # Does a dict name inputs, or is it the JSON value of the only one?
-    named = isinstance(item, Mapping) and not (required[0].is_json and set(item) - set(names))
-    if len(required) == 1 and not named:
-        return {required[0].name: item}
+    named = isinstance(item, Mapping) and not (only is not None and only.is_json and set(item) - set(names))
+    if only is not None and not named:
+        return {only.name: item}
     if not isinstance(item, Mapping):
         raise InvalidInput(f"model {signature.name} has several inputs: give a dict of {listed(names)}")
     places = places_of(signature, item, lambda name: np.ndim(item[name]) == 0)
     return {
         tensor.name: _nested(item[tensor.name], tensor, signature)
         if places[tensor.name] is None
-        else [item[name] for name in tensor.columns]
+        else [without_flags(item[name], tensor) for name in tensor.columns]
         for tensor in signature.inputs
         if tensor.name in places
     }
 
 
 def _nested(value: Any, tensor: Tensor, signature: Signature) -> Any:
-    """Return a value named by its input as a row of one, where the input takes such rows: as V1 does."""
-    return [value] if signature.row_shape(tensor) == (1,) and np.ndim(value) == 0 else value
+    """Return a value named by its input: by the names that it has itself, or as a row of one where such are taken."""
+    value = value if tensor.is_json else by_name(value, signature, tensor)
+    if tensor.columns and isinstance(value, Mapping):
+        return _by_name(value, replace(signature, inputs=(tensor,)))[tensor.name]
+    if np.ndim(value):
+        return value
+    value = without_flags(value, tensor)
+    return [value] if signature.row_shape(tensor) == (1,) else value
 
 
 def _for_each(make: Callable[[Any], Made], values: Iterable[Any], first: int | None) -> list[Made]:

@@ -16,7 +16,7 @@ from shoal.errors import InvalidInput
 from shoal.wire.columns import check_twice, listed, places_of
 from shoal.wire.datatypes import numpy_dtype, object_array
 from shoal.wire.signature import Signature, Tensor
-from shoal.wire.values import column_values
+from shoal.wire.values import column_values, without_flags
 from shoal_schema.wire.datatypes import Array
 
 Wanted = str | Sequence[str]
@@ -69,7 +69,26 @@ def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: 
         raise InvalidInput(
             f"no column for input {bare[0]}: columns={{{bare[0]!r}: COLUMN}} names one of {listed(there)}"
         )
-    return chosen
+    return {
+        name: wanted if isinstance(wanted, str) else _placed(inputs[name], wanted) for name, wanted in chosen.items()
+    }
+
+
+def _placed(tensor: Tensor, wanted: Sequence[str]) -> Sequence[str]:
+    """Return the columns listed for an input in its own order, if they are its own; others are taken by their place.
+
+    Raises:
+        InvalidInput: one of the model's own names stands at the place of another.
+    """
+    if sorted(wanted) == sorted(tensor.columns):
+        return tensor.columns
+    for place, (given, own) in enumerate(zip(wanted, tensor.columns, strict=False), 1):
+        if given != own and given in tensor.columns:
+            raise InvalidInput(
+                f"columns: {given} stands at place {place} of input {tensor.name}, where the model has {own}, and it"
+                f" has a column {given} of its own: list the columns in the model's order, {listed(tensor.columns)}"
+            )
+    return wanted
 
 
 def inputs_of(batch: Any, chosen: Mapping[str, Wanted], signature: Signature) -> dict[str, Array]:
@@ -79,9 +98,11 @@ def inputs_of(batch: Any, chosen: Mapping[str, Wanted], signature: Signature) ->
 
 def _values(batch: Any, wanted: Wanted, tensor: Tensor) -> Array:
     if isinstance(wanted, str):
-        values = column_values(batch[wanted])
+        values = without_flags(column_values(batch[wanted]), tensor)
         return _with_holes(values) if tensor.datatype.startswith(("INT", "UINT")) else values
     parts = [column_values(batch[name]) for name in wanted]
+    if tensor.columns:
+        parts = [without_flags(part, tensor) for part in parts]
     if all(part.dtype != object for part in parts):
         return np.stack(parts, axis=1)
     if tensor.nullable:  # a null is a gap in its row

@@ -11,7 +11,7 @@ from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import Array
 
 EXACT: Final = 2.0**53
-"""The largest floating-point number up to which each whole number is one."""
+"""Below it, each whole number is a floating-point one of 64 bits, and none has been rounded to another."""
 _NULLS: Final = ("NAType", "NaTType")
 """The types of pandas.NA and pandas.NaT."""
 
@@ -86,11 +86,26 @@ def date_text(value: Any, tensor: Tensor) -> bytes:
         return str(value.isoformat()).encode()
     if isinstance(value, float | np.floating) and tensor.unit:
         number = float(value)
-        value = int(number) if number.is_integer() and abs(number) <= EXACT else value
+        value = int(number) if number.is_integer() and abs(number) < EXACT else value
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and tensor.unit:
         return b"%d" % int(value)
     numbers = f", or whole numbers of {tensor.unit} since 1970" if tensor.unit else ""
     raise InvalidInput(f"input {tensor.name} takes dates, texts in ISO 8601{numbers}, not {value!r:.100}")
+
+
+def without_flags(value: Any, tensor: Tensor) -> Any:
+    """Return the values of a named column, true and false as 1 and 0 where the model takes numbers: as pandas does."""
+    if tensor.datatype in ("BOOL", "BYTES"):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if not isinstance(value, np.ndarray) or value.ndim > 1 or value.dtype.kind not in "bO":
+        return value
+    if value.dtype == object:
+        return object_array(
+            [int(each) if isinstance(each, bool | np.bool_) else each for each in value.flat], value.shape
+        )
+    return value.astype(np.int8)
 
 
 def numbers_of(value: Any, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
@@ -126,7 +141,7 @@ def _whole(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
     """Return whole numbers that came as floating-point ones; others as they are, for the cast to refuse."""
     if np.isnan(array).any():
         null_of(tensor)  # refuses: whole numbers are never nullable
-    limits = np.iinfo(wanted)
+    limits, rounded = np.iinfo(wanted), 2.0 ** (np.finfo(array.dtype).nmant + 1)
     with np.errstate(invalid="ignore"):
-        exact = (np.trunc(array) == array) & (np.abs(array) <= EXACT) & (array >= limits.min) & (array <= limits.max)
+        exact = (np.trunc(array) == array) & (np.abs(array) < rounded) & (array >= limits.min) & (array <= limits.max)
     return array.astype(wanted) if exact.all() else array

@@ -9,7 +9,7 @@ from shoal_proxy.model.signature import InputSpec
 from shoal_schema.wire.columns import NULL
 
 EXACT: Final = 2.0**53
-"""The largest floating-point number up to which each whole number is one."""
+"""Below it, each whole number is a floating-point one of 64 bits, and none has been rounded to another."""
 FLOATING: Final = frozenset({"FP16", "FP32", "FP64", "BF16"})
 FLAGS: Final = {"true": True, "false": False}
 
@@ -36,8 +36,12 @@ def texts(spec: InputSpec, flat: list[Any]) -> list[bytes]:
     return elements
 
 
-def numbers(spec: InputSpec, flat: list[Any], allowed: frozenset[type], words: str) -> list[Any]:
+def numbers(
+    spec: InputSpec, flat: list[Any], allowed: frozenset[type], words: str, *, flags: bool = False
+) -> list[Any]:
     """Return JSON values as numbers of the input's datatype: nulls as NaN where it is nullable, 1.0 as 1.
+
+    ``flags``: true is 1, and false 0.
 
     Raises:
         InvalidRequest: a value is null, of another type, or a fraction for whole numbers.
@@ -49,7 +53,7 @@ def numbers(spec: InputSpec, flat: list[Any], allowed: frozenset[type], words: s
             made.append(value)
         elif value is None:
             made.append(nan if spec.nullable else _refuse_null(spec, flat, at))
-        elif whole and type(value) is float and _is_whole(value):
+        elif (whole and type(value) is float and _is_whole(value)) or (flags and type(value) is bool):
             made.append(int(value))
         else:
             beyond = _beyond(value) if int in allowed else ""
@@ -58,8 +62,10 @@ def numbers(spec: InputSpec, flat: list[Any], allowed: frozenset[type], words: s
     return made
 
 
-def read_cell(spec: InputSpec, text: str) -> Any:
+def read_cell(spec: InputSpec, text: str, *, flags: bool = False) -> Any:
     """Return the text of a CSV as the JSON value that it stands for; an empty text is null.
+
+    ``flags``: of a column of numbers, in which true and false are 1 and 0.
 
     Raises:
         InvalidRequest: it is none of the input's datatype.
@@ -68,8 +74,8 @@ def read_cell(spec: InputSpec, text: str) -> Any:
         return None
     if spec.datatype == "BYTES":
         return int(text) if spec.unit and _are_digits(text) else text
-    if spec.datatype == "BOOL":
-        flag = FLAGS.get(text.lower())
+    flag = FLAGS.get(text.lower()) if flags or spec.datatype == "BOOL" else None
+    if flag is not None or spec.datatype == "BOOL":
         return flag if flag is not None else _refuse_text(spec, text)
     if "_" in text or not text.isascii():
         _refuse_text(spec, text)
@@ -109,9 +115,9 @@ def _number(spec: InputSpec, text: str) -> Any:
 
 def _beyond(value: Any) -> str:
     """Return why a number without a fraction is none that is exact: JSON's reader may have rounded it."""
-    if type(value) is not float or abs(value) <= EXACT:
+    if type(value) is not float or abs(value) < EXACT:
         return ""
-    return ", none beyond 64 bits" if abs(value) >= 2.0**63 else ", none beyond 2**53 with a point or an exponent"
+    return ", none beyond 64 bits" if abs(value) >= 2.0**63 else ", none from 2**53 on with a point or an exponent"
 
 
 def _place(spec: InputSpec, flat: list[Any], at: int) -> str:
@@ -127,7 +133,7 @@ def _place(spec: InputSpec, flat: list[Any], at: int) -> str:
 
 
 def _is_whole(value: float) -> bool:
-    return value.is_integer() and abs(value) <= EXACT
+    return value.is_integer() and abs(value) < EXACT
 
 
 def _takes(spec: InputSpec) -> str:

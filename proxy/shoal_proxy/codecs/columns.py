@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_proxy.codecs.base import shown
-from shoal_proxy.codecs.cells import EXACT
 from shoal_proxy.codecs.tensors import from_json
 from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.signature import InputSpec, ModelSignature
@@ -28,19 +27,29 @@ _COMPARED: Final = 64
 
 
 class Match:
-    """Where each row of a request holds an input: by its own key, by those of its columns, or as the row."""
+    """Where each row of a request holds an input: by its own key, by those of its columns, or as the row.
 
-    __slots__ = ("columns", "key", "spec")
+    ``named``: keys are names, not places.
+    """
 
-    def __init__(self, spec: InputSpec, *, key: Any = None, columns: Sequence[Any] = ()) -> None:
+    __slots__ = ("columns", "flags", "key", "spec")
+
+    def __init__(self, spec: InputSpec, *, key: Any = None, columns: Sequence[Any] = (), named: bool = True) -> None:
         self.spec = spec
         self.key = key
         self.columns = columns
+        self.flags: bool = named and (bool(columns) or (key is not None and holds_one_number(spec)))
+        """Whether true and false are 1 and 0: in named columns of numbers, as in pandas."""
 
     @property
     def keys(self) -> Sequence[Any]:
         """Return all keys."""
         return self.columns or ([] if self.key is None else [self.key])
+
+
+def holds_one_number(spec: InputSpec) -> bool:
+    """Return whether each row of an input is one number: a column, whose name is the input's."""
+    return spec.datatype in NUMBERS and spec.shape[:1] == (-1,) and spec.shape[1:] in ((), (1,))
 
 
 def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ignore_extra: bool) -> list[Match]:
@@ -128,12 +137,27 @@ def check_twice(names: Sequence[str]) -> None:
 
 
 def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> bool:
-    """Return whether columns have pandas' default names, 0 to n - 1, and none of the model's own."""
-    for at in range(len(names)):
-        name = str(at)
-        if name not in names or name in signature.columns or name in signature.inputs:
+    """Return whether columns have pandas' default names, 0 to n - 1, and none of the model's own.
+
+    Raises:
+        InvalidRequest: they have, in another order: whether that order is meant, nothing says.
+    """
+    if not are_default_names(list(names)):
+        return False
+    for name in names:
+        if name in signature.columns or name in signature.inputs:
             return False
+    if list(names) != [str(at) for at in range(len(names))]:
+        raise InvalidRequest(
+            f"the columns are named {listed(list(names))}, numbers that are no names of the model's, and not in their"
+            " order: send the rows without names, in the order of the columns that the model was trained with"
+        )
     return True
+
+
+def are_default_names(names: Sequence[str]) -> bool:
+    """Return whether names are 0 to n - 1, in any order."""
+    return set(names) == {str(at) for at in range(len(names))}
 
 
 def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
@@ -162,11 +186,11 @@ def _filled(rows: list[dict[str, Any]], signature: ModelSignature) -> list[Any]:
     return [{**nulls, **row} for row in rows]
 
 
-def stack(spec: InputSpec, rows: Iterable[Any], keys: Sequence[Any]) -> Array:
+def stack(spec: InputSpec, rows: Iterable[Any], keys: Sequence[Any], *, flags: bool) -> Array:
     """Return the columns of each row, in this order, as the rows of one input of numbers."""
     picked = map(itemgetter(*keys), rows)
     flat = list(picked if len(keys) == 1 else chain.from_iterable(picked))
-    return _reshaped(spec, from_json(spec, flat), len(keys), len(flat))
+    return _reshaped(spec, from_json(spec, flat, flags=flags), len(keys), len(flat))
 
 
 def stack_columns(spec: InputSpec, columns: Sequence[list[Any]]) -> Array:
@@ -176,7 +200,7 @@ def stack_columns(spec: InputSpec, columns: Sequence[list[Any]]) -> Array:
     if len(lengths) > 1:
         raise InvalidRequest(f"the columns of input {spec.name!r} differ in their number of rows: {sorted(lengths)}")
     flat = list(chain.from_iterable(zip(*columns, strict=True)))
-    return _reshaped(spec, from_json(spec, flat), len(columns), len(flat))
+    return _reshaped(spec, from_json(spec, flat, flags=True), len(columns), len(flat))
 
 
 def _unlisted(column: list[Any]) -> list[Any]:
@@ -205,7 +229,7 @@ def as_column(spec: InputSpec, array: Array) -> Array:
 def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
     """Return numbers of another datatype as the input's, rounded where that is a floating-point one, as JSON's are.
 
-    A datetime's numbers become digits.
+    A datetime's numbers become digits, true and false 1 and 0.
 
     Raises:
         InvalidRequest: one is out of the input's range, or a fraction for whole numbers.
@@ -231,6 +255,7 @@ def _are_held(given: Array, made: Array) -> bool:
     limits = np.iinfo(made.dtype)
     if given.dtype.kind != "f":
         return bool(int(given.min()) >= limits.min and int(given.max()) <= limits.max)
+    rounded = 2.0 ** (np.finfo(given.dtype).nmant + 1)  # from here on, another number may have been this one
     given = given.astype(np.float64)
-    held = (np.abs(given) <= EXACT) & (given >= limits.min) & (given <= limits.max)
+    held = (np.abs(given) < rounded) & (given >= limits.min) & (given <= limits.max)
     return bool((held & (np.trunc(given) == given)).all())

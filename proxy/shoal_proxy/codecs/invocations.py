@@ -20,7 +20,15 @@ from shoal_proxy.codecs.base import (
     shown,
 )
 from shoal_proxy.codecs.cells import FLAGS, is_number, read_cell
-from shoal_proxy.codecs.columns import Match, check_twice, have_default_names, listed, match, same_keys
+from shoal_proxy.codecs.columns import (
+    Match,
+    are_default_names,
+    check_twice,
+    have_default_names,
+    listed,
+    match,
+    same_keys,
+)
 from shoal_proxy.codecs.v1 import V1, Form, decode_matches
 from shoal_proxy.codecs.v2 import take_parameters
 from shoal_proxy.errors import InvalidRequest, ProxyError
@@ -106,11 +114,11 @@ class Invocations:
         if not first:
             raise InvalidRequest("the table has no columns")
         only = _only_input(signature)
-        if keys is None or have_default_names(keys, signature):
+        if keys is None or (only is not None and have_default_names(keys, signature)):
             if only is not None and not (only.holds_json and len(first) > 1):
-                places = list(range(len(first)))
-                order = places if keys is None else [keys[str(at)] for at in places]
-                return [Match(only, columns=order) if len(order) > 1 else Match(only, key=order[0])]
+                order = list(range(len(first)) if keys is None else keys.values())
+                one = len(order) == 1
+                return [Match(only, key=order[0] if one else None, columns=() if one else order, named=False)]
             if keys is None:
                 told = listed(list(signature.columns or signature.inputs))
                 raise InvalidRequest(f"the rows must have names of columns: the model takes {told}")
@@ -175,7 +183,7 @@ def _from_csv(call: Call, signature: ModelSignature) -> _Table:
         raise InvalidRequest("the CSV has no rows")
     header = _says_header(call)
     names = None
-    if header is True or (header is None and _is_header(table[0], signature)):
+    if header is True or (header is None and _is_header(table, signature)):
         names, table = table[0], table[1:]
     width = len(table[0] if names is None else names)
     for number, row in enumerate(table):
@@ -190,21 +198,32 @@ def _says_header(call: Call) -> bool | None:
     return True if b"header=present" in parameters else False if b"header=absent" in parameters else None
 
 
-def _is_header(line: list[str], signature: ModelSignature) -> bool:
-    """Return whether the first line of a CSV holds names: it is no row of numbers, or just the model's columns."""
-    only = _only_input(signature)
+def _is_header(table: list[list[str]], signature: ModelSignature) -> bool:
+    """Return whether the first line of a CSV holds names: it is no row of numbers, or just the model's columns.
+
+    Raises:
+        InvalidRequest: it is a line of numbers that may be either.
+    """
+    only, line = _only_input(signature), table[0]
     if only is None or only.datatype == "BYTES" or line == [only.name] or set(line) == set(only.columns):
         return True
-    return not (any(line) and all(not text or is_number(text) or text.lower() in FLAGS for text in line))
+    if not (any(line) and all(not text or is_number(text) or text.lower() in FLAGS for text in line)):
+        return True
+    if only.columns or (len(table) > 1 and len(line) > 1 and are_default_names(line)):
+        raise InvalidRequest(
+            f"the first line of the CSV, {listed(line)}, may be names of columns or a row: say which with Content-Type:"
+            " text/csv; header=present, or header=absent"
+        )
+    return False
 
 
 def _read_texts(rows: list[Any], matches: Sequence[Match]) -> None:
     """Replace the texts of a CSV by what they stand for, where an input takes them."""
-    used = [(key, each.spec) for each in matches for key in each.keys]
+    used = [(key, each.spec, each.flags) for each in matches for key in each.keys]
     for number, row in enumerate(rows):
-        for key, spec in used:
+        for key, spec, flags in used:
             try:
-                row[key] = read_cell(spec, row[key])
+                row[key] = read_cell(spec, row[key], flags=flags)
             except InvalidRequest as error:
                 raise InvalidRequest(f"row {number}, field {key + 1}: {error.message}") from None
 

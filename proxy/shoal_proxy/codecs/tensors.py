@@ -99,8 +99,10 @@ def to_wire(spec: InputSpec | OutputSpec, array: Array) -> Array:
     )
 
 
-def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
+def from_json(spec: InputSpec | OutputSpec, data: Any, *, flags: bool = False) -> Array:
     """Return JSON ``data`` (a scalar or nested lists) as an array of the tensor's datatype and its own shape.
+
+    ``flags``: it is a named column, in which true and false are 1 and 0 where the model takes numbers.
 
     Raises:
         InvalidRequest: ragged rows, values of another type, or values the datatype cannot hold.
@@ -117,7 +119,7 @@ def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
             raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
         if spec.datatype == "BYTES":
             return bytes_array(texts(spec, flat), (len(flat),) if shape is None else shape)
-        flat = numbers(spec, flat, allowed, words)
+        flat = numbers(spec, flat, allowed, words, flags=flags and spec.datatype != "BOOL")
     if spec.datatype == "BYTES":
         return bytes_array([text.encode() for text in flat], (len(flat),) if shape is None else shape)
     array = _pack(spec, flat)

@@ -142,10 +142,11 @@ def decode_matches(
         if spec.holds_json:
             check_integers(body)
         if each.columns:
-            array = stack(spec, rows, each.columns)
+            array = stack(spec, rows, each.columns, flags=each.flags)
         elif each.key is not None:
             key = each.key
-            array = as_column(spec, _stack(spec, [row[key] for row in rows], lengths, max_padding_bytes))
+            values = [row[key] for row in rows]
+            array = as_column(spec, _stack(spec, values, lengths, max_padding_bytes, flags=each.flags))
         else:
             array = _stack(spec, rows, lengths, max_padding_bytes)
         inputs[spec.name] = array if signature.batches else array.reshape(array.shape[1:])
@@ -158,18 +159,25 @@ def decode_matches(
 def _are_named(instances: list[Any], only: InputSpec) -> bool:
     """Return whether the rows of a one-input model are objects that name it, rather than bare values.
 
-    An object is a value itself for an input of JSON, and ``{"b64": ...}`` is one for any BYTES input.
+    An object is a value itself for an input of JSON, and ``{"b64": ...}`` is one for any BYTES input of another name.
     """
     first = instances[0]
-    if type(first) is not dict or (only.datatype == "BYTES" and first.keys() == {"b64"}):
+    if type(first) is not dict:
         return False
-    return only.name in first or not only.holds_json
+    return only.name in first or not (only.holds_json or (only.datatype == "BYTES" and first.keys() == {"b64"}))
 
 
-def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]], max_padding_bytes: int) -> Array:
+def _stack(
+    spec: InputSpec,
+    values: list[Any],
+    lengths: dict[str, Sequence[int]],
+    max_padding_bytes: int,
+    *,
+    flags: bool = False,
+) -> Array:
     """Return rows of one input as a canonical array, padded among themselves where the model has a rule."""
     if spec.pad_axis is None:
-        return _elements(spec, values) if spec.datatype == "BYTES" else from_json(spec, values)
+        return _elements(spec, values) if spec.datatype == "BYTES" else from_json(spec, values, flags=flags)
     rows = [from_json(spec, value) for value in values]
     axis = spec.pad_axis - 1
     if any(row.ndim != len(spec.shape) - 1 for row in rows):
@@ -242,7 +250,8 @@ def _decode_columns(
     *,
     ignore_extra: bool = False,
 ) -> Decoded:
-    if type(columns) is not dict:
+    named = type(columns) is dict
+    if not named:
         required = [name for name, spec in signature.inputs.items() if not spec.optional]
         if len(required) != 1:
             told = listed(list(signature.columns or signature.inputs))
@@ -261,7 +270,8 @@ def _decode_columns(
         if spec.holds_json:
             check_integers(body)
         if not each.columns:
-            inputs[spec.name] = as_column(spec, _stack(spec, values[0], lengths, max_padding_bytes))
+            stacked = _stack(spec, values[0], lengths, max_padding_bytes, flags=named and each.flags)
+            inputs[spec.name] = as_column(spec, stacked)
         else:
             inputs[spec.name] = stack_columns(spec, values)
         check_shape(spec, inputs[spec.name].shape)

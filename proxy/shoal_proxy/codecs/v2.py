@@ -20,7 +20,7 @@ from shoal_proxy.codecs.base import (
     parse_json,
     shown,
 )
-from shoal_proxy.codecs.columns import FLOATS, INTEGERS, NUMBERS, as_column, converted, listed, match
+from shoal_proxy.codecs.columns import FLOATS, INTEGERS, NUMBERS, as_column, converted, holds_one_number, listed, match
 from shoal_proxy.codecs.tensors import (
     from_binary,
     from_json,
@@ -212,11 +212,11 @@ def _is_flat(tensor: dict[str, Any]) -> bool:
 
 def _are_numbers(datatype: Any, spec: InputSpec) -> bool:
     """Return whether numbers of a datatype may become an input's, each of its own: an input of one a row."""
-    single = spec.shape[1:] in ((), (1,)) and spec.shape[:1] == (-1,)
-    whole = type(datatype) is str and datatype in INTEGERS
+    if type(datatype) is not str:
+        return False
     if spec.datatype == "BYTES":
-        return single and whole and bool(spec.unit)
-    return single and spec.datatype in NUMBERS and (whole or datatype in FLOATS)
+        return spec.shape in ((-1,), (-1, 1)) and datatype in INTEGERS and bool(spec.unit)
+    return holds_one_number(spec) and (datatype in NUMBERS or datatype == "BOOL")
 
 
 def _side_by_side(spec: InputSpec, columns: dict[str, Array]) -> Array:
@@ -271,7 +271,7 @@ def _array(
 ) -> Array:
     if rest is not None and size is not None:
         return from_binary(spec, rest[:size], shape)
-    array = from_json(spec, tensor["data"])
+    array = from_json(spec, tensor["data"], flags=holds_one_number(spec))
     return array if array.shape == tuple(shape) else _reshaped(spec, array, shape)
 
 

@@ -27,7 +27,7 @@ _ISO_8601: Final = re.compile(r"\d{4}-?\d\d-?\d\d([T ]\d[\d:]*(\.\d+)?(Z|[+-]\d[
 """Dates of the calendar, and times of the day; pandas judges the numbers."""
 _FLOATING: Final = ("FP32", "FP64")
 _EXACT: Final = 2**53
-"""Up to here a double holds every whole number."""
+"""Below it a double holds every whole number, and none has been rounded to another."""
 
 Batch = Mapping[str, Array]
 
@@ -78,7 +78,7 @@ def category(name: str, values: Sequence[Any], numbers: str = "FP64", *, rejects
         datatype = "BYTES"
     elif kinds == {bool}:
         datatype = "BOOL"
-    elif kinds == {int} and max(map(abs, known)) > _EXACT:
+    elif kinds == {int} and max(map(abs, known)) >= _EXACT:
         datatype = "INT64"
     elif kinds <= {int, float}:
         datatype = numbers

@@ -33,6 +33,8 @@ _NUMBERS: Final = (
     pa.types.is_null,
 )
 _BOOLS: Final = (pa.types.is_boolean, pa.types.is_null)
+_NAMED: Final = (*_NUMBERS, pa.types.is_boolean)
+"""In a named column of numbers true and false are 1 and 0, as in pandas."""
 
 
 def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema: pa.Schema) -> dict[str, list[str]]:
@@ -181,9 +183,10 @@ def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
         if not _makes_bytes(spec, kind):
             raise WrongSettings(f"{spec.name} takes {_wanted(spec)}, and the column {column.name} holds {kind}")
         return
+    named = not is_list(kind) and (spec.columns if several else list(spec.row_shape) in ([], [1]))
     while is_list(kind):
         kind = kind.value_type
-    good = _BOOLS if spec.datatype == "BOOL" else _NUMBERS
+    good = _BOOLS if spec.datatype == "BOOL" else _NAMED if named else _NUMBERS
     if not (is_spelled(column) or any(each(kind) for each in good)):
         raise WrongSettings(f"{spec.name} takes {_wanted(spec)}, and the column {column.name} holds {kind}")
 

@@ -53,11 +53,25 @@ def tensors(frame: Any, sign: Signature) -> dict[str, Any]:
 
 @pytest.mark.parametrize("names", [(0, 1, 2), ("0", "1", "2")])
 def test_columns_without_names_are_together_the_rows_of_the_only_input(names: tuple[Any, ...]) -> None:
-    first, second, third = names
-    frame = Frame({first: [1, 2], third: [5, 6], second: [3, 4]})
-
+    values = [[1, 2], [3, 4], [5, 6]]
     for sign in (ADDER, NAMED):
-        assert tensors(frame, sign) == {"x": [[1, 3, 5], [2, 4, 6]]}
+        assert tensors(Frame(dict(zip(names, values, strict=True))), sign) == {"x": [[1, 3, 5], [2, 4, 6]]}
+        for order in list(permutations(names))[1:]:
+            for frame in (Frame({name: [1, 2] for name in order}), pandas.DataFrame([range(3)], columns=list(order))):
+                with pytest.raises(InvalidInput, match="not in their order"):
+                    tensors(frame, sign)
+            with pytest.raises(InvalidInput, match="not in their order"):
+                one_item(pandas.Series(range(3), index=list(order)), sign)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_columns_whose_names_are_numbers_are_matched_by_them(order: tuple[int, ...]) -> None:
+    numbered = signature((Tensor("x", "FP32", (-1, 3), columns=("1", "2", "0")),))
+    frame = pandas.DataFrame([[each * 10 for each in order]], columns=list(order))
+
+    for rows in (frame, pyarrow.table({str(name): frame[name] for name in order})):
+        assert tensors(rows, numbered) == {"x": [[10, 20, 0]]}
+    assert one_item(frame.iloc[0], numbered)["x"].tolist() == [[10, 20, 0]]
 
 
 @pytest.mark.parametrize("order", list(permutations(["height", "width", "depth"])))
@@ -98,12 +112,17 @@ COLUMN: dict[str, list[tuple[Any, list[Any]]]] = {
         (pandas.Series([1, pandas.NA], dtype=object), [1, np.nan]),
         (pandas.Series([1, 2], dtype="Int8"), [1, 2]),
         ([1, None], [1, np.nan]),
+        (pandas.Series([True, False]), [1, 0]),
+        (pandas.Series([True, None], dtype="boolean"), [1, np.nan]),
+        ([True, 1.5], [1, 1.5]),
     ],
     "INT64": [
         (pandas.Series([1, 2], dtype="Int64"), [1, 2]),
         (pandas.Series([2**62, 2]), [2**62, 2]),
         (pandas.Series([1.0, -3.0]), [1, -3]),
         (pandas.Series([1, 2], dtype="category"), [1, 2]),
+        (pandas.Series([2.0**53 - 1, 1.0]), [2**53 - 1, 1]),
+        (pyarrow.array([True, False]), [1, 0]),
     ],
     "BOOL": [(pandas.Series([True, False], dtype="boolean"), [True, False])],
     "BYTES": [
@@ -146,8 +165,8 @@ def test_columns_of_every_kind_are_plain_values_and_nulls(datatype: str, values:
         ("INT64", pandas.Series([1.0, np.nan]), "'a' does not accept null"),
         ("BYTES", pandas.Series(["a", None]), "'a' does not accept null"),
         ("BOOL", pandas.Series([True, None], dtype="boolean"), "'a' does not accept null"),
-        ("FP64", pandas.Series([True, False]), "not bool"),
-        ("FP64", [True, 1.5], "not bool"),
+        ("INT64", pandas.Series([2.0**53]), "INT64"),
+        ("INT64", np.array([2**24], np.float32), "INT64"),
         ("INT64", [1.5, 2], "INT64"),
         ("INT64", pandas.Series([2.0**60]), "INT64"),
         ("FP64", ["1", "2"], "text"),

@@ -14,6 +14,7 @@ from shoal.wire.parts import parts_of
 from shoal.wire.signature import Signature, Tensor
 from shoal.wire.tables import chosen_columns, inputs_of, names_in, rows_in, with_columns
 from shoal_schema.wire.columns import NULL
+from tests.client.wire.signatures import signature
 
 IDS = Tensor("ids", "INT64", (-1,))
 MODEL = Signature("m", ("1",), (IDS, Tensor("extra", "FP32", (-1, 2), optional=True)), ())
@@ -202,3 +203,22 @@ def test_an_output_has_one_type_however_many_rows_failed(
         assert answer["y"].type == kind
         assert answer["y"].to_pylist() == [told if row in good else None for row in range(3)]
         assert answer["wrong"].to_pylist() == [failed.get(row) for row in range(3)]
+
+
+def test_columns_that_are_listed_are_the_models_own_in_its_order() -> None:
+    sign = signature((Tensor("x", "FP32", (-1, 2), columns=("a", "b")),))
+    batch = {"b": np.array([2.0, 4.0]), "a": np.array([1.0, 3.0]), "c": np.array([5.0, 6.0])}
+
+    for columns in (None, {"x": ["a", "b"]}, {"x": ["b", "a"]}):
+        assert inputs_of(batch, chosen_columns(columns, batch, sign), sign)["x"].tolist() == [[1, 2], [3, 4]]
+    assert inputs_of(batch, chosen_columns({"x": ["a", "c"]}, batch, sign), sign)["x"].tolist() == [[1, 5], [3, 6]]
+    with pytest.raises(InvalidInput, match="stands at place 1"):
+        chosen_columns({"x": ["b", "c"]}, batch, sign)
+
+
+def test_flags_are_numbers_in_columns_with_names() -> None:
+    sign = signature((Tensor("x", "FP32", (-1, 2), columns=("a", "b")), Tensor("n", "INT64", (-1,))))
+    batch = pyarrow.table({"n": [True, False], "b": [0.5, 1.5], "a": [False, True]})
+
+    found = inputs_of(batch, chosen_columns(None, batch, sign), sign)
+    assert {name: each.tolist() for name, each in found.items()} == {"x": [[0, 0.5], [1, 1.5]], "n": [1, 0]}

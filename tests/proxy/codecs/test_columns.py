@@ -1,18 +1,13 @@
 """Columns by name: the same rows are the same inputs on every route, in any order of columns and any form."""
 
-import csv
-from collections.abc import Callable
-from io import StringIO
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.codecs.base import Decoded
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.v1 import V1
@@ -22,110 +17,28 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.rpc.inference_pb2 import ModelInferRequest
 from shoal_proxy.rpc.messages import FIELDS, GrpcV2
 from shoal_schema.wire.columns import NULL, encode_columns
-from shoal_schema.wire.datatypes import DTYPES
-from shoal_schema.wire.elements import pack_elements
 from tests.fakes import tensor
+from tests.proxy.codecs.routes import (
+    MIXED,
+    ROUTES,
+    STRICT,
+    WHOLE,
+    WIDE,
+    Record,
+    Route,
+    column,
+    csv_text,
+    grpc_message,
+    plain,
+    records_of,
+    split,
+    v1_columns,
+    v1_rows,
+    v2_binary,
+    v2_json,
+)
 from tests.proxy.signatures import call, signature
 
-WIDE = signature([tensor("input-0", "FP64", [-1, 3], columns=encode_columns(["a", "b", "c"]), nullable=True)])
-STRICT = signature([tensor("input-0", "FP32", [-1, 2], columns=encode_columns(["a", "b"]))])
-WHOLE = signature([tensor("input-0", "INT64", [-1, 2], columns=encode_columns(["a", "b"]))])
-MIXED = signature(
-    [
-        tensor("size", "FP64", [-1], nullable=True),
-        tensor("count", "INT64", [-1]),
-        tensor("town", "BYTES", [-1], nullable=True),
-        tensor("flag", "BOOL", [-1]),
-        tensor("born", "BYTES", [-1], logical_type="datetime", unit="ms", nullable=True),
-        tensor("note", "BYTES", [-1], optional=True),
-    ]
-)
-Record = dict[str, Any]
-Route = Callable[[list[Record], list[str], ModelSignature], Decoded]
-
-
-def datatype_of(name: str, model: ModelSignature) -> str:
-    spec = model.inputs.get(name) or model.inputs.get(model.columns.get(name, ("input-0", 0))[0])
-    return spec.datatype if spec is not None else "FP64"
-
-
-def v1_rows(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
-    return V1().decode(call({"instances": [{name: each[name] for name in names} for each in records]}), model)
-
-
-def v1_columns(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
-    return V1().decode(call({"inputs": {name: [each[name] for each in records] for name in names}}), model)
-
-
-def split(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
-    table = {"columns": names, "data": [[each[name] for name in names] for each in records]}
-    return Invocations(1 << 20).decode(call({"dataframe_split": table}), model)
-
-
-def records_of(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
-    table = [{name: each[name] for name in names} for each in records]
-    return Invocations(1 << 20).decode(call({"dataframe_records": table}), model)
-
-
-def csv_text(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(names)
-    writer.writerows([["" if each[name] is None else each[name] for name in names] for each in records])
-    return Invocations(1 << 20).decode(call(text.getvalue().encode(), content_type="text/csv"), model)
-
-
-def v2_json(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
-    tensors = [
-        {
-            "name": name,
-            "datatype": datatype_of(name, model),
-            "shape": [len(records)],
-            "data": [r[name] for r in records],
-        }
-        for name in names
-    ]
-    return V2().decode(call({"inputs": tensors}), model)
-
-
-def raw_of(name: str, records: list[Record], model: ModelSignature) -> bytes:
-    values, datatype = [each[name] for each in records], datatype_of(name, model)
-    if datatype == "BYTES":
-        return pack_elements([NULL if value is None else str(value).encode() for value in values])
-    return np.array([np.nan if value is None else value for value in values]).astype(DTYPES[datatype]).tobytes()
-
-
-def v2_binary(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
-    parts = {name: raw_of(name, records, model) for name in names}
-    header = orjson.dumps(
-        {
-            "inputs": [
-                {
-                    "name": name,
-                    "datatype": datatype_of(name, model),
-                    "shape": [len(records), 1],
-                    "parameters": {"binary_data_size": len(raw)},
-                }
-                for name, raw in parts.items()
-            ]
-        }
-    )
-    headers = {"inference-header-content-length": str(len(header))}
-    codec, body = V2(), header + b"".join(parts.values())
-    first = codec.decode(call(body, **headers), model)
-    again = codec.decode(call(body, **headers), model)
-    assert plain(first) == plain(again)  # what is kept of a first request changes no second one
-    return first
-
-
-def grpc_message(records: list[Record], names: list[str], model: ModelSignature) -> Decoded:
-    tensors = [{"name": name, "datatype": datatype_of(name, model), "shape": [len(records)]} for name in names]
-    raw = [raw_of(name, records, model) for name in names]
-    message = ModelInferRequest(model_name="m", inputs=tensors, raw_input_contents=raw)
-    return GrpcV2("m", "1").decode(call(message.SerializeToString()), model)
-
-
-ROUTES: list[Route] = [v1_rows, v1_columns, split, records_of, csv_text, v2_json, v2_binary, grpc_message]
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
 OF_WIDE = st.fixed_dictionaries(dict.fromkeys("abc", st.none() | NUMBERS))
@@ -138,14 +51,6 @@ OF_MIXED = st.fixed_dictionaries(
         "born": st.none() | st.integers(0, 10**13) | st.datetimes().map(lambda each: each.isoformat()),
     }
 )
-
-
-def plain(decoded: Decoded) -> dict[str, Any]:
-    """Return inputs so that equal ones are equal, NaN included."""
-    return {
-        name: (array.shape, array.dtype.str, array.tolist() if array.dtype.hasobject else array.tobytes())
-        for name, array in decoded.inputs.items()
-    }
 
 
 @pytest.mark.parametrize(
@@ -216,8 +121,7 @@ def test_columns_that_the_model_does_not_have_are_ignored_in_tables_and_rejected
         pytest.param(STRICT, {"a": "x", "b": 1}, "FP32", id="a text for a number"),
         pytest.param(STRICT, {"a": 1e39, "b": 1}, "FP32", id="a number that would be infinite"),
         pytest.param(MIXED, {"flag": 1}, "BOOL", id="a number for a flag"),
-        pytest.param(MIXED, {"count": True}, "INT64", id="a flag for a number"),
-        pytest.param(STRICT, {"a": True, "b": 1}, "FP32", id="a flag in a tensor"),
+        pytest.param(WHOLE, {"a": 2.0**53, "b": 1}, "INT64", id="a float that may have been rounded"),
     ],
 )
 def test_values_that_an_input_does_not_accept_are_refused_on_every_route(
@@ -231,9 +135,9 @@ def test_values_that_an_input_does_not_accept_are_refused_on_every_route(
 
 @pytest.mark.parametrize("route", [v1_rows, v1_columns, split, records_of, csv_text, v2_json])
 def test_whole_numbers_may_be_written_as_floats(route: Route) -> None:
-    found = route([{"a": 1.0, "b": -1e3}, {"a": 2.0**53, "b": 3}], ["b", "a"], WHOLE).inputs["input-0"]
+    found = route([{"a": 1.0, "b": -1e3}, {"a": 2.0**53 - 1, "b": 3}], ["b", "a"], WHOLE).inputs["input-0"]
     assert found.dtype == np.int64
-    assert found.tolist() == [[1, -1000], [2**53, 3]]
+    assert found.tolist() == [[1, -1000], [2**53 - 1, 3]]
 
 
 @pytest.mark.parametrize("route", [v1_rows, v1_columns, split, records_of, v2_json])
@@ -275,10 +179,6 @@ def test_a_key_that_some_rows_do_not_have_is_null(records: list[Record], found: 
         V1().decode(call({"instances": strict}), STRICT)
 
 
-def column(name: str, datatype: str, values: list[Any]) -> dict[str, Any]:
-    return {"name": name, "datatype": datatype, "shape": [len(values)], "data": values}
-
-
 def test_numbers_of_v2_columns_may_have_another_datatype_where_they_are_exact() -> None:
     given = [column("b", "INT8", [3]), column("c", "FP32", [0.5]), column("a", "UINT64", [2**60])]
     assert V2().decode(call({"inputs": given}), WIDE).inputs["input-0"].tolist() == [[2.0**60, 3, 0.5]]
@@ -298,7 +198,9 @@ def test_numbers_of_v2_columns_may_have_another_datatype_where_they_are_exact() 
         (WHOLE, [column("a", "FP64", [0.5]), column("b", "INT64", [1])], "does not hold"),
         (WHOLE, [column("a", "FP64", [1e300]), column("b", "INT64", [1])], "does not hold"),
         (WHOLE, [column("a", "UINT64", [2**63]), column("b", "INT64", [1])], "does not hold"),
-        (STRICT, [column("a", "BOOL", [True]), column("b", "FP32", [1])], "'a' is FP32, not 'BOOL'"),
+        (WHOLE, [column("a", "FP64", [2.0**53]), column("b", "INT64", [1])], "does not hold"),
+        (WHOLE, [column("a", "FP32", [2.0**24]), column("b", "INT64", [1])], "does not hold"),
+        (WHOLE, [column("a", "FP16", [2.0**11]), column("b", "INT64", [1])], "does not hold"),
         (STRICT, [column("a", "BYTES", ["1"]), column("b", "FP32", [1])], "'a' is FP32, not 'BYTES'"),
         (STRICT, [column("a", "FP32", [1]), column("a", "FP32", [1])], "given twice|missing"),
         (STRICT, [column("a", "FP32", [1]), column("b", "FP32", [1, 2])], "number of rows"),
@@ -363,25 +265,6 @@ def test_a_column_may_have_the_name_of_its_input() -> None:
             V1().decode(call(body), OWN)
     with pytest.raises(InvalidRequest, match="column 'y' is missing"):
         V2().decode(call({"inputs": [column("x", "FP32", [1])]}), OWN)
-
-
-DIGITS = signature([tensor("x", "FP32", [-1, 2], columns=encode_columns(["1", "0"]))])
-
-
-@pytest.mark.parametrize(
-    ("text", "header", "model", "found"),
-    [
-        pytest.param(b"0,1\n7,8\n", "", DIGITS, [[8, 7]], id="names that are numbers"),
-        pytest.param(b"0,2\n7,8\n", "", DIGITS, [[0, 2], [7, 8]], id="numbers that are no names"),
-        pytest.param(b"0,1\n7,8\n", "; header=absent", DIGITS, [[0, 1], [7, 8]], id="no header, as it is said"),
-        pytest.param(b"1,0\n7,8\n", "; header=present", STRICT, [[8, 7]], id="default names, as it is said"),
-        pytest.param(b"0,1\n7,8\n", "", STRICT, [[0, 1], [7, 8]], id="default names are a row"),
-        pytest.param(b"b,a\n7,8\n", "; charset=utf-8; Header=Present", STRICT, [[8, 7]], id="names"),
-    ],
-)
-def test_the_first_line_of_a_csv(text: bytes, header: str, model: ModelSignature, found: Any) -> None:
-    decoded = Invocations(1 << 20).decode(call(text, content_type=f"text/csv{header}"), model)
-    assert next(iter(decoded.inputs.values())).tolist() == found
 
 
 def test_no_sentence_lists_all_columns_of_a_wide_model() -> None:

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline.errors import WrongSettings
+from shoal_runtime.offline.inputs import make_rows
 from shoal_runtime.offline.kinds import PARTITION, SPELLED
 from shoal_runtime.offline.mapping import check_extra, check_kinds, mapped_columns, required_columns
+from shoal_runtime.offline.windows import Window
 from shoal_schema.resource.model import ExtraColumns
 
 NAMED = TensorSpec("input-0", "FP64", [-1, 3], columns=["a", "b", "c"])
@@ -116,8 +119,10 @@ def test_extra_columns_are_ignored_or_refused_with_their_names() -> None:
         (TensorSpec("t", "BYTES", [-1]), pa.timestamp("us"), True),
         (TensorSpec("t", "BYTES", [-1]), pa.string_view(), True),
         (TensorSpec("t", "BYTES", [-1]), pa.int64(), False),
-        (TensorSpec("t", "FP64", [-1]), pa.bool_(), False),
-        (TensorSpec("t", "INT64", [-1]), pa.bool_(), False),
+        (TensorSpec("t", "FP64", [-1]), pa.bool_(), True),
+        (TensorSpec("t", "INT64", [-1, 1]), pa.bool_(), True),
+        (TensorSpec("t", "INT64", [-1]), pa.list_(pa.bool_()), False),
+        (TensorSpec("t", "FP64", [-1, 2]), pa.list_(pa.bool_()), False),
         (TensorSpec("t", "FP64", [-1]), pa.string(), False),
         (TensorSpec("t", "FP64", [-1]), pa.dictionary(pa.int8(), pa.float64()), True),
         (TensorSpec("t", "FP64", [-1]), pa.dictionary(pa.int8(), pa.string()), False),
@@ -143,3 +148,16 @@ def test_text_that_may_spell_numbers_is_taken(datatype: str) -> None:
     schema: Any = pa.schema([pa.field("t", pa.string(), metadata=SPELLED)])
 
     check_kinds([TensorSpec("t", datatype, [-1])], {"t": ["t"]}, schema)
+
+
+def test_flags_are_numbers_in_columns_with_names_alone() -> None:
+    table = pa.table({"n": [True, False], "b": [0.5, None], "a": [None, True]})
+    named = [TensorSpec("x", "FP64", [-1, 2], columns=("a", "b"), nullable=True), TensorSpec("n", "INT64", [-1])]
+    columns = mapped_columns(named, {}, table.schema)
+    check_kinds(named, columns, table.schema)
+
+    values = make_rows(Window(table), named, columns).values
+    np.testing.assert_array_equal(values["x"], [[np.nan, 0.5], [1, np.nan]])
+    assert values["n"].tolist() == [1, 0]
+    with pytest.raises(WrongSettings, match="the column a holds bool"):
+        check_kinds([TensorSpec("x", "FP64", [-1, 2])], {"x": ["a", "b"]}, table.schema)

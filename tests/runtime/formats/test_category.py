@@ -1,0 +1,22 @@
+"""Datatypes of columns whose values are pandas categories."""
+
+from typing import Any
+
+import pytest
+
+from shoal_runtime.formats.columns import category
+
+
+@pytest.mark.parametrize(
+    ("values", "datatype"),
+    [
+        (["a", "b"], "BYTES"),
+        ([True, False], "BOOL"),
+        ([1, 2.5], "FP64"),
+        ([1, 2**53 - 1], "FP64"),
+        ([1, 2**53], "INT64"),
+        ([1, -(2**53)], "INT64"),
+    ],
+)
+def test_whole_numbers_that_a_double_may_round_are_integers(values: list[Any], datatype: str) -> None:
+    assert category("c", values).datatype == datatype
