@@ -8,6 +8,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
 node, value = helper.make_node, helper.make_tensor_value_info
 
 
@@ -27,7 +28,7 @@ def save(
     taken = list(inputs) or [value("x", FLOAT, ["N", 3])]
     given = list(outputs) or [value("y", FLOAT, ["N", 3])]
     graph = helper.make_graph(list(nodes), "g", taken, given, list(constants))
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    onnx.save(helper.make_model(graph, opset_imports=OPSETS, ir_version=9), path)
     return path
 
 

@@ -11,7 +11,7 @@ from shoal_runtime.faults import said
 from shoal_runtime.formats.columns import TEXT
 from shoal_runtime.formats.external_data import linked_files, mapped
 from shoal_runtime.formats.onnx_rows import ROWS, UNKNOWN, trace_rows
-from shoal_runtime.formats.source import Loaded, Source, check_static_batch, oddity, rows_are_proven
+from shoal_runtime.formats.source import Loaded, Source, check_static_batch, oddity, refuse_mixed, rows_are_proven
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -67,7 +67,8 @@ def load(source: Source) -> Loaded:
     check_static_batch(source, path.name, inputs, DYNAMIC)
     free = all(spec.shape[spec.batch_dim] == ANY for spec in inputs)
     outputs = source.outputs or _outputs(session.get_outputs(), path, free=free)
-    proven = rows_are_proven(source, inputs, {spec.name: _selected(spec, inputs, traced) for spec in outputs})
+    proven = rows_are_proven(source, inputs, {spec.name: _selected(spec, inputs, traced.dims) for spec in outputs})
+    refuse_mixed(source, inputs, {spec.name: traced.mixed[spec.name] for spec in outputs if spec.name in traced.mixed})
     return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx", rows_proven=proven)
 
 

@@ -7,8 +7,12 @@ batch. One whose symbol an operator such as NonZero made has as many rows as the
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from shoal_runtime.formats.mixing import Mixed
+from shoal_runtime.formats.onnx_mixing import find_mixing
 
 ROWS: Final = "rows of the batch"
 """A dimension that counts the batch's rows; a dimension that the file calls so loses its name."""
@@ -24,10 +28,23 @@ LARGE: Final = 1024
 """Elements from which on a weight is no shape, nor a part of one."""
 
 
-def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the dimensions of each output: `ROWS`, a number, the operator that selects its items, or `UNKNOWN`.
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What is found out about a graph.
 
-    Nothing is returned where that cannot be found out: onnx is not installed, or does not read the graph.
+    Args:
+        dims: the dimensions of each output: `ROWS`, a number, the operator that selects its items, or `UNKNOWN`.
+        mixed: the outputs whose rows are proven to depend on other rows, each with the node.
+    """
+
+    dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    mixed: Mapping[str, Mixed] = field(default_factory=dict)
+
+
+def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> Traced:
+    """Follow the batch dimension to the outputs.
+
+    Nothing is found out where onnx is not installed, or does not read the graph.
 
     Args:
         path: the graph; weights in other files are not read.
@@ -36,18 +53,21 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> dict[str, list[str]
     try:
         onnx = importlib.import_module("onnx")
         model = onnx.load(str(path), load_external_data=False)
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
         taken = _forget_claims(onnx, model, batch_dims)
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # of protobuf, of onnx' own kinds, or of a library that is missing
-        return {}
-    selected = _selected(inferred, taken)
-    known = _shapes(inferred)
-    return {
+        return Traced()
+    selected = _selected(inferred.graph, taken)
+    known = _shapes(inferred.graph)
+    dims = {
         output.name: [
             selected.get(dim, dim if dim == ROWS or dim.isdigit() else UNKNOWN) for dim in known.get(output.name, ())
         ]
-        for output in inferred.output
+        for output in inferred.graph.output
     }
+    return Traced(dims, find_mixing(onnx, inferred, {name: batch_dims.get(name, 0) for name in taken}))
 
 
 def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[str]:

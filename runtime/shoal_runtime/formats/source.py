@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.mixing import Mixed
 from shoal_runtime.handlers.base import Context, Handler
 from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -128,17 +129,48 @@ def rows_are_proven(source: Source, inputs: Sequence[TensorSpec], selected: Mapp
     Raises:
         LoadError: an output has as many items as the numbers in the batch select, and they are not declared ragged.
     """
-    indices = {spec.row_index for spec in source.outputs}
-    told = {spec.name for spec in source.outputs if spec.rows is not None or spec.name in indices}
-    rows = inputs[0].shape[inputs[0].batch_dim]
-    several = rows > 1 or (rows == ANY and source.context.max_batch_size > 1)
+    told = _ragged(source)
     for name, what in selected.items():
-        if what and several and name not in told:
+        if what and name not in told and _has_several(source, inputs):
             raise LoadError(
                 f"output {name} has as many items as {what} selects in the whole batch: a row may have none or several,"
                 f" and position does not identify them; {UNEVEN_REMEDY}"
             )
     return not told and all(what == "" for what in selected.values())
+
+
+def refuse_mixed(source: Source, inputs: Sequence[TensorSpec], mixed: Mapping[str, Mixed]) -> None:
+    """Refuse a model with several rows in a batch if an output's rows are proven to depend on other rows.
+
+    Args:
+        source: of the model, whose ragged outputs are left to the trials.
+        inputs: the model's.
+        mixed: outputs, each with the node that mixes rows.
+
+    Raises:
+        LoadError: it names the node.
+    """
+    told = _ragged(source)
+    for name, found in mixed.items():
+        if name not in told and _has_several(source, inputs):
+            raise LoadError(
+                f"the rows of a batch change each other's answers: output {name} depends on {found.by}, which"
+                f" {found.how.value}; export the model so that it computes each row by itself, name the dimension that"
+                " counts the rows (batch_dim) in model.toml if it is another, or serve one row at a time with"
+                " SHOAL_BATCHING_MAX_BATCH_SIZE=1 (batching.maxBatchSize: 1)"
+            )
+
+
+def _ragged(source: Source) -> set[str]:
+    """Return the ragged outputs, and those that hold the rows of their items."""
+    indices = {spec.row_index for spec in source.outputs}
+    return {spec.name for spec in source.outputs if spec.rows is not None or spec.name in indices}
+
+
+def _has_several(source: Source, inputs: Sequence[TensorSpec]) -> bool:
+    """Return whether a batch may have several rows."""
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    return rows > 1 or (rows == ANY and source.context.max_batch_size > 1)
 
 
 def check_row(spec: TensorSpec, max_body_bytes: int) -> None:

@@ -10,8 +10,10 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.mixing import Mixed
 from shoal_runtime.formats.module import name_outputs, require_tensors
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_static_batch, rows_are_proven
+from shoal_runtime.formats.program_mixing import find_mixing
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_static_batch, refuse_mixed, rows_are_proven
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
@@ -57,6 +59,7 @@ def load(source: Source) -> Loaded:
     check_static_batch(source, path.name, inputs, _dynamic([spec.name for spec in inputs]))
     min_rows, max_rows = _row_limits(program)
     proven = rows_are_proven(source, inputs, _selected(program, inputs, outputs))
+    refuse_mixed(source, inputs, _mixed(program, inputs, outputs))
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)
     handler = ExportHandler(program, inputs, outputs)
@@ -131,6 +134,21 @@ def _selected(
         unbacked = getattr(size, "free_symbols", ()) and free_unbacked_symbols(size)
         selected[spec.name] = f"the program ({name})" if unbacked else "" if size in rows else None
     return selected
+
+
+def _mixed(
+    program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> dict[str, Mixed]:
+    """Return the outputs that have the batch's rows, proven to depend on each other."""
+    graph = program.graph_signature
+    batch_dims = {str(name): spec.batch_dim for name, spec in zip(graph.user_inputs, inputs, strict=True)}
+    found = find_mixing(program, batch_dims)
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    return {
+        spec.name: found[str(name)]
+        for name, spec in zip(graph.user_outputs, outputs, strict=True)
+        if str(name) in found and spec.shape[spec.batch_dim] == rows
+    }
 
 
 def _size(value: Any, spec: TensorSpec) -> Any:

@@ -45,13 +45,13 @@ ONES = [
 
 
 def rows_of(path: Path) -> str:
-    return next(iter(trace_rows(path, {})["y"]), UNKNOWN)
+    return next(iter(trace_rows(path, {}).dims["y"]), UNKNOWN)
 
 
 @pytest.mark.parametrize("claim", ["N", "K"])
 def test_what_the_file_says_of_its_outputs_proves_nothing(tmp_path: Path, claim: str) -> None:
     assert rows_of(hits(tmp_path / "m.onnx", claim=claim)) == "NonZero"
-    assert trace_rows(detector(tmp_path / "d.onnx", claim=claim), {})["selected"] == ["NonMaxSuppression", "3"]
+    assert trace_rows(detector(tmp_path / "d.onnx", claim=claim), {}).dims["selected"] == ["NonMaxSuppression", "3"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_cannot_be_followed_is_unknown(tmp_path: Path) -> None:
     assert rows_of(hidden_hits(tmp_path / "hidden.onnx")) == UNKNOWN
     assert rows_of(each_row(tmp_path / "loop.onnx", [node("Identity", ["r"], ["kept"])])) == UNKNOWN
     (tmp_path / "broken.onnx").write_bytes(b"\x08\x09broken")
-    assert trace_rows(tmp_path / "broken.onnx", {}) == {}
+    assert trace_rows(tmp_path / "broken.onnx", {}).dims == {}
 
 
 def test_claims_within_the_bodies_of_a_branch_count_for_nothing(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_another_dimension_can_count_the_rows(tmp_path: Path) -> None:
         inputs=[value("x", TensorProto.FLOAT, ["T", "N"])],
         outputs=[value("y", TensorProto.FLOAT, ["T", "N"])],
     )
-    assert trace_rows(path, {"x": 1})["y"][1] == ROWS
-    assert trace_rows(path, {})["y"][1] != ROWS
+    assert trace_rows(path, {"x": 1}).dims["y"][1] == ROWS
+    assert trace_rows(path, {}).dims["y"][1] != ROWS
 
 
 def test_a_dimension_that_the_file_calls_as_ours_is_none(tmp_path: Path) -> None:
@@ -144,4 +144,4 @@ def test_a_dimension_that_the_file_calls_as_ours_is_none(tmp_path: Path) -> None
         inputs=[value("x", FLOAT, ["N", ROWS])],
         outputs=[value("y", FLOAT, [ROWS, "N"])],
     )
-    assert trace_rows(path, {})["y"] == [UNKNOWN, ROWS]
+    assert trace_rows(path, {}).dims["y"] == [UNKNOWN, ROWS]

@@ -1,0 +1,355 @@
+"""How operators move the batch axis of a tensor, and which of them mix the rows along it.
+
+Each value of a graph is followed as one of: shared by all clients (constants and sizes), apart (each row computed from
+the same row of the inputs), mixed (a row is computed from other rows) or unknown. A model is refused for what is proven
+to mix, so each rule here that cannot prove it returns unknown, and warm-up tries the model instead.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+Dims = tuple[Hashable, ...]
+"""Sizes of a tensor: numbers, and symbols where they are not fixed."""
+
+
+class How(Enum):
+    """How rows are mixed; the values complete "which"."""
+
+    SUMMED = "computes over the rows of the batch"
+    ORDERED = "puts the rows of the batch in another order"
+    SELECTED = "takes rows by numbers that clients send or the graph computes"
+    PAIRED = "computes each row with each other row"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The same for all clients; ``uniform``: the same for each row too."""
+
+    uniform: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Each row along ``axis`` belongs to one row of the batch.
+
+    Args:
+        axis: the batch axis.
+        plain: whether equal rows give equal values: nothing in them depends on a row's place.
+        merged: whether the axis counts several elements of each row, one row's after another's.
+    """
+
+    axis: int
+    plain: bool = True
+    merged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A row is computed from other rows, ``by`` this node."""
+
+    by: str
+    how: How
+
+
+Value = Shared | Apart | Mixed | None
+"""None: unknown."""
+SHARED: Final = Shared()
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that a node takes: what it is, and its sizes."""
+
+    value: Value
+    dims: Dims
+
+    @property
+    def rank(self) -> int:
+        """Return the number of dimensions."""
+        return len(self.dims)
+
+
+def mixes(operand: Operand, by: str, how: How) -> Value:
+    """Return what an operator makes that mixes along the operand's batch axis; where places matter, unknown."""
+    value = operand.value
+    return Mixed(by, how) if isinstance(value, Apart) and value.plain else None
+
+
+def moved(value: Value, axis: int) -> Value:
+    """Return the value with its batch axis at another place."""
+    return replace(value, axis=axis) if isinstance(value, Apart) else value
+
+
+def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
+    """Return what an operator makes that computes each element of those in its place, as numpy broadcasts."""
+    values = [operand.value for operand in operands]
+    if any(value is None for value in values):
+        return None
+    if mixed := [value for value in values if isinstance(value, Mixed)]:
+        paired = any(value.how is How.PAIRED for value in mixed)
+        # What is masked may be apart again.
+        masked = any(_may_mask(operand, paired=paired) for operand in operands)
+        return None if masked else mixed[0]
+    parts = [
+        (operand.value.axis + rank - operand.rank, operand.value)
+        for operand in operands
+        if isinstance(operand.value, Apart)
+    ]
+    if not parts:
+        return Shared(all(isinstance(value, Shared) and value.uniform for value in values))
+    axes, merged = {axis for axis, _ in parts}, {value.merged for _, value in parts}
+    plain = all(value.plain for _, value in parts)
+    if len(merged) > 1:
+        return None
+    if len(axes) > 1:
+        return Mixed(by, How.PAIRED) if plain and merged == {False} else None
+    [axis] = axes
+    plain = plain and not any(_places(operand, axis - rank) for operand in operands)
+    return Apart(axis, plain, merged.pop())
+
+
+def _may_mask(operand: Operand, *, paired: bool) -> bool:
+    value = operand.value
+    if isinstance(value, Shared) and not value.uniform:
+        return any(dim != 1 and (paired or not isinstance(dim, int)) for dim in operand.dims)
+    return paired and isinstance(value, Apart)
+
+
+def _places(operand: Operand, axis: int) -> bool:
+    """Return whether what clients share may differ from row to row; the axis is counted from the end."""
+    value = operand.value
+    return isinstance(value, Shared) and not value.uniform and -axis <= operand.rank and operand.dims[axis] != 1
+
+
+def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool, largest: bool = False) -> Value:
+    """Return what a reduction makes.
+
+    Args:
+        operand: to reduce.
+        axes: that it reduces; None: all.
+        by: the node.
+        keep: whether reduced axes stay, of size 1.
+        largest: whether it is a maximum or the like. Of a whole tensor that may be a length or a scale.
+    """
+    value = operand.value
+    every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)
+    if not isinstance(value, Apart):
+        return value
+    if value.axis in every:
+        return None if largest and len(set(every)) == operand.rank else mixes(operand, by, How.SUMMED)
+    return value if keep else moved(value, value.axis - sum(axis < value.axis for axis in set(every)))
+
+
+def along(operand: Operand, axes: Sequence[int], by: str, how: How = How.SUMMED) -> Value:
+    """Return what an operator makes that keeps the shape and computes along these axes, such as a softmax."""
+    value = operand.value
+    if isinstance(value, Apart) and value.axis in {axis % operand.rank for axis in axes}:
+        return mixes(operand, by, how)
+    return value
+
+
+def transposed(operand: Operand, order: Sequence[int]) -> Value:
+    """Return what moving the axes into this order makes."""
+    value = operand.value
+    return (
+        moved(value, [axis % operand.rank for axis in order].index(value.axis)) if isinstance(value, Apart) else value
+    )
+
+
+def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
+    """Return what leaving out axes of size 1 makes; None: all of them."""
+    gone = {axis for axis, dim in enumerate(operand.dims) if dim == 1}
+    chosen = gone if axes is None else {axis % max(operand.rank, 1) for axis in axes}
+    value = operand.value
+    if not isinstance(value, Apart):
+        return value
+    return None if value.axis in chosen else moved(value, value.axis - sum(axis < value.axis for axis in chosen))
+
+
+def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
+    """Return what new axes of size 1 make, at these places of the result."""
+    rank = operand.rank + len(axes)
+    new = {axis % rank for axis in axes}
+    old = [axis for axis in range(rank) if axis not in new]
+    return moved(operand.value, old[operand.value.axis]) if isinstance(operand.value, Apart) else operand.value
+
+
+def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
+    """Return what a reshape makes: rows stay together where the axes before them do."""
+    value = operand.value
+    if not isinstance(value, Apart):
+        return value
+    before, after = _without_ones(operand.dims[: value.axis]), operand.dims[value.axis + 1 :]
+    for axis, dim in enumerate(dims):
+        if _without_ones(dims[:axis]) != before or dim == 1:
+            continue
+        kept = dim == rows or dim == operand.dims[value.axis] or _product(dims[axis + 1 :]) == _product(after)
+        if dim == rows or (kept and not value.merged):
+            return Apart(axis, value.plain)
+        rest = dims[axis + 1 :]
+        merged = value.merged and kept
+        if merged or any(after[at:] == rest for at in range(1, len(after) + 1)):
+            return Apart(axis, value.plain, merged=True)
+        return None
+    return None
+
+
+def _without_ones(dims: Dims) -> list[Hashable]:
+    return [dim for dim in dims if dim != 1]
+
+
+def _product(dims: Dims) -> Any:
+    """Return the product of fixed sizes; of others something that equals nothing."""
+    total = 1
+    for dim in dims:
+        if not isinstance(dim, int):
+            return object()
+        total *= dim
+    return total
+
+
+def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
+    """Return what joining tensors along an axis makes; along the batch axis, unknown."""
+    value = combined(operands, by, rank)
+    at = axis % rank
+    if isinstance(value, Mixed) and not any(isinstance(operand.value, Mixed) for operand in operands):
+        return None
+    return None if isinstance(value, Apart) and value.axis == at else value
+
+
+def multiplied(left: Operand, right: Operand, by: str) -> Value:
+    """Return what a product of matrices makes, as numpy.matmul does of two dimensions or more."""
+    a, b = left.value, right.value
+    if left.rank < 2 or right.rank < 2 or a is None or b is None:
+        return None
+    rank = max(left.rank, right.rank)
+    if isinstance(a, Apart) and isinstance(b, Apart):
+        return _product_of_rows(a, b, a.axis - left.rank, b.axis - right.rank, by, rank)
+    if isinstance(a, Apart) and isinstance(b, Shared):
+        return _with_weights(a, left, right, rank, contracted=-1)
+    if isinstance(b, Apart) and isinstance(a, Shared):
+        return _with_weights(b, right, left, rank, contracted=-2)
+    if isinstance(a, Mixed) and isinstance(b, Apart):
+        # What was computed for pairs of rows is added up.
+        return Mixed(a.by, How.SUMMED)
+    return combined([left if isinstance(a, Shared) else Operand(a, ()), Operand(b, ())], by, left.rank)
+
+
+def _product_of_rows(left: Apart, right: Apart, left_at: int, right_at: int, by: str, rank: int) -> Value:
+    """Return the product of two tensors that are apart along these axes, counted from the end."""
+    plain, alike = left.plain and right.plain, left.merged == right.merged
+    if left_at == right_at and left_at < -2 and alike:
+        return Apart(rank + left_at, plain, left.merged)
+    if not plain or not alike:
+        return None
+    if left_at == -1 and right_at == -2:
+        return Mixed(by, How.SUMMED)
+    return None if left.merged or left_at == -1 or right_at == -2 else Mixed(by, How.PAIRED)
+
+
+def _with_weights(value: Apart, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
+    """Return the product of a tensor that is apart with one that clients share."""
+    axis = value.axis - operand.rank
+    if axis == contracted:
+        return None
+    places = axis < -2 and _places(weights, axis)
+    return Apart(rank + axis, value.plain and not places, value.merged)
+
+
+def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
+    """Return what taking items along an axis by a tensor of their numbers makes (`Gather`, `index_select`)."""
+    axis %= max(data.rank, 1)
+    d, i = data.value, index.value
+    if d is None or i is None:
+        return None
+    if isinstance(d, Mixed):
+        # Rows may be put back in their order.
+        return d if isinstance(i, Shared) and index.rank == 0 else None
+    if isinstance(i, Mixed):
+        return Mixed(by, How.ORDERED) if i.how is How.ORDERED and isinstance(d, Apart) and d.axis == axis else None
+    if isinstance(d, Shared):
+        return i if isinstance(i, Shared) else moved(i, axis + i.axis)
+    if d.axis == axis:
+        return mixes(index, by, How.SELECTED)
+    return moved(d, d.axis + (index.rank - 1 if d.axis > axis else 0)) if isinstance(i, Shared) else None
+
+
+def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value:
+    """Return what taking elements along an axis makes, each by its own number (`GatherElements`, `gather`)."""
+    axis %= max(data.rank, 1)
+    d, i = data.value, index.value
+    if d is None or i is None or isinstance(d, Mixed):
+        return None
+    if isinstance(i, Mixed):
+        return Mixed(by, How.ORDERED) if i.how is How.ORDERED and isinstance(d, Apart) and d.axis == axis else None
+    if isinstance(d, Apart) and d.axis == axis:
+        return mixes(index, by, How.SELECTED) if isinstance(i, Apart) and i.axis == axis else None
+    if isinstance(d, Shared) and isinstance(i, Apart):
+        return i if i.axis == axis else replace(i, plain=i.plain and d.uniform)
+    value = combined([data, index], by, data.rank)
+    return value if isinstance(value, Apart) and value.axis != axis else None
+
+
+def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: str) -> Value:
+    """Return what putting elements along an axis makes, each by its own number (`ScatterElements`, `scatter`)."""
+    axis %= max(data.rank, 1)
+    if any(operand.value is None or isinstance(operand.value, Mixed) for operand in (data, index, updates)):
+        return None
+    value = combined([data, index, updates], by, data.rank)
+    if isinstance(value, Apart) and value.axis == axis:
+        chosen = isinstance(index.value, Apart) and index.value.plain
+        return Mixed(by, How.SELECTED) if chosen else None
+    return None if isinstance(value, Mixed) else value
+
+
+def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: str) -> Value:
+    """Return what taking items by lists of numbers makes, of so many axes after the first ``before`` (`GatherND`)."""
+    d, i = data.value, index.value
+    if d is None or i is None or isinstance(d, Mixed) or isinstance(i, Mixed) or _is_list(index):
+        return None
+    if isinstance(d, Apart):
+        if before <= d.axis < before + depth:
+            return mixes(index, by, How.SELECTED)
+        if d.axis < before:
+            return d if isinstance(i, Shared) or i == d else None
+        return moved(d, d.axis - depth - before + index.rank - 1) if isinstance(i, Shared) else None
+    return replace(i, plain=i.plain and (before == 0 or d.uniform)) if isinstance(i, Apart) else d
+
+
+def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, by: str) -> Value:
+    """Return what putting items by lists of numbers makes (`ScatterND`)."""
+    if any(operand.value is None or isinstance(operand.value, Mixed) for operand in (data, index, updates)):
+        return None
+    d, i, u = data.value, index.value, updates.value
+    if isinstance(i, Apart):
+        chosen = i.plain and not _is_list(index) and not (isinstance(d, Apart) and d.axis >= depth)
+        return Mixed(by, How.SELECTED) if chosen else None
+    return Shared() if isinstance(d, Shared) and isinstance(u, Shared) else None
+
+
+def _is_list(index: Operand) -> bool:
+    """Return whether the batch axis is the one along which a list of numbers names one item."""
+    return isinstance(index.value, Apart) and index.value.axis == index.rank - 1
+
+
+def summed(operands: Sequence[Operand], equation: str, by: str) -> Value:
+    """Return what an Einstein sum makes."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if not arrow or "." in equation or len(terms) != len(operands) or any(each.value is None for each in operands):
+        return None
+    pairs = list(zip(terms, operands, strict=True))
+    if any(isinstance(operand.value, Mixed) for operand in operands):
+        return None
+    apart = [(term[operand.value.axis], operand.value) for term, operand in pairs if isinstance(operand.value, Apart)]
+    if not apart:
+        return Shared()
+    letters = {letter for letter, _ in apart}
+    lone = not any(isinstance(operand.value, Shared) and letters & set(term) for term, operand in pairs)
+    if not lone or not all(value.plain and not value.merged for _, value in apart):
+        return None
+    if len(letters) > 1:
+        return Mixed(by, How.PAIRED)
+    return Apart(right.index(letters.pop())) if letters <= set(right) else Mixed(by, How.SUMMED)

@@ -1,0 +1,92 @@
+"""Calls of operators in a torch.export program, with what is known of their arguments."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shoal_runtime.formats.mixing import Dims, Operand, Shared, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an operator.
+
+    Args:
+        by: the call in words.
+        arguments: by the name that the operator's schema gives them.
+        dims: the dimensions of the result, or of the first of several.
+        values: what nodes are known to be.
+        rows: the dimension that counts the batch's rows.
+    """
+
+    by: str
+    arguments: Mapping[str, Any]
+    dims: Dims
+    values: Mapping[str, Value]
+    rows: Hashable
+
+    def operand(self, name: str) -> Operand:
+        """Return an argument as a tensor; numbers are the same for all rows.
+
+        Raises:
+            LookupError: it is missing.
+        """
+        return self.known(self.arguments[name])
+
+    def known(self, value: Any) -> Operand:
+        """Return what is known of a node, or of a number."""
+        if not isinstance(value, torch.fx.Node):
+            return Operand(Shared(uniform=True), ())
+        return Operand(self.values.get(value.name), dims_of(value))
+
+    def tensors(self) -> list[Operand]:
+        """Return all arguments that are tensors, or sizes, also those in lists."""
+        found: list[torch.fx.Node] = []
+        torch.fx.map_arg(dict(self.arguments), found.append)
+        return [self.known(node) for node in found]
+
+    def number(self, name: str, default: int) -> int:
+        """Return a whole number.
+
+        Raises:
+            TypeError: it is none that the program fixes.
+        """
+        found = self.arguments.get(name, default)
+        if not isinstance(found, int):
+            raise TypeError(name)
+        return found
+
+    def axes(self, name: str = "dim") -> Sequence[int] | None:
+        """Return an argument that names axes; None: all of them."""
+        found = self.arguments.get(name)
+        if found is None or found == []:
+            return None
+        return [found] if isinstance(found, int) else list(found)
+
+
+def call_of(node: torch.fx.Node, values: Mapping[str, Value], rows: Hashable) -> Call:
+    """Return a node that calls an operator."""
+    target: Any = node.target
+    schema = [argument.name for argument in target._schema.arguments]
+    arguments = {**dict(zip(schema, node.args, strict=False)), **node.kwargs}
+    return Call(f"node {node.name} ({operator_of(node)})", arguments, dims_of(node), values, rows)
+
+
+def operator_of(node: torch.fx.Node) -> str:
+    """Return an operator's name without its namespace and overload; of a function of Python its own."""
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.partition("::")[2]
+    return getattr(target, "__name__", str(target))
+
+
+def dims_of(node: torch.fx.Node) -> Dims:
+    """Return a tensor's dimensions as numbers and expressions; of several tensors the first's, of a number none."""
+    value = node.meta.get("val")
+    while isinstance(value, tuple | list) and value:
+        value = value[0]
+    if not isinstance(value, torch.Tensor):
+        return ()
+    return tuple(size if isinstance(size, int) else size.node.expr for size in value.shape)
