@@ -14,7 +14,7 @@ from shoal_runtime.batches.padding import count_rows
 from shoal_runtime.errors import ForwardFailed, LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.handlers.answers import Answers
-from shoal_runtime.handlers.items import row_item, tensor_batch
+from shoal_runtime.handlers.items import batch_of_items, row_item, tensor_batch
 from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.invariance import Leak, Uneven, answers_a_row, doubts
@@ -123,7 +123,7 @@ class RowTrials:
             first = signature.inputs[0]
             batch = [row_item(batch, row, signature) for row in range(batch[first.name].shape[first.batch_dim])]
         if stages.preprocess is None:
-            return batch
+            return batch_of_items(batch, signature, library)
         return collate([stages.preprocess(item) for item in batch], stages.preprocess_padding, library)
 
 
