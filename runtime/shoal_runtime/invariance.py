@@ -10,6 +10,7 @@ model that returns another number of rows for any of them is refused: whenever s
 batch, the output would be split by position, and clients would receive other clients' rows.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -20,7 +21,7 @@ from shoal_runtime.errors import LoadError, WrongRows
 from shoal_runtime.faults import HANDLER_FAULTS
 from shoal_runtime.handlers.signature import Signature, as_returned
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.trial_rows import Batch, Kind, Row, Source
+from shoal_runtime.trial_rows import LARGE, Batch, Kind, Row, Source
 from shoal_schema.wire.datatypes import Array
 
 ROWS: Final = 4
@@ -30,6 +31,10 @@ DOUBTFUL: Final = 0.01
 LEAKING: Final = 0.1
 """Beyond what scales do that a graph finds for a whole batch, as of quantized activations."""
 SEEDS: Final = 2
+RARE: Final = 8
+"""Seeds of rows of large numbers, of which only those beyond a limit, on one side of it, may depend on others."""
+NUDGE: Final = 64
+"""Units in the last place: beyond what kernels differ by."""
 
 Outputs = Mapping[str, Array]
 Run = Callable[[Batch], Outputs]
@@ -58,7 +63,7 @@ def doubts(
         run: answers a batch of the source's.
         source: of the rows.
         signature: of the model.
-        kinds: of rows, the plain one first, whose doubts are told; of the others only what refuses the model.
+        kinds: of rows. Of the first that is answered doubts are told; of the others only what refuses the model.
         in_place: whether a row's answer may depend on its place in the batch, as where noise is drawn by place.
         is_over: whether there is no time for another trial.
 
@@ -68,11 +73,15 @@ def doubts(
         Exception: the model failed on all of them; what it raised for the first.
     """
     faults: list[BaseException] = []
-    for index, kind in enumerate(kinds):
-        if index and is_over():
+    answered = False
+    for kind in kinds:
+        if answered and (kind.gentle or is_over()):
             break
+        told: list[str] = []
         try:
-            told = list(_dependence(_Trier(run, source, signature, kind, in_place=in_place)))
+            told = list(_dependence(_Trier(run, source, signature, kind, in_place=in_place), is_over))
+            first, answered = not answered, True
+            yield from told if first else ()
             _count_rows(run, source, signature, kind, is_over)
         except WrongRows as error:
             raise Uneven(str(error)) from None
@@ -80,10 +89,7 @@ def doubts(
             raise
         except HANDLER_FAULTS as fault:  # what it makes of other rows is tried all the same
             faults.append(fault)
-            continue
-        if index == 0:
-            yield from told
-    if len(faults) == len(kinds):
+    if not answered:
         raise faults[0]
 
 
@@ -101,13 +107,16 @@ def answers_a_row(run: Run, source: Source, kinds: Sequence[Kind]) -> bool:
     return False
 
 
-def _dependence(trier: "_Trier") -> Iterator[str]:
+def _dependence(trier: "_Trier", is_over: Callable[[], bool]) -> Iterator[str]:
     """Yield what is odd; raise Leak where two trials show that a row depends on others."""
     first = trier.trial(0)
     if first is None:
         return
     if told := trier.differ(first.pairs_again):
         yield f"{told} when asked again: it is random, or depends on what was asked before"
+        return
+    if trier.is_rare:
+        trier.check_rare(is_over)
         return
     told = trier.differ(first.pairs)
     # A tie between two numbers may fall either way once.
@@ -159,12 +168,41 @@ class _Trier:
         self._datatypes = {spec.name: spec.datatype for spec in as_returned(signature).outputs}
         self._ragged = {spec.name for spec in signature.returned if spec.rows is not None and spec.datatype != "BYTES"}
         self._sizes = signature.allowed_batch_sizes
+        self.is_rare = kind.scale >= LARGE
         self._rows = next((size for size in self._sizes if size > 1), min(signature.max_batch_size, ROWS))
 
     def trial(self, seed: int) -> _Trial | None:
         """Return the answers of one row; None where no batch has more."""
         if self._rows < 2:
             return None
+        batch, first, pairs = self._asked(seed)
+        again = [(self._row(first, 0), self._row(self._answers(batch), 0))]
+        alone = []
+        if not self._sizes or 1 in self._sizes:
+            alone = [(self._row(first, 0), self._row(self._answers(batch[:1]), 0))]
+        return _Trial(pairs, again, alone)
+
+    def check_rare(self, is_over: Callable[[], bool]) -> None:
+        """Try rows of several seeds, while there is time.
+
+        Raises:
+            Leak: two of them depend on other rows.
+        """
+        seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
+        asked = map(self._asked, seeds)
+        leaking = [pairs for batch, first, pairs in asked if self.leaks(pairs) and self._is_steady(batch, first)]
+        if len(leaking) > 1:
+            raise Leak(self.differ(leaking[0]))
+
+    def _is_steady(self, batch: Sequence[Row], first: Outputs) -> bool:
+        """Return whether the last digits of its numbers do not change a row's answer, as they do in a sine of 1e18."""
+        if not all(isinstance(row, dict) for row in batch):
+            return True
+        nudged = [{name: _nudged(array) for name, array in row.items()} for row in batch]
+        return not self.leaks([(self._row(first, 0), self._row(self._answers(nudged), 0))])
+
+    def _asked(self, seed: int) -> tuple[Sequence[Row], Outputs, Pairs]:
+        """Return a batch, its answers, and the answers to a row of it here and among strangers."""
         rng = np.random.default_rng(seed)
         last = self._rows - 1
         batch = self._source.draw(self._kind, self._rows, rng)
@@ -177,11 +215,7 @@ class _Trier:
         else:
             moved = self._answers([*strangers[:last], batch[0]])
             pairs = [(self._row(first, 0), self._row(moved, last))]
-        again = [(self._row(first, 0), self._row(self._answers(batch), 0))]
-        alone = []
-        if not self._sizes or 1 in self._sizes:
-            alone = [(self._row(first, 0), self._row(self._answers(batch[:1]), 0))]
-        return _Trial(pairs, again, alone)
+        return batch, first, pairs
 
     def leaks(self, pairs: Pairs) -> bool:
         """Return whether a number differs beyond doubt; what is counted or named may turn on its last digit."""
@@ -216,6 +250,12 @@ class _Trier:
         if spec.name in self._ragged:
             return np.asarray(orjson.loads(array.item()), np.float64)
         return (array.astype(np.uint32) << 16).view(np.float32) if spec.datatype == "BF16" else array
+
+
+def _nudged(array: Array) -> Array:
+    """Return numbers with other last digits."""
+    array = np.asarray(array)
+    return array + array.dtype.type(NUDGE) * np.spacing(array) if array.dtype.kind == "f" else array
 
 
 def _difference(left: Array, right: Array) -> float:

@@ -10,15 +10,19 @@ import numpy as np
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.warmup import shapes
+from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import object_array
 
+Values = Mapping[str, Sequence[Sequence[Any]]]
 Row = Any
 """Arrays by input, without the batch dimension; or an item, as `preprocess` takes it."""
 Batch = Any
 """Rows joined: arrays by input, or a list of items."""
 
 TEXTS: Final = ("a", "hello world", "", "7", "The quick brown fox jumps.", "x,y", "-1.5", "é", "no yes no")
+MISSING: Final = 0.3
+"""Share of elements that are null."""
 DATES: Final = ("2020-01-01", "1999-12-31T23:59:59", "2024-02-29", "1970-01-01", "2038-01-19")
 
 
@@ -31,12 +35,24 @@ class Kind:
         ids: integers are below it.
         even: whether they are spread evenly.
         sparse: whether half of the numbers are 0.
+        binary: whether they are 0 or 1.
+        missing: whether a third of the elements of nullable inputs is null.
+        gentle: whether it is tried only where the model rejects all others.
     """
 
     scale: float = 1.0
     ids: int = 2
     even: bool = False
     sparse: bool = False
+    binary: bool = False
+    missing: bool = False
+    gentle: bool = False
+
+
+GENTLE: Final = (Kind(even=True, gentle=True), Kind(binary=True, gentle=True), Kind(binary=True, ids=1, gentle=True))
+"""Numbers from 0 to 1, ones among zeros, and these with whole numbers that are all 0."""
+LARGE: Final = 1e5
+"""Scale from which on a kind finds what happens to numbers beyond the usual."""
 
 
 def kinds(*, anywhere: bool) -> tuple[Kind, ...]:
@@ -46,7 +62,7 @@ def kinds(*, anywhere: bool) -> tuple[Kind, ...]:
     ``anywhere`` says that they may be large.
     """
     if not anywhere:
-        return (Kind(ids=1), Kind(0.01, ids=1), Kind(ids=1, even=True))
+        return (Kind(ids=1), Kind(0.01, ids=1), Kind(ids=1, even=True), Kind(ids=1, missing=True))
     return (
         Kind(),
         Kind(100, ids=100),
@@ -55,6 +71,9 @@ def kinds(*, anywhere: bool) -> tuple[Kind, ...]:
         Kind(0.01),
         Kind(255, even=True, ids=10),
         Kind(1e4, ids=1000),
+        Kind(1e6, ids=1000),
+        Kind(1e18, ids=1000),
+        Kind(missing=True),
     )
 
 
@@ -69,19 +88,36 @@ class Source(Protocol):
 
 
 class MadeUp:
-    """Rows made up from the signature."""
+    """Rows made up from the signature.
 
-    def __init__(self, signature: Signature) -> None:
+    Args:
+        signature: of the model.
+        values: by input, what the elements of each column are chosen from; any number where there are none.
+    """
+
+    def __init__(self, signature: Signature, values: Values | None = None) -> None:
         self._signature = signature
+        self._values = values or {}
 
     def draw(self, kind: Kind, count: int, rng: "np.random.Generator") -> list[Row]:
         """Return rows of the longest shape."""
         every = shapes(self._signature, count)
-        batch = {spec.name: _elements(spec, every[spec.name], kind, rng) for spec in self._signature.inputs}
+        batch = {spec.name: self._made(spec, every[spec.name], kind, rng) for spec in self._signature.inputs}
         return [
             {spec.name: np.take(batch[spec.name], row, spec.batch_dim) for spec in self._signature.inputs}
             for row in range(count)
         ]
+
+    def _made(self, spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
+        made = _elements(spec, shape, kind, rng)
+        columns = made.reshape(shape[0], -1)
+        for place, values in enumerate(self._values.get(spec.name, ())):
+            if values:
+                chosen = [values[index] for index in rng.integers(0, len(values), shape[0])]
+                columns[:, place] = [each.encode() for each in chosen] if spec.datatype == "BYTES" else chosen
+        if kind.missing and spec.nullable:
+            made[rng.random(shape) < MISSING] = NULL if spec.datatype == "BYTES" else np.nan
+        return made
 
     def join(self, rows: Sequence[Row]) -> Mapping[str, Array]:
         """Return wire arrays by input."""
@@ -131,11 +167,16 @@ def _numbers(spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random
         bits: Array = _floats(shape, kind, rng).astype(np.float32).view(np.uint32) >> 16
         return bits.astype(DTYPES["BF16"])
     if spec.datatype.startswith("FP"):
-        return np.asarray(_floats(shape, kind, rng), DTYPES[spec.datatype])
+        largest = float(np.finfo(DTYPES[spec.datatype]).max)
+        return np.asarray(np.clip(_floats(shape, kind, rng), -largest, largest), DTYPES[spec.datatype])
     # Bytes are pixels, where others may be indices.
+    if kind.binary and kind.ids > 1:
+        return np.asarray(rng.integers(0, 2, shape), DTYPES[spec.datatype])
     high = 128 if spec.datatype in ("INT8", "UINT8") else 2 if spec.datatype == "BOOL" else kind.ids
     return np.asarray(rng.integers(0, high, shape), DTYPES[spec.datatype])
 
 
 def _floats(shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
+    if kind.binary:
+        return kind.scale * rng.integers(0, 2, shape)
     return kind.scale * (rng.random(shape) if kind.even else rng.standard_normal(shape))

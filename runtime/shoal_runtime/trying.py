@@ -3,7 +3,7 @@
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -14,13 +14,23 @@ from shoal_runtime.batches.padding import count_rows
 from shoal_runtime.errors import ForwardFailed, LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.handlers.answers import Answers
-from shoal_runtime.handlers.items import row_item, tensor_batch
+from shoal_runtime.handlers.items import batch_of_items, row_item, tensor_batch
 from shoal_runtime.handlers.ragged import UNEVEN_REMEDY
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.invariance import Leak, Uneven, answers_a_row, doubts
 from shoal_runtime.loading import Model
 from shoal_runtime.placement import Placement
-from shoal_runtime.trial_rows import Batch, MadeUp, Samples, Source, can_be_made_up, kinds
+from shoal_runtime.trial_rows import (
+    GENTLE,
+    LARGE,
+    Batch,
+    Kind,
+    MadeUp,
+    Samples,
+    Source,
+    can_be_made_up,
+    kinds,
+)
 from shoal_schema.wire.datatypes import Array
 
 TRYING_S: Final = 3.0
@@ -29,6 +39,11 @@ SLOW_S: Final = 1.0
 """What one forward of a handler may take for it to be tried at all."""
 MODEST: Final = 255.0
 """Largest scale of the numbers that a handler is tried with."""
+
+NOT_TRIED_REMEDY: Final = (
+    "give a handler's warmup_items() rows that it takes, or serve one row at a time with"
+    " SHOAL_BATCHING_MAX_BATCH_SIZE=1 (batching.maxBatchSize)"
+)
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +75,7 @@ class RowTrials:
             self._run,
             source,
             signature,
-            self._kinds[:1] if model.rows_proven or isinstance(source, Samples) else self._kinds,
+            self._kinds_for(source),
             in_place=model.apart,
             is_over=lambda: time.monotonic() > end_s,
         )
@@ -77,10 +92,25 @@ class RowTrials:
         except LoadError:
             raise
         except HANDLER_FAULTS as error:
-            logger.info("event=rows_not_tried error=%s", describe(error))
+            logger.warning(
+                "event=rows_not_tried message=the model rejects all rows that warm-up makes up (%s), so whether a row"
+                " of a batch changes another's result is not tried; %s",
+                describe(error),
+                NOT_TRIED_REMEDY,
+            )
             return
         for doubt in found:
             logger.warning("event=rows_not_apart message=%s", doubt)
+
+    def _kinds_for(self, source: Source) -> Sequence[Kind]:
+        """Return the kinds of rows: the handler's own are of one, and only odd numbers can change what is proven."""
+        if isinstance(source, Samples):
+            return self._kinds[:1]
+        nullable = any(spec.nullable for spec in self._model.signature.inputs)
+        kinds = [kind for kind in self._kinds if nullable or not kind.missing]
+        if self._model.rows_proven:
+            kinds = [*kinds[:1], *(kind for kind in kinds[1:] if kind.missing or kind.scale >= LARGE)]
+        return [*kinds, *GENTLE]
 
     def answers_any(self) -> bool:
         """Return whether the model answers any made-up row by itself."""
@@ -94,7 +124,8 @@ class RowTrials:
         if items is not None and model.apart:
             own = list(items())
             return Samples(own) if own else None
-        return MadeUp(model.signature) if can_be_made_up(model.signature) else None
+        values = getattr(model.handler, "trial_values", None)
+        return MadeUp(model.signature, values) if can_be_made_up(model.signature) else None
 
     def _run(self, batch: Batch) -> Mapping[str, Array]:
         given = self._as_given(batch)
@@ -123,7 +154,7 @@ class RowTrials:
             first = signature.inputs[0]
             batch = [row_item(batch, row, signature) for row in range(batch[first.name].shape[first.batch_dim])]
         if stages.preprocess is None:
-            return batch
+            return batch_of_items(batch, signature, library)
         return collate([stages.preprocess(item) for item in batch], stages.preprocess_padding, library)
 
 

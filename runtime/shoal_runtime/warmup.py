@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.base import Stages
-from shoal_runtime.handlers.items import row_item
+from shoal_runtime.handlers.items import batch_of_items, row_item
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.library import Library
@@ -74,8 +74,10 @@ def _batches(
 
     def from_items(rows: int) -> Any:
         some = list(itertools.islice(itertools.cycle(items()), rows))
+        if not some:
+            raise ValueError("warmup_items() gives no item")
         if preprocess is None:
-            return some
+            return batch_of_items(some, signature, library)
         return collate([preprocess(item) for item in some], stages.preprocess_padding, library)
 
     def from_zeros(rows: int) -> Any:

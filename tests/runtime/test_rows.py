@@ -1,7 +1,7 @@
 """A response never contains another client's row: a model that keeps none or several is refused, or served grouped."""
 
-import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -428,14 +428,89 @@ def test_handlers_that_are_random_or_odd_are_served(tmp_path: Path, load: Load, 
     started(load, handler(tmp_path / "m", NOISY.format(result=result)))
 
 
-def test_a_handler_that_refuses_made_up_rows_is_served(
+def test_a_handler_that_refuses_made_up_rows_is_served_with_a_warning(
     tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = NOISY.format(result="x if not x.any() else 1 / len(x[0:0])")
-    with caplog.at_level(logging.INFO):
-        started(load, handler(tmp_path / "m", text))
+    started(load, handler(tmp_path / "m", text))
 
     assert "event=rows_not_tried" in caplog.text
+    caplog.clear()
+    started(load, tmp_path / "m", max_batch_size=1)
+    assert "rows_not_tried" not in caplog.text
+
+
+STRICT = """
+import numpy
+from shoal_runtime import TensorSpec
+
+class Strict:
+    tensors = "numpy"
+    inputs = [TensorSpec("x", "{datatype}", [-1, 3])]
+    outputs = [TensorSpec("y", "FP32", [-1, 3])]
+
+    def forward(self, batch):
+        x = batch["x"]
+        if not ({accepts}).all():
+            raise ValueError("not such a number")
+        return {{"y": (x - x.mean(0)).astype(numpy.float32)}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("datatype", "accepts"),
+    [("FP32", "(x >= 0) & (x < 1)"), ("FP32", "(x == 0) | (x == 1)"), ("FP64", "x >= 0"), ("UINT8", "x < 2")],
+)
+def test_what_takes_few_numbers_is_tried_with_these(tmp_path: Path, load: Load, datatype: str, accepts: str) -> None:
+    text = STRICT.format(datatype=datatype, accepts=accepts)
+
+    refused(load, handler(tmp_path / "m", text), "change each other's answers")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("trigger", ["x > 1e5", "x > 1e15", "x < -1e5"])
+def test_numbers_that_are_large_are_tried(tmp_path: Path, load: Load, trigger: str) -> None:
+    class Triggered(torch.nn.Module):
+        def __init__(self, large: bool, limit: float) -> None:
+            super().__init__()
+            self.large, self.limit = large, limit
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            chosen = x > self.limit if self.large else x < self.limit
+            return torch.where(chosen, x.mean(0), x)
+
+    made = Triggered(large=">" in trigger, limit=float(trigger.rsplit(maxsplit=1)[-1]))
+    torch.jit.script(made).save(tmp_path / "m.pt")  # type: ignore[no-untyped-call]
+
+    refused(load, folder(tmp_path / "m.pt", INPUT + OUTPUT), "change each other's answers")
+
+
+def test_what_turns_on_the_last_digits_of_large_numbers_is_served(tmp_path: Path, load: Load) -> None:
+    # As kernels do that add up a row's numbers in another order at another place.
+    result = "numpy.sin(x * (1 + 1e-7 * numpy.arange(len(x), dtype=numpy.float32)[:, None]))"
+    text = NOISY.format(result=result)
+    model = load(handler(tmp_path / "m", text))
+    warm(replace(model, apart=False), model.machine.place(False), Readiness())
+
+
+NULLABLE = """
+import numpy
+from shoal_runtime import TensorSpec
+
+class Filled:
+    tensors = "numpy"
+    inputs = [TensorSpec("x", "FP32", [-1, 3], nullable=True)]
+    outputs = [TensorSpec("y", "FP32", [-1, 3])]
+
+    def forward(self, batch):
+        x = batch["x"]
+        return {"y": numpy.where(numpy.isnan(x), numpy.nanmean(x), x).astype(numpy.float32)}
+"""
+
+
+def test_nulls_are_tried_where_they_are_taken(tmp_path: Path, load: Load) -> None:
+    refused(load, handler(tmp_path / "m", NULLABLE), "change each other's answers")
+    started(load, handler(tmp_path / "n", NULLABLE.replace(", nullable=True", "")))
 
 
 def test_rows_that_a_handler_mixes_are_found(tmp_path: Path, load: Load) -> None:

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -100,6 +101,58 @@ def test_items_without_preprocess_are_a_list() -> None:
     model = model_of(Plain(), (3, 8))
 
     assert plan_warmup(model.stages, model.signature, model.handler, TORCH)[1].make() == ["a", "abc", "a"]
+
+
+class Given(Adder):
+    """Takes tensors, and has samples of its own."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def warmup_items(self) -> list[Any]:
+        return list(self.items)
+
+
+@pytest.mark.parametrize("item", [[1, 2], np.array([1, 2], np.float32), torch.tensor([1.0, 2.0]), np.array([1, 2])])
+def test_items_without_preprocess_are_rows_of_tensors(item: Any) -> None:
+    model = model_of(Given(item, [3, 4]), (3,))
+
+    [batch] = [each.make() for each in plan_warmup(model.stages, model.signature, model.handler, TORCH)]
+
+    assert batch["x"].dtype == torch.float32
+    assert batch["x"].tolist() == [[1, 2], [3, 4], [1, 2]]
+    assert warm(model, CpuPlacement(), Readiness())
+
+
+def test_items_of_several_inputs_are_dicts() -> None:
+    class Pair(Given):
+        inputs = (
+            TensorSpec("x", "FP32", [-1, 2]),
+            TensorSpec("t", "BYTES", [-1], content_type="text/plain"),
+            TensorSpec("o", "INT64", [-1], optional=True),
+        )
+
+    model = model_of(Pair({"x": [1, 2], "t": "a"}), (2,))
+
+    [batch] = [each.make() for each in plan_warmup(model.stages, model.signature, model.handler, TORCH)]
+
+    assert batch["x"].shape == (2, 2)
+    assert batch["t"] == ["a", "a"]
+    assert "o" not in batch
+    for odd in ([1, 2], {"x": [1, 2]}):
+        with pytest.raises(HandlerFailed, match=r"warmup_items.*dict of values by input"):
+            warm(model_of(Pair(odd)), CpuPlacement(), Readiness())
+
+
+@pytest.mark.parametrize("items", [([[1, 2]],), ([1, 2, 3],), ({"x": [1, 2]},), ([1, 2], [3]), ("ab",)], ids=str)
+def test_items_that_are_no_rows_are_refused_with_the_rule(items: Any) -> None:
+    with pytest.raises(HandlerFailed, match="without preprocess an item is one row"):
+        warm(model_of(Given(*items)), CpuPlacement(), Readiness())
+
+
+def test_no_items_are_refused() -> None:
+    with pytest.raises(HandlerFailed, match="no item"):
+        warm(model_of(Given()), CpuPlacement(), Readiness())
 
 
 def test_progress_counts_batches() -> None:

@@ -43,6 +43,7 @@ class Column:
         rejects_unknown: whether the library rejects a value outside of the categories; otherwise that is missing.
         missing: what stands for null in a column of texts, as the model expects it.
         example: a value that the model takes.
+        known: values that the model was trained on.
         used: whether the model reads it at all.
         logical_type, unit: as in `TensorSpec`.
         input: the input that holds it, where that has another name.
@@ -54,6 +55,7 @@ class Column:
     rejects_unknown: bool = False
     missing: Any = nan
     example: Any = None
+    known: tuple[Any, ...] = ()
     used: bool = True
     logical_type: str | None = None
     unit: str | None = None

@@ -13,6 +13,7 @@ from shoal_runtime.formats.columns import INPUT, TEXT, Batch, Column, declared_c
 from shoal_runtime.formats.fitted import fitted_columns
 from shoal_runtime.formats.lightgbm_columns import has_names
 from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.table_trials import known_words
 from shoal_runtime.formats.tabular import OUTPUT, PROBABILITIES, TableHandler, frame, imported, matrix, plain, shown
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import Array
@@ -48,7 +49,10 @@ def serve(estimator: Any, source: Source, path: Path) -> Loaded:
         known = source.inputs or inputs[0].datatype == "BYTES"
         source = replace(source, told_outputs=_classified(classes) if known else ())
     table = _table(inputs, columns, framed=bool(names))
-    return TableHandler(source, inputs, table, outputs, columns).loaded("sklearn")
+    handler = TableHandler(source, inputs, table, outputs, columns)
+    if not columns:
+        handler.trial_values = known_words(estimator)
+    return handler.loaded("sklearn")
 
 
 def feature_names(estimator: Any) -> list[str]:

@@ -120,7 +120,7 @@ def _encoded(name: str, values: Any) -> Column:
     if not known:
         return Column(name, example=0.0)
     # Numbers stay such: an encoder compares them, whatever their type.
-    return replace(category(name, known), categories=None, missing=missing)
+    return replace(category(name, known), categories=None, known=tuple(known), missing=missing)
 
 
 def _imputer(estimator: Any, names: list[str]) -> Columns | None:
@@ -138,7 +138,8 @@ def _imputer(estimator: Any, names: list[str]) -> Columns | None:
 
 def _vectorizer(estimator: Any, names: list[str]) -> Columns | None:
     takes_texts = hasattr(estimator, "build_analyzer") and len(names) == 1
-    return {names[0]: Column(names[0], "BYTES", example="")} if takes_texts else None
+    words = tuple(word for word in getattr(estimator, "vocabulary_", None) or () if isinstance(word, str))
+    return {names[0]: Column(names[0], "BYTES", example="", known=words)} if takes_texts else None
 
 
 def _gradient_boosting(estimator: Any, names: list[str]) -> Columns | None:

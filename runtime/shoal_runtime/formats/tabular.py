@@ -21,6 +21,7 @@ from shoal_runtime.formats.columns import (
     reconciled,
 )
 from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.table_trials import trial_values
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DATATYPES, DTYPES, Array
 
@@ -53,6 +54,8 @@ class TableHandler:
         self.inputs = tuple(inputs)
         self._columns = {column.input or column.name: column for column in columns}
         self._table = table
+        self.trial_values = trial_values(inputs, columns)
+        """By input, what warm-up chooses each column's values from; none where any number goes."""
         self._functions = dict(outputs)
         self.outputs = tuple(source.outputs) or self._probed(source.told_outputs)
         self._functions = {spec.name: outputs.get(spec.name, outputs[OUTPUT]) for spec in self.outputs}

@@ -1,7 +1,7 @@
 """Wire arrays to what handlers see: one item per row, or one batch of tensors."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -9,10 +9,11 @@ import orjson
 from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.errors import ItemError
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.library import Library
 from shoal_schema.wire.columns import NULL
-from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.datatypes import DTYPES, Array, float32_to_bfloat16
+from shoal_schema.wire.elements import object_array
 
 
 def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
@@ -78,6 +79,62 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature, library: Lib
     made = {**masks, **batch}
     # In the signature's order, as in warm-up: a captured graph is found by it.
     return {spec.name: made[spec.name] for spec in signature.inputs if spec.name in made}
+
+
+def batch_of_items(items: Sequence[Any], signature: Signature, library: Library) -> Any:
+    """Return a handler's own items as `forward` takes a batch without `preprocess`: tensors by input, or a list.
+
+    Raises:
+        ValueError: an item is no row of the signature.
+    """
+    if all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text:
+        return list(items)
+    batch: dict[str, Any] = {}
+    for spec in signature.inputs:
+        values = _values(items, spec, single=len(signature.inputs) == 1)
+        if not values and spec.optional:
+            continue
+        if len(values) < len(items):
+            raise ValueError(f"an item of warmup_items() has no {spec.name}; {_ITEM}")
+        if spec.datatype != "BYTES":
+            batch[spec.name] = library.from_wire(_stacked(values, spec), spec.datatype)
+        else:
+            shape = (len(values), *np.shape(values[0]))
+            batch[spec.name] = object_array(values, shape) if library.holds_text and len(shape) == 1 else values
+    return batch
+
+
+_ITEM: Final = (
+    "without preprocess an item is one row: the value of the only input, or a dict of values by input, without the"
+    " batch dimension"
+)
+
+
+def _values(items: Sequence[Any], spec: TensorSpec, *, single: bool) -> list[Any]:
+    if single:
+        return list(items)
+    if not all(isinstance(item, Mapping) for item in items):
+        raise ValueError(f"warmup_items() gives a {type(items[0]).__name__}; {_ITEM}")
+    return [item[spec.name] for item in items if spec.name in item]
+
+
+def _stacked(values: Sequence[Any], spec: TensorSpec) -> Array:
+    """Return rows of numbers as a wire array."""
+    rows = [np.asarray(value) for value in values]
+    fits = all(
+        len(row.shape) == len(spec.row_shape)
+        and all(size in (ANY, own) for size, own in zip(spec.row_shape, row.shape, strict=True))
+        for row in rows
+    )
+    if not fits or len({row.shape for row in rows}) > 1:
+        shapes = sorted({row.shape for row in rows})
+        raise ValueError(
+            f"warmup_items() gives rows of the shapes {[list(shape) for shape in shapes]} for {spec.name}, whose rows"
+            f" have the shape {list(spec.row_shape)}; {_ITEM}"
+        )
+    if spec.datatype == "BF16":
+        return float32_to_bfloat16(np.stack(rows, spec.batch_dim).astype(np.float32))
+    return np.stack(rows, spec.batch_dim).astype(DTYPES[spec.datatype])
 
 
 def _value(array: Array, row: int, spec: TensorSpec) -> Any:

@@ -1,0 +1,54 @@
+"""Values to try a table model with: those that each column was trained on, as clients send them."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shoal_runtime.formats.columns import DATETIME, INPUT, Column, is_missing
+from shoal_runtime.handlers.spec import TensorSpec
+
+Values = Sequence[Any]
+MOST: Final = 32
+"""Values of one column to choose from."""
+
+
+def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dict[str, list[Values]]:
+    """Return by input the values to choose from for each of its columns; none where any value of its datatype goes.
+
+    Args:
+        inputs: of the model, one for each column, or one tensor of all columns.
+        columns: in the model's order.
+    """
+    by_name = {column.name: column for column in columns}
+    by_input = {column.input or column.name: column for column in columns}
+    chosen: dict[str, list[Values]] = {}
+    for spec in inputs:
+        if len(spec.shape) == 1:
+            found = [by_input.get(spec.name)]
+        elif spec.columns:
+            found = [by_name.get(name) for name in spec.columns]
+        else:
+            found = list(columns) if [len(columns)] == list(spec.row_shape) else []
+        values = [_values(column, spec) for column in found]
+        if any(values):
+            chosen[spec.name] = values
+    return chosen
+
+
+def _values(column: Column | None, spec: TensorSpec) -> Values:
+    if column is None or DATETIME in (spec.logical_type, column.logical_type):
+        return ()
+    known = [value for value in column.categories or column.known if not is_missing(value)]
+    if not known and spec.datatype == "BYTES" and column.example:
+        known = [column.example]
+    texts = spec.datatype == "BYTES"
+    return tuple(value for value in known[:MOST] if isinstance(value, str) == texts)
+
+
+def known_words(estimator: Any) -> dict[str, list[Values]]:
+    """Return values for the one input of an estimator of texts: words of its vocabulary, and all of them at once."""
+    steps = [step for _, step in getattr(estimator, "steps", ())]
+    for each in (estimator, *steps):
+        words = [word for word in list(getattr(each, "vocabulary_", None) or ())[:MOST] if isinstance(word, str)]
+        if words:
+            return {INPUT: [(*words, " ".join(words), "")]}
+    return {}
