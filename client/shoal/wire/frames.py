@@ -57,14 +57,16 @@ def is_frame(value: Any) -> bool:
     """Return whether a value is a data frame, a table of Arrow or a structured array: rows, and columns with names."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype.names) and value.ndim == 1
-    return hasattr(value, "column_names") or (hasattr(value, "columns") and hasattr(value, "to_numpy"))
+    kind = type(value)  # attributes of a frame, or of a row, may be its columns
+    named = hasattr(kind, "column_names") or (hasattr(kind, "columns") and hasattr(kind, "to_numpy"))
+    return named and hasattr(kind, "__len__") and not issubclass(kind, tuple)
 
 
 def names_of(frame: Any) -> list[Any]:
     """Return the names of a frame's columns, in its order."""
     if isinstance(frame, np.ndarray):
         return list(frame.dtype.names or ())
-    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+    return list(frame.column_names if hasattr(type(frame), "column_names") else frame.columns)
 
 
 def unframed(items: Any, signature: Signature) -> Any:
@@ -76,7 +78,7 @@ def unframed(items: Any, signature: Signature) -> Any:
     Raises:
         InvalidInput: the columns are not what the model takes.
     """
-    if hasattr(items, "_fields"):  # a named tuple: of columns
+    if isinstance(items, tuple) and hasattr(items, "_fields"):  # of columns
         items = dict(zip(items._fields, items, strict=True))
     if isinstance(items, Mapping) and not any(tensor.is_json for tensor in signature.inputs):
         return _of_columns(items, signature)
@@ -84,7 +86,7 @@ def unframed(items: Any, signature: Signature) -> Any:
         return _of_frame(items, signature)
     if isinstance(items, list | tuple) and any(map(is_frame, items)) and _takes_tables(signature):
         return [row for each in items for row in (_of_frame(each, signature)[:] if is_frame(each) else [each])]
-    return column_values(items) if hasattr(items, "to_numpy") else items
+    return column_values(items) if hasattr(type(items), "to_numpy") else items
 
 
 def unframed_item(item: Any, signature: Signature) -> Any:
@@ -139,7 +141,7 @@ def _no_block(names: Sequence[Any]) -> Array | None:
 
 def _block(frame: Any, names: Sequence[Any]) -> Array | None:
     """Return columns of one numpy type of numbers at once, None of others: each alone costs pandas some 20 µs."""
-    if not hasattr(frame, "dtypes"):
+    if not hasattr(type(frame), "dtypes"):
         return None
     block = frame[list(names)]
     kinds = set(block.dtypes)

@@ -46,7 +46,7 @@ def by_name(row: Any, signature: Signature, tensor: Tensor | None = None) -> Any
     if found is None:
         return row
     names, values = respelled(found[0], signature), found[1]
-    if hasattr(row, "_fields") and any(name.startswith("_") for name in names):
+    if isinstance(row, tuple) and hasattr(row, "_fields") and any(name.startswith("_") for name in names):
         renamed = next(name for name in names if name.startswith("_"))
         raise InvalidInput(
             f"the field {renamed} of a {type(row).__name__} is a column whose name was replaced, since it is none of"
@@ -80,14 +80,14 @@ def _keys(row: Any) -> list[Any] | None:
     """Return the names of the fields of a numpy record, or of a database's row."""
     if isinstance(row, np.ndarray | np.generic):
         return list(row.dtype.names) if row.ndim == 0 and row.dtype.names else None
-    if isinstance(row, Mapping) or hasattr(row, "columns") or not callable(getattr(row, "keys", None)):
+    if isinstance(row, Mapping) or hasattr(type(row), "columns") or not callable(getattr(row, "keys", None)):
         return None
     return list(row.keys())
 
 
 def is_row_of_pandas(value: Any) -> bool:
     """Return whether a value is a series: as a row, its index has the names of the columns."""
-    return callable(getattr(value, "to_dict", None)) and hasattr(value, "index") and not hasattr(value, "columns")
+    return hasattr(type(value), "iloc") and not hasattr(type(value), "columns")
 
 
 def _without_index(names: list[Any], values: list[Any], signature: Signature) -> tuple[list[Any], list[Any]]:

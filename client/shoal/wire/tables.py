@@ -28,7 +28,7 @@ _ARROW_LEAVES: Final = {"BOOL": "bool_", "FP16": "float16", "FP32": "float32", "
 
 def is_table(batch: Any) -> bool:
     """Return whether a batch is a table of Arrow."""
-    return hasattr(batch, "column_names")
+    return hasattr(type(batch), "column_names")
 
 
 def names_in(batch: Any) -> list[str]:

@@ -18,7 +18,7 @@ _NULLS: Final = ("NAType", "NaTType")
 
 def column_values(column: Any) -> Array:
     """Return the values of a column of Arrow, pandas or polars, or of a list; nulls are None where it knows of them."""
-    if hasattr(column, "to_pylist"):
+    if hasattr(type(column), "to_pylist"):
         return _of_arrow(column)
     if isinstance(column, np.ndarray):
         return column

@@ -34,7 +34,10 @@ class Column:
 class Frame:
     def __init__(self, columns: dict[Any, list[Any]]) -> None:
         self._columns = {name: Column(values) for name, values in columns.items()}
-        self.columns = list(columns)
+
+    @property
+    def columns(self) -> list[Any]:
+        return list(self._columns)
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))

@@ -193,3 +193,10 @@ def test_flags_are_numbers_in_columns_with_names_alone() -> None:
 def test_a_data_frame_as_the_value_of_an_input_is_refused() -> None:
     with pytest.raises(InvalidInput, match="give the frame itself"):
         tensors({"x": frame(NAMES, [[1, 2, 3]])}, WIDE)
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_a_column_may_be_called_as_an_attribute_of_its_table(make: Make) -> None:
+    names = ("columns", "column_names", "keys")
+    called = signature((Tensor("x", "FP64", (-1, 3), columns=names),))
+    assert tensors(make(("keys", "columns", "column_names"), [[3, 1, 2]]), called) == {"x": [[1, 2, 3]]}
