@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal_runtime.offline.kinds import is_bytes, is_text, is_time
-from shoal_runtime.offline.spelled import NO_NUMBER, Number, bools, exact_numbers, trimmed
+from shoal_runtime.offline.spelled import NO_NUMBER, Number, bools, exact_numbers, near_fractions, trimmed
 
 Literal = str | int | float | bool
 _CELLS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
@@ -98,9 +98,7 @@ def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]
         return _with_number(values, sign, value)
     if not cells.spelled:
         raise Incomparable(f"{cells.name} is {values.type}, and {value} is a number")
-    if (whole := _whole_texts(values)) is not None:
-        return _with_number(whole, sign, value)
-    return _each(_spelled_numbers(cells, unread), sign, repeat(_written(value)))
+    return _with_spelled(cells, sign, value, unread)
 
 
 def among(cells: Cells, values: Sequence[Literal | None], unread: dict[int, str]) -> Any:
@@ -168,10 +166,18 @@ def _written(value: float) -> Number:
     return Decimal(repr(value)) if isinstance(value, float) and math.isfinite(value) else value
 
 
-def _whole_texts(values: Any) -> Any:
-    """Return whole numbers of 64 bits, where all cells spell some in digits alone."""
-    plain = pc.all(pc.match_substring_regex(values, r"^-?[0-9]{1,18}$")).as_py()
-    return values.cast(pa.int64()) if plain else None
+def _with_spelled(cells: Cells, sign: str, value: float, unread: dict[int, str]) -> Any:
+    near = near_fractions(trimmed(cells.values))
+    if near is None or abs(value) > sys.float_info.max:
+        return _each(_spelled_numbers(cells, unread), sign, repeat(_written(value)))
+    # Rounded, two numbers keep their order: only those that meet have to be compared as they are written.
+    found = _ARRAYS[sign](near, pa.scalar(float(value)))
+    if met := np.flatnonzero(near.to_numpy(zero_copy_only=False) == float(value)).tolist():
+        exact = _each(exact_numbers(trimmed(cells.values.take(pa.array(met)))), sign, repeat(_written(value)))
+        rows = np.arange(len(found))
+        rows[met] = np.arange(len(found), len(found) + len(met))
+        found = pa.concat_arrays([found, exact]).take(pa.array(rows))
+    return found
 
 
 def _spelled_numbers(cells: Cells, unread: dict[int, str]) -> list[Number | None]:

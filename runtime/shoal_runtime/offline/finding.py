@@ -15,12 +15,13 @@ from pyarrow import parquet
 
 from shoal_runtime.offline.csv_rows import csv_names
 from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError
+from shoal_runtime.offline.json_lines import parsed_line
 from shoal_runtime.offline.kinds import SPELLED
 from shoal_runtime.offline.partitions import partitions_above
 from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.schemas import Found, check_names, chosen, kinds_of, unified, with_partitions
 from shoal_runtime.offline.shards import File, Shard, readable
-from shoal_runtime.offline.tables import FILES, lines_of, parsed_line, told
+from shoal_runtime.offline.tables import FILES, lines_of, told
 from shoal_schema.resource.offline import RowFormat
 
 _T = TypeVar("_T")

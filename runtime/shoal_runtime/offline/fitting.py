@@ -4,6 +4,7 @@ A column that is missing is null, and a cell that does not fit its column's type
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 
@@ -49,8 +50,8 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
         return pa.nulls(len(column), kind)
     if plain_type(column.type) != column.type:
         column = plain(column)
-    if pa.types.is_decimal(column.type) and pa.types.is_floating(kind):
-        return _binary(column, kind)
+    if kind == pa.float64() and (pa.types.is_decimal(column.type) or pa.types.is_integer(column.type)):
+        return _binary(column)
     cast = column.cast(kind)
     # Into a type that holds both, and from decimals, Arrow checks each cell by itself.
     checked = promoted(column.type, kind) == kind or pa.types.is_decimal(column.type)
@@ -59,17 +60,22 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
     return cast
 
 
-def _binary(column: Any, kind: pa.DataType) -> Any:
-    """Return decimals as the nearest fractions, where these spell the same digits.
+def _binary(column: Any) -> Any:
+    """Return whole numbers and decimals as the nearest fractions of 64 bits, where these spell the same digits.
 
     Raises:
-        ArrowInvalid: one has more digits than a fraction of 64 bits holds.
+        ArrowInvalid: one has more digits than such a fraction holds.
     """
+    whole = pa.types.is_integer(column.type)
+    if whole:
+        with suppress(pa.ArrowInvalid):  # one is beyond 2**53, and may be exact
+            return column.cast(pa.float64())
     cells = column.to_pylist()
     found = [None if cell is None else float(cell) for cell in cells]
-    if any(cell is not None and Decimal(repr(near)) != cell for cell, near in zip(cells, found, strict=True)):
-        raise pa.ArrowInvalid("it would be another")
-    return pa.array(found, kind)
+    for cell, near in zip(cells, found, strict=True):
+        if cell is not None and cell != (near if whole else Decimal(repr(near))):
+            raise pa.ArrowInvalid("it would be another")
+    return pa.array(found, pa.float64())
 
 
 def _fractions(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -82,7 +88,7 @@ def _cell_by_cell(column: pa.ChunkedArray, wanted: pa.Field, faults: dict[int, s
     cells = []
     for row in range(len(column)):
         try:
-            cells.append(_one(_cast(column.slice(row, 1), wanted.type)))
+            cells.append(_one(_cast(column.take(pa.array([row])), wanted.type)))
         except pa.ArrowException:
             faults.setdefault(row, misfit(wanted, _shown(column, row)))
             cells.append(pa.nulls(1, wanted.type))

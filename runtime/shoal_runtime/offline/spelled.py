@@ -19,6 +19,8 @@ _FIRST_ROUNDED: Final = 2.0**53
 """From here on a fraction of 64 bits does not hold every whole number."""
 _DIGITS: Final = r"^[+-]?[0-9]+$"
 _NUMBER: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+_IS_WHOLE: Final = re.compile(_DIGITS[1:-1], re.ASCII)
+_IS_NUMBER: Final = re.compile(_NUMBER[1:-1], re.ASCII)
 _LIMITLESS: Final = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
 _MOST_DIGITS: Final = 4000
 """Python makes whole numbers of no more digits than 4,300."""
@@ -36,12 +38,12 @@ def trimmed(texts: Any) -> Any:
 
 def exact_number(cell: str) -> Number | None:
     """Return the number that a text spells, as it is written, or None: NaN and infinities are floats."""
-    if re.match(_DIGITS, cell, re.ASCII) and len(cell) < _MOST_DIGITS:
+    if _IS_WHOLE.fullmatch(cell) and len(cell) < _MOST_DIGITS:
         return int(cell)
     if _LIMITLESS.fullmatch(cell):
         return float(cell)
     try:
-        return Decimal(cell) if re.match(_NUMBER, cell, re.ASCII) else None
+        return Decimal(cell) if _IS_NUMBER.fullmatch(cell) else None
     except InvalidOperation:  # an exponent of 20 digits
         return None
 
@@ -51,13 +53,18 @@ def exact_numbers(texts: Any) -> list[Number | None]:
     return [None if cell is None else exact_number(cell) for cell in texts.to_pylist()]
 
 
+def near_fractions(texts: Any) -> Any:
+    """Return the fractions of 64 bits nearest to what trimmed text spells, None where one is no number of digits."""
+    return texts.cast(pa.float64()) if _all(texts, _NUMBER) else None
+
+
 def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
     """Return the fractions of 64 bits nearest to what trimmed text spells, and what is wrong with which rows.
 
     A number beyond their range is wrong, as is one written without point or exponent that they do not hold.
     """
     bad: dict[int, str] = {}
-    found = texts.cast(pa.float64()) if _all(texts, _NUMBER) else None
+    found = near_fractions(texts)
     if found is None or pc.any(pc.is_inf(found)).as_py():
         cells = texts.to_pylist()
         made = [None if cell is None else _nearest(cell) for cell in cells]

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.offline.csv_rows import FAULT, csv_names, csv_tables
 from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError
 from shoal_runtime.offline.fitting import cells_column, fitted
+from shoal_runtime.offline.json_lines import parsed_line
 from shoal_runtime.offline.kinds import is_partition
 from shoal_runtime.offline.partitions import partition_cell
 from shoal_runtime.offline.places import Place, plain_file
@@ -221,15 +221,6 @@ def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Win
     good = [{} if isinstance(row, str) else row for row in rows]
     columns = [cells_column(good, each, faults, path) for each in schema]
     return Window(pa.table(columns, schema=schema), faults)
-
-
-def parsed_line(line: bytes) -> dict[str, Any] | str:
-    """Return the object that a line of JSON is, or why it is none."""
-    try:
-        row = exact_json(line)
-    except (ValueError, RecursionError) as error:
-        return f"the line is no JSON: {error}"
-    return row if isinstance(row, dict) else "the line is JSON, but no object"
 
 
 def filtered(window: Window, where: Where) -> Window:

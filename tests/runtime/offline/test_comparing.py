@@ -67,6 +67,19 @@ def test_text_compares_with_a_number_as_the_number_that_it_spells(cells: list[An
     assert compared(column, sign, value, spelled=True) == wanted
 
 
+@given(
+    st.lists(st.decimals(-10, 10, places=2) | st.sampled_from([Decimal("0.1"), Decimal("0.10000001")]), min_size=1),
+    st.sampled_from([*SIGNS]),
+    st.decimals(-10, 10, places=2) | st.sampled_from([Decimal("0.10000001"), Decimal("0.1000000000000001")]),
+)
+def test_fractions_of_text_compare_with_a_fraction_as_they_are_written(
+    cells: list[Decimal], sign: str, value: Decimal
+) -> None:
+    wanted = [SIGNS[sign](cell, value) for cell in cells]
+
+    assert compared(pa.array([str(cell) for cell in cells]), sign, float(value), spelled=True) == wanted
+
+
 @pytest.mark.parametrize(
     ("column", "spelled", "sign", "value", "found"),
     [

@@ -48,7 +48,8 @@ def test_a_decimal_and_another_number_are_one_type_that_holds_both(
         (pa.array([Decimal("0.10"), None], pa.decimal128(3, 2)), pa.float64(), [0.1, None]),
         (pa.array([Decimal("70.13"), Decimal(2**53 + 1)], pa.decimal128(20, 2)), pa.float64(), [70.13, None]),
         (pa.array([Decimal("1.5"), Decimal(2)], pa.decimal128(3, 1)), pa.int64(), [None, 2]),
-        (pa.array([2**53 + 1, 2**53]), pa.float64(), [None, 2.0**53]),
+        (pa.array([2**53 + 1, 2**53, 2**60]), pa.float64(), [None, 2.0**53, 2.0**60]),
+        (pa.array([[2**53 + 1], [1, 2], None]), pa.list_(pa.float64()), [None, [1.0, 2.0], None]),
         (pa.array([2**63, 5], pa.uint64()), pa.int64(), [None, 5]),
         (
             pa.array([1, 2**62], pa.timestamp("s")),

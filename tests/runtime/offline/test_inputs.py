@@ -414,6 +414,13 @@ DATE = TensorSpec("x", "BYTES", [-1], logical_type="datetime", unit="ms")
         ([1], pa.timestamp("ns"), [b"1970-01-01T00:00:00.000000001"]),
         ([0], pa.timestamp("s", "Europe/Berlin"), [b"1970-01-01T01:00:00+01:00"]),
         ([0], pa.timestamp("ms", "UTC"), [b"1970-01-01T00:00:00+00:00"]),
+        ([-1], pa.timestamp("ms", "Europe/Berlin"), [b"1970-01-01T00:59:59.999+01:00"]),
+        # Berlin was 53 minutes and 28 seconds ahead, an offset that ISO 8601 does not have.
+        (
+            [-(5 * 10**9), 0],
+            pa.timestamp("s", "Europe/Berlin"),
+            [b"1811-07-23T15:06:40+00:00", b"1970-01-01T01:00:00+01:00"],
+        ),
         ([19844], pa.date32(), [b"2024-05-01"]),
         ([19844 * 86_400_000], pa.date64(), [b"2024-05-01"]),
         (["2024-05-01T10:00:00Z"], pa.string(), [b"2024-05-01T10:00:00Z"]),

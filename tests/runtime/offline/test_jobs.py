@@ -271,7 +271,7 @@ def test_what_the_job_wrote_is_none_of_its_rows_and_links_in_circles_end(tmp_pat
             "the column n holds nothing but what is of no type",
         ),
         ("a.parquet", "no parquet", 1, "a.parquet cannot be read: Parquet magic bytes not found"),
-        ("a.csv", "", 1, "a.csv cannot be read: Empty CSV file"),
+        ("a.csv", "", 1, "a.csv cannot be read: it is empty"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, status: int, said: str) -> None:

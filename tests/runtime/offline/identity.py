@@ -1,0 +1,76 @@
+"""A whole job in this process, with a model that answers what it is given."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.offline.answers import Answers, answer_schema, kept_columns
+from shoal_runtime.offline.finding import find_columns
+from shoal_runtime.offline.folder import FolderPlace
+from shoal_runtime.offline.inputs import lengths, make_rows, take
+from shoal_runtime.offline.job import check_found
+from shoal_runtime.offline.mapping import check_kinds, mapped_columns, required_columns
+from shoal_runtime.offline.partitions import partitions_above
+from shoal_runtime.offline.reading import all_columns
+from shoal_runtime.offline.shards import cut
+from shoal_runtime.offline.tables import Source
+from shoal_runtime.offline.where import columns_of, compiled
+from shoal_runtime.offline.writing import Destination
+from shoal_schema.resource.offline import AnswerFormat, RowFormat
+
+
+def scored(
+    folder: Path, form: RowFormat, spec: TensorSpec, *, where: str | None = None, shard_bytes: int = 64
+) -> list[Mapping[str, Any]]:
+    """Return the rows that a job writes for the files of a folder: the column of the input, ``y`` and the error."""
+    place = FolderPlace(folder)
+    files = place.files("")
+    found = find_columns(place, files, form)
+    known = found.schema
+    columns = mapped_columns([spec], {}, known)
+    check_kinds([spec], columns, known)
+    output = TensorSpec(
+        "y", spec.datatype, list(spec.shape), content_type="text/plain" if spec.datatype == "BYTES" else None
+    )
+    kept = kept_columns(known, None, columns, [output])
+    needed = all_columns(columns, kept.values(), columns_of(where, known))
+    check_found(found, needed, required_columns([spec], columns, known))
+    source = Source(
+        place,
+        form,
+        pa.schema([known.field(name) for name in needed]),
+        compiled(where, known),
+        required=required_columns([spec], columns, known),
+        prefix=partitions_above(place.shown, [each.path for each in files]),
+    )
+    schema = answer_schema(known, kept, [output])
+    target = FolderPlace(folder / "_out")
+    destination = Destination(target, None, AnswerFormat.PARQUET, schema)
+    for shard in cut(files, form, shard_bytes):
+        with destination.part(shard.name) as part:
+            for window in source.windows(shard, 2):
+                part.write(_answered(window, spec, output, columns, list(kept.values()), schema))
+    parts = sorted((folder / "_out").glob("*.parquet"))
+    rows: list[Mapping[str, Any]] = pa.concat_tables(parquet.read_table(part) for part in parts).to_pylist()
+    return rows
+
+
+def _answered(
+    window: Any,
+    spec: TensorSpec,
+    output: TensorSpec,
+    columns: Mapping[str, Sequence[str]],
+    kept: list[str],
+    schema: Any,
+) -> pa.Table:
+    rows = make_rows(window, [spec], columns)
+    answers = Answers(window.table.num_rows, [output], rows.errors, lengths(rows))
+    for row in rows.good:
+        chosen = np.array([row])
+        answers.add(chosen, {"y": np.asarray(take(rows, chosen, [spec])[spec.name])}, {})
+    return answers.table(window.table.select(kept), schema)
