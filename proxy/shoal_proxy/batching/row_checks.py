@@ -286,7 +286,7 @@ class RowChecks:
 
     def _gross(self) -> float:
         """Return what distance is a suspicion: many times the usual one; larger where that was often noise."""
-        if self._compared < _FEW_COMPARED or self._ruler.labels_only:
+        if self._compared < _FEW_COMPARED or self._ruler.exact:
             return GROSS
         return min(GROSS, _NOISES * max(_LEAST_NOISE, self._noise) * self._caution)
 

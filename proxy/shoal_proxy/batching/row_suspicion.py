@@ -121,7 +121,7 @@ class Suspicion:
         """
         own, *more = self.results[Trial.ALONE]
         near, far = self.gross / 4, max(GROSS, self.gross)
-        if ruler.labels_only or len(others) < _ENOUGH or any(ruler.units(own, each) > near for each in more):
+        if ruler.exact or len(others) < _ENOUGH or any(ruler.units(own, each) > near for each in more):
             return False
         batch = self.sample.batch
         if ruler.units(own, self.given) > far:
