@@ -26,6 +26,8 @@ _FLOORS: Final = {**_FLOATS, **_INTEGERS}
 """By datatype, the least that the unit may be, as a share of the magnitude."""
 SCORES: Final = 8.0
 """Median difference of integers that are scores, as of a quantized output: they may differ by one, and be noise."""
+_MANY: Final = 4
+"""Scores of a row that no other row has by chance."""
 _ELEMENTS: Final = 2048
 """Of a row's output, evenly spread, so many are compared: the comparison holds up the event loop."""
 _LIST_DIMENSIONS: Final = 3
@@ -46,8 +48,10 @@ class Ruler:
 
     @property
     def exact(self) -> bool:
-        """Return whether results are equal or not, and nothing between."""
-        return self.labels_only and not any(_is_of_scores(each) for one in self._scales.values() for each in one)
+        """Return whether different rows may have the same result by chance: of labels, and of single scores."""
+        return self.labels_only and not any(
+            _is_of_scores(each) and each.elements >= _MANY for one in self._scales.values() for each in one
+        )
 
     def learn(self, rows: Sequence[Row]) -> None:
         """Learn the unit from results of different rows."""

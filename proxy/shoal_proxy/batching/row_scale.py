@@ -14,13 +14,15 @@ from shoal_schema.wire.datatypes import Array
 TAIL: Final = 0.2
 """Share of an element's distance from its median that its unit is at least: large values differ by a factor."""
 _LEAST_STEP: Final = 1 / 8
+_FEW: Final = 8
+"""Differences after which each element's own spread counts more than that of all."""
 _MOST_SIZES: Final = 16
 
 
 class Scale:
     """Quantiles of an output, of rows of one size."""
 
-    __slots__ = ("_learned", "apart", "center", "magnitude", "spread")
+    __slots__ = ("_differences", "_learned", "apart", "center", "magnitude", "spread")
 
     def __init__(self) -> None:
         self.center: Array | None = None
@@ -31,7 +33,12 @@ class Scale:
         """Median over rows of the largest absolute value."""
         self.apart = 1.0
         """Lower quartile of how far different rows are apart, by the element where they are farthest; 1 or more."""
-        self._learned = 0
+        self._learned = self._differences = 0
+
+    @property
+    def elements(self) -> int:
+        """Return of how many elements something is known."""
+        return 0 if self.spread is None else len(self.spread)
 
     def learn(self, table: Array, floor: float) -> None:
         """Learn from results of different rows.
@@ -50,10 +57,14 @@ class Scale:
 
     def _learn_elements(self, table: Array) -> None:
         largest = float(np.median(np.abs(table).max(axis=1)))
-        apart = _medians_above_0(np.abs(table[1:] - table[:-1]))
+        differences = np.abs(table[1:] - table[:-1])
+        apart = _medians_above_0(differences)
         self._learned += 1
+        self._differences += len(differences)
         if self.center is None or self.spread is None:
-            self.center, self.spread, self.magnitude = np.median(table, axis=0), apart, largest
+            # More than the median to begin with: that of two or three differences may be far too small.
+            self.center, self.spread = np.median(table, axis=0), np.quantile(differences, 0.75, axis=0)
+            self.magnitude = largest
             return
         step = max(_LEAST_STEP, 1 / (1 + self._learned))
         self.magnitude = float(_toward(np.array([self.magnitude]), np.array([largest]), step)[0])
@@ -79,6 +90,7 @@ class Scale:
         if self.center is not None and self.spread is not None:
             tail = TAIL * np.maximum(np.abs(left - self.center), np.abs(right - self.center))
             unit = np.maximum(np.maximum(unit, self.spread), tail)
+            unit = np.maximum(unit, np.median(self.spread) / (1 + self._differences / _FEW))
         unit = np.broadcast_to(unit, difference.shape)
         far = np.divide(difference, unit, out=np.zeros_like(difference), where=difference > 0)
         farthest: Array = far.max(axis=1)

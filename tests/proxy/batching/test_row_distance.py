@@ -34,7 +34,7 @@ def rows_of(values: Array) -> list[Row]:
     return [{"y": row[None]} for row in values]
 
 
-def ruler_of(draw: Draw, rng: np.random.Generator, datatype: str = "FP32", checks: int = 20) -> Ruler:
+def ruler_of(draw: Draw, rng: np.random.Generator, datatype: str = "FP32", checks: int = 80) -> Ruler:
     """Return a ruler that has learned from so many checks."""
     ruler = Ruler({"y": datatype})
     for _ in range(checks):
