@@ -1,7 +1,7 @@
 """Models by the kind of their results, and what mixes their rows: pure simulations with seeds."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -107,14 +107,15 @@ def make(name: str, rng: np.random.Generator, leak: float = 0.0, mix: Mix = exch
     return model, served
 
 
-def serve(model: Model, served: ModelSignature, rows: int, seed: int, scale: float = 0.15) -> Replica:
+def serve(model: Model, served: ModelSignature, rows: int, seed: int) -> Replica:
     """Serve batches of random sizes until so many rows were run again, or something was concluded."""
-    replica: Any = Replica(model, served)
+    replica = Replica(model, served)
     replica.rng = np.random.default_rng(seed)
     while replica.checks.keeps and replica.checks.checked_rows < rows:
-        replica.ask(*replica.random_rows(int(replica.rng.integers(2, MAX_ROWS + 1))))
-        replica.idle(scale)
-    return replica  # type: ignore[no-any-return]
+        for _ in range(4):
+            replica.ask(*replica.random_rows(int(replica.rng.integers(2, MAX_ROWS + 1))))
+        replica.idle(0.5)
+    return replica
 
 
 def repeated(y: Array, _: np.random.Generator) -> Array:
