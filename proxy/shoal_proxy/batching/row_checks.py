@@ -340,8 +340,9 @@ class RowChecks:
     def _is_exchanged(self, suspicion: Suspicion) -> bool:
         """Return whether a run gave the row the result of another, which is no common one."""
         batch, cuts, met = suspicion.sample.batch, suspicion.sample.cuts, suspicion.met
-        others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
         kept = [each for each in self._samples.others(suspicion.sample) if each.taken_s not in met]
+        met = {*met, *(each.taken_s for each in kept)}
+        others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
         others += [row_of(each.outputs, row, cuts) for each in kept for row in range(each.rows)]
         return suspicion.is_exchanged(self._ruler, others[: 2 * _MOST_OTHERS])
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import exp
+from math import exp, log1p
 from typing import Final
 
 CHANCE: Final = 1e-3
@@ -15,6 +15,7 @@ _LEAST_VARIED: Final = 8
 _LEAST_CHECKED: Final = 64
 VARIED_SHARE: Final = 0.1
 """Share of rows whose result follows their neighbours that ties and rounding do not reach."""
+_ALL: Final = 0.999
 _REPORTED: Final = 4
 """Rows with another result than their clients got that are reported, though no violation was concluded."""
 
@@ -63,6 +64,8 @@ class Evidence:
     """Those of which more runs have told something."""
     foreign: int = 0
     """Rows with a result that was not their own; single ones may be chance."""
+    batches: int = 0
+    """Batches with a foreign row."""
     companions: int = 0
     """Rows that shared a batch with the first foreign one of it."""
     clumped: int = 0
@@ -115,11 +118,18 @@ class Evidence:
         self.foreign += 1
         tally.foreign += 1
         if tally.foreign == 1:
+            self.batches += 1
             self.companions += max(0, tally.rows - 1)
             return False
         self.clumped += 1
-        share = (1 + self.foreign - tally.foreign) / max(1, self.checked)
-        return at_least_by_chance(self.clumped, self.companions * share) < CHANCE
+        # Each clump is another chance of a false alarm: the sum over all stays below twice `CHANCE`.
+        return at_least_by_chance(self.clumped, self.companions * self._share()) < CHANCE / self.clumped**2
+
+    def _share(self) -> float:
+        """Return the share of rows that are foreign one by one, by how many batches have one: clumps count once."""
+        rows = 1 + self.companions / self.batches
+        with_one = min(_ALL, self.batches * rows / max(1, self.checked))
+        return -log1p(-with_one) / rows
 
     def _is_beyond_ties(self) -> bool:
         """Return whether results follow the batch more often than ties and rounding explain."""

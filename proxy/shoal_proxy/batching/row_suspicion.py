@@ -149,7 +149,12 @@ class Suspicion:
         return Finding.VARIED if len(_distinct(every, ruler, GROSS)) > 1 else Finding.NOISE
 
     def _usual(self, rows: list[Row], ruler: Ruler) -> list[Row]:
-        """Return all but one of many results, if one is another: a model that often mixes rows mixes these, too."""
+        """Return all but one of many results, if one is another: a model that often mixes rows mixes these, too.
+
+        But not where the client's batch could not be run again, and a tie may look like a foreign result.
+        """
+        if not self.results[Trial.ORIGINAL]:
+            return rows
         own = self.results[Trial.ALONE][0]
         same = [row for row in rows if ruler.units(own, row) <= self.near]
         return same if len(rows) - len(same) == 1 and len(rows) >= _SPARE else rows
