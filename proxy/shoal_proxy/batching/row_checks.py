@@ -2,33 +2,29 @@
 
 Rows of batches of more than one request are kept (`row_samples`) and run again while the device is idle: rows of
 different batches together, so that one small batch verifies many. A result that differs grossly is a suspicion, and the
-row is run several times more before anything is concluded (`row_suspicion`).
+row is run several times more before anything is concluded (`row_suspicion`). Once a row had a result that was not its
+own, the other rows of its batch are run next. What all findings say together: `row_evidence`.
 
-Checks have a budget of the device's time, `LEAST_SHARE` and `IDLE_SHARE` of the square of what clients leave unused:
-7.1 % of it at a load of 0.1, 0.7 % at a load of 0.9. A check is sent when nothing waits and nothing runs. Where that
+Checks have a budget of the device's time (`row_budget`), of the square of what clients leave unused: 7.1 % of it at a
+load of 0.1, 0.7 % at a load of 0.9. A check is sent when nothing waits and nothing runs. Where that
 never happens for `OVERDUE_S`, as on a device that is always busy with batches that are not full, one is sent between
 two batches.
 """
 
 from collections import deque
-from math import comb
 from typing import Final, NamedTuple
 
 from shoal_proxy.batching.batch import Batch, Result
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
+from shoal_proxy.batching.row_budget import Budget
 from shoal_proxy.batching.row_check import Check
 from shoal_proxy.batching.row_distance import Row, Ruler, row_of
-from shoal_proxy.batching.row_samples import Group, Rules, Sample, Samples, Tally
-from shoal_proxy.batching.row_suspicion import GROSS, Finding, Suspicion, Trial
+from shoal_proxy.batching.row_evidence import Evidence, Finding, Tally
+from shoal_proxy.batching.row_samples import Group, Rules, Sample, SampledBatch, Samples
+from shoal_proxy.batching.row_suspicion import COPIES, GROSS, Suspicion, Trial
 from shoal_proxy.model.signature import ModelSignature
 
-LEAST_SHARE: Final = 0.006
-"""Of the device's time, for checks at a load below 1."""
-IDLE_SHARE: Final = 0.08
-"""Of the device's time, besides, where clients need none of it."""
-BURST_S: Final = 0.1
-"""Of the budget, what is saved up at most."""
 MOST_ROWS: Final = 32
 """Of a check."""
 ROWS_PER_S: Final = 256
@@ -52,14 +48,7 @@ _LEAST_NOISE: Final = 3e-5
 """Of a model that repeats itself to the last digit."""
 _FEW_COMPARED: Final = 64
 _MOST_CAUTION: Final = 1e6
-_RANDOM: Final = 3
-"""Rows found to have random results, after which the model is not checked any more."""
 _MOST_OTHERS: Final = 64
-_DEPENDENT: Final = 2
-"""Rows that depend on their neighbours."""
-_PAIR: Final = 2
-"""Rows of one batch with a foreign result."""
-_CHANCE: Final = 0.01
 
 
 class Violation(NamedTuple):
@@ -77,12 +66,8 @@ class RowChecks:
     def __init__(self) -> None:
         self.checked_rows = 0
         self.suspected_rows = 0
-        self.foreign_rows = 0
-        """That looked as if they had another row's result: single ones may be ties."""
         self.violations = 0
         """Models whose rows were found not to be independent, since the process began."""
-        self.device_s = 0.0
-        """Of the device, used by checks."""
         self.violated = False
         """Whether rows of the model that is served are not independent."""
         self.unchecked = "NoModel"
@@ -90,6 +75,7 @@ class RowChecks:
         self._identity: ModelSignature | None = None
         self._model = 0
         self._rules: Rules | None = None
+        self._budget = Budget()
         self._forget()
 
     def _forget(self) -> None:
@@ -101,13 +87,14 @@ class RowChecks:
         self._anchor: Sample | None = None
         """A row that agreed when it was checked; checked again with others."""
         self._noise, self._caution, self._compared = 0.0, 1.0, 0
-        self._budget_s = 0.0
-        self._counted_s = -1.0
         self._idle_s = self._wanted_s = -1.0
         """Since when nothing runs, and since when a check is ready; -1: it does not, or is not."""
         self._paused_until_s = self._next_s = 0.0
         self._under_way = False
-        self._failures = self._random = self._foreign = self._dependent = self._checked = 0
+        self._failures = 0
+        self._partners: deque[SampledBatch] = deque()
+        """Batches of a row that had a foreign result."""
+        self.evidence = Evidence()
 
     def serve(self, identity: ModelSignature, rules: Rules) -> None:
         """Begin with a model, unless it is the one that was served: a restarted runtime changes nothing."""
@@ -120,6 +107,11 @@ class RowChecks:
         self.violated = False
         self.unchecked = _why_unchecked(identity)
         self._ruler = Ruler({name: spec.datatype for name, spec in identity.outputs.items()})
+
+    @property
+    def device_s(self) -> float:
+        """Return the time of the device that checks have used."""
+        return self._budget.spent_s
 
     @property
     def keeps(self) -> bool:
@@ -157,9 +149,9 @@ class RowChecks:
             load: share of the device that clients need.
             busy: whether clients' rows wait or run.
         """
-        self._earn(load, now_s)
-        if self._budget_s <= 0:
-            self._paused_until_s = now_s + max(0.001, -self._budget_s / max(self._rate(load), 1e-4))
+        self._budget.earn(load, now_s)
+        if (wait_s := self._budget.wait_s(load)) > 0:
+            self._paused_until_s = now_s + wait_s
             self._wanted_s = -1.0
             return None
         group = self._suspicions[0].sample.batch.group if self._suspicions else self._chosen(batcher, now_s)
@@ -179,8 +171,13 @@ class RowChecks:
         """Take rows to check, and one that agreed before: where it agrees again, nothing has changed since."""
         anchor = self._anchor
         if anchor is None or anchor.batch.group != group or rows < 2:
-            return self._samples.take(group, rows)
-        return [*self._samples.take(group, rows - 1), anchor]
+            return self._taken(group, rows)
+        return [*self._taken(group, rows - 1), anchor]
+
+    def _taken(self, group: Group, rows: int) -> list[Sample]:
+        if self._partners:
+            return self._samples.take_of(self._partners[0], rows)
+        return self._samples.take(group, rows)
 
     def _is_idle(self, batcher: Batcher, key: BatchKey, now_s: float) -> bool:
         """Return whether nothing has come for half of what a single row takes: no client is about to return."""
@@ -196,7 +193,12 @@ class RowChecks:
         return batcher.has_time(batcher.tables[key].seconds(check_rows(batcher, key)), now_s)
 
     def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
-        """Return what to check: of a group that fills a check, or whose rows have waited for others."""
+        """Return what to check: the batch of a foreign row, a group that fills a check, or one that has waited."""
+        while self._partners:
+            partner = self._partners[0]
+            if partner.samples and check_rows(batcher, partner.group[0]):
+                return partner.group
+            self._partners.popleft()
         next_s = NEVER_S
         for group, batches, oldest_s in self._samples.groups():
             rows = check_rows(batcher, group[0])
@@ -209,13 +211,18 @@ class RowChecks:
     def _suspected(self, batcher: Batcher, suspicion: Suspicion) -> Check:
         """Return the next run of a suspected row."""
         trial, sample = suspicion.trial(self._ruler), suspicion.sample
-        if trial is Trial.SIZED:
-            most = min(sample.batch.rows, batcher.tables.max_rows(sample.batch.group[0])) - 1
-            company = self._samples.company(sample, most, suspicion.runs)
-            place = suspicion.runs % (len(company) + 1)
-            return Check([*company[:place], sample, *company[place:]], self._model, suspicion, trial, place)
+        most = batcher.tables.max_rows(sample.batch.group[0])
+        if trial is Trial.ORIGINAL and sample.batch.rows <= most:
+            return Check(list(sample.batch.whole), self._model, suspicion, trial, sample.position)
+        if trial in {Trial.SIZED, Trial.ORIGINAL}:
+            company = self._samples.company(sample, min(sample.batch.rows, most) - 1, suspicion.runs)
+            suspicion.met.update([each.batch.taken_s for each in company])
+            place = (sample.position if suspicion.runs % 2 else suspicion.runs) % (len(company) + 1)
+            return Check([*company[:place], sample, *company[place:]], self._model, suspicion, Trial.SIZED, place)
         if trial is Trial.REPEATED:
             return Check(suspicion.neighbours, self._model, suspicion, trial, suspicion.place)
+        if trial is Trial.COPIES:
+            return Check([sample] * min(COPIES, most), self._model, suspicion, trial)
         return Check([sample], self._model, suspicion, Trial.ALONE)
 
     def timeout_s(self, expected_s: float) -> float:
@@ -227,7 +234,7 @@ class RowChecks:
         if check.model != self._model:
             return
         self._ended()
-        self._spent(now_s - check.sent_s)
+        self._budget.spend(now_s - check.sent_s)
         if check.suspicion is not None:
             self._suspicions.remove(check.suspicion)
         self._paused_until_s = now_s + min(_LONGEST_PAUSE_S, _PAUSE_S * 2**self._failures)
@@ -244,7 +251,7 @@ class RowChecks:
         if check.model != self._model:
             return None
         self._ended()
-        self._spent(took_s)
+        self._budget.spend(took_s)
         self._paused_until_s = check.sent_s + len(check.samples) / ROWS_PER_S
         self._failures = 0
         if check.suspicion is not None:
@@ -270,7 +277,7 @@ class RowChecks:
         for each, row in zip(samples, given, strict=True):
             self._recent.append((each.batch.group, each.batch.taken_s, _copied(row)))
         self.checked_rows += checked
-        self._checked += checked
+        self.evidence.checked += checked
         tally = Tally(checked)
         if not anchored or apart[-1] > gross or now_s - samples[-1].batch.taken_s > _ANCHOR_S:
             self._anchor = next((each for each, far in zip(samples, apart, strict=True) if far <= gross), None)
@@ -279,6 +286,7 @@ class RowChecks:
             self._noise += (min(apart[place], GROSS / _NOISES) - self._noise) * max(_WEIGHT, 1 / self._compared)
             if apart[place] > gross and not (anchored and place == len(samples) - 1):
                 self.suspected_rows += 1
+                self.evidence.suspected += 1
                 if len(self._suspicions) < _SUSPICIONS:
                     suspicion = Suspicion(sample, samples, place, again[place], tally=tally, gross=gross)
                     suspicion.steady = 0 < agreed_s <= sample.batch.taken_s
@@ -286,7 +294,7 @@ class RowChecks:
 
     def _gross(self) -> float:
         """Return what distance is a suspicion: many times the usual one; larger where that was often noise."""
-        if self._compared < _FEW_COMPARED or self._ruler.labels_only:
+        if self._compared < _FEW_COMPARED:
             return GROSS
         return min(GROSS, _NOISES * max(_LEAST_NOISE, self._noise) * self._caution)
 
@@ -294,83 +302,54 @@ class RowChecks:
         if result.errors:
             self._suspicions.remove(suspicion)
             return None
-        suspicion.ran(check.trial, row_of(result.outputs, check.place, suspicion.sample.cuts))
+        rows = [row_of(result.outputs, place, suspicion.sample.cuts) for place in range(len(check.samples))]
+        suspicion.ran(check.trial, rows, check.place)
         if suspicion.trial(self._ruler) is not None:
             return None
         self._suspicions.remove(suspicion)
         return self._concluded(suspicion, suspicion.conclude(self._ruler))
 
     def _concluded(self, suspicion: Suspicion, finding: Finding) -> Violation | None:
-        exchanged = self._is_exchanged(suspicion)
-        if exchanged:
-            finding = Finding.FOREIGN
-        elif finding is Finding.NOISE:
+        if finding is not Finding.RANDOM and not self.evidence.random and self._is_exchanged(suspicion):
+            finding = Finding.EXCHANGED
+        if finding in {Finding.NOISE, Finding.VARIED}:
             self._caution = min(_MOST_CAUTION, 2 * self._caution)
-            return None
-        if finding is Finding.RANDOM:
-            self._random += 1
-            if self._random >= _RANDOM and not self._foreign:
-                self.unchecked = "RandomResults"
-                self._samples.clear()
-            return None
-        self.foreign_rows += 1
-        if not exchanged and not self._is_enough(suspicion, finding):
-            return None
-        self.violated = True
-        self.violations += 1
+        tally, batch = suspicion.tally, suspicion.sample.batch
+        if finding is Finding.FOREIGN and not suspicion.steady:
+            finding = Finding.UNSTEADY
+        if finding is Finding.FOREIGN:
+            tally = batch.tally
+            if not tally.foreign:
+                self._partners.append(batch)
+        if self.evidence.add(finding, tally):
+            self.violated = True
+            self.violations += 1
+            self._drop()
+            return Violation(finding, batch.rows, self.checked_rows)
+        if self.evidence.unchecked:
+            self.unchecked = self.evidence.unchecked
+            self._drop()
+        return None
+
+    def _drop(self) -> None:
+        """Forget what was kept to be run again."""
         self._samples.clear()
         self._suspicions.clear()
-        return Violation(finding, suspicion.sample.batch.rows, self.checked_rows)
-
-    def _is_enough(self, suspicion: Suspicion, finding: Finding) -> bool:
-        """Count a row whose result is not its own; return whether all that was found is a violation.
-
-        A tie may look like a foreign result. But it is one row's alone, while a leak meets several rows of a batch, and
-        gives a row what is another's.
-        """
-        if finding is Finding.DEPENDENT:
-            self._dependent += 1
-            return self._dependent >= _DEPENDENT
-        tally = suspicion.tally
-        if finding is Finding.FOREIGN:
-            if not suspicion.steady:
-                return False
-            tally = suspicion.sample.batch.tally
-        self._foreign += 1
-        tally.foreign += 1
-        return tally.foreign >= _PAIR and self._by_chance(tally) < _CHANCE
+        self._partners.clear()
 
     def _is_exchanged(self, suspicion: Suspicion) -> bool:
         """Return whether a run gave the row the result of another, which is no common one."""
-        batch, cuts = suspicion.sample.batch, suspicion.sample.cuts
-        met = {batch.taken_s, *(each.batch.taken_s for each in suspicion.neighbours)}
-        others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
+        batch, cuts, met = suspicion.sample.batch, suspicion.sample.cuts, suspicion.met
         kept = [each for each in self._samples.others(suspicion.sample) if each.taken_s not in met]
+        met = {*met, *(each.taken_s for each in kept)}
+        others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
         others += [row_of(each.outputs, row, cuts) for each in kept for row in range(each.rows)]
         return suspicion.is_exchanged(self._ruler, others[: 2 * _MOST_OTHERS])
-
-    def _by_chance(self, tally: Tally) -> float:
-        """Return how many batches like this one were to be expected, if rows were foreign one by one, by chance."""
-        share = (1 + self._foreign - tally.foreign) / self._checked
-        return self._checked / tally.rows * comb(tally.rows, tally.foreign) * share**tally.foreign
 
     def _ended(self) -> None:
         self._under_way = False
         self._idle_s = self._wanted_s = -1.0
         self._next_s = 0.0
-
-    def _rate(self, load: float) -> float:
-        unused = 1 - load
-        return LEAST_SHARE + IDLE_SHARE * unused * unused if unused > 0 else 0.0
-
-    def _earn(self, load: float, now_s: float) -> None:
-        if self._counted_s >= 0:
-            self._budget_s = min(BURST_S, self._budget_s + (now_s - self._counted_s) * self._rate(load))
-        self._counted_s = now_s
-
-    def _spent(self, seconds: float) -> None:
-        self._budget_s -= seconds
-        self.device_s += seconds
 
 
 def _copied(row: Row) -> Row:

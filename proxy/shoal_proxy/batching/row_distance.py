@@ -2,10 +2,11 @@
 
 A row that is run again among other rows may differ in its last digits: kernels for other batch sizes, half precision
 and quantization do that. The result of another row differs by as much as results of different rows differ, which is
-the unit here. The unit is never less than a share of the results' magnitude, so that noise is small whatever the model.
+the unit here (`row_scale`). The unit is never less than a share of the results' magnitude, so that noise is small
+whatever the model.
 
 Labels (integers, texts, booleans) may turn on the last digit of a number. They count only where a model returns no
-floating-point output.
+floating-point output, and then must be equal; integers that ordinarily differ by many are scores, and are measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,17 +14,22 @@ from typing import Final
 
 import numpy as np
 
+from shoal_proxy.batching.row_scale import Scale, Scales
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
 
 Row = Mapping[str, Array]
 """One row of each output, as a batch of one."""
 
-_FLOORS: Final = {"FP64": 0.01, "FP32": 0.01, "FP16": 0.02, "BF16": 0.05}
+_FLOATS: Final = {"FP64": 0.01, "FP32": 0.01, "FP16": 0.02, "BF16": 0.05}
+_INTEGERS: Final = dict.fromkeys(("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"), 0.01)
+_FLOORS: Final = {**_FLOATS, **_INTEGERS}
 """By datatype, the least that the unit may be, as a share of the magnitude."""
-_ELEMENTS: Final = 4096
+SCORES: Final = 8.0
+"""Median difference of integers that are scores, as of a quantized output: they may differ by one, and be noise."""
+_MANY: Final = 4
+"""Scores of a row that no other row has by chance."""
+_ELEMENTS: Final = 2048
 """Of a row's output, evenly spread, so many are compared: the comparison holds up the event loop."""
-_WEIGHT: Final = 1 / 8
-"""Of the rows of one check in what is learned of all."""
 _LIST_DIMENSIONS: Final = 3
 _ODD: Final = 0.1
 """Distance where numbers agree but for a NaN or an infinity, which may be the overflow of one kernel: no evidence."""
@@ -33,41 +39,36 @@ class Ruler:
     """Measures results of one model; the unit of each output is learned from results of different rows."""
 
     def __init__(self, datatypes: Mapping[str, str]) -> None:
-        self._datatypes = datatypes
-        self._magnitudes: dict[str, float] = {}
-        self._spreads: dict[str, float] = {}
-        self.labels_only = not any(datatype in _FLOORS for datatype in datatypes.values())
+        self.labels_only = not any(datatype in _FLOATS for datatype in datatypes.values())
         """Whether the model returns no floating-point output."""
+        numbers = _INTEGERS if self.labels_only else _FLOATS
+        self._datatypes = {name: datatype for name, datatype in datatypes.items() if datatype in numbers}
+        """Of the outputs that are measured."""
+        self._scales = {name: Scales() for name in self._datatypes}
+
+    @property
+    def exact(self) -> bool:
+        """Return whether different rows may have the same result by chance: of labels, and of single scores."""
+        return self.labels_only and not any(
+            _is_of_scores(each) and each.elements >= _MANY for one in self._scales.values() for each in one
+        )
 
     def learn(self, rows: Sequence[Row]) -> None:
         """Learn the unit from results of different rows."""
         for name, datatype in self._datatypes.items():
-            if datatype not in _FLOORS:
-                continue
-            of_all = _table([row[name] for row in rows if name in row], datatype)
-            if of_all is None or len(of_all) < 2:
-                continue
-            _average(self._magnitudes, name, float(np.abs(of_all).max(axis=1).mean()))
-            spreads = np.abs(of_all[1:] - of_all[:-1]).max(axis=1)
-            spreads = spreads[spreads > 0]  # equal rows say nothing of different ones
-            if spreads.size:
-                _average(self._spreads, name, float(spreads.mean()))
+            table = _table([row[name] for row in rows if name in row], datatype)
+            if table is not None and len(table) > 1:
+                self._scales[name].learn(table, _FLOORS[datatype])
 
     def units_of_all(self, left: Sequence[Row], right: Sequence[Row]) -> list[float]:
         """Return `units` of each pair: at once where it can be, as a check compares many."""
         far = np.zeros(len(left))
         for name, datatype in self._datatypes.items():
-            if datatype not in _FLOORS:
-                continue
             a = _table([row[name] for row in left if name in row], datatype)
             b = _table([row[name] for row in right if name in row], datatype)
-            if a is None or b is None or a.shape != b.shape or len(a) != len(far):
+            if self.labels_only or a is None or b is None or a.shape != b.shape or len(a) != len(far):
                 return [self.units(one, other) for one, other in zip(left, right, strict=True)]
-            magnitudes = np.maximum(np.abs(a).max(axis=1), np.abs(b).max(axis=1))
-            magnitudes = np.maximum(magnitudes, self._magnitudes.get(name, 0.0))
-            unit = np.maximum(self._spreads.get(name, 0.0), _FLOORS[datatype] * magnitudes)
-            difference = np.abs(a - b).max(axis=1)
-            far = np.maximum(far, np.divide(difference, unit, out=np.zeros(len(a)), where=difference > 0))
+            far = np.maximum(far, self._scales[name][a.shape[1]].units(a, b, _FLOORS[datatype]))
         if self.labels_only:
             return [self.units(one, other) for one, other in zip(left, right, strict=True)]
         numbers: list[float] = far.tolist()
@@ -77,9 +78,7 @@ class Ruler:
         """Return how far apart two results are: about 1 or more where they are those of different rows."""
         if left.keys() != right.keys():
             return 1.0
-        if self.labels_only:
-            return 0.0 if all(_same(left[name], right[name]) for name in left) else 1.0
-        return max([self._apart(name, left[name], right[name], of_spread=True) for name in left], default=0.0)
+        return max([self._apart(name, left[name], right[name]) for name in left], default=0.0)
 
     def share(self, left: Row, right: Row) -> float:
         """Return how far apart two results are, as a share of their magnitude; 0 for labels.
@@ -88,28 +87,40 @@ class Ruler:
         """
         if self.labels_only or left.keys() != right.keys():
             return 0.0
-        return max([self._apart(name, left[name], right[name], of_spread=False) for name in left], default=0.0)
+        return max(
+            [self._share(name, left[name], right[name]) for name in self._datatypes if name in left], default=0.0
+        )
 
-    def _apart(self, name: str, left: Array, right: Array, *, of_spread: bool) -> float:
-        datatype = self._datatypes.get(name, "")
-        if datatype not in _FLOORS:
-            return 0.0
+    def _apart(self, name: str, left: Array, right: Array) -> float:
+        datatype = self._datatypes.get(name)
+        if datatype is None:
+            return 1.0 if self.labels_only and not _same(left, right) else 0.0
+        if self.labels_only and (_same(left, right) or left.shape != right.shape):
+            return 0.0 if _same(left, right) else 1.0
         a, b = _numbers(left, right, datatype)
         finite = np.isfinite(a) & np.isfinite(b)
         odd = int((~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))).sum())
         if 2 * odd > a.size:
-            return 1.0 if of_spread else 0.0
-        a, b = a[finite], b[finite]
+            return 1.0
         if not a.size:
             return 0.0
-        difference = float(np.abs(a - b).max())
-        if not difference:
-            return _ODD if odd and of_spread else 0.0
-        if not of_spread and left.ndim >= _LIST_DIMENSIONS:
-            difference = min(difference, float(np.abs(np.sort(a) - np.sort(b)).max()))
-        magnitude = max(float(np.abs(a).max()), float(np.abs(b).max()), self._magnitudes.get(name, 0.0))
-        unit = magnitude if not of_spread else max(self._spreads.get(name, 0.0), _FLOORS[datatype] * magnitude)
-        return max(difference / unit, _ODD if odd and of_spread else 0.0)
+        scale = self._scales[name][a.size]
+        if self.labels_only and not _is_of_scores(scale):
+            return 1.0
+        a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
+        far = float(scale.units(a[None], b[None], _FLOORS[datatype])[0])
+        return max(far, _ODD if odd else 0.0)
+
+    def _share(self, name: str, left: Array, right: Array) -> float:
+        a, b = _numbers(left, right, self._datatypes[name])
+        finite = np.isfinite(a) & np.isfinite(b)
+        magnitude = self._scales[name][a.size].magnitude
+        a, b = a[finite], b[finite]
+        magnitude = max(magnitude, float(np.abs(a).max(initial=0.0)), float(np.abs(b).max(initial=0.0)))
+        difference = np.abs(a - b)
+        if left.ndim >= _LIST_DIMENSIONS:
+            difference = np.minimum(difference.max(initial=0.0), np.abs(np.sort(a) - np.sort(b)))
+        return float(difference.max(initial=0.0)) / magnitude if magnitude else 0.0
 
 
 def row_of(outputs: Mapping[str, Array], position: int, cuts: Mapping[str, tuple[int, int]]) -> Row:
@@ -128,6 +139,10 @@ def row_of(outputs: Mapping[str, Array], position: int, cuts: Mapping[str, tuple
             own = own.take(range(min(cut[1], own.shape[cut[0]])), axis=cut[0])
         row[name] = own
     return row
+
+
+def _is_of_scores(scale: Scale) -> bool:
+    return scale.spread is not None and float(np.median(scale.spread)) >= SCORES
 
 
 def _numbers(left: Array, right: Array, datatype: str) -> tuple[Array, Array]:
@@ -160,8 +175,3 @@ def _table(rows: list[Array], datatype: str) -> Array | None:
 
 def _same(left: Array, right: Array) -> bool:
     return left.shape == right.shape and bool((left == right).all())
-
-
-def _average(values: dict[str, float], name: str, value: float) -> None:
-    known = values.get(name)
-    values[name] = value if known is None else known + (value - known) * _WEIGHT

@@ -6,6 +6,7 @@ row meets neighbours other than those that it had.
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from itertools import cycle, islice
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from shoal_proxy.batching.batch import Batch, Result
 from shoal_proxy.batching.pending import BatchKey, Slice
 from shoal_proxy.batching.row_distance import Row, row_of
+from shoal_proxy.batching.row_evidence import Tally
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_schema.wire.datatypes import Array
@@ -20,7 +22,7 @@ from shoal_schema.wire.datatypes import Array
 MOST_BATCHES: Final = 64
 MOST_BYTES: Final = 8 << 20
 """Of copied inputs and of outputs; a batch that takes an eighth of it is not kept."""
-ROWS_OF_BATCH: Final = 8
+ROWS_OF_BATCH: Final = 32
 """Rows kept of one batch at most, evenly spread over it."""
 _LARGEST: Final = MOST_BYTES // 8
 _MOST_STRIDE: Final = 64
@@ -29,21 +31,10 @@ Lengths = tuple[tuple[str, int], ...]
 Group = tuple[BatchKey, Lengths]
 
 
-class Tally:
-    """Of rows that ran in one batch, how many had a result that was not their own."""
-
-    __slots__ = ("foreign", "rows")
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-        """Those that are looked at."""
-        self.foreign = 0
-
-
 class SampledBatch:
     """A batch that was answered: its outputs, and copies of some rows of its inputs."""
 
-    __slots__ = ("group", "outputs", "rows", "samples", "size_bytes", "taken_s", "tally")
+    __slots__ = ("group", "outputs", "rows", "samples", "size_bytes", "taken_s", "tally", "whole")
 
     def __init__(self, group: Group, outputs: Mapping[str, Array], rows: int, taken_s: float) -> None:
         self.group = group
@@ -51,6 +42,9 @@ class SampledBatch:
         self.rows = rows
         self.taken_s = taken_s
         self.samples: list[Sample] = []
+        """Those that were not run again yet."""
+        self.whole: tuple[Sample, ...] = ()
+        """All rows in the order that they ran in; none where not all were kept."""
         self.size_bytes = byte_size_of(outputs)
         self.tally = Tally(min(rows, ROWS_OF_BATCH))
 
@@ -138,14 +132,28 @@ class Samples:
         taken.reverse()
         return taken
 
+    def take_of(self, batch: SampledBatch, rows: int) -> list[Sample]:
+        """Take up to ``rows`` rows of one batch, last row first."""
+        taken = [batch.samples.pop() for _ in range(min(rows, len(batch.samples)))]
+        kept = self._groups.get(batch.group, ())
+        if not batch.samples and batch in kept:
+            self._groups[batch.group].remove(batch)
+            self._dropped(batch)
+            if not self._groups[batch.group]:
+                del self._groups[batch.group]
+        return taken
+
     def company(self, sample: Sample, rows: int, turn: int) -> list[Sample]:
-        """Return up to ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``."""
+        """Return ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``.
+
+        Rows come twice where too few are kept: the size of the batch counts. There are none where none is kept.
+        """
         kept = self._groups.get(sample.batch.group)
         others = [each for batch in kept or () for each in batch.samples]
         if not others:
             return []
         begin = turn * rows % len(others)
-        return (others[begin:] + others[:begin])[:rows]
+        return list(islice(cycle(others[begin:] + others[:begin]), rows))
 
     def others(self, sample: Sample) -> list[SampledBatch]:
         """Return the other batches kept whose results may be compared with those of ``sample``."""
@@ -200,6 +208,8 @@ def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float) -> Sample
         cuts = {name: (axis, own[source]) for name, (axis, source) in rules.cuts.items() if source in own}
         kept.samples.append(Sample(kept, position, inputs, {name: [size] for name, size in lengths}, cuts))
         kept.size_bytes += row_bytes
+    if kept is not None and len(kept.samples) == kept.rows:
+        kept.whole = tuple(kept.samples)
     return kept if kept is not None and kept.samples else None
 
 

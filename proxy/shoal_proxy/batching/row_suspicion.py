@@ -1,24 +1,32 @@
 """Whether a result that another run does not repeat was a row's own.
 
-The row is run again: alone, among the neighbours of the check that differed, and in batches as large as the one that it
-came in, among others. What its results say together:
+The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
+batches as large as that, among others. What its results say together:
 
-    alone it gives two results                          the model is random: nothing can be concluded
     all agree but the client's, or the check's          that one was not the row's own
     alone always the same, among others several others  the row depends on its neighbours
-    anything else                                       noise: a tie that falls either way, a scale of quantization
+    alone the same, a batch repeats another             it follows the batch: a tie, a scale of quantization
+    a batch of its copies, run twice, differs           the model is random: nothing can be concluded
+    alone it differs, copies in one batch do not        the model changes from run to run
+    anything else                                       noise
+
+Random is only what differs when the same batch is run twice in the same order, and in a batch whose rows are all the
+same: rows that are exchanged change nothing there, and what is kept between runs changes all of its rows.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
 from shoal_proxy.batching.row_distance import Row, Ruler, row_of
-from shoal_proxy.batching.row_samples import Sample, Tally
+from shoal_proxy.batching.row_evidence import Finding, Tally
+from shoal_proxy.batching.row_samples import Sample
 
 GROSS: Final = 0.25
 """In units of a `Ruler`: a distance that noise does not reach."""
 DEPENDENT: Final = 0.1
 """Share of the magnitude that a whole batch's scale, as of quantized activations, does not change a row by."""
+COPIES: Final = 8
 
 
 class Trial(StrEnum):
@@ -27,29 +35,29 @@ class Trial(StrEnum):
     ALONE = "alone"
     REPEATED = "repeated"
     """In the batch of the check that differed."""
+    ORIGINAL = "original"
+    """In the batch of the client, all rows in their order."""
     SIZED = "sized"
     """In a batch as large as the client's, among others."""
+    COPIES = "copies"
+    """In a batch of nothing but itself."""
 
 
-_OF_NUMBERS: Final = (Trial.ALONE, Trial.REPEATED, Trial.ALONE, *(Trial.SIZED,) * 5)
-_OF_LABELS: Final = (Trial.ALONE, Trial.REPEATED, Trial.ALONE, *(Trial.SIZED,) * 13)
-"""A label that turns on the last digit of a number turns in one of a few batches: more are tried."""
+_FIRST: Final = (Trial.REPEATED, Trial.ALONE, Trial.COPIES, Trial.ALONE, Trial.COPIES, Trial.ORIGINAL)
+"""Copies follow the row alone: what a model keeps of the run before is the row's own, too."""
+_OF_NUMBERS: Final = (*_FIRST, *(Trial.SIZED,) * 4, Trial.ALONE)
+_OF_LABELS: Final = (*_FIRST, *(Trial.SIZED,) * 12, Trial.ALONE)
+"""A label that turns on the last digit of a number turns in one of a few batches: more are tried.
 
-
-_MORE_ALONE: Final = 6
-"""Where results are scattered: a row that is random is so alone, too."""
-
-
-class Finding(StrEnum):
-    """What is concluded of one row."""
-
-    NOISE = "noise"
-    RANDOM = "random"
-    FOREIGN = "foreign"
-    """What the client got was not the row's own result."""
-    FOREIGN_CHECK = "foreign_check"
-    """What the check got was not."""
-    DEPENDENT = "dependent"
+The last run shows that nothing has changed meanwhile.
+"""
+_MORE: Final = (Trial.SIZED, Trial.ALONE, Trial.COPIES) * 3
+"""Where results are scattered: those of a random row are so alone, and within one batch."""
+_ENOUGH: Final = 16
+_MANY: Final = 64
+_SPARE: Final = 12
+_RESULTS: Final = 4
+"""Of one row: a tie has two, or three."""
 
 
 class Suspicion:
@@ -72,43 +80,100 @@ class Suspicion:
         self.tally = tally
         """Of the check's batch."""
         self.gross = gross
+        self.near = gross / 4
+        """Distance of results that are the same."""
         self.steady = False
         """Whether the check repeated an older row's result: what the model returns has not changed since."""
         self.given = sample.result()
         self.again = again
-        self.results: dict[Trial, list[Row]] = {}
+        self.results: dict[Trial, list[Row]] = {each: [] for each in Trial}
+        self.copies: list[list[Row]] = []
+        """Results of each batch of copies."""
+        self.stale: list[tuple[Row, list[Row]]] = []
+        """Results of the row alone, each with those of other rows in the run before."""
+        self.met = {sample.batch.taken_s, *(each.batch.taken_s for each in neighbours)}
+        """When the batches were answered whose rows it ran with."""
         self.runs = 0
+        self._before: list[Row] = []
 
     def trial(self, ruler: Ruler) -> Trial | None:
         """Return the next run; None when there were enough."""
         trials = _OF_LABELS if ruler.labels_only else _OF_NUMBERS
-        if self.runs < len(trials):
-            return trials[self.runs]
-        more = self.runs < len(trials) + _MORE_ALONE and not ruler.labels_only and self._is_scattered(ruler)
-        return Trial.ALONE if more else None
+        if self.runs >= len(trials):
+            beyond = self.runs - len(trials)
+            more = beyond or self._differs_alone(ruler) or (not ruler.labels_only and self._is_scattered(ruler))
+            return _MORE[beyond] if more and beyond < len(_MORE) else None
+        trial = trials[self.runs]
+        return Trial.SIZED if trial is Trial.ORIGINAL and not self.sample.batch.whole else trial
 
-    def ran(self, trial: Trial, result: Row) -> None:
-        """Record the result of a run."""
-        self.results.setdefault(trial, []).append(result)
+    def ran(self, trial: Trial, rows: Sequence[Row], place: int) -> None:
+        """Record the results of a run.
+
+        Args:
+            trial: how it ran.
+            rows: of the whole batch.
+            place: of the row in it.
+        """
+        own = {name: array.copy() for name, array in rows[place].items()}
+        self.results[trial].append(own)
+        if trial is Trial.COPIES:
+            self.copies.append(list(rows))
+        if trial is Trial.ALONE and self._before:
+            self.stale.append((own, self._before))
+        self._before = [row for each, row in enumerate(rows) if each != place and trial is not Trial.COPIES]
         self.runs += 1
 
     def conclude(self, ruler: Ruler) -> Finding:
         """Return what all results say together."""
-        near = self.gross / 4
-        alone, repeated = self.results[Trial.ALONE], self.results[Trial.REPEATED]
-        if (apart := max([ruler.units(alone[0], other) for other in alone[1:]])) > near:
-            return Finding.RANDOM if apart > GROSS / 4 else Finding.NOISE
-        others = [*alone, *repeated, *self.results.get(Trial.SIZED, ())]
+        if self._is_random(ruler):
+            return Finding.RANDOM
+        if self._differs_alone(ruler):
+            later = [*self.results[Trial.ALONE][2:], *self.results[Trial.COPIES][2:]]
+            usual = max([sum([ruler.units(each, other) <= GROSS for other in later]) for each in later])
+            return Finding.CHANGING if len(later) - usual > 1 else Finding.UNSTEADY
+        return self._of_steady(ruler)
+
+    def _of_steady(self, ruler: Ruler) -> Finding:
+        """Return what the results say together of a row that has the same result whenever it is alone."""
+        if _spread(self.results[Trial.ALONE], ruler) > self.near:
+            return Finding.NOISE
+        others = [row for trial in Trial if trial is not Trial.SIZED for row in self.results[trial]]
+        others += self._usual(self.results[Trial.SIZED], ruler)
         if _is_odd(self.given, [*others, self.again], ruler, self.gross):
             return Finding.FOREIGN
         if _is_odd(self.again, [*others, self.given], ruler, self.gross):
             return Finding.FOREIGN_CHECK
-        return Finding.DEPENDENT if not ruler.labels_only and self._is_scattered(ruler) else Finding.NOISE
+        if not ruler.labels_only and self._is_scattered(ruler):
+            return Finding.DEPENDENT
+        every = [self.given, self.again, *[row for rows in self.results.values() for row in rows]]
+        return Finding.VARIED if len(_distinct(every, ruler, GROSS)) > 1 else Finding.NOISE
+
+    def _usual(self, rows: list[Row], ruler: Ruler) -> list[Row]:
+        """Return all but one of many results, if one is another: a model that often mixes rows mixes these, too.
+
+        But not where the client's batch could not be run again, and a tie may look like a foreign result.
+        """
+        if not self.results[Trial.ORIGINAL]:
+            return rows
+        own = self.results[Trial.ALONE][0]
+        same = [row for row in rows if ruler.units(own, row) <= self.near]
+        return same if len(rows) - len(same) == 1 and len(rows) >= _SPARE else rows
+
+    def _differs_alone(self, ruler: Ruler) -> bool:
+        """Return whether the same batch, of the row alone, had grossly different results."""
+        return _spread(self.results[Trial.ALONE], ruler) > GROSS
+
+    def _is_random(self, ruler: Ruler) -> bool:
+        """Return whether the same batch, of copies of the row, gave them different results, and others each time."""
+        first, *more = self.copies
+        if all(_spread(each, ruler) <= GROSS for each in self.copies):
+            return False
+        return any(ruler.units(one, other) > GROSS for each in more for one, other in zip(first, each, strict=True))
 
     def _is_scattered(self, ruler: Ruler) -> bool:
         """Return whether there are more results than a tie has, each grossly apart from the others."""
         every = [self.again, self.given, *[row for rows in self.results.values() for row in rows]]
-        return _apart(every, ruler, GROSS) >= _RESULTS
+        return len(_distinct(every, ruler, GROSS)) >= _RESULTS
 
     def is_exchanged(self, ruler: Ruler, others: list[Row]) -> bool:
         """Return whether one run gave the row another row's result, or that row this one's.
@@ -119,10 +184,12 @@ class Suspicion:
             ruler: what measures.
             others: results of rows of other batches: one that is common proves nothing.
         """
-        own, *more = self.results[Trial.ALONE]
-        near, far = self.gross / 4, max(GROSS, self.gross)
-        if ruler.labels_only or len(others) < _ENOUGH or any(ruler.units(own, each) > near for each in more):
+        if len(others) < _ENOUGH or (ruler.exact and not _are_distinct(others)):
             return False
+        own, *more = self.results[Trial.ALONE]
+        near, far = self.near, max(GROSS, self.gross)
+        if any(ruler.units(own, each) > near for each in more):
+            return self._is_stale(ruler, others)
         batch = self.sample.batch
         if ruler.units(own, self.given) > far:
             places = [each for each in range(batch.rows) if each != self.sample.position]
@@ -134,10 +201,22 @@ class Suspicion:
             return _is_one_of(self.again, rows, others, ruler, near)
         return False
 
+    def _is_stale(self, ruler: Ruler, others: list[Row]) -> bool:
+        """Return whether the row alone had a result of the run before, and otherwise one of its own."""
+        alone = self.results[Trial.ALONE]
+        own = max(alone, key=lambda row: sum([ruler.units(row, each) <= self.near for each in alone]))
+        if 2 * sum([ruler.units(own, each) <= self.near for each in alone]) <= len(alone):
+            return False
+        return any(
+            ruler.units(own, row) > max(GROSS, self.gross) and _is_one_of(row, before, others, ruler, self.near)
+            for row, before in self.stale
+        )
 
-_ENOUGH: Final = 16
-_RESULTS: Final = 4
-"""Of one row: a tie has two, or three."""
+
+def _are_distinct(rows: list[Row]) -> bool:
+    """Return whether there are many labels, so that no row has that of another by chance."""
+    found = {tuple([(name, array.shape, str(array.tolist())) for name, array in row.items()]) for row in rows}
+    return len(found) == len(rows) >= _MANY
 
 
 def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: Ruler, near: float) -> bool:
@@ -147,13 +226,21 @@ def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: Ruler, ne
     return all(ruler.units(wanted, other) > near for other in others)
 
 
-def _apart(rows: list[Row], ruler: Ruler, gross: float) -> int:
-    """Return how many of ``rows`` are grossly apart from one another, whatever the unit."""
+def _spread(rows: Sequence[Row], ruler: Ruler) -> float:
+    """Return how far results are from the first of them, at most."""
+    return max([ruler.units(rows[0], other) for other in rows[1:]], default=0.0)
+
+
+def _distinct(rows: Sequence[Row], ruler: Ruler, gross: float) -> list[Row]:
+    """Return those of ``rows`` that are grossly apart from one another, whatever the unit."""
     kept: list[Row] = []
     for row in rows:
-        if all(ruler.units(row, other) > gross and ruler.share(row, other) > DEPENDENT for other in kept):
+        if all(
+            ruler.units(row, other) > gross and (ruler.labels_only or ruler.share(row, other) > DEPENDENT)
+            for other in kept
+        ):
             kept.append(row)
-    return len(kept)
+    return kept
 
 
 def _is_odd(row: Row, others: list[Row], ruler: Ruler, gross: float) -> bool:

@@ -85,6 +85,8 @@ class Report:
     """Whether each row gets a result of its own, as far as rows run again tell."""
     checked_rows: int = 0
     """Run again to verify that."""
+    varying_rows: int = 0
+    """Rows whose clients got another result than later runs gave, where no violation was concluded; 0 for few."""
     unchecked: str = ""
     """Why rows are not run again; empty where they are."""
 
@@ -137,6 +139,7 @@ def report(
         at_its_end=at_its_end(busiest, room_rows=allowed),
         independent=checks is None or not checks.violated,
         checked_rows=0 if checks is None else checks.checked_rows,
+        varying_rows=0 if checks is None else checks.evidence.varies,
         unchecked="Off" if checks is None else checks.unchecked,
     )
 

@@ -15,6 +15,12 @@ _IDLE = 0.1
 """Share of a second up to which neither runtime nor proxy was at work: no load to speak of."""
 
 
+_NOT_REPEATED = {
+    "RandomResults": "the same batch, run twice, gives different results",
+    "ChangingResults": "results change from run to run, with a state that the model keeps or with time",
+}
+
+
 def explain(report: Report) -> list[str]:
     """Return the sentences: of which model and shape they are, and then the most important first."""
     if report.alone_ms is None or report.full_ms is None:
@@ -58,6 +64,13 @@ def _about(report: Report) -> str:
 
 
 def _mixed(report: Report) -> Iterator[str]:
+    if report.unchecked in _NOT_REPEATED:
+        yield f"Whether rows are independent is not checked ({report.unchecked}): {_NOT_REPEATED[report.unchecked]}."
+    elif report.independent and report.varying_rows:
+        yield (
+            f"Results vary: of {report.checked_rows} rows run again, {report.varying_rows} had another result than"
+            " before. Ties and rounding that follow the batch do that; a model that seldom mixes rows does it too."
+        )
     if report.independent:
         return
     yield (

@@ -20,6 +20,7 @@ def reading(rows: RowsChecked | None) -> Reading:
         (RowsChecked(independent=False, checked=1, violations=1), {"a": False}),
         (RowsChecked(independent=True), {}),
         (RowsChecked(independent=True, checked=5, unchecked="RandomResults"), {}),
+        (RowsChecked(independent=True, checked=5, unchecked="ChangingResults"), {}),
         (None, {}),
     ],
 )

@@ -13,7 +13,8 @@ from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
-from shoal_proxy.batching.row_checks import IDLE_SHARE, LEAST_SHARE, check_rows
+from shoal_proxy.batching.row_budget import IDLE_SHARE, LEAST_SHARE
+from shoal_proxy.batching.row_checks import check_rows
 from shoal_proxy.batching.row_samples import MOST_BATCHES, MOST_BYTES
 from shoal_proxy.batching.scheduler import Step
 from shoal_proxy.errors import ModelFailed
@@ -63,7 +64,7 @@ def test_a_model_that_mixes_rows_is_found(mix: Callable[[Array], Array], every: 
     replica.serve(200)
 
     assert replica.checks.violated
-    assert replica.checks.foreign_rows > 0
+    assert replica.checks.suspected_rows > 0
 
 
 def test_a_model_whose_rows_are_its_own_is_not_suspected() -> None:
@@ -80,7 +81,7 @@ def test_labels_that_are_exchanged_are_found() -> None:
     leaky = sometimes(37, swapped)
     replica = Replica(lambda inputs: {"y": (leaky(inputs)["y"][:, 0] * 100).astype(np.int64)}, labels)
 
-    replica.serve(60)
+    replica.serve(200)
 
     assert replica.checks.violated
 
@@ -96,7 +97,7 @@ def test_texts_are_compared_as_they_are() -> None:
         return {"y": swapped(y) if batches % 37 == 0 and len(y) > 1 else y}
 
     replica = Replica(model, texts)
-    for number in range(60):
+    for number in range(80):
         replica.ask(*({"x": np.array([b"%d-%d" % (number, each)], object)} for each in range(MAX_ROWS)))
         replica.idle(1.0)
 

@@ -96,7 +96,7 @@ def test_no_real_model_is_accused(make: Callable[[], Any], dtype: Any, after: Ca
 
     print(  # noqa: T201 (shown where it fails, or when many rows are asked for)
         make.__name__, dtype, after.__name__, replica.checks.checked_rows, replica.checks.suspected_rows,
-        replica.checks.foreign_rows, f"{replica.checks._noise:.2g}",
+        replica.checks.evidence.foreign, f"{replica.checks._noise:.2g}",
     )  # fmt: skip
     assert not replica.checks.violated
     assert not replica.checks.unchecked
@@ -111,4 +111,4 @@ def test_bfloat16_outputs_are_read_as_numbers() -> None:
         replica.idle(0.2)
 
     assert replica.checks.checked_rows > 100
-    assert not replica.checks.foreign_rows
+    assert not replica.checks.evidence.foreign

@@ -4,6 +4,7 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.throughput import Busiest
 from shoal_proxy.explaining.bound import bound
 from shoal_proxy.explaining.report import latency_document, report
@@ -264,3 +265,19 @@ def test_a_handful_of_batches_does_not_clear_the_model() -> None:
     for _ in range(18):
         brain.tables[PLAIN_KEY].observe(32, 0.0001)
     assert "The model is not the bound" in explained(brain, two)
+
+
+def test_results_that_vary_are_told_and_random_ones_as_not_checked() -> None:
+    brain, checks = batcher(), RowChecks()
+    checks.unchecked = ""
+
+    def told() -> str:
+        return "\n".join(explain(report(brain, None, model="cat", padding=0.0, rejected={}, checks=checks)))
+
+    assert "Results vary" not in told()
+    checks.checked_rows, checks.evidence.foreign = 900, 5
+    assert "of 900 rows run again, 5 had another result" in told()
+    for reason in ("RandomResults", "ChangingResults"):
+        checks.unchecked = reason
+        assert f"not checked ({reason})" in told()
+        assert "Results vary" not in told()

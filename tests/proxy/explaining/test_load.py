@@ -9,6 +9,7 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler, Step
 from shoal_proxy.explaining.load import demand, read_load, utilization
 from shoal_schema.load import MAX_BYTES, Load
@@ -192,3 +193,17 @@ def test_a_value_that_no_proxy_can_have_is_not_read(key: str, value: bytes) -> N
 
     with pytest.raises(msgspec.MsgspecError):
         msgspec.json.decode(lie, type=Load)
+
+
+@pytest.mark.parametrize("reason", ["RandomResults", "ChangingResults", "NoModel"])
+def test_rows_that_are_not_checked_keep_a_document_that_older_operators_decode(reason: str) -> None:
+    """They read ``independent`` as true or false, and the reason as a text of up to 64 characters."""
+    checks = RowChecks()
+    checks.unchecked = reason
+    scheduler = Scheduler(brain().batcher, checks=checks)
+
+    written = msgspec.json.decode(msgspec.json.encode(read_load(scheduler, 1.0)))
+
+    assert written["rows"]["independent"] is True
+    assert written["rows"]["unchecked"] == reason
+    assert len(reason) <= 64

@@ -1,0 +1,50 @@
+"""How much of the device's time rows run again may take: a share of it, and of what clients leave unused."""
+
+from typing import Final
+
+LEAST_SHARE: Final = 0.006
+"""Of the device's time, for checks at a load below 1."""
+IDLE_SHARE: Final = 0.08
+"""Of the device's time, besides, where clients need none of it."""
+BURST_S: Final = 0.1
+"""Of the budget, what is saved up at most."""
+_LEAST_RATE: Final = 1e-4
+_LEAST_WAIT_S: Final = 0.001
+
+
+class Budget:
+    """Device time (s) that checks may use now: earned as time passes, spent by each check."""
+
+    __slots__ = ("_counted_s", "left_s", "spent_s")
+
+    def __init__(self) -> None:
+        self.left_s = 0.0
+        self.spent_s = 0.0
+        self._counted_s = -1.0
+
+    def earn(self, load: float, now_s: float) -> None:
+        """Add what the time since the last call is worth.
+
+        Args:
+            load: share of the device that clients need.
+            now_s: monotonic time (s).
+        """
+        if self._counted_s >= 0:
+            self.left_s = min(BURST_S, self.left_s + (now_s - self._counted_s) * _rate(load))
+        self._counted_s = now_s
+
+    def spend(self, seconds: float) -> None:
+        """Subtract what a check took."""
+        self.left_s -= seconds
+        self.spent_s += seconds
+
+    def wait_s(self, load: float) -> float:
+        """Return in what time there is a budget again; 0 where there is one."""
+        if self.left_s > 0:
+            return 0.0
+        return max(_LEAST_WAIT_S, -self.left_s / max(_rate(load), _LEAST_RATE))
+
+
+def _rate(load: float) -> float:
+    unused = 1 - load
+    return LEAST_SHARE + IDLE_SHARE * unused * unused if unused > 0 else 0.0
