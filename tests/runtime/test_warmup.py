@@ -126,7 +126,7 @@ def test_items_without_preprocess_are_rows_of_tensors(item: Any) -> None:
 
 def test_items_of_several_inputs_are_dicts() -> None:
     class Pair(Given):
-        inputs = (
+        inputs = (  # type: ignore[assignment]
             TensorSpec("x", "FP32", [-1, 2]),
             TensorSpec("t", "BYTES", [-1], content_type="text/plain"),
             TensorSpec("o", "INT64", [-1], optional=True),
