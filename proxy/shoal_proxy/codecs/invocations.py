@@ -209,7 +209,7 @@ def _is_header(table: list[list[str]], signature: ModelSignature) -> bool:
         return True
     if not (any(line) and all(not text or is_number(text) or text.lower() in FLAGS for text in line)):
         return True
-    if only.columns or (len(table) > 1 and len(line) > 1 and are_default_names(line)):
+    if only.columns or (len(table) > 1 and len(line) > 1 and are_default_names([text.strip() for text in line])):
         raise InvalidRequest(
             f"the first line of the CSV, {listed(line)}, may be names of columns or a row: say which with Content-Type:"
             " text/csv; header=present, or header=absent"
