@@ -28,8 +28,7 @@ class _Checked(io.RawIOBase):
     def __init__(self, file: Any) -> None:
         super().__init__()
         self._file = file
-        # A cell may begin in one block and end in the next.
-        self._quotes = Quotes(2 * BLOCK_BYTES)
+        self.quotes = Quotes(BLOCK_BYTES)
         self._begun = False
 
     def readable(self) -> bool:
@@ -40,13 +39,13 @@ class _Checked(io.RawIOBase):
         while block and not self._begun:
             text = block.removeprefix(BOM_UTF8)
             header = text.lstrip(b"\r\n")
-            self._quotes.feed(text[: len(text) - len(header)])
+            self.quotes.feed(text[: len(text) - len(header)])
             self._begun = bool(header)
             block = header or self._file.read(size)
         if block:
-            self._quotes.feed(block)
+            self.quotes.feed(block)
         else:
-            self._quotes.end()
+            self.quotes.end()
         return block
 
 
@@ -105,11 +104,18 @@ def csv_tables(opened: BinaryIO, file: File, names: Sequence[str], wanted: Seque
     # Of one column, an empty line is a row.
     parsing = _parsing(bad, ignore_empty_lines=len(names) > 1)
     options = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-    with csv.open_csv(_Checked(plain_file(opened, file)), options, parsing, texts) as rows:
-        read = (pa.Table.from_batches([each]) for each in rows)
-        # The last lines may be bad ones, and of no batch.
-        last = (rows.schema.empty_table() for _ in range(1))
-        yield from with_bad_lines(itertools.chain(read, last), bad)
+    checked = _Checked(plain_file(opened, file))
+    try:
+        with csv.open_csv(checked, options, parsing, texts) as rows:
+            read = (pa.Table.from_batches([each]) for each in rows)
+            # The last lines may be bad ones, and of no batch.
+            last = (rows.schema.empty_table() for _ in range(1))
+            yield from with_bad_lines(itertools.chain(read, last), bad)
+    except pa.ArrowInvalid as error:
+        checked.quotes.check_closed()
+        if "straddl" in str(error):
+            raise ValueError(f"a row is larger than {BLOCK_BYTES // 2**20} MiB") from error
+        raise
 
 
 def _parsing(bad: dict[int, str], *, ignore_empty_lines: bool) -> csv.ParseOptions:

@@ -58,6 +58,17 @@ class Quotes:
         if self._held.startswith(b'"') and not _QUOTED.fullmatch(self._held.rstrip(b"\r\n")):
             raise QuoteError(f"a quote in line {self._line} never closes")
 
+    def check_closed(self) -> None:
+        """Check that no cell is under way that is larger than what is read at a time.
+
+        Raises:
+            QuoteError: its quote does not close in time.
+        """
+        if self._held.startswith(b'"'):
+            raise QuoteError(
+                f"a quote in line {self._line} does not close within {self._most_bytes // 2**20} MiB of text"
+            )
+
     def _check_held(self) -> None:
         closed = _QUOTED.match(self._held)
         after = self._held[closed.end() :] if closed else b""
@@ -68,9 +79,7 @@ class Quotes:
                 " closes, or one within it is not doubled"
             )
         if len(self._held) > self._most_bytes:
-            raise QuoteError(
-                f"a quote in line {self._line} does not close within {self._most_bytes // 2**20} MiB of text"
-            )
+            self.check_closed()
 
 
 def first_line(text: bytes) -> bytes | None:

@@ -228,6 +228,7 @@ def csv_windows(folder: Path, text: bytes) -> list[Window]:
         (b'1,"x\n2,y\n3,"z"\n', 0),
         (b'1,"x\ny"\n2,"a""b"\n3,"c\n', 3),
         (b'1,"' + b"x\n" * 2000, 0),
+        (b'1,"' + b"x\n" * 400, 0),
     ],
 )
 def test_a_quote_that_never_closes_is_an_error_that_names_file_and_line(
@@ -237,6 +238,24 @@ def test_a_quote_that_never_closes_is_an_error_that_names_file_and_line(
 
     with pytest.raises(ShardError, match=rf"rows\.csv cannot be read: .*line {before + 3 + line} "):
         csv_windows(tmp_path, b"a,b\n" + b"1,fifteen letters\n" * before + b"0,\n" + text)
+
+
+@pytest.mark.parametrize("at", [0, 1, 100, 510, 600])
+@pytest.mark.parametrize("size", [300, 512, 1000, 1024, 1100, 2000])
+def test_a_cell_of_any_size_is_whole_or_an_error_that_says_so(
+    size: int, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 512)
+    for quote in ('"', ""):
+        cell = "x" * size
+        text = f"a,b\n{'y' * at},1\n{quote}{cell}{quote},2\nz,3\n".encode()
+        try:
+            windows = csv_windows(tmp_path, text)
+        except ShardError as error:
+            assert size > 512
+            assert ("line 3 does not close" if quote else "a row is larger") in str(error)  # noqa: PT017 (either is good)
+        else:
+            assert [row["a"] for each in windows for row in each.table.to_pylist()] == [("y" * at) or None, cell, "z"]
 
 
 def test_a_quote_that_never_closes_in_the_header_is_an_error_that_names_the_file(tmp_path: Path) -> None:
