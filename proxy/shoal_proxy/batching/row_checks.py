@@ -216,7 +216,7 @@ class RowChecks:
             return Check(list(sample.batch.whole), self._model, suspicion, trial, sample.position)
         if trial in {Trial.SIZED, Trial.ORIGINAL}:
             company = self._samples.company(sample, min(sample.batch.rows, most) - 1, suspicion.runs)
-            suspicion.met.update([each.batch.taken_s for each in company])
+            suspicion.company_s.update([each.batch.taken_s for each in company])
             place = (sample.position if suspicion.runs % 2 else suspicion.runs) % (len(company) + 1)
             return Check([*company[:place], sample, *company[place:]], self._model, suspicion, Trial.SIZED, place)
         if trial is Trial.REPEATED:
@@ -290,6 +290,7 @@ class RowChecks:
                 if len(self._suspicions) < _SUSPICIONS:
                     suspicion = Suspicion(sample, samples, place, again[place], tally=tally, gross=gross)
                     suspicion.steady = 0 < agreed_s <= sample.batch.taken_s
+                    suspicion.agreed = agreed_s > 0
                     self._suspicions.append(suspicion)
 
     def _gross(self) -> float:
@@ -315,8 +316,8 @@ class RowChecks:
         if finding in {Finding.NOISE, Finding.VARIED}:
             self._caution = min(_MOST_CAUTION, 2 * self._caution)
         tally, batch = suspicion.tally, suspicion.sample.batch
-        if finding is Finding.FOREIGN and not suspicion.steady:
-            finding = Finding.UNSTEADY
+        if finding is Finding.FOREIGN and not (suspicion.steady or (suspicion.agreed and batch.tally.foreign)):
+            finding = Finding.UNSTEADY  # unless a row of the batch was foreign before: nothing had changed until then
         if finding is Finding.FOREIGN:
             tally = batch.tally
             if not tally.foreign:
@@ -339,7 +340,7 @@ class RowChecks:
 
     def _is_exchanged(self, suspicion: Suspicion) -> bool:
         """Return whether a run gave the row the result of another, which is no common one."""
-        batch, cuts, met = suspicion.sample.batch, suspicion.sample.cuts, suspicion.met
+        batch, cuts, met = suspicion.sample.batch, suspicion.sample.cuts, suspicion.met(self._ruler)
         kept = [each for each in self._samples.others(suspicion.sample) if each.taken_s not in met]
         met = {*met, *(each.taken_s for each in kept)}
         others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]

@@ -84,6 +84,8 @@ class Suspicion:
         """Distance of results that are the same."""
         self.steady = False
         """Whether the check repeated an older row's result: what the model returns has not changed since."""
+        self.agreed = False
+        """Whether any row of the check agreed."""
         self.given = sample.result()
         self.again = again
         self.results: dict[Trial, list[Row]] = {each: [] for each in Trial}
@@ -91,8 +93,8 @@ class Suspicion:
         """Results of each batch of copies."""
         self.stale: list[tuple[Row, list[Row]]] = []
         """Results of the row alone, each with those of other rows in the run before."""
-        self.met = {sample.batch.taken_s, *(each.batch.taken_s for each in neighbours)}
-        """When the batches were answered whose rows it ran with."""
+        self.company_s: set[float] = set()
+        """When the batches were answered whose rows it ran with later."""
         self.runs = 0
         self._before: list[Row] = []
 
@@ -158,6 +160,11 @@ class Suspicion:
         own = self.results[Trial.ALONE][0]
         same = [row for row in rows if ruler.units(own, row) <= self.near]
         return same if len(rows) - len(same) == 1 and len(rows) >= _SPARE else rows
+
+    def met(self, ruler: Ruler) -> set[float]:
+        """Return when the batches were answered that its results may have come from, of this or of the last run."""
+        met = {self.sample.batch.taken_s, *(each.batch.taken_s for each in self.neighbours)}
+        return met | self.company_s if self._differs_alone(ruler) else met
 
     def _differs_alone(self, ruler: Ruler) -> bool:
         """Return whether the same batch, of the row alone, had grossly different results."""
