@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 
 from shoal_runtime.errors import LoadError, WrongRows
+from shoal_runtime.exchanges import DISTINCT, SHARE, share_exchanged
 from shoal_runtime.faults import HANDLER_FAULTS
 from shoal_runtime.handlers.signature import Signature, as_returned
 from shoal_runtime.handlers.spec import TensorSpec
@@ -33,6 +34,10 @@ LEAKING: Final = 0.1
 SEEDS: Final = 2
 RARE: Final = 8
 """Seeds of rows of large numbers, of which only those beyond a limit, on one side of it, may depend on others."""
+EXCHANGED_KINDS: Final = 2
+"""Kinds of rows that are tried for exchanges."""
+LARGEST: Final = 64
+"""Rows of the largest batch that is tried for exchanges."""
 NUDGE: Final = 64
 """Units in the last place: beyond what kernels differ by."""
 
@@ -73,16 +78,19 @@ def doubts(
         Exception: the model failed on all of them; what it raised for the first.
     """
     faults: list[BaseException] = []
-    answered = False
+    answered = 0
     for kind in kinds:
         if answered and (kind.gentle or is_over()):
             break
         told: list[str] = []
         try:
-            told = list(_dependence(_Trier(run, source, signature, kind, in_place=in_place), is_over))
-            first, answered = not answered, True
-            yield from told if first else ()
+            trier = _Trier(run, source, signature, kind, in_place=in_place)
+            told = list(_dependence(trier, is_over))
+            answered += 1
+            yield from told if answered == 1 else ()
             _count_rows(run, source, signature, kind, is_over)
+            if answered <= EXCHANGED_KINDS:
+                trier.check_exchanges(is_over)
         except WrongRows as error:
             raise Uneven(str(error)) from None
         except (Leak, LoadError):
@@ -123,7 +131,7 @@ def _dependence(trier: "_Trier", is_over: Callable[[], bool]) -> Iterator[str]:
     if told and trier.leaks(first.pairs):
         second = trier.trial(1)
         if second is not None and trier.leaks(second.pairs):
-            raise Leak(told)
+            raise Leak(f"{told} among other rows")
     if told:
         yield f"{told} among other rows: it depends a little on who shares the batch"
     elif told := trier.differ(first.pairs_alone):
@@ -168,6 +176,7 @@ class _Trier:
         self._datatypes = {spec.name: spec.datatype for spec in as_returned(signature).outputs}
         self._ragged = {spec.name for spec in signature.returned if spec.rows is not None and spec.datatype != "BYTES"}
         self._sizes = signature.allowed_batch_sizes
+        self._most = signature.max_batch_size
         self.is_rare = kind.scale >= LARGE
         self._rows = next((size for size in self._sizes if size > 1), min(signature.max_batch_size, ROWS))
 
@@ -192,7 +201,34 @@ class _Trier:
         asked = map(self._asked, seeds)
         leaking = [pairs for batch, first, pairs in asked if self.leaks(pairs) and self._is_steady(batch, first)]
         if len(leaking) > 1:
-            raise Leak(self.differ(leaking[0]))
+            raise Leak(f"{self.differ(leaking[0])} among other rows")
+
+    def check_exchanges(self, is_over: Callable[[], bool]) -> None:
+        """Try a small batch and the largest one for results that are those of other rows.
+
+        Raises:
+            Leak: there are many, twice.
+        """
+        for size in self._sizes_to_exchange():
+            seen = []
+            for seed in range(SEEDS):
+                if is_over():
+                    return
+                rng = np.random.default_rng(seed)
+                rows = self._source.draw(self._kind, min(DISTINCT, size), rng)
+                seen.append(share_exchanged(self._each, rows, size, rng))
+                if seen[-1] < SHARE:
+                    break
+            else:
+                raise Leak(f"in a batch of {size} rows {min(seen):.0%} have the result of another row")
+
+    def _sizes_to_exchange(self) -> Sequence[int]:
+        sizes = [size for size in self._sizes if size > 1] or [min(self._most, DISTINCT), min(self._most, LARGEST)]
+        return sorted({sizes[0], sizes[-1]}) if self._rows > 1 else ()
+
+    def _each(self, rows: Sequence[Row]) -> Sequence[Outputs]:
+        outputs = self._answers(rows)
+        return [self._row(outputs, place) for place in range(len(rows))]
 
     def _is_steady(self, batch: Sequence[Row], first: Outputs) -> bool:
         """Return whether the last digits of its numbers do not change a row's answer, as they do in a sine of 1e18."""

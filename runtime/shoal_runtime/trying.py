@@ -86,7 +86,7 @@ class RowTrials:
             raise LoadError(_uneven(signature, uneven)) from None
         except Leak as leak:
             if isinstance(source, Samples):
-                found = [f"{leak} among other rows"]
+                found = [str(leak)]
             else:
                 raise LoadError(_mixes_rows(signature, leak)) from None
         except LoadError:
@@ -176,7 +176,7 @@ def _mixes_rows(signature: Signature, leak: Leak) -> str:
     sizes = signature.allowed_batch_sizes
     single = "" if sizes and 1 not in sizes else "; with SHOAL_BATCHING_MAX_BATCH_SIZE=1 each is served by itself"
     return (
-        f"the rows of a batch change each other's answers: {leak} among other rows. Where another dimension counts the"
+        f"the rows of a batch change each other's answers: {leak}. Where another dimension counts the"
         " rows, name it (batch_dim) in model.toml; else export the model so that it computes each row by itself"
         f"{single}"
     )
