@@ -28,6 +28,7 @@ _ISO_8601: Final = re.compile(r"\d{4}-?\d\d-?\d\d([T ]\d[\d:]*(\.\d+)?(Z|[+-]\d[
 _FLOATING: Final = ("FP32", "FP64")
 _EXACT: Final = 2**53
 """Below it a double holds every whole number, and none has been rounded to another."""
+_EXACT_FP32: Final = 2**24
 
 Batch = Mapping[str, Array]
 
@@ -83,7 +84,8 @@ def category(name: str, values: Sequence[Any], numbers: str = "FP64", *, rejects
     elif kinds == {int} and max(map(abs, known)) >= _EXACT:
         datatype = "INT64"
     elif kinds <= {int, float}:
-        datatype = numbers
+        rounded = numbers == "FP32" and max(map(abs, known)) >= _EXACT_FP32
+        datatype = "FP64" if rounded else numbers
     else:
         told = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise LoadError(f"the categories of column {name!r} are of the types {told}: train with texts or numbers alone")

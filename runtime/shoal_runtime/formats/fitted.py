@@ -47,14 +47,22 @@ def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
     if not hasattr(estimator, "named_steps"):
         return None
     known: Columns = {}
+    computed = False
     for _, step in estimator.steps:
         if step in (None, "passthrough"):
             continue
-        found = _columns_of(step, names)
+        # A function computes with the numbers as they come, before a later step rounds what it returns.
+        found = _unrounded(_columns_of(step, names)) if computed else _columns_of(step, names)
+        computed = computed or hasattr(step, "func")
         known |= {name: _both(known[name], column) if name in known else column for name, column in found.items()}
         if not hasattr(step, "statistics_") and not hasattr(step, "func"):
             break
     return known
+
+
+def _unrounded(known: Columns) -> Columns:
+    wide = {name: replace(column, datatype="FP64") for name, column in known.items() if column.datatype == "FP32"}
+    return {**known, **wide}
 
 
 def _both(imputed: Column, column: Column) -> Column:
@@ -165,10 +173,13 @@ def _boosters(estimator: Any, names: list[str]) -> Columns | None:
 
 def _inner(estimator: Any, names: list[str]) -> Columns | None:
     """Return what the estimators inside of another say, which are given the same columns."""
-    for inner in _inner_estimators(estimator):
-        if known := _columns_of(inner, names):
-            return known
-    return None
+    found = [_columns_of(inner, names) for inner in _inner_estimators(estimator)]
+    known = next(filter(None, found), None)
+    if known is None:
+        return None
+    # A member that takes numbers as they come would get them rounded to what another takes.
+    alike = all(each.keys() == known.keys() for each in found)
+    return known if alike else _unrounded(known)
 
 
 def _inner_estimators(estimator: Any) -> Iterable[Any]:

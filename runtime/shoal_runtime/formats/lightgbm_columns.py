@@ -24,13 +24,20 @@ def booster_columns(booster: Any) -> Sequence[Column]:
     if not categories:
         return [Column(name, example=0.0) for name in names]
     marked = _marked(booster, names)
-    if len(marked) != len(categories):
+    if len(marked) != len(categories) or _are_beyond(booster, marked, categories):
         raise LoadError(
-            f"the model holds the categories of {len(categories)} columns and marks {len(marked)} as categorical: which"
-            " are whose cannot be told. Train with unordered pandas categories and categorical_feature='auto'"
+            f"the model holds the categories of {len(categories)} columns and marks {len(marked)} as categorical, which"
+            " are not the same. Train with unordered pandas categories and categorical_feature='auto'"
         )
     by_name = dict(zip(marked, categories, strict=True))
     return [category(name, by_name[name]) if name in by_name else Column(name, example=0.0) for name in names]
+
+
+def _are_beyond(booster: Any, marked: Sequence[str], categories: Sequence[Sequence[Any]]) -> bool:
+    """Return whether a column was trained with codes that its categories do not have: they are another column's."""
+    trained = booster.dump_model(num_iteration=1)["feature_infos"]
+    most = [max(trained.get(name, {}).get("values", ()), default=-1) for name in marked]
+    return any(code >= len(values) for code, values in zip(most, categories, strict=True))
 
 
 def _marked(booster: Any, names: Sequence[str]) -> list[str]:

@@ -20,3 +20,11 @@ from shoal_runtime.formats.columns import category
 )
 def test_whole_numbers_that_a_double_may_round_are_integers(values: list[Any], datatype: str) -> None:
     assert category("c", values).datatype == datatype
+
+
+@pytest.mark.parametrize(
+    ("values", "datatype"),
+    [([1, 2**24 - 1], "FP32"), ([1, 2**24], "FP64"), ([100_000_001, 100_000_002], "FP64"), ([1e8, 2.5], "FP64")],
+)
+def test_numbers_that_single_precision_may_round_are_doubles(values: list[Any], datatype: str) -> None:
+    assert category("c", values, "FP32").datatype == datatype

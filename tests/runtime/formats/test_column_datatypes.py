@@ -1,0 +1,78 @@
+"""Datatypes of tables' columns: no number is rounded before the library reads it, no category is another column's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from sklearn.ensemble import StackingRegressor, VotingRegressor
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from shoal_runtime.errors import LoadError
+from tests.runtime.formats.test_columns import answers, saved
+
+if TYPE_CHECKING:
+    from shoal_runtime.loading import Model
+
+Load = Callable[..., "Model"]
+SECONDS = pd.DataFrame({"at": 1.7e9 + 10.0 * np.arange(64), "age": np.arange(64.0) % 7})
+"""Numbers that single precision rounds to others."""
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: make_pipeline(FunctionTransformer(_since), inner),
+        lambda inner: VotingRegressor([("a", inner), ("b", LinearRegression())]),
+        lambda inner: VotingRegressor([("b", LinearRegression()), ("a", inner)]),
+        lambda inner: StackingRegressor([("a", inner), ("b", LinearRegression())], cv=2),
+    ],
+    ids=["function", "voting", "voting, turned around", "stacking"],
+)
+def test_what_reads_numbers_as_they_come_is_given_no_rounded_ones(
+    tmp_path: Path, load: Load, wrap: Callable[[Any], Any]
+) -> None:
+    estimator = wrap(xgboost.XGBRegressor(n_estimators=20)).fit(SECONDS, np.arange(64.0))
+
+    model = load(saved(tmp_path, estimator), allow_pickle=True, max_batch_size=64)
+
+    np.testing.assert_allclose(answers(model, SECONDS)["output-0"], estimator.predict(SECONDS), rtol=1e-6)
+
+
+def _since(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame - 1.7e9
+
+
+@pytest.mark.parametrize("kind", ["xgboost", "XGBClassifier"])
+def test_categories_that_single_precision_rounds_are_told_apart(tmp_path: Path, load: Load, kind: str) -> None:
+    ids = pd.DataFrame({"id": pd.Categorical(100_000_000 + np.arange(64) % 8), "age": np.arange(64.0)})
+    estimator = xgboost.XGBClassifier(enable_categorical=True, n_estimators=10).fit(ids, np.arange(64) % 8 % 2)
+    if kind == "xgboost":
+        estimator.save_model(tmp_path / "model.ubj")
+    else:
+        saved(tmp_path, estimator)
+
+    model = load(tmp_path / "model.ubj" if kind == "xgboost" else tmp_path, allow_pickle=True, max_batch_size=64)
+
+    np.testing.assert_allclose(answers(model, ids)["probabilities"], estimator.predict_proba(ids), rtol=1e-5)
+
+
+def test_categories_that_are_another_columns_are_refused(tmp_path: Path, load: Load) -> None:
+    frame = pd.DataFrame(
+        {"store": 100 + np.arange(200) % 5, "size": pd.Categorical(np.arange(200) % 3 * 10, ordered=True)}
+    )
+    booster = lightgbm.train(
+        {"objective": "regression", "verbose": -1, "min_data_in_leaf": 2, "min_data_per_group": 1},
+        lightgbm.Dataset(frame, np.arange(200) % 5.0, categorical_feature=["store"]),
+        5,
+    )
+    booster.save_model(tmp_path / "model.lgb")
+
+    with pytest.raises(LoadError, match="categorical_feature='auto'"):
+        load(tmp_path / "model.lgb")
