@@ -75,7 +75,8 @@ def test_rows_with_their_own_results_are_left_in_peace(result: tuple[str, Functi
 def test_labels_of_a_scale_of_the_whole_batch_are_no_exchange() -> None:
     def quantized(x: Array) -> Array:
         scale = np.abs(x).max() / 127
-        return (np.round(x / scale) * scale @ WEIGHT).argmax(1)[:, None].repeat(6, 1)
+        labels: Array = (np.round(x / scale) * scale @ WEIGHT).argmax(1)[:, None].repeat(6, 1)
+        return labels
 
     tried(quantized, "INT64")
     tried(lambda x: quantized(x) % 2, "INT64")
