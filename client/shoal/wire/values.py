@@ -8,10 +8,8 @@ from shoal.errors import InvalidInput
 from shoal.wire.datatypes import object_array
 from shoal.wire.signature import Tensor
 from shoal_schema.wire.columns import NULL
-from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.datatypes import FIRST_ROUNDED, Array, first_rounded
 
-EXACT: Final = 2.0**53
-"""Below it, each whole number is a floating-point one of 64 bits, and none has been rounded to another."""
 _NULLS: Final = ("NAType", "NaTType")
 """The types of pandas.NA and pandas.NaT."""
 
@@ -86,7 +84,7 @@ def date_text(value: Any, tensor: Tensor) -> bytes:
         return str(value.isoformat()).encode()
     if isinstance(value, float | np.floating) and tensor.unit:
         number = float(value)
-        value = int(number) if number.is_integer() and abs(number) < EXACT else value
+        value = int(number) if number.is_integer() and abs(number) < FIRST_ROUNDED else value
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and tensor.unit:
         return b"%d" % int(value)
     numbers = f", or whole numbers of {tensor.unit} since 1970" if tensor.unit else ""
@@ -141,7 +139,7 @@ def _whole(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
     """Return whole numbers that came as floating-point ones; others as they are, for the cast to refuse."""
     if np.isnan(array).any():
         null_of(tensor)  # refuses: whole numbers are never nullable
-    limits, rounded = np.iinfo(wanted), 2.0 ** (np.finfo(array.dtype).nmant + 1)
+    limits, rounded = np.iinfo(wanted), first_rounded(array.dtype)
     with np.errstate(invalid="ignore"):
         exact = (np.trunc(array) == array) & (np.abs(array) < rounded) & (array >= limits.min) & (array <= limits.max)
     return array.astype(wanted) if exact.all() else array

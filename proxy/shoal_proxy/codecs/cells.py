@@ -7,9 +7,8 @@ from shoal_proxy.codecs.base import shown
 from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.signature import InputSpec
 from shoal_schema.wire.columns import NULL
+from shoal_schema.wire.datatypes import FIRST_ROUNDED
 
-EXACT: Final = 2.0**53
-"""Below it, each whole number is a floating-point one of 64 bits, and none has been rounded to another."""
 FLOATING: Final = frozenset({"FP16", "FP32", "FP64", "BF16"})
 FLAGS: Final = {"true": True, "false": False}
 
@@ -115,7 +114,7 @@ def _number(spec: InputSpec, text: str) -> Any:
 
 def _beyond(value: Any) -> str:
     """Return why a number without a fraction is none that is exact: JSON's reader may have rounded it."""
-    if type(value) is not float or abs(value) < EXACT:
+    if type(value) is not float or abs(value) < FIRST_ROUNDED:
         return ""
     return ", none beyond 64 bits" if abs(value) >= 2.0**63 else ", none from 2**53 on with a point or an exponent"
 
@@ -133,7 +132,7 @@ def _place(spec: InputSpec, flat: list[Any], at: int) -> str:
 
 
 def _is_whole(value: float) -> bool:
-    return value.is_integer() and abs(value) < EXACT
+    return value.is_integer() and abs(value) < FIRST_ROUNDED
 
 
 def _takes(spec: InputSpec) -> str:

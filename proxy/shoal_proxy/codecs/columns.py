@@ -15,7 +15,7 @@ from shoal_proxy.codecs.base import shown
 from shoal_proxy.codecs.tensors import from_json
 from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.signature import InputSpec, ModelSignature
-from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_schema.wire.datatypes import DTYPES, Array, first_rounded
 from shoal_schema.wire.elements import bytes_array
 
 SHOWN_NAMES: Final = 5
@@ -49,7 +49,12 @@ class Match:
 
 def holds_one_number(spec: InputSpec) -> bool:
     """Return whether each row of an input is one number: a column, whose name is the input's."""
-    return spec.datatype in NUMBERS and spec.shape[:1] == (-1,) and spec.shape[1:] in ((), (1,))
+    return spec.datatype in NUMBERS and has_rows_of_one(spec)
+
+
+def has_rows_of_one(spec: InputSpec) -> bool:
+    """Return whether each row of an input is one value."""
+    return spec.shape in ((-1,), (-1, 1))
 
 
 def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ignore_extra: bool) -> list[Match]:
@@ -255,7 +260,7 @@ def _are_held(given: Array, made: Array) -> bool:
     limits = np.iinfo(made.dtype)
     if given.dtype.kind != "f":
         return bool(int(given.min()) >= limits.min and int(given.max()) <= limits.max)
-    rounded = 2.0 ** (np.finfo(given.dtype).nmant + 1)  # from here on, another number may have been this one
+    rounded = first_rounded(given.dtype)
     given = given.astype(np.float64)
     held = (np.abs(given) < rounded) & (given >= limits.min) & (given <= limits.max)
     return bool((held & (np.trunc(given) == given)).all())

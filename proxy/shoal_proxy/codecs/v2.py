@@ -20,7 +20,17 @@ from shoal_proxy.codecs.base import (
     parse_json,
     shown,
 )
-from shoal_proxy.codecs.columns import FLOATS, INTEGERS, NUMBERS, as_column, converted, holds_one_number, listed, match
+from shoal_proxy.codecs.columns import (
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    as_column,
+    converted,
+    has_rows_of_one,
+    holds_one_number,
+    listed,
+    match,
+)
 from shoal_proxy.codecs.tensors import (
     from_binary,
     from_json,
@@ -215,7 +225,7 @@ def _are_numbers(datatype: Any, spec: InputSpec) -> bool:
     if type(datatype) is not str:
         return False
     if spec.datatype == "BYTES":
-        return spec.shape in ((-1,), (-1, 1)) and datatype in INTEGERS and bool(spec.unit)
+        return has_rows_of_one(spec) and datatype in INTEGERS and bool(spec.unit)
     return holds_one_number(spec) and (datatype in NUMBERS or datatype == "BOOL")
 
 

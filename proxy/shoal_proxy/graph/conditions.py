@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from shoal_schema.expressions import Among, Column, Comparison, Expression, IsNull, Joined, Not
-from shoal_schema.wire.datatypes import Array, bfloat16_to_float32
+from shoal_schema.wire.datatypes import FIRST_ROUNDED, Array, bfloat16_to_float32
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -21,8 +21,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 _BELOW: Final[Mapping[str, str]] = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 _ABOVE: Final[Mapping[str, str]] = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
 """How what is nearest to a number is compared in its place, where that lies below or above it."""
-_MOST_EXACT: Final = 2**53
-"""Below, a 64-bit float stands for one integer alone."""
 
 
 class Truth(NamedTuple):
@@ -113,7 +111,7 @@ def _pairwise(left: Array, name: str, right: Array) -> Array:
         # numpy makes floats of the integers. Those of 64 bits may be rounded: where the two are equal then, it is told
         # from what they were.
         floats = left.astype(np.float64)
-        rounded = np.flatnonzero((floats == right.astype(np.float64)) & (np.abs(floats) >= _MOST_EXACT))
+        rounded = np.flatnonzero((floats == right.astype(np.float64)) & (np.abs(floats) >= FIRST_ROUNDED))
         so[rounded] = compare(left[rounded].astype(object), right[rounded].astype(object))
     return so
 

@@ -15,7 +15,7 @@ import orjson
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import ANY, TensorSpec
-from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.datatypes import DTYPES, FIRST_ROUNDED, Array, first_rounded
 
 INPUT: Final = "input-0"
 """KServe's name of an input, where the file has none."""
@@ -26,9 +26,6 @@ SHOWN: Final = 5
 _ISO_8601: Final = re.compile(r"\d{4}-?\d\d-?\d\d([T ]\d[\d:]*(\.\d+)?(Z|[+-]\d[\d:]*)?)?", re.ASCII)
 """Dates of the calendar, and times of the day; pandas judges the numbers."""
 _FLOATING: Final = ("FP32", "FP64")
-_EXACT: Final = 2**53
-"""Below it a double holds every whole number, and none has been rounded to another."""
-_EXACT_FP32: Final = 2**24
 
 Batch = Mapping[str, Array]
 
@@ -81,10 +78,10 @@ def category(name: str, values: Sequence[Any], numbers: str = "FP64", *, rejects
         datatype = "BYTES"
     elif kinds == {bool}:
         datatype = "BOOL"
-    elif kinds == {int} and max(map(abs, known)) >= _EXACT:
+    elif kinds == {int} and max(map(abs, known)) >= FIRST_ROUNDED:
         datatype = "INT64"
     elif kinds <= {int, float}:
-        rounded = numbers == "FP32" and max(map(abs, known)) >= _EXACT_FP32
+        rounded = numbers == "FP32" and max(map(abs, known)) >= first_rounded(DTYPES["FP32"])
         datatype = "FP64" if rounded else numbers
     else:
         told = ", ".join(sorted(kind.__name__ for kind in kinds))

@@ -4,17 +4,14 @@ Whole numbers are exact, or their rows' errors; fractions are the nearest that t
 """
 
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal_runtime.offline.spelled import bools, fractions, whole_within, wholes
-from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16
-
-_FIRST_ROUNDED: Final = 2**53
-"""From here on a fraction of 64 bits does not hold every whole number."""
+from shoal_schema.wire.datatypes import DTYPES, FIRST_ROUNDED, Array, bfloat16_to_float32, float32_to_bfloat16
 
 
 def parsed(texts: Any, datatype: str) -> tuple[Any, dict[int, str]]:
@@ -68,9 +65,9 @@ def _lost(given: Array, found: Array) -> Array:
     """Return which numbers floating point does not hold: beyond its range, or whole ones that no 64 bits of it hold."""
     beyond: Array = np.isfinite(given) & ~np.isfinite(found)
     if given.dtype.kind in "iu" and given.dtype.itemsize == np.dtype(np.int64).itemsize:
-        large = given >= _FIRST_ROUNDED
+        large = given >= FIRST_ROUNDED
         if given.dtype.kind == "i":
-            large |= given <= -_FIRST_ROUNDED
+            large |= given <= -FIRST_ROUNDED
         for at in zip(*np.nonzero(large), strict=True):
             beyond[at] |= int(float(given[at])) != int(given[at])
     return beyond
@@ -81,7 +78,7 @@ def _decimals(part: Any, datatype: str) -> tuple[Any, Array]:
     if not is_whole(datatype):
         # By way of text: Arrow's own cast is not always the nearest.
         near = part.cast(pa.string()).cast(pa.float64())
-        large = np.abs(near.to_numpy(zero_copy_only=False)) >= _FIRST_ROUNDED
+        large = np.abs(near.to_numpy(zero_copy_only=False)) >= FIRST_ROUNDED
         rows = [row for row in np.flatnonzero(large).tolist() if _is_rounded(part[row].as_py(), near[row].as_py())]
         return near, _marked(rows, len(part))
     kind = _wide(datatype)

@@ -17,6 +17,15 @@ DATATYPES: Final = {dtype: name for name, dtype in DTYPES.items() if name != "BF
 """The datatype of each dtype; BF16's raw bits look like UINT16 and are told apart by the signature alone."""
 
 
+def first_rounded(dtype: np.dtype[Any]) -> float:
+    """Return the least whole number of a floating-point dtype that may stand for another, which was rounded to it."""
+    return float(2.0 ** (np.finfo(dtype).nmant + 1))
+
+
+FIRST_ROUNDED: Final = first_rounded(DTYPES["FP64"])
+"""Below it, each whole number is a floating-point one of 64 bits, and none has been rounded to another."""
+
+
 def is_widened(given: object, declared: str) -> bool:
     """Return whether numbers of a datatype may stand for the declared one: each of them is exactly one of its own."""
     return given == "FP32" and declared == "FP64"
