@@ -36,16 +36,17 @@ def share_exchanged(answer: Answer, rows: Sequence[Row], size: int, rng: "np.ran
     """
     order = rng.permutation(np.arange(size) % len(rows))
     mixed = [rows[which] for which in order]
-    found, again = answer(mixed), answer(mixed)
+    found = answer(mixed)
     own = [answer([row] * size) for row in rows]
     spreads = {name: _spread([results[0][name] for results in own]) for name in found[0]}
-    if any(_distance(one, other, spreads) > 0 for one, other in zip(found, again, strict=True)):
-        return 0.0
     exchanged = 0
     for place, which in enumerate(order):
         far = _distance(found[place], own[which][place], spreads)
         others = [results[place] for other, results in enumerate(own) if other != which]
         exchanged += far > 0 and any(_distance(found[place], other, spreads) < NEAR * far for other in others)
+    # Asked once more only where that decides something.
+    if exchanged and any(_distance(*pair, spreads) > 0 for pair in zip(found, answer(mixed), strict=True)):
+        return 0.0
     return exchanged / size
 
 
@@ -70,9 +71,16 @@ def _apart(left: Array, right: Array, spread: float) -> float:
         return 1.0
     if left.dtype.kind not in "fiu":
         return float((left != right).any())
+    numbers = finite_numbers(left, right)
+    with np.errstate(over="ignore"):
+        return 1.0 if numbers is None else float(np.abs(numbers[0] - numbers[1]).max(initial=0)) / spread
+
+
+def finite_numbers(left: Array, right: Array) -> tuple[Array, Array] | None:
+    """Return the numbers of two arrays of one shape where both are finite; None if they differ where one is not."""
     with np.errstate(all="ignore"):
         a, b = left.astype(np.float64), right.astype(np.float64)
         both = np.isfinite(a) & np.isfinite(b)
         if (~both & ~((a == b) | (np.isnan(a) & np.isnan(b)))).any():
-            return 1.0
-        return float(np.abs(a[both] - b[both]).max(initial=0)) / spread
+            return None
+    return a[both], b[both]

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from shoal_runtime.errors import LoadError, WrongRows
-from shoal_runtime.exchanges import DISTINCT, SHARE, share_exchanged
+from shoal_runtime.exchanges import DISTINCT, SHARE, finite_numbers, share_exchanged
 from shoal_runtime.faults import HANDLER_FAULTS
 from shoal_runtime.handlers.signature import Signature, as_returned
 from shoal_runtime.handlers.spec import TensorSpec
@@ -300,9 +300,10 @@ def _difference(left: Array, right: Array) -> float:
         return 1.0
     if left.dtype.kind not in "fiu":
         return float((left != right).any())
+    numbers = finite_numbers(left, right)
+    if numbers is None:
+        return DOUBTFUL * 2
+    a, b = numbers
     with np.errstate(all="ignore"):
-        a, b = left.astype(np.float64), right.astype(np.float64)
-        both = np.isfinite(a) & np.isfinite(b)
-        scale = max(np.abs(a[both]).max(initial=0), np.abs(b[both]).max(initial=0), np.finfo(np.float32).tiny)
-        odd = (~both & ~((a == b) | (np.isnan(a) & np.isnan(b)))).any()
-        return DOUBTFUL * 2 if odd else float(np.abs(a[both] - b[both]).max(initial=0) / scale)
+        scale = max(np.abs(a).max(initial=0), np.abs(b).max(initial=0), np.finfo(np.float32).tiny)
+        return float(np.abs(a - b).max(initial=0) / scale)
