@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal_runtime.offline.kinds import is_bytes, is_text, is_time
-from shoal_runtime.offline.spelled import NO_NUMBER, Number, bools, exact_numbers, near_fractions, trimmed
+from shoal_runtime.offline.spelled import NO_NUMBER, Number, bools, exact_numbers, near_fractions, range_of, trimmed
 
 Literal = str | int | float | bool
 _CELLS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
@@ -194,12 +194,7 @@ def _with_number(values: Any, sign: str, value: float) -> Any:
         return _each(values.to_pylist(), sign, repeat(_written(value)))
     if pa.types.is_floating(values.type):
         return _by_floor(values.cast(pa.float64()), sign, *_floor_of_fractions(value))
-    return _by_floor(values, sign, *_floor_of_wholes(value, *_range(values.type)))
-
-
-def _range(kind: pa.DataType) -> tuple[int, int]:
-    signed = pa.types.is_signed_integer(kind)
-    return (-(2 ** (kind.bit_width - 1)) if signed else 0), 2 ** (kind.bit_width - signed) - 1
+    return _by_floor(values, sign, *_floor_of_wholes(value, *range_of(values.type)))
 
 
 def _floor_of_wholes(value: float, least: int, most: int) -> tuple[int | None, bool]:
@@ -264,7 +259,7 @@ def _with_text(cells: Cells, sign: str, value: str) -> Any:
             )
             raise Incomparable(f"{cells.name} is {kind}, and {value!r} is none: {wanted}")
         floor, rest = divmod(instant, _unit_nanoseconds(kind))
-        whole, exact = _floor_of_wholes(floor, *_range(pa.int64()))
+        whole, exact = _floor_of_wholes(floor, *range_of(pa.int64()))
         return _by_floor(_counts(cells.values), sign, whole, exact and not rest)
     if is_text(kind) or is_bytes(kind):
         return _ARRAYS[sign](cells.values, pa.scalar(value if is_text(kind) else value.encode(), kind))

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shoal_schema.wire.datatypes import FIRST_ROUNDED
+
 BOOLS: Final = {"true": True, "false": False}
 NO_NUMBER: Final = "is no number"
 NO_WHOLE: Final = "is no whole number of 64 bits"
-_FIRST_ROUNDED: Final = 2.0**53
-"""From here on a fraction of 64 bits does not hold every whole number."""
 _DIGITS: Final = r"^[+-]?[0-9]+$"
 _NUMBER: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _IS_WHOLE: Final = re.compile(_DIGITS[1:-1], re.ASCII)
@@ -71,7 +71,7 @@ def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
         bad = {row: NO_NUMBER for row, cell in enumerate(cells) if cell is not None and made[row] is None}
         found = pa.array(made, pa.float64())
     near = found.to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(np.abs(near) >= _FIRST_ROUNDED).tolist():
+    for row in np.flatnonzero(np.abs(near) >= FIRST_ROUNDED).tolist():
         exact = exact_number(texts[row].as_py())
         if isinstance(exact, int) and exact != float(near[row]):
             bad[row] = "is no number that floating point holds exactly"
@@ -98,12 +98,18 @@ def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
 
 def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
     """Return a number that is whole and that a type of 64 bits holds, else None."""
-    least, most = (-(2**63), 2**63 - 1) if pa.types.is_signed_integer(kind) else (0, 2**64 - 1)
+    least, most = range_of(kind)
     if isinstance(number, Decimal):
         if number.adjusted() > _MOST_EXPONENT or number != number.to_integral_value():
             return None
         number = int(number)
     return number if isinstance(number, int) and least <= number <= most else None
+
+
+def range_of(kind: pa.DataType) -> tuple[int, int]:
+    """Return the least and the largest number of a type of whole numbers."""
+    signed = pa.types.is_signed_integer(kind)
+    return (-(2 ** (kind.bit_width - 1)) if signed else 0), 2 ** (kind.bit_width - signed) - 1
 
 
 def _all(texts: Any, pattern: str) -> bool:
