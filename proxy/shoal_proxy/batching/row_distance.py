@@ -92,11 +92,11 @@ class Ruler:
         )
 
     def _apart(self, name: str, left: Array, right: Array) -> float:
+        if self.labels_only and _same(left, right):
+            return 0.0
         datatype = self._datatypes.get(name)
-        if datatype is None:
-            return 1.0 if self.labels_only and not _same(left, right) else 0.0
-        if self.labels_only and (_same(left, right) or left.shape != right.shape):
-            return 0.0 if _same(left, right) else 1.0
+        if datatype is None or (self.labels_only and left.shape != right.shape):
+            return 1.0 if self.labels_only else 0.0
         a, b = _numbers(left, right, datatype)
         finite = np.isfinite(a) & np.isfinite(b)
         odd = int((~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))).sum())

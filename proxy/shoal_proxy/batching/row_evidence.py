@@ -61,7 +61,7 @@ class Evidence:
     suspected: int = 0
     """Those that differed."""
     concluded: int = 0
-    """Those of which more runs have told something."""
+    """Those that further runs have concluded something of."""
     foreign: int = 0
     """Rows with a result that was not their own; single ones may be chance."""
     batches: int = 0
@@ -142,11 +142,10 @@ def at_least_by_chance(found: int, expected: float) -> float:
     """Return how probable it is to find so many, or more, of independent events of which so many are expected."""
     if expected > found:
         return 1.0
-    term, below = exp(-expected), 0.0
+    term = exp(-expected)
     for number in range(found):
-        below += term
         term *= expected / (number + 1)
-    # Beyond `found` the terms fall: their sum, without the loss of digits that 1 - below has.
+    # Beyond `found` the terms fall: their own sum, as 1 minus the sum of those before would lose digits.
     above, number = 0.0, found
     while term > above * 1e-12:
         above += term
