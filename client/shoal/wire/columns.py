@@ -85,8 +85,7 @@ def default_names(names: Sequence[Any]) -> bool:
 
 def check_order(names: Sequence[Any], signature: Signature) -> None:
     """Raise InvalidInput where columns are called 0 to n - 1 in another order: that order may be meant, or not."""
-    told = _as_texts(names)
-    if not default_names(names) and set(told) == {str(number) for number in range(len(names))}:
+    if not default_names(names) and set(_as_texts(names)) == {str(number) for number in range(len(names))}:
         raise InvalidInput(
             f"the columns are called {listed(names)}, numbers that are no names of model {signature.name}, and not in"
             " their order: give the values without names (`frame.to_numpy()`), in the order of the columns that the"

@@ -64,7 +64,7 @@ def _names_and_values(row: Any) -> tuple[list[Any], list[Any]] | None:
     """Return the names that a row carries, and its values; None if it carries none."""
     if type(row) in _NAMELESS:
         return None
-    if is_row_of_pandas(row):
+    if _is_row_of_pandas(row):
         return list(row.index), list(row)
     if is_dataclass(row) and not isinstance(row, type):
         own = [field.name for field in fields(row)]
@@ -85,7 +85,7 @@ def _keys(row: Any) -> list[Any] | None:
     return list(row.keys())
 
 
-def is_row_of_pandas(value: Any) -> bool:
+def _is_row_of_pandas(value: Any) -> bool:
     """Return whether a value is a series: as a row, its index has the names of the columns."""
     return hasattr(type(value), "iloc") and not hasattr(type(value), "columns")
 
@@ -117,6 +117,6 @@ def _is_positional(row: Any, names: Sequence[Any], signature: Signature, only: T
     if only.columns or not signature.row_shape(only):
         return False
     # The index of a series may be times or numbers of a longer one: that is a vector, not a row of a table.
-    if is_row_of_pandas(row) and are_places(names):
+    if _is_row_of_pandas(row) and are_places(names):
         return True
     raise InvalidInput(nameless(signature, listed(names), "the values as a list"))

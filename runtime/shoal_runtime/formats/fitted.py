@@ -51,8 +51,9 @@ def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
     for _, step in estimator.steps:
         if step in (None, "passthrough"):
             continue
-        # A function computes with the numbers as they come, before a later step rounds what it returns.
-        found = _unrounded(_columns_of(step, names)) if computed else _columns_of(step, names)
+        found = _columns_of(step, names)
+        if computed:  # by a function, with the numbers as they come: what a later step rounds is its result
+            found = _unrounded(found)
         computed = computed or hasattr(step, "func")
         known |= {name: _both(known[name], column) if name in known else column for name, column in found.items()}
         if not hasattr(step, "statistics_") and not hasattr(step, "func"):

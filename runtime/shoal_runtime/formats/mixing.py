@@ -60,7 +60,7 @@ SHARED: Final = Shared()
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that a node takes: what it is, and its sizes."""
+    """A tensor that a node takes: its value, and its sizes."""
 
     value: Value
     dims: Dims

@@ -1,5 +1,6 @@
 """A graph of ONNX, node by node: attributes, constants and sizes, as inference of shapes gave them."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -95,10 +96,8 @@ class Facts:
     def add_constant(self, name: str, tensor: Any) -> None:
         """Remember a constant's shape, and its numbers where they may be axes or a shape."""
         self.shapes[name] = tuple(tensor.dims)
-        count = 1
-        for size in tensor.dims:
-            count *= size
-        if tensor.data_type in (self._onnx.TensorProto.INT64, self._onnx.TensorProto.INT32) and count <= SMALL:
+        whole = tensor.data_type in (self._onnx.TensorProto.INT64, self._onnx.TensorProto.INT32)
+        if whole and math.prod(tensor.dims) <= SMALL:
             self.constants[name] = self._onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
 
     def step(self, node: Any) -> Step:
@@ -126,7 +125,7 @@ class Facts:
 
 
 def _dims(value: Any) -> Dims:
-    """Return sizes; those that nobody has said are symbols of their own."""
+    """Return sizes; those that the file leaves open are symbols of their own."""
     return tuple(
         dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{value.name}[{index}]"
         for index, dim in enumerate(value.type.tensor_type.shape.dim)

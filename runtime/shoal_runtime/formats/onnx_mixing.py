@@ -33,6 +33,11 @@ PER_ROW: Final = (
     *("TreeEnsembleClassifier", "TreeEnsembleRegressor"),
 )
 """Of ai.onnx.ml: they take rows of features."""
+IMAGES: Final = (
+    *("AveragePool", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"),
+    *("GroupNormalization", "LRN", "LpPool", "MaxPool", "SpaceToDepth"),
+)
+"""Of images, and of other grids of channels: they take each one by itself."""
 UNTRAINED: Final = 14
 """The opset from which on BatchNormalization says whether it trains."""
 
@@ -211,22 +216,6 @@ _RULES: Final[Mapping[str, Callable[[Step], Value | list[Value]]]] = {
     "MeanVarianceNormalization": _over_mean,
     "BatchNormalization": _batch_norm,
     "InstanceNormalization": _per_channel,
-    **dict.fromkeys(
-        {
-            *(
-                "Conv",
-                "ConvTranspose",
-                "MaxPool",
-                "AveragePool",
-                "LpPool",
-                "GlobalMaxPool",
-                "GlobalAveragePool",
-                "GlobalLpPool",
-                "LRN",
-            ),
-            *("GroupNormalization", "DepthToSpace", "SpaceToDepth"),
-        },
-        _on_first_axis,
-    ),
+    **dict.fromkeys(IMAGES, _on_first_axis),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
 }

@@ -129,14 +129,14 @@ def rows_are_proven(source: Source, inputs: Sequence[TensorSpec], selected: Mapp
     Raises:
         LoadError: an output has as many items as the numbers in the batch select, and they are not declared ragged.
     """
-    told = _ragged(source)
+    ragged = _ragged(source)
     for name, what in selected.items():
-        if what and name not in told and _has_several(source, inputs):
+        if what and name not in ragged and _has_several(source, inputs):
             raise LoadError(
                 f"output {name} has as many items as {what} selects in the whole batch: a row may have none or several,"
                 f" and position does not identify them; {UNEVEN_REMEDY}"
             )
-    return not told and all(what == "" for what in selected.values())
+    return not ragged and all(what == "" for what in selected.values())
 
 
 def refuse_mixed(source: Source, inputs: Sequence[TensorSpec], mixed: Mapping[str, Mixed]) -> None:
@@ -150,9 +150,9 @@ def refuse_mixed(source: Source, inputs: Sequence[TensorSpec], mixed: Mapping[st
     Raises:
         LoadError: it names the node.
     """
-    told = _ragged(source)
+    ragged = _ragged(source)
     for name, found in mixed.items():
-        if name not in told and _has_several(source, inputs):
+        if name not in ragged and _has_several(source, inputs):
             raise LoadError(
                 f"the rows of a batch change each other's answers: output {name} depends on {found.by}, which"
                 f" {found.how.value}; export the model so that it computes each row by itself, name the dimension that"

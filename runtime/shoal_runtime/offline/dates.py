@@ -14,7 +14,7 @@ _OFFSET: Final = r"([+-]\d\d)(\d\d)$"
 def iso_texts(times: Any) -> Any:
     """Return dates, or timestamps with the offset of their time zone, as text; a fraction of zeros is left out.
 
-    A time of a zone whose offset has seconds, as all had once, is told in UTC: ISO 8601 has no such offset.
+    A time of a zone whose offset has seconds, as all had once, is written in UTC: ISO 8601 has no such offset.
     """
     if pa.types.is_date(times.type):
         return times.cast(pa.date32()).cast(pa.string())

@@ -176,7 +176,7 @@ class Job:
 
     def _first_rows(self, shards: list[Shard]) -> Rows | None:
         for shard in shards[:READERS]:
-            with suppress(ShardError):  # told when its turn comes
+            with suppress(ShardError):  # reported when its turn comes
                 for window in self._source.windows(shard, 1):
                     return make_rows(window, self._inputs, self._columns)
         return None
