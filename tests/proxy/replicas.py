@@ -1,6 +1,7 @@
 """A replica whose time a test drives: the proxy's own scheduler, and a device that computes what the test says."""
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Replica:
     ) -> None:
         self.model, self.served = model, served
         limits = BatchLimits(MAX_ROWS, 0.0, 1, policy)
-        self.checks = RowChecks()
+        self.checks = RowChecks(Random(1))
         batcher = Batcher(QueueLimits(1024, 10**9), limits, objective_s=objective_s)
         self.scheduler = Scheduler(batcher, checks=self.checks)
         self.scheduler.serve(MAX_ROWS, (), ((1, 0.001), (MAX_ROWS, 0.002)))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from random import Random
 
 import numpy as np
 import orjson
@@ -11,7 +12,7 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.row_checks import RowChecks as Checks
 from shoal_schema.resource.traffic import RowChecks
 from tests import plain
-from tests.calls import answer_to, callers, row
+from tests.calls import V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy
 
 BURST = 6
@@ -35,18 +36,20 @@ def leaky(every: int) -> FakeRuntime:
     return FakeRuntime(model=model)
 
 
-def burst(running: RunningProxy, begin: int) -> list[bool]:
+def burst(running: RunningProxy, chance: Random) -> list[bool]:
     """Send requests that share a batch; return which got the result of their own row."""
+    # Of independent numbers: no other row is near enough to be taken for one of them.
+    rows = [[chance.randrange(10_000) for _ in range(4)] for _ in range(BURST)]
     with callers(running.url) as group:
         running.hold()
-        first = group.ask(begin)
+        first = group.post(V2_PATH, json=v2_body(rows[:1]))
         running.until(lambda: running.runtime.running > 0)
-        rest = [group.ask(begin + number) for number in range(1, BURST)]
+        rest = [group.post(V2_PATH, json=v2_body([row])) for row in rows[1:]]
         scheduler = running.proxy.scheduler
         running.until(lambda: scheduler.queue.rows + scheduler.in_flight_rows == BURST)
         running.release()
         answers = [answer_to(each.result()) for each in (first, *rest)]
-    return [answer == [2 * value for value in row(begin + number)] for number, answer in enumerate(answers)]
+    return [answer == [2 * value for value in row] for answer, row in zip(answers, rows, strict=True)]
 
 
 def checks_of(running: RunningProxy) -> Checks:
@@ -62,12 +65,11 @@ def metric(running: RunningProxy, name: str) -> float:
 
 
 def test_a_runtime_that_mixes_rows_is_found_and_serves_one_request_a_batch(caplog: pytest.LogCaptureFixture) -> None:
-    with running_proxy(lambda: leaky(4), row_checks=RowChecks.AUTO) as running:
+    with running_proxy(lambda: leaky(2), row_checks=RowChecks.AUTO) as running:
         checks = checks_of(running)
-        number, begun_s = 0, time.monotonic()
+        chance, begun_s = Random(1), time.monotonic()
         while not checks.violated and time.monotonic() - begun_s < MOST_S:
-            burst(running, 100 * number)
-            number += 1
+            burst(running, chance)
 
         assert metric(running, "rows_independent") == 0
         assert metric(running, "row_violations_total") > 0
@@ -81,15 +83,15 @@ def test_a_runtime_that_mixes_rows_is_found_and_serves_one_request_a_batch(caplo
         assert "checked_rows=" in line
 
         running.call(running.runtime.seen.clear)
-        assert all(burst(running, 9000))
+        assert all(burst(running, chance))
         assert [seen.rows for seen in running.runtime.seen] == [1] * BURST
 
 
 def test_checks_count_as_no_clients_traffic() -> None:
     with running_proxy(row_checks=RowChecks.AUTO) as running:
-        sent = 0
-        for number in range(6):
-            assert all(burst(running, 100 * number))
+        sent, chance = 0, Random(1)
+        for _ in range(6):
+            assert all(burst(running, chance))
             sent += BURST
         running.until(lambda: checks_of(running).checked_rows >= 4)
 
@@ -107,21 +109,23 @@ def test_checks_that_fail_concern_no_client() -> None:
         return 500, {}, b'{"error": "no"}'
 
     with running_proxy(row_checks=RowChecks.AUTO) as running:
-        for number in range(6):
-            assert all(burst(running, 100 * number))
+        chance = Random(1)
+        for _ in range(6):
+            assert all(burst(running, chance))
         running.runtime.respond = fail
         running.until(lambda: checks_of(running)._failures > 0)
         running.runtime.respond = None
 
-        assert all(burst(running, 9000))
+        assert all(burst(running, chance))
         assert metric(running, "retries_total") == 0
         assert metric(running, "failed_rows_total") == 0
 
 
 def test_a_check_that_hangs_holds_up_no_client() -> None:
     with running_proxy(row_checks=RowChecks.AUTO) as running:
-        for number in range(6):
-            assert all(burst(running, 100 * number))
+        chance = Random(1)
+        for _ in range(6):
+            assert all(burst(running, chance))
         running.hold()
         batcher: Batcher = running.proxy.scheduler.batcher
         running.until(lambda: any(each.check is not None for each in batcher.running))
@@ -134,8 +138,9 @@ def test_a_check_that_hangs_holds_up_no_client() -> None:
 
 def test_off_runs_no_row_twice() -> None:
     with running_proxy(row_checks=RowChecks.OFF) as running:
-        for number in range(6):
-            assert all(burst(running, 100 * number))
+        chance = Random(1)
+        for _ in range(6):
+            assert all(burst(running, chance))
 
         assert running.proxy.scheduler.checks is None
         with plain.Client(base_url=running.admin_url) as client:

@@ -12,6 +12,7 @@ two batches.
 """
 
 from collections import deque
+from random import Random
 from typing import Final, NamedTuple
 
 from shoal_proxy.batching.batch import Batch, Result
@@ -61,9 +62,14 @@ class Violation(NamedTuple):
 
 
 class RowChecks:
-    """Decides what is kept, what is run again and when, and what that means."""
+    """Decides what is kept, what is run again and when, and what that means.
 
-    def __init__(self) -> None:
+    Args:
+        chance: picks the batches and rows that are kept.
+    """
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
         self.checked_rows = 0
         self.suspected_rows = 0
         self.violations = 0
@@ -79,7 +85,7 @@ class RowChecks:
         self._forget()
 
     def _forget(self) -> None:
-        self._samples = Samples()
+        self._samples = Samples(self._chance)
         self._ruler = Ruler({})
         self._suspicions: deque[Suspicion] = deque()
         self._recent: deque[tuple[Group, float, Row]] = deque(maxlen=_MOST_OTHERS)

@@ -1,12 +1,14 @@
 """Rows of shared batches that were answered, kept to be run again: copies, bounded in number and in bytes.
 
 Rows are kept by what may share a batch: key and lengths. A check takes one row of each of several batches, so that a
-row meets neighbours other than those that it had.
+row meets neighbours other than those that it had. Which batches and which rows of them is chance: a model that mixes
+rows in every second batch, or always the first two, would pass checks at a fixed distance.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from itertools import cycle, islice
+from random import Random
 from typing import Final
 
 import numpy as np
@@ -23,7 +25,7 @@ MOST_BATCHES: Final = 64
 MOST_BYTES: Final = 8 << 20
 """Of copied inputs and of outputs; a batch that takes an eighth of it is not kept."""
 ROWS_OF_BATCH: Final = 32
-"""Rows kept of one batch at most, evenly spread over it."""
+"""Rows kept of one batch at most."""
 _LARGEST: Final = MOST_BYTES // 8
 _MOST_STRIDE: Final = 64
 
@@ -76,7 +78,8 @@ class Sample:
 class Samples:
     """The batches kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
         self._groups: OrderedDict[Group, deque[SampledBatch]] = OrderedDict()
         self._skip = 0
         self._stride = 1
@@ -93,12 +96,13 @@ class Samples:
         self._skip -= 1
         if self._skip > 0:
             return False
-        self._stride = self._skip = min(_MOST_STRIDE, 2 * self._stride)
+        self._stride = min(_MOST_STRIDE, 2 * self._stride)
+        self._skip = self._chance.randrange(1, 2 * self._stride)
         return True
 
     def add(self, batch: Batch, result: Result, rules: "Rules", now_s: float) -> None:
         """Keep rows of an answered batch."""
-        kept = _sampled(batch, result, rules, now_s)
+        kept = _sampled(batch, result, rules, now_s, self._chance)
         if kept is None:
             return
         while self._groups and (self.batches >= MOST_BATCHES or self.size_bytes + kept.size_bytes > MOST_BYTES):
@@ -191,11 +195,11 @@ class Rules:
         }
 
 
-def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float) -> SampledBatch | None:
+def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, chance: Random) -> SampledBatch | None:
     """Return what to keep of a batch; None where its rows are too large, or none of them is as long as the batch."""
     kept: SampledBatch | None = None
     longest = _longest(batch, rules) if rules.free else ()
-    for position, part, row in _places(batch, rules, longest):
+    for position, part, row in _places(batch, rules, longest, chance):
         lengths = _lengths(part, row)
         if kept is None:
             kept = SampledBatch((batch.key, lengths if rules.free else ()), result.outputs, batch.rows, now_s)
@@ -210,27 +214,27 @@ def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float) -> Sample
         kept.size_bytes += row_bytes
     if kept is not None and len(kept.samples) == kept.rows:
         kept.whole = tuple(kept.samples)
+    if kept is not None:
+        chance.shuffle(kept.samples)
     return kept if kept is not None and kept.samples else None
 
 
-def _places(batch: Batch, rules: Rules, longest: Lengths) -> list[tuple[int, Slice, int]]:
-    """Return position, slice and row in its request of the rows to keep, evenly spread.
+def _places(batch: Batch, rules: Rules, longest: Lengths, chance: Random) -> list[tuple[int, Slice, int]]:
+    """Return position, slice and row in its request of the rows to keep, in the order of the batch.
 
     A row that was padded to a neighbour's length may depend on that length, which is nothing of the neighbour's result:
     such rows are left out.
     """
-    step = 1 if rules.free else -(-batch.rows // ROWS_OF_BATCH)
     places: list[tuple[int, Slice, int]] = []
     begin = 0
     for part in batch.slices:
-        for position in range(-(-begin // step) * step, begin + part.rows, step):
-            row = part.start + position - begin
-            if not rules.free or _lengths(part, row) == longest:
-                places.append((position, part, row))
-                if len(places) == ROWS_OF_BATCH:
-                    return places
+        rows = range(part.start, part.start + part.rows)
+        kept = [row for row in rows if not rules.free or _lengths(part, row) == longest]
+        places += [(begin + row - part.start, part, row) for row in kept]
         begin += part.rows
-    return places
+    if len(places) <= ROWS_OF_BATCH:
+        return places
+    return [places[each] for each in sorted(chance.sample(range(len(places)), ROWS_OF_BATCH))]
 
 
 def _longest(batch: Batch, rules: Rules) -> Lengths:

@@ -1,6 +1,7 @@
 """Rows of shared batches run again: a leak is found, noise is none, and clients do not notice."""
 
 from collections.abc import Callable, Mapping
+from random import Random
 
 import hypothesis.strategies as st
 import numpy as np
@@ -10,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from benchmarks.leaks import Service
 from shoal_proxy.batching.batch import Result, make_batch
 from shoal_proxy.batching.batcher import Batcher, Running
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending, Slice
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.row_budget import IDLE_SHARE, LEAST_SHARE
 from shoal_proxy.batching.row_checks import check_rows
-from shoal_proxy.batching.row_samples import MOST_BATCHES, MOST_BYTES
+from shoal_proxy.batching.row_samples import MOST_BATCHES, MOST_BYTES, Rules, Samples
 from shoal_proxy.batching.scheduler import Step
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature
@@ -248,6 +249,18 @@ def test_what_is_kept_is_bounded_in_batches_and_bytes() -> None:
     kept = replica.checks._samples
     assert 0 < kept.batches <= MOST_BATCHES
     assert 0 < kept.size_bytes <= MOST_BYTES
+
+
+def test_any_row_of_a_large_batch_may_be_the_first_to_run_again() -> None:
+    """A model may mix only the first rows, or only rows of odd position."""
+    samples, rules, positions = Samples(Random(1)), Rules(FLOATS), set()
+    inputs = {"x": np.zeros((64, 4), np.float32)}
+    slices = (Slice(request(inputs, arrived_s=0, deadline_s=9), 0, 64, inputs),)
+    for number in range(1000):
+        samples.add(make_batch(slices), Result({"y": inputs["x"]}), rules, float(number))
+        positions.update([sample.position for sample in samples.take(samples.groups()[0][0], 1)])
+
+    assert positions == set(range(64))
 
 
 def test_a_row_that_is_too_large_is_not_kept() -> None:

@@ -1,3 +1,5 @@
+from random import Random
+
 import pytest
 
 from shoal_proxy.batching.batcher import Batcher
@@ -268,7 +270,7 @@ def test_a_handful_of_batches_does_not_clear_the_model() -> None:
 
 
 def test_results_that_vary_are_told_and_random_ones_as_not_checked() -> None:
-    brain, checks = batcher(), RowChecks()
+    brain, checks = batcher(), RowChecks(Random(1))
     checks.unchecked = ""
 
     def told() -> str:

@@ -1,5 +1,7 @@
 """What a replica tells of its load: exact over any interval, and a capacity that keeps the objective."""
 
+from random import Random
+
 import msgspec
 import numpy as np
 import pytest
@@ -198,7 +200,7 @@ def test_a_value_that_no_proxy_can_have_is_not_read(key: str, value: bytes) -> N
 @pytest.mark.parametrize("reason", ["RandomResults", "ChangingResults", "NoModel"])
 def test_rows_that_are_not_checked_keep_a_document_that_older_operators_decode(reason: str) -> None:
     """They read ``independent`` as true or false, and the reason as a text of up to 64 characters."""
-    checks = RowChecks()
+    checks = RowChecks(Random(1))
     checks.unchecked = reason
     scheduler = Scheduler(brain().batcher, checks=checks)
 
