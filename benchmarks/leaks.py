@@ -69,7 +69,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
-        self.checks = RowChecks(Random(self.seed)) if self.checked else None
+        self.checks = RowChecks(Random(self.seed).randrange) if self.checked else None
         batcher = Batcher(QueueLimits(4096, 1 << 30), BatchLimits(self.max_rows), objective_s=self.objective_s)
         self.scheduler = Scheduler(batcher, checks=self.checks)
         measured = tuple((rows, self.forward_s(rows)) for rows in (1, 2, 4, 8, 16, 32) if rows <= self.max_rows)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from random import Random
+from random import randrange
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -159,9 +159,8 @@ def make_scheduler(settings: Settings) -> Scheduler:
             classes=bool(settings.fair_share_header),
         ),
     )
-    checks = (
-        None if settings.process.graph is not None or batching.row_checks is RowChecksMode.OFF else RowChecks(Random())
-    )
+    checked = settings.process.graph is None and batching.row_checks is not RowChecksMode.OFF
+    checks = RowChecks(randrange) if checked else None
     return Scheduler(batcher, idempotent=batching.idempotent, coalesce=batching.coalesce_identical, checks=checks)
 
 

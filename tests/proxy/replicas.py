@@ -40,7 +40,7 @@ class Replica:
     ) -> None:
         self.model, self.served = model, served
         limits = BatchLimits(MAX_ROWS, 0.0, 1, policy)
-        self.checks = RowChecks(Random(1))
+        self.checks = RowChecks(Random(1).randrange)
         batcher = Batcher(QueueLimits(1024, 10**9), limits, objective_s=objective_s)
         self.scheduler = Scheduler(batcher, checks=self.checks)
         self.scheduler.serve(MAX_ROWS, (), ((1, 0.001), (MAX_ROWS, 0.002)))

@@ -12,7 +12,6 @@ two batches.
 """
 
 from collections import deque
-from random import Random
 from typing import Final, NamedTuple
 
 from shoal_proxy.batching.batch import Batch, Result
@@ -22,7 +21,7 @@ from shoal_proxy.batching.row_budget import Budget
 from shoal_proxy.batching.row_check import Check
 from shoal_proxy.batching.row_distance import Row, Ruler, row_of
 from shoal_proxy.batching.row_evidence import Evidence, Finding, Tally
-from shoal_proxy.batching.row_samples import Group, Rules, Sample, SampledBatch, Samples
+from shoal_proxy.batching.row_samples import Group, Pick, Rules, Sample, SampledBatch, Samples
 from shoal_proxy.batching.row_suspicion import COPIES, GROSS, Suspicion, Trial
 from shoal_proxy.model.signature import ModelSignature
 
@@ -65,11 +64,11 @@ class RowChecks:
     """Decides what is kept, what is run again and when, and what that means.
 
     Args:
-        chance: picks the batches and rows that are kept.
+        pick: chooses the batches and rows that are kept.
     """
 
-    def __init__(self, chance: Random) -> None:
-        self._chance = chance
+    def __init__(self, pick: Pick) -> None:
+        self._pick = pick
         self.checked_rows = 0
         self.suspected_rows = 0
         self.violations = 0
@@ -85,7 +84,7 @@ class RowChecks:
         self._forget()
 
     def _forget(self) -> None:
-        self._samples = Samples(self._chance)
+        self._samples = Samples(self._pick)
         self._ruler = Ruler({})
         self._suspicions: deque[Suspicion] = deque()
         self._recent: deque[tuple[Group, float, Row]] = deque(maxlen=_MOST_OTHERS)

@@ -6,9 +6,8 @@ rows in every second batch, or always the first two, would pass checks at a fixe
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import cycle, islice
-from random import Random
 from typing import Final
 
 import numpy as np
@@ -31,6 +30,8 @@ _MOST_STRIDE: Final = 64
 
 Lengths = tuple[tuple[str, int], ...]
 Group = tuple[BatchKey, Lengths]
+Pick = Callable[[int], int]
+"""Returns a random whole number from 0 and below its argument."""
 
 
 class SampledBatch:
@@ -76,10 +77,10 @@ class Sample:
 
 
 class Samples:
-    """The batches kept."""
+    """The batches kept; ``pick`` chooses them and their rows."""
 
-    def __init__(self, chance: Random) -> None:
-        self._chance = chance
+    def __init__(self, pick: Pick) -> None:
+        self._pick = pick
         self._groups: OrderedDict[Group, deque[SampledBatch]] = OrderedDict()
         self._skip = 0
         self._stride = 1
@@ -97,12 +98,12 @@ class Samples:
         if self._skip > 0:
             return False
         self._stride = min(_MOST_STRIDE, 2 * self._stride)
-        self._skip = self._chance.randrange(1, 2 * self._stride)
+        self._skip = 1 + self._pick(2 * self._stride - 1)
         return True
 
     def add(self, batch: Batch, result: Result, rules: "Rules", now_s: float) -> None:
         """Keep rows of an answered batch."""
-        kept = _sampled(batch, result, rules, now_s, self._chance)
+        kept = _sampled(batch, result, rules, now_s, self._pick)
         if kept is None:
             return
         while self._groups and (self.batches >= MOST_BATCHES or self.size_bytes + kept.size_bytes > MOST_BYTES):
@@ -122,7 +123,7 @@ class Samples:
         left: list[SampledBatch] = []
         while kept and len(taken) < rows:
             batch = kept.popleft()
-            taken.append(batch.samples.pop())
+            taken.append(batch.samples.pop(self._pick(len(batch.samples))))
             if batch.samples:
                 left.append(batch)
             else:
@@ -195,11 +196,11 @@ class Rules:
         }
 
 
-def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, chance: Random) -> SampledBatch | None:
+def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, pick: Pick) -> SampledBatch | None:
     """Return what to keep of a batch; None where its rows are too large, or none of them is as long as the batch."""
     kept: SampledBatch | None = None
     longest = _longest(batch, rules) if rules.free else ()
-    for position, part, row in _places(batch, rules, longest, chance):
+    for position, part, row in _places(batch, rules, longest, pick):
         lengths = _lengths(part, row)
         if kept is None:
             kept = SampledBatch((batch.key, lengths if rules.free else ()), result.outputs, batch.rows, now_s)
@@ -214,12 +215,10 @@ def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, chance: R
         kept.size_bytes += row_bytes
     if kept is not None and len(kept.samples) == kept.rows:
         kept.whole = tuple(kept.samples)
-    if kept is not None:
-        chance.shuffle(kept.samples)
     return kept if kept is not None and kept.samples else None
 
 
-def _places(batch: Batch, rules: Rules, longest: Lengths, chance: Random) -> list[tuple[int, Slice, int]]:
+def _places(batch: Batch, rules: Rules, longest: Lengths, pick: Pick) -> list[tuple[int, Slice, int]]:
     """Return position, slice and row in its request of the rows to keep, in the order of the batch.
 
     A row that was padded to a neighbour's length may depend on that length, which is nothing of the neighbour's result:
@@ -234,7 +233,8 @@ def _places(batch: Batch, rules: Rules, longest: Lengths, chance: Random) -> lis
         begin += part.rows
     if len(places) <= ROWS_OF_BATCH:
         return places
-    return [places[each] for each in sorted(chance.sample(range(len(places)), ROWS_OF_BATCH))]
+    chosen = [places.pop(pick(len(places))) for _ in range(ROWS_OF_BATCH)]
+    return sorted(chosen, key=lambda place: place[0])
 
 
 def _longest(batch: Batch, rules: Rules) -> Lengths:

@@ -253,7 +253,7 @@ def test_what_is_kept_is_bounded_in_batches_and_bytes() -> None:
 
 def test_any_row_of_a_large_batch_may_be_the_first_to_run_again() -> None:
     """A model may mix only the first rows, or only rows of odd position."""
-    samples, rules, positions = Samples(Random(1)), Rules(FLOATS), set()
+    samples, rules, positions = Samples(Random(1).randrange), Rules(FLOATS), set()
     inputs = {"x": np.zeros((64, 4), np.float32)}
     slices = (Slice(request(inputs, arrived_s=0, deadline_s=9), 0, 64, inputs),)
     for number in range(1000):

@@ -24,7 +24,7 @@ def kept(labels: list[int], at_s: float = 1.0) -> SampledBatch:
     """Return a kept batch whose clients got these labels."""
     inputs = [{"x": np.full((1, 4), number, np.float32)} for number in range(len(labels))]
     slices = [Slice(request(each, arrived_s=0, deadline_s=9), 0, 1, each) for each in inputs]
-    samples = Samples(Random(1))
+    samples = Samples(Random(1).randrange)
     samples.add(make_batch(tuple(slices)), Result({"y": np.array(labels)}), Rules(LABELS), at_s)
     [batch] = {sample.batch for sample in samples.take(samples.groups()[0][0], 1)}
     return batch

@@ -270,7 +270,7 @@ def test_a_handful_of_batches_does_not_clear_the_model() -> None:
 
 
 def test_results_that_vary_are_told_and_random_ones_as_not_checked() -> None:
-    brain, checks = batcher(), RowChecks(Random(1))
+    brain, checks = batcher(), RowChecks(Random(1).randrange)
     checks.unchecked = ""
 
     def told() -> str:

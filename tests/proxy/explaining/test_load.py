@@ -200,7 +200,7 @@ def test_a_value_that_no_proxy_can_have_is_not_read(key: str, value: bytes) -> N
 @pytest.mark.parametrize("reason", ["RandomResults", "ChangingResults", "NoModel"])
 def test_rows_that_are_not_checked_keep_a_document_that_older_operators_decode(reason: str) -> None:
     """They read ``independent`` as true or false, and the reason as a text of up to 64 characters."""
-    checks = RowChecks(Random(1))
+    checks = RowChecks(Random(1).randrange)
     checks.unchecked = reason
     scheduler = Scheduler(brain().batcher, checks=checks)
 
