@@ -396,6 +396,19 @@ class OperatorProcess(Section, frozen=True):
         Meta(description="`SHOAL_LOG_FORMAT` of the services' pods."),
         Env("SHOAL_OPERATOR_POD_LOG_FORMAT", OPERATOR),
     ] = LogForm.TEXT
+    pod_fs_group: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=2**31 - 1,
+                description="`fsGroup` of the services' pods whose spec names none: the group that owns volumes which"
+                " pods write. None by default: OpenShift sets a group of the namespace, and admits no other.",
+            ),
+            Env("SHOAL_OPERATOR_POD_FS_GROUP", OPERATOR),
+        ]
+        | None
+    ) = None
     admin_namespaces: Annotated[
         tuple[str, ...],
         Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain); none means all may."),

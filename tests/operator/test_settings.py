@@ -40,6 +40,7 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_WATCH_NAMESPACES": "a,b,",
         "SHOAL_OPERATOR_HEALTH_LISTEN": "127.0.0.1:1",
         "SHOAL_OPERATOR_METRICS_LISTEN": "127.0.0.1:2",
+        "SHOAL_OPERATOR_POD_FS_GROUP": "7",
         "SHOAL_OPERATOR_RESYNC_S": "30",
         "SHOAL_OPERATOR_SCRAPE_INTERVAL_S": "0.5",
         "SHOAL_OPERATOR_FOLLOW_INTERVAL_S": "60",
@@ -61,7 +62,7 @@ def test_every_setting_is_read() -> None:
     assert not settings.process.siblings
     assert settings.process.policy == Policy(secrets=("*",), root=True)
     assert (settings.process.resync_s, settings.process.scrape_interval_s, settings.process.workers) == (30, 0.5, 3)
-    assert settings.process.scale_down_window_s == 5
+    assert (settings.process.scale_down_window_s, settings.process.pod_fs_group) == (5, 7)
     process = settings.process
     assert (process.upgrade_unavailable_services, process.upgrade_window) == (4, "Sat,Sun 02:00-05:00 UTC")
     assert (process.waiting_selector, process.waiting_first_port, process.waiting_ports) == ("a=b,c=d", 3000, 10)

@@ -43,7 +43,7 @@ _PROXY_BASE_MI = 512
 _COPIES_OF_QUEUE = 4
 _MI = 2**20
 _FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
-_GROUP_READS = 0o440
+_READ_ONLY = 0o444
 _SHUTDOWN_MARGIN_S = 5
 _MAX_SHUTDOWN_S = 3600
 _READY_PERIOD_S = 2
@@ -121,7 +121,7 @@ def make_model(target: Target) -> Json:
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
         "resources": as_json(target.spec.model.resources) if target.spec.model.resources else _FETCH_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _restricted(None, read_only=True),
+        "securityContext": _restricted(_user(target.spec.runtime.security_context), read_only=True),
         "volumeMounts": [_mount("cache", CACHE_DIR), _mount("tmp", "/tmp"), *target.spec.runtime.volume_mounts],
     }
 
@@ -248,7 +248,7 @@ def tls_volumes(target: Target) -> list[Json]:
     tls = target.spec.tls
     secrets = {"tls": tls.secret_name, "client-ca": tls.client_ca_secret_name} if tls else {}
     return [
-        {"name": name, "secret": {"secretName": secret, "defaultMode": _GROUP_READS}}
+        {"name": name, "secret": {"secretName": secret, "defaultMode": _READ_ONLY}}
         for name, secret in secrets.items()
         if secret
     ]
@@ -327,6 +327,12 @@ def _probe(path: str, *, period_s: int, failures: int) -> Json:
 
 def _pull_policy(given: ImagePullPolicy | None) -> Json:
     return {"imagePullPolicy": str(given)} if given else {}
+
+
+def _user(given: Any) -> Json:
+    """Return who a container runs as, of its security context."""
+    named = given if isinstance(given, dict) else {}
+    return {name: named[name] for name in ("runAsUser", "runAsGroup") if name in named}
 
 
 def _restricted(given: Any, *, read_only: bool) -> Any:

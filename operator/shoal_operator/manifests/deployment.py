@@ -24,7 +24,6 @@ from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, as_json
 from shoal_schema.resource.model import ModelVolume
 
-_GROUP_ID = 65532
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
 """What `kubectl logs` and `kubectl exec` take when no container is named."""
 _NO_PODS_BUSINESS = frozenset({"replicas", "scaling", "route"})
@@ -123,10 +122,11 @@ def _passed_through(target: Target) -> Json:
 
 
 def _security_context(target: Target) -> Json:
+    # Anyone may write to an emptyDir: containers share folders without a group. OpenShift admits only its own groups.
+    group = target.defaults.pod_fs_group
     return {
         "runAsNonRoot": True,
-        # The containers may run as different users: the group owns the folders that they share.
-        "fsGroup": _GROUP_ID,
+        **({"fsGroup": group} if group is not None else {}),
         "seccompProfile": {"type": "RuntimeDefault"},
         **(target.spec.pod.security_context or {}),
     }

@@ -21,6 +21,7 @@ from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition, services
 from shoal_schema.publishing.graph import graphs
 from shoal_schema.version import VERSION
+from tests.operator.admission import refused_by_restricted, refused_by_restricted_v2
 from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, installed, rendered
 
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
@@ -28,6 +29,7 @@ FULL = {
     "replicas": 2,
     "metricsNamespaces": ["monitoring"],
     "podListenHost": "$(POD_IP)",
+    "podFsGroup": 1_000_620_000,
     "serviceUrl": "http://$(CLUSTER_IP)",
     "verbose": True,
     "logFormat": "json",
@@ -414,3 +416,22 @@ def test_the_policy_of_the_chart_is_the_operators_default_and_reaches_it_as_it_i
     assert policy() == Policy()
     hosts = ["*.$(NAMESPACE).example.com", 'a&<b>"c']
     assert policy(policy={"hosts": hosts, "root": True}) == Policy(hosts=tuple(hosts), root=True)
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
+def test_the_charts_own_pods_are_admitted_where_clusters_are_strict(chart: Chart, values: Json) -> None:
+    objects = rendered(chart, **values)
+    pods = [body["spec"] for body in by_kind(objects, "Pod")]
+    pods += [body["spec"]["template"]["spec"] for kind in ("Deployment", "Job") for body in by_kind(objects, kind)]
+
+    assert pods
+    for pod in pods:
+        assert refused_by_restricted(pod) == refused_by_restricted_v2(pod) == []
+
+
+def test_a_group_of_volumes_is_told_to_the_operator_only_where_one_is_given(chart: Chart) -> None:
+    assert "SHOAL_OPERATOR_POD_FS_GROUP" not in environment(rendered(chart))
+    told = environment(rendered(chart, podFsGroup=1_000_620_000))
+    assert Settings.from_env({"SHOAL_OPERATOR_POD_FS_GROUP": told["SHOAL_OPERATOR_POD_FS_GROUP"]}).process.pod_fs_group
+    with pytest.raises(HelmError, match="podFsGroup"):
+        rendered(chart, podFsGroup=0)
