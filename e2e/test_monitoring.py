@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from e2e.clusters.cluster import Cluster
-from e2e.gateways.asking import free_port
 from e2e.waiting import eventually
 from monitoring.pictures import Answer, draw
 from monitoring.queries import Question, questions
 from tests.monitoring.scraping import discovered, scrape_config
 from tests.operator.chart.test_monitoring import monitors
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "charts/shoal/files/prometheus/rules.yaml"

@@ -1,6 +1,5 @@
 """A gateway that runs, and how callers from outside reach a service through it."""
 
-import socket
 import ssl
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -15,16 +14,11 @@ import yaml
 
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
+from tests.ports import free_port
 
 HOST = "adder.example"
 SECRET = "shoal-adder-tls"
 PATIENCE_S = 20.0
-
-
-def free_port() -> int:
-    """Return a port that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,18 @@
 import re
 from typing import Final
 
-# Before it is known to be a URL there may be anything in it, quotes too; no slash, and no end of a word.
-_URL: Final = re.compile(r"\b(https?://)(?:[^\s/]*@)?([^\s?#\"'<>]*)(?:[?#][^\s\"'<>]*)?")
+# A text that only resembles a URL may hold quotes before its @. A secret may hold slashes: a colon without a port shows
+# one. What follows the @ of a digest is no host.
+_URL: Final = re.compile(
+    r"(?i)\b([A-Z][A-Z0-9+.-]*://|(?:models|runs):/+)"
+    r"(?:[^\s/]*@(?!sha256:)|[^\s/:]*:(?![0-9]+/)[^\s@]*@(?!sha256:))?"
+    r"([^\s?#\"'<>]*)(?:[?#][^\s\"'<>]*)?"
+)
 
 
 def redacted(text: str) -> str:
     """Return a text whose URLs hold no secrets; before it is cut, since a part of a URL is not known for one."""
-    return _URL.sub(r"\1\2", text) if "://" in text else text
+    return _URL.sub(r"\1\2", text) if ":/" in text else text
 
 
 def visible(text: str) -> str:

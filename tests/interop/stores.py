@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ import obstore
 from obstore.store import S3Store, from_url
 
 from tests.interop.environments import ROOT, npm_program, python_with
+from tests.ports import free_port
 
 START_TIMEOUT_S = 60.0
 S3_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "secret-of-reader", "AWS_REGION": "us-east-1"}
@@ -34,13 +34,6 @@ class Cloud:
     scheme: str
     environment: Mapping[str, str]
     fill: Callable[[str, Mapping[str, bytes]], object]
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @contextmanager

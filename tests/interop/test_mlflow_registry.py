@@ -14,7 +14,8 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher, ModelFiles
 from shoal_runtime.readiness import Readiness
 from tests.interop.environments import HERE, ROOT, python_with
-from tests.interop.stores import files_in, free_port, running
+from tests.interop.stores import files_in, running
+from tests.ports import free_port
 
 ADDER = ROOT / "examples" / "adder" / "model"
 

@@ -1,11 +1,10 @@
 """The proxy in front of a real foreign V2 server: MLServer, which has no binary extension."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,13 @@ from tests import plain
 from tests.calls import V1_PATH, V2_PATH, answer_to, callers, row, v2_body
 from tests.interop.environments import HERE, python_with
 from tests.interop.foreign import proxy_process, until_ok
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.version_info >= (3, 13), reason="MLServer 1.7 needs Python 3.12 or older"),
 ]
-
-
-def free_ports(count: int) -> list[str]:
-    """Return ports that nobody listens on now."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [str(sock.getsockname()[1]) for sock in sockets]
 
 
 @contextmanager
@@ -58,7 +51,7 @@ def served() -> Iterator[tuple[str, str]]:
         "SHOAL_BATCHING_MAX_DELAY_MS": "300",
     }
     with (
-        mlserver(python, *free_ports(3)) as url,
+        mlserver(python, *[str(free_port()) for _ in range(3)]) as url,
         proxy_process(SHOAL_MODEL_NAME="double", SHOAL_PROXY_RUNTIME=url, **batching) as (address, admin),
     ):
         until_ok(f"http://{admin}/readyz")

@@ -14,7 +14,8 @@ from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.storage.listing import tree_digest
 from shoal_runtime.unpacking import Limits
-from tests.interop.stores import Cloud, azure, environment, files_in, fill, free_port, gcs, s3, s3_server
+from tests.interop.stores import Cloud, azure, environment, files_in, fill, gcs, s3, s3_server
+from tests.ports import free_port
 
 MODEL = {"model.toml": b"name = 'x'\n", "handler.py": b"", "weights/a.bin": bytes(300_000), "weights/b.bin": b"b"}
 TWIN = {f"models/mean-old/{path}": b"old" for path in ("model.toml", "other.py")}

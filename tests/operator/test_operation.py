@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from shoal_schema.environment import SettingsError
 from shoal_schema.resource import API_VERSION, PLURAL
 from tests.operator.samples import MINIMAL, with_fields
 from tests.operator.tunnels import tunnels
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.integration,
@@ -440,8 +440,7 @@ def fetched(url: str) -> tuple[int, str]:
 
 
 def test_who_leads_and_who_stands_by_are_ready_when_they_hear_and_tell_what_they_do(api: Api, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        listens = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other)]
+    listens = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     api.create("jay")
     with operator(api, tmp_path / "leader.log", "leader", SHOAL_OPERATOR_METRICS_LISTEN=listens[0]):
         eventually(lambda: "leading=true" in (tmp_path / "leader.log").read_text())

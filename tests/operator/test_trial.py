@@ -1,7 +1,6 @@
 """What `helm test` runs: a service is made, called, and gone afterwards, whatever it answers."""
 
 import asyncio
-import socket
 from hashlib import sha256
 from typing import Any
 
@@ -12,6 +11,7 @@ from shoal_operator import trial
 from shoal_operator.errors import ApiError
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
+from tests.ports import free_port
 
 HOST = "127.0.0.1"
 
@@ -51,9 +51,7 @@ class Server:
         app.router.add_post("/v1/models/shoal-trial:predict", self.predict)
         runner = web.AppRunner(app)
         await runner.setup()
-        with socket.socket() as free:
-            free.bind((HOST, 0))
-            port = free.getsockname()[1]
+        port = free_port()
         await web.TCPSite(runner, HOST, port).start()
         self.url = f"http://{HOST}:{port}"
         try:
@@ -64,9 +62,7 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def some_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        monkeypatch.setattr(trial, "PORT", free.getsockname()[1])
+    monkeypatch.setattr(trial, "PORT", free_port())
 
 
 def test_a_service_that_answers_passes_and_is_removed() -> None:

@@ -1,7 +1,6 @@
 """Kept connections that all lead to one replica, and what its sibling makes of it: real proxies, real sockets, time."""
 
 import asyncio
-import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -14,6 +13,7 @@ import orjson
 from shoal_schema.addresses import TcpAddress
 from tests.calls import V2_PATH, row, v2_body
 from tests.fakes import FakeRuntime, running_proxy
+from tests.ports import free_port
 
 OBJECTIVE_S = 0.8
 START_S, ROW_S = 0.08, 0.008
@@ -109,20 +109,11 @@ async def offer(callers: Mapping[Pinned, float], seconds: float, seed: int = 7) 
             await asyncio.gather(*tasks)
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def run_pinned(
     loads: list[float], *, handing: bool, slower: tuple[float, ...] = (), seconds: float = 4.0
 ) -> list[Outcome]:
     """Return what came of requests at so many times a replica's capacity, each replica's callers pinned to it."""
-    ports = free_ports(len(loads))
+    ports = [free_port() for _ in loads]
     siblings = tuple(f"127.0.0.1:{port}" for port in ports) if handing else ()
     with ExitStack() as stack:
         replicas = []

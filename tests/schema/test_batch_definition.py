@@ -9,8 +9,10 @@ import pytest
 from shoal_schema.declaring import Json, fields_of
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition
-from shoal_schema.resource.offline import CHANGEABLE, BatchInferenceSpec
+from shoal_schema.resource.locations import scheme_of
+from shoal_schema.resource.offline import CHANGEABLE, STORES, BatchInferenceSpec
 from tests.schema.test_crd import defaulted
+from tests.schema.test_locations import HOSTILE
 
 MINIMAL: Json = {
     "model": {"uri": "file:///models/cat"},
@@ -74,3 +76,14 @@ def test_ray_needs_an_image() -> None:
     assert [each.split(":")[0] for each in refused(ray, ray)] == ["engine"]
     ray["runtime"] = {"image": "ray:1"}
     assert refused(ray, ray) == []
+
+
+@pytest.mark.parametrize("uri", [each for each in HOSTILE if scheme_of(each) in STORES])
+def test_the_definition_refuses_credentials_in_every_address(uri: str) -> None:
+    specs = {
+        "input.uri": {**MINIMAL, "input": {"uri": uri}},
+        "output.uri": {**MINIMAL, "output": {"uri": uri}},
+        "output.errors": {**MINIMAL, "output": {"uri": "s3://bucket/out/", "errors": uri}},
+    }
+    for name, spec in specs.items():
+        assert [each.split()[0] for each in refused(spec, spec)] == [name]

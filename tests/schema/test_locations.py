@@ -6,7 +6,20 @@ from collections.abc import Mapping
 
 import pytest
 
-from shoal_schema.resource.locations import FIXED, Location, LocationError, moves, parse, question, refusal, shown
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import SpecError, parse_batch_spec
+from shoal_schema.redaction import redacted
+from shoal_schema.resource.locations import (
+    FIXED,
+    Location,
+    LocationError,
+    moves,
+    parse,
+    question,
+    refusal,
+    scheme_of,
+    shown,
+)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MLFLOW = {"MLFLOW_TRACKING_URI": "http://mlflow:5000/"}
@@ -83,20 +96,78 @@ def test_what_names_no_model_is_refused_with_what_would(uri: str, told: str) -> 
     assert told in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "s3://me:s3cret@bucket/cat",
-        "s3://bucket/cat?key=s3cret",
-        "hf://me:s3cret@team/cat",
-        "abfss://a:s3cret@b/c?sig=s3cret",
-    ],
-)
+USERS = [
+    "me:s3cret",
+    "AKIAIOSFODNN7EXAMPLE:wJalr/s3cret/bPxRfi+CY=",
+    "me:s3cret%2Fkey",
+    "me%3as3cret",
+    ":s3cret",
+    "me:s3cret:more",
+    "me:a@s3cret",
+    "s3cret",
+]
+HOSTILE = [
+    *[f"{scheme}://{user}@bucket/cat" for scheme in ("s3", "gs", "az", "hf", "pvc") for user in USERS],
+    *[f"file://{user}@/cat" for user in USERS],
+    *[f"abfss://{user}@box@account.dfs.core.windows.net/cat" for user in USERS],
+    *[f"oci://{user}@registry.example.com:5000/cat:1" for user in USERS],
+    *[f"models:/{user}@cat/1" for user in USERS if ":" in user],
+    "abfss://box:s3cret@account.dfs.core.windows.net/cat",
+    "runs:/me:s3cret@run/cat",
+    "oci://me:s3cret@registry/cat@sha256:" + "0" * 64,
+]
+"""URIs that hold a secret, in every scheme that has no use for one."""
+QUERIES = ["s3://bucket/cat?key=s3cret", "hf://team/cat?token=s3cret", "abfss://a@b/c?sig=s3cret"]
+HARMLESS = [
+    "file:///models/a:b@c",
+    "s3://bucket/a@b",
+    "gs://bucket/day=1/a:b@c",
+    "az://box/a@b",
+    "abfss://box@account.dfs.core.windows.net/a@b",
+    "hf://team/encoder@v1/a:b",
+    "models:/iris@champion",
+    "models:/iris/3",
+    "runs:/7/a@b",
+    "oci://registry/cat@sha256:" + "0" * 64,
+    "oci://registry:5000/team/cat:1@sha256:" + "0" * 64,
+    "pvc://claim/a@b",
+]
+
+
+@pytest.mark.parametrize("uri", HOSTILE + QUERIES)
 def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
-    with pytest.raises(LocationError, match="they belong into the environment") as error:
+    with pytest.raises(LocationError) as error:
         parse(uri)
 
+    assert "belong into the environment" in str(error.value)
     assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize("uri", HOSTILE)
+def test_fields_of_all_kinds_refuse_credentials_and_do_not_repeat_them(uri: str) -> None:
+    batch: Json = {"model": {"uri": "file:///m"}, "input": {"uri": "s3://b/i"}, "output": {"uri": "s3://b/o"}}
+    for spec in (
+        {**batch, "model": {"uri": uri}},
+        {**batch, "input": {"uri": uri}},
+        {**batch, "output": {"uri": uri}},
+        {**batch, "output": {"uri": "s3://b/o", "errors": uri}},
+    ):
+        with pytest.raises(SpecError) as error:
+            parse_batch_spec({"metadata": {"name": "a", "namespace": "b"}, "spec": spec})
+        assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize("uri", HOSTILE + QUERIES + [f"https://{user}@host/cat" for user in USERS])
+def test_messages_hold_no_secret_of_a_uri(uri: str) -> None:
+    for text in (uri, uri.replace("://", "://", 1).upper().replace("S3CRET", "s3cret")):
+        assert "s3cret" not in shown(text)
+        assert "s3cret" not in redacted(f'cannot read "{text}": no such bucket')
+
+
+@pytest.mark.parametrize("uri", HARMLESS)
+def test_an_at_sign_is_no_secret_by_itself(uri: str) -> None:
+    assert parse(uri).scheme == scheme_of(uri)
+    assert shown(uri) == uri
 
 
 @pytest.mark.parametrize(

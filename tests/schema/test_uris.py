@@ -1,6 +1,7 @@
 """Addresses of models: what every one of the pod's programs can read, and nothing else."""
 
 import ipaddress
+import json
 import re
 
 import pytest
@@ -8,13 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from shoal_schema.declaring import Process
+from shoal_schema.declaring import Json, Process
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.environment import SettingsError, read
 from shoal_schema.resource.locations import shown
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.uris import has_good_authority
-from tests.operator.samples import service
+from tests.operator.samples import BY_KEDA, EVERYTHING, service, with_fields
 
 
 class _Model(Struct, frozen=True):
@@ -71,6 +72,27 @@ def test_an_address_that_names_no_host_is_refused_by_field(uri: str) -> None:
         parse_spec(service({"model": {"uri": uri}}))
     with pytest.raises(SettingsError, match="SHOAL_MODEL_URI must name a host"):
         read(_Model, {"SHOAL_MODEL_URI": uri}, Process.RUNTIME)
+
+
+@pytest.mark.parametrize("user", ["me:s3cret@", "s3cret@"])
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        (
+            with_fields(BY_KEDA, scaling__external__scaledObject__serverAddress="http://USER@prometheus:9090"),
+            "serverAddress",
+        ),
+        (with_fields(EVERYTHING, access__jwt__jwksUrl="https://USER@issuer.example.com/keys"), "jwksUrl"),
+    ],
+)
+def test_addresses_of_servers_hold_no_credentials(spec: Json, path: str, user: str) -> None:
+    def given(credentials: str) -> Json:
+        return service(json.loads(json.dumps(spec).replace("USER@", credentials)))
+
+    parse_spec(given(""))
+    with pytest.raises(SpecError, match=path) as error:
+        parse_spec(given(user))
+    assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize("character", ["\0", "\n", "\r", "\t", "\x7f"])

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol
 from shoal_runtime.offline.errors import WrongSettings
 from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.shards import File, split_pattern
-from shoal_schema.resource.locations import LocationError, local_path, scheme_of
+from shoal_schema.resource.locations import LocationError, local_path, scheme_of, shown
 from shoal_schema.resource.offline import IN_WORDS, STORES
 
 
@@ -106,7 +106,7 @@ def open_place(uri: str) -> Place:
     except LocationError as error:
         raise WrongSettings(str(error)) from None
     if scheme not in STORES:
-        raise WrongSettings(f"{uri} must be a path, or begin with one of {IN_WORDS}")
+        raise WrongSettings(f"{shown(uri)} must be a path, or begin with one of {IN_WORDS}")
     try:
         from shoal_runtime.offline.bucket import open_bucket  # noqa: PLC0415 (its library is an extra)
     except ImportError as error:

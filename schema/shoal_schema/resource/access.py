@@ -9,7 +9,9 @@ from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 
 KEY_NAME = r"^[-._A-Za-z0-9]+\Z"
-JWKS_URL = r"^(https://|http://(localhost|127\.0\.0\.1|[-.a-z0-9]+\.svc(\.cluster\.local)?)(:[0-9]+)?(/|\Z))"
+JWKS_URL = (
+    r"^(https://[^@/?#]+(/|\Z)|http://(localhost|127\.0\.0\.1|[-.a-z0-9]+\.svc(\.cluster\.local)?)(:[0-9]+)?(/|\Z))"
+)
 """Whoever can change what is fetched signs tokens: plain HTTP stays inside the cluster, or the machine."""
 Rates = Annotated[dict[str, Annotated[float, Meta(gt=0, le=1_000_000)]], Meta(max_length=256)]
 RowCounts = Annotated[dict[str, Annotated[int, Meta(ge=1, le=1_000_000)]], Meta(max_length=256)]

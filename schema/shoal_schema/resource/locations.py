@@ -22,8 +22,19 @@ MLFLOW: Final = ("models", "runs")
 MOUNTED: Final = ("oci", "pvc")
 """What a cluster mounts; nothing is downloaded."""
 SCHEMES: Final = ("file", *WEB, *OBJECTS, "hf", *MLFLOW, *MOUNTED)
-NAKED: Final = f"^({'|'.join(SCHEMES[3:])}):/+([^/@]*:[^/@]*@|[^?]*[?])"
-"""Credentials or a query, where there can be none; read by API servers (RE2) too."""
+_SECRET: Final = "[^/]*(:|%3[aA])[^@]*@"
+"""``USER:SECRET@``; a secret may contain slashes, as keys of S3 do."""
+CREDENTIALS: Final = (
+    "^("
+    "(file|s3|gs|az|hf|pvc)://[^/]*@"
+    f"|((file|s3|gs|az|abfss|hf|pvc)://|(models|runs):/+){_SECRET}"
+    "|abfss://[^/@]*@[^/@]*@"  # CONTAINER@ACCOUNT has one
+    f"|oci://([^/]*@|{_SECRET})[^/]*/"  # NAME@DIGEST has no slash behind it
+    ")"
+)
+"""Credentials, in URIs of all schemes but http and https; read by API servers (RE2) too."""
+NAKED: Final = f"{CREDENTIALS}|^({'|'.join(SCHEMES[3:])}):/+[^?]*[?]"
+"""Credentials or a query, where there can be none."""
 DEFAULT_HUB: Final = "https://huggingface.co"
 IN_WORDS: Final = ", ".join(f"{scheme}:/" if scheme in MLFLOW else f"{scheme}://" for scheme in SCHEMES)
 REDIRECTS: Final = (301, 302, 303, 307, 308)
@@ -40,7 +51,8 @@ FIXED: Final = "^(models:/+([^/]+/[0-9]+|[^/@]+)/*|hf://[^/]+/[^/@]+@[0-9a-f]{40
 """Names of one version, as `moves` tells them; read by API servers too."""
 CLAIM: Final = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
-_URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
+_URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/+")
+_AUTHORITY: Final = re.compile(r"([^@]*@)?(\[[^\]@]*\]|[^:@]*)(:[0-9]*)?")
 
 
 class LocationError(ValueError):
@@ -85,12 +97,12 @@ def parse(uri: str) -> Location:
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme not in SCHEMES or not rest.startswith("/" if scheme in MLFLOW else "//"):
         raise LocationError(f"{shown(uri)} must begin with one of {IN_WORDS}")
+    if re.match(NAKED, uri):
+        raise LocationError(f"{shown(uri)} must not hold credentials or a query: they belong into the environment")
     if scheme in ("file", *WEB):
         authority, slash, path = re.split("[?#]", rest[2:], maxsplit=1)[0].partition("/")
         return Location(scheme, authority, slash + path)
     rest = rest.lstrip("/") if scheme in MLFLOW else rest[2:]
-    if re.match(NAKED, uri):
-        raise LocationError(f"{shown(uri)} must not hold credentials or a query: they belong into the environment")
     location = _PARSERS.get(scheme, _plain)(scheme, rest)
     if not location.authority:
         raise LocationError(f"{shown(uri)} is no model's address: {_FORMS.get(scheme, f'{scheme}://BUCKET/PATH')}")
@@ -202,18 +214,17 @@ def tracking_server(environment: Mapping[str, str]) -> tuple[str, dict[str, str]
 
 
 def shown(uri: str) -> str:
-    """Return a URI as it may be told: without user, password, query and fragment, any of which may be secret."""
-    if not (scheme := scheme_of(uri)):
+    """Return a URI without user, password, query and fragment, any of which may be secret."""
+    if not (found := _URI.match(uri)):
         return uri
-    uri = re.split("[?#]", uri, maxsplit=1)[0]
-    start, _, rest = uri.partition("://")
-    if start != scheme:
-        return uri
+    scheme, rest = found[1].lower(), re.split("[?#]", uri[found.end() :], maxsplit=1)[0]
     authority, slash, path = rest.partition("/")
-    user, at, host = authority.rpartition("@")
-    # Azure's container stands where others have a user.
-    user = user if scheme == "abfss" and ":" not in user else ""
-    return f"{scheme}://{user}{at if user else ''}{host}{slash}{path}"
+    secret = re.match(CREDENTIALS, uri, re.IGNORECASE) or scheme not in SCHEMES
+    # A secret with a slash that was not quoted ends the authority before its time.
+    if secret or (scheme in WEB and not _AUTHORITY.fullmatch(authority)):
+        return found[0] + rest.rpartition("@")[2]
+    authority = authority.rpartition("@")[2] if scheme in WEB else authority
+    return f"{found[0]}{authority}{slash}{path}"
 
 
 def _origin(url: str) -> str:

@@ -1,11 +1,13 @@
 """The spec of a ``BatchInference``: a model, rows that lie somewhere, and where their answers go."""
 
+import re
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from shoal_schema.declaring import BATCH, GIB, KIB, Env, FieldFault, Rule, Section
+from shoal_schema.resource.locations import CREDENTIALS, shown
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.passthrough import SECRET_NAME, StringMap, Text
 from shoal_schema.resource.pod import PodSpec
@@ -13,7 +15,6 @@ from shoal_schema.resource.runtime import RuntimeSpec
 
 STORES = ("file", "s3", "gs", "az", "abfss")
 STORED = rf"^({'|'.join(STORES)})://[^\x00-\x20?#]+\Z"
-CREDENTIALS = "^[a-z]+://[^/@]*:[^/@]*@"
 FOLDER = rf"^({'|'.join(STORES)})://[^\x00-\x20?#*\[\]]+\Z"
 IN_WORDS = ", ".join(f"{each}://" for each in STORES)
 SHARE = r"^(0([.][0-9]{1,9})?|1([.]0{1,9})?)\Z"
@@ -199,11 +200,11 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
         Rule("has(self.model.uri)", "model.uri is required", ".model.uri"),
         *(
             Rule(
-                f"!self.{name}.uri.matches(r'{CREDENTIALS}')",
-                f"{name}.uri must not hold credentials: they belong into the Secret of secretName",
-                f".{name}.uri",
+                f"!self.{name}.matches(r'{CREDENTIALS}')",
+                f"{name} must not hold credentials: they belong into the Secret of secretName",
+                f".{name}",
             )
-            for name in ("input", "output")
+            for name in ("input.uri", "output.uri", "output.errors")
         ),
         Rule(
             "!has(self.runtime.port)",
@@ -261,6 +262,9 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
     pod: PodSpec = PodSpec()
 
     def __post_init__(self) -> None:
-        """Refuse errors among the answers, where nobody could tell them apart."""
+        """Refuse credentials in an address, and errors among the answers, where nobody could tell them apart."""
+        for name, uri in (("input", self.input.uri), ("output", self.output.uri), ("output", self.output.errors)):
+            if re.match(CREDENTIALS, uri):
+                raise FieldFault(name, f"({shown(uri)}) must not hold credentials: they belong into a Secret")
         if self.output.errors.rstrip("/") == self.output.uri.rstrip("/"):
             raise FieldFault("output", "errors must be another folder than uri")

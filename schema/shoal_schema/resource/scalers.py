@@ -27,9 +27,9 @@ class ScaledObjectSpec(Section, frozen=True):
     server_address: Annotated[
         str,
         Meta(
-            pattern=r"^https?://[^\s]+\Z",
+            pattern=r"^https?://[^\s@/?#]+([/?#][^\s]*)?\Z",
             max_length=2048,
-            description="Where Prometheus answers, such as `http://prometheus.monitoring:9090`.",
+            description="Where Prometheus answers, such as `http://prometheus.monitoring:9090`, without credentials.",
         ),
     ]
     query: (

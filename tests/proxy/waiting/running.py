@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from shoal_schema.waiting import RoomNews, RoomService, RoomTable, decode_news, encode
 from tests import plain
+from tests.ports import free_port
 
 NAME = "default/double"
 PATIENCE_S = 20.0
@@ -97,11 +98,6 @@ class Room:
 
     def until_waiting(self, count: int) -> None:
         self.until(lambda news: news.waiting.get(NAME, 0) == count)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from shoal_schema.waiting import RoomService
 from tests import plain
 from tests.calls import RawConnection, row, v2_body
 from tests.fakes import running_proxy
-from tests.proxy.waiting.running import NAME, PATIENCE_S, Room, free_port, running_room, saying
+from tests.ports import free_port
+from tests.proxy.waiting.running import NAME, PATIENCE_S, Room, running_room, saying
 
 pytestmark = pytest.mark.integration
 HEAD = b"POST /v2/models/double/infer HTTP/1.1\r\nhost: a\r\n"

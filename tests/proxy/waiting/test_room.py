@@ -12,7 +12,8 @@ from shoal_schema.waiting import RoomService
 from tests import plain
 from tests.calls import RawConnection, answer_to, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.waiting.running import NAME, PATIENCE_S, Room, free_port, running_room, saying
+from tests.ports import free_port
+from tests.proxy.waiting.running import NAME, PATIENCE_S, Room, running_room, saying
 
 pytestmark = pytest.mark.integration
 PATH = "/v2/models/double/infer"
