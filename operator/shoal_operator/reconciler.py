@@ -22,13 +22,14 @@ from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.allowed import not_allowed
 from shoal_operator.planning.announcements import Announcement, make_event
 from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, leave_room
-from shoal_operator.planning.contest import Contests, last_writer
+from shoal_operator.planning.contest import Contests, last_writer, rival_of
 from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.naming import Naming, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.pods import template_hash
+from shoal_operator.planning.reversals import ContestedReplicas
 from shoal_operator.planning.rooms import RoomlessError
 from shoal_operator.planning.status import (
     another_keeps,
@@ -154,6 +155,7 @@ class Reconciler:
         self._graphs = graphs
         self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
+        self._replicas = ContestedReplicas()
         self._cut_short: Counter[Key] = Counter()
         self._speechless: set[Key] = set()
         self.told: dict[Key, Json] = {}
@@ -183,6 +185,7 @@ class Reconciler:
             self._graphs.forget(key)
             self._tenures.forget(key)
             self._contests.forget(key)
+            self._replicas.forget(key)
             return Outcome.GONE
         observation = await self._observe(key, resource)
         if observation is None:
@@ -284,6 +287,7 @@ class Reconciler:
             naming=naming,
             graph_states=self._graph_states(key, target, observation),
             rival=self._tenures.rival(key, self._clock()),
+            scaler=self._replicas.rival(key, self._clock()),
         )
 
     def _graph_states(self, key: Key, target: Target, observation: Observation) -> Mapping[str, GraphState]:
@@ -329,7 +333,10 @@ class Reconciler:
         """
         children = dict(observation.children)
         failures = []
-        for action in changes.actions:
+        for planned in changes.actions:
+            action = self._replicas.adjusted(key, planned, children.get(DEPLOYMENT), self._clock())
+            if action is None:
+                continue
             if held := self._admitted(key, action, children) or self._undone(key, action, children):
                 failures.append(held)
                 continue
@@ -346,6 +353,7 @@ class Reconciler:
                     self._contests.wrote(key, action.kind.label, digest(action.body), self._clock())
                     await self._tell_removed(key, observation.resource, action, live, stored)
                     failures += self._changed(key, action, stored)
+                self._replicas.wrote(key, action, planned)
                 logger.info(
                     "event=wrote service=%s action=%s kind=%s", key, type(action).__name__.lower(), action.kind.kind
                 )
@@ -379,11 +387,14 @@ class Reconciler:
         live = children.get(action.kind)
         if isinstance(action, Delete) or live is None:
             return None
-        if self._contests.may_write(key, action.kind.label, digest(action.body), self._clock()):
+        rival, field = rival_of(action.body, live, FIELD_MANAGER)
+        if self._contests.may_write(key, action.kind.label, digest(action.body), self._clock(), rival=bool(rival)):
             return None
+        what = f"field {field} is" if rival else "fields are"
         text = (
-            f"what is written is changed back each time, last by {last_writer(live, FIELD_MANAGER)!r}; until that ends"
-            " it is written only every few minutes. See whether another install of the operator or a controller owns it"
+            f"{what} changed back after each write, last by {rival or last_writer(live, FIELD_MANAGER)!r}. The operator"
+            f" writes only every {'hour' if rival else 'few minutes'} until that ends. Check whether another install of"
+            " the operator or a controller owns the object"
         )
         return Failure(action.kind, 409, text, undone=True)
 

@@ -1,13 +1,16 @@
-"""Noticing that somebody undoes our writes, and not writing for ever.
+"""Noticing that another writer changes our writes back, and not writing for ever.
 
-Whoever it is (an operator of a release that names no keeper, a controller, a webhook), the same text that has to be
-written again and again is a quarrel, and each round of it may replace every pod. So a text is written a few times a
-minute, and then once a pause.
+The same text that has to be written again and again is a contest (with an operator of a release that names no keeper, a
+controller, a webhook), and each round of it may replace every pod. A text whose fields another manager has written
+since, by ``managedFields``, is written twice in `RIVAL_WINDOW_S`, whatever the other's period, and then once an hour.
+Any other text is written a few times a minute, and then once a pause.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal_operator.planning.drift import differences
 from shoal_operator.planning.observation import Key, dig
 from shoal_schema.declaring import Json
 
@@ -15,6 +18,9 @@ WRITES = 5
 WINDOW_S = 60.0
 MIN_PAUSE_S = 60.0
 MAX_PAUSE_S = 300.0
+RIVAL_WRITES = 2
+RIVAL_WINDOW_S = 7200.0
+RIVAL_PAUSE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +40,30 @@ class Contest:
     until_s: float = float("-inf")
 
 
-def try_write(last: Contest, text: str, now_s: float) -> tuple[bool, Contest]:
-    """Return whether a text may be written now, and what to remember."""
-    settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
-    if text != last.text or now_s >= settled_s:
+def try_write(last: Contest, text: str, now_s: float, *, rival: bool = False) -> tuple[bool, Contest]:
+    """Return whether a text may be written now, and what to remember.
+
+    Args:
+        last: what is remembered.
+        text: to be written.
+        now_s: monotonic time (s).
+        rival: another manager has written a field of it since.
+    """
+    if text != last.text:
         last = Contest(text)
     if now_s < last.until_s:
         return False, last
-    recent = tuple(written_s for written_s in last.writes_s if now_s - written_s < WINDOW_S)
-    if len(recent) < (1 if last.pauses else WRITES):
-        return True, Contest(text, (*recent, now_s), last.pauses, last.until_s)
-    pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)
-    return False, Contest(text, recent, min(last.pauses + 1, 10), now_s + pause_s)
+    settled = now_s >= max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
+    pauses = 0 if settled else last.pauses
+    recent = tuple(written_s for written_s in last.writes_s if now_s - written_s < RIVAL_WINDOW_S)
+    counted = recent if rival else [written_s for written_s in recent if now_s - written_s < WINDOW_S]
+    if len(counted) < (RIVAL_WRITES if rival else 1 if pauses else WRITES):
+        return True, Contest(text, (*recent, now_s)[-WRITES:], pauses, last.until_s)
+    if rival:
+        # The last write stays counted: after the pause there is one more, and no two.
+        return False, Contest(text, recent[-1:], pauses, now_s + RIVAL_PAUSE_S)
+    pause_s = min(MIN_PAUSE_S * 2.0**pauses, MAX_PAUSE_S)
+    return False, Contest(text, recent, min(pauses + 1, 10), now_s + pause_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +82,10 @@ class Contests:
     _known: dict[Key, dict[str, Contest]] = field(default_factory=dict)
     _admitted: dict[Key, dict[str, _Admitted]] = field(default_factory=dict)
 
-    def may_write(self, key: Key, what: str, text: str, now_s: float) -> bool:
-        """Return whether a text may be written now."""
+    def may_write(self, key: Key, what: str, text: str, now_s: float, *, rival: bool = False) -> bool:
+        """Return whether a text may be written now; see `try_write`."""
         known = self._known.setdefault(key, {})
-        may, contest = try_write(known.get(what, Contest()), text, now_s)
+        may, contest = try_write(known.get(what, Contest()), text, now_s, rival=rival)
         if not may:
             known[what] = contest
         return may
@@ -101,6 +119,14 @@ def last_writer(live: Json, ours: str) -> str:
     return (
         _latest([entry for entry in entries if entry.get("manager") != ours and not entry.get("subresource")]) or ours
     )
+
+
+def rival_of(desired: Json, live: Json, ours: str) -> tuple[str, str]:
+    """Return who changed a field of ours, and its path for a reader; empty where no other manager owns one."""
+    for path in differences(desired, live):
+        if writer := writer_of(live, ours, *path):
+            return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)
+    return "", ""
 
 
 def writer_of(live: Json, ours: str, *path: str) -> str:

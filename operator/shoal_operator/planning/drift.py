@@ -6,6 +6,8 @@ declare has itself changed. What others add beside it (defaults of the server, a
 how server-side apply sees it. Where that would decide about traffic, ``exact`` is asked as well.
 """
 
+import json
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -51,6 +53,23 @@ def _holds_list(desired: list[Any], live: Any, *, quantities: bool) -> bool:
         return all(holds(item, named.get(item["name"]), quantities=quantities) for item in desired)
     pairs = zip(desired, live, strict=False)
     return len(desired) == len(live) and all(holds(ours, theirs, quantities=quantities) for ours, theirs in pairs)
+
+
+def differences(desired: Any, live: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of fields of ``desired`` that ``live`` does not hold, as ``managedFields`` write them."""
+    named = [item["name"] for item in desired if _is_named(item)] if isinstance(desired, list) else []
+    if isinstance(desired, dict) and isinstance(live, dict):
+        for key, value in desired.items():
+            if value is not None and not holds(value, live.get(key), quantities=key in _QUANTITY_FIELDS):
+                yield from differences(value, live.get(key), *path, f"f:{key}")
+    elif named and len(named) == len(desired) and isinstance(live, list):
+        theirs = {item["name"]: item for item in live if _is_named(item)}
+        for name, item in zip(named, desired, strict=True):
+            if not holds(item, theirs.get(name)):
+                item_key = f"k:{json.dumps({'name': name}, separators=(',', ':'))}"
+                yield from differences(item, theirs.get(name), *path, item_key)
+    else:
+        yield path
 
 
 def _is_named(item: Any) -> bool:

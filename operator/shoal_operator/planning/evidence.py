@@ -60,6 +60,7 @@ class Evidence:
         naming: what is known of the model's name, where it is one that moves.
         graph_states: by uid, what the newest pods of a graph say of it.
         rival: another install of the operator that wants this service; empty when none does.
+        scaler: the field manager that the Deployment's replicas are left to, as it sets them back; empty: none.
         upgrade: what brings its pods to this operator's images and template, since it has begun.
         overdue: that takes longer than the deadline of its rollout.
         pending: its pods are to be replaced, in their turn, and are left as they are.
@@ -78,6 +79,7 @@ class Evidence:
     naming: Naming | None = None
     graph_states: Mapping[str, GraphState] = field(default_factory=dict)
     rival: str = ""
+    scaler: str = ""
     alone: Conflict | Failure | None = None
     upgrade: Upgrade | None = None
     overdue: bool = False

@@ -384,6 +384,12 @@ def _room_condition(evidence: Evidence) -> Condition | None:
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:
+    if evidence.scaler:
+        return Condition(ConditionType.SCALING_ACTIVE, Status.FALSE, Reason.ANOTHER_SCALER, _left_text(evidence))
+    return _followed_condition(evidence)
+
+
+def _followed_condition(evidence: Evidence) -> Condition | None:
     kind = ConditionType.SCALING_ACTIVE
     if evidence.target is None or evidence.target.spec.scaling is None:
         return None
@@ -403,8 +409,20 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
     return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
 
 
+def _left_text(evidence: Evidence) -> str:
+    return (
+        f"spec.replicas of the Deployment is set back by {_writer(evidence.scaler)} after each write, so the operator"
+        f" leaves it at {evidence.wanted}, and tries again every hour. Remove that writer, or set"
+        f" scaling.mode: External and point it at the {evidence.kind} {evidence.name}"
+    )
+
+
+def _writer(manager: str) -> str:
+    return f"{manager!r} (an HPA)" if manager == HPA else repr(manager) if manager else "another writer"
+
+
 def _rivalry_text(scaling: Scaling) -> str:
-    who = f"{scaling.rival!r} (an HPA)" if scaling.rival == HPA else repr(scaling.rival or "somebody else")
+    who = _writer(scaling.rival or "")
     text = (
         f"spec.replicas is set by {who} too, against the law of scaling, so replicas follow neither. Leave it to one of"
         " them: set scaling.mode: External, or take the other away"

@@ -47,6 +47,19 @@ def test_another_text_another_object_and_another_service_are_written_at_once() -
     assert contests.may_write(CAT, "Deployment", "a", 31), "it was something else meanwhile"
 
 
+@pytest.mark.parametrize("period_s", [1, 15, 180, 900])
+def test_what_another_manager_changes_back_is_written_twice_and_then_once_an_hour(period_s: int) -> None:
+    contests, times = Contests(), []
+    for now_s in range(0, 5 * 3600, period_s):
+        if contests.may_write(CAT, "Service", "a", now_s, rival=True):
+            contests.wrote(CAT, "Service", "a", now_s)
+            times.append(now_s)
+
+    assert times[:2] == [0, period_s]
+    assert all(3600 <= later - earlier <= 3600 + 2 * period_s for earlier, later in pairwise(times[1:]))
+    assert len(times) >= 5
+
+
 @pytest.mark.parametrize(("quiet_s", "writes"), [(599, 1), (600, 5)])
 def test_a_quarrel_is_over_when_nothing_was_undone_for_twice_the_longest_pause(quiet_s: int, writes: int) -> None:
     contests = Contests()

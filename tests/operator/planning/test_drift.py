@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_operator.manifests.deployment import make_deployment
-from shoal_operator.planning.drift import holds, quantity
+from shoal_operator.planning.drift import differences, holds, quantity
 from tests.operator.samples import EVERYTHING, target
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=4)
@@ -28,6 +28,22 @@ def test_everything_holds_itself(value: Any) -> None:
 @given(st.dictionaries(st.text(max_size=4), JSON), st.dictionaries(st.text(max_size=4), JSON))
 def test_what_others_add_is_left_alone(desired: dict[str, Any], added: dict[str, Any]) -> None:
     assert holds(desired, {**added, **desired})
+
+
+@given(JSON, JSON)
+def test_there_is_a_difference_where_something_does_not_hold(desired: Any, live: Any) -> None:
+    assert holds(desired, live) or list(differences(desired, live))
+
+
+def test_differences_are_named_as_managed_fields_name_them() -> None:
+    desired = {"spec": {"replicas": 1, "containers": [{"name": "runtime", "image": "a"}], "ports": [1]}}
+    live = {"spec": {"replicas": 2, "containers": [{"name": "runtime", "image": "b", "tty": True}], "ports": [2]}}
+
+    assert list(differences(desired, live)) == [
+        ("f:spec", "f:replicas"),
+        ("f:spec", "f:containers", 'k:{"name":"runtime"}', "f:image"),
+        ("f:spec", "f:ports"),
+    ]
 
 
 def test_a_deployment_with_the_servers_defaults_holds() -> None:

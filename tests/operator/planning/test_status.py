@@ -432,7 +432,11 @@ def test_why_there_are_so_many_replicas_is_told_and_what_keeps_them_from_being_m
 
 @pytest.mark.parametrize(
     ("rival", "who"),
-    [("kube-controller-manager", "'kube-controller-manager' (an HPA)"), ("deployer", "'deployer'"), ("", "somebody")],
+    [
+        ("kube-controller-manager", "'kube-controller-manager' (an HPA)"),
+        ("deployer", "'deployer'"),
+        ("", "another writer"),
+    ],
 )
 def test_who_sets_the_replicas_beside_the_law_is_told_with_what_to_do(rival: str, who: str) -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
