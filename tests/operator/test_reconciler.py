@@ -458,7 +458,7 @@ def test_what_a_policy_put_into_a_write_is_taken_out_soon_after_the_policy_is_go
     asyncio.run(reconciler.reconcile(CAT))
     assert ready(cluster)["reason"] == "ChangedAtAdmission"
 
-    clock = itertools.count(310.0)
+    clock = itertools.count(400.0)
     assert asyncio.run(reconciler.reconcile(CAT)) is Outcome.DONE
     assert ready(cluster)["reason"] != "ChangedAtAdmission"
     assert "SettingRemoved" in [event["reason"] for event in cluster.events]
