@@ -2,17 +2,19 @@
 
 Starts the embedded API server and the operator as processes, and measures from outside:
 
-- spec change to patched Deployment, seen by a watch, at 500 services (promise: p99 < 1 s);
+- spec change to patched Deployment, seen by a watch, at 500 services (promise: p99 < 1 s), while the pods of all of
+  them change their state as in a rollout;
 - writes of a second operator that finds an unchanged world (promise: 0);
 - resident memory at 1,000 services with a pod each (promise: < 120 MB).
 
-No kubelet runs, so no status changes interfere; the API server shares the machine and its own time
-is part of every figure. Not named `operator`: a script in this folder would then import it in place
+No kubelet runs: the benchmark writes the states of pods. The API server shares the machine, and its own time is part of
+every figure. Not named `operator`: a script in this folder would then import it in place
 of the standard library's module.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -121,15 +123,32 @@ async def change_latency(api: ApiServer, watched: Watched, options: argparse.Nam
         await api.request("PATCH", f"{SERVICES}/{name}", patch, kind=MERGE)
         return await watched.wait_for(name, size) - sent_s
 
+    rolling = asyncio.create_task(roll(api, options))
     tasks = []
     for number in numbers:
         tasks.append(asyncio.create_task(change(number)))
         await asyncio.sleep(1 / options.rate)
     times = sorted(await asyncio.gather(*tasks))
+    rolling.cancel()
     return {
         "change to Deployment, p50 (ms)": 1000 * statistics.median(times),
         "change to Deployment, p99 (ms)": 1000 * times[min(len(times) - 1, int(len(times) * 0.99))],
     }
+
+
+async def roll(api: ApiServer, options: argparse.Namespace) -> None:
+    """Change the states of pods, one after the other, at a steady rate, until cancelled."""
+    lanes = 8
+
+    async def some(first: int) -> None:
+        for number in itertools.count(first, lanes):
+            ready = {"type": "Ready", "status": str(number // options.services % 2 == 0)}
+            path = f"{object_path('v1', 'pods', NAMESPACE)}/cat-{number % options.services}/status"
+            await api.request("PATCH", path, {"status": {"conditions": [ready]}}, kind=MERGE)
+            await asyncio.sleep(lanes / options.pod_changes)
+
+    if options.pod_changes:
+        await asyncio.gather(*map(some, range(lanes)))
 
 
 async def create(api: ApiServer, first: int, last: int) -> None:
@@ -218,6 +237,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=1000, help="services while memory is measured")
     parser.add_argument("--changes", type=int, default=300)
     parser.add_argument("--rate", type=float, default=5.0, help="changes per second")
+    parser.add_argument("--pod-changes", type=float, default=100.0, help="changes of pods per second meanwhile")
     parser.add_argument("--second-pass-s", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--listen", default="127.0.0.1:26444")

@@ -16,6 +16,7 @@ from shoal_operator.manifests.job import KINDS
 from shoal_operator.manifests.labels import BATCH_LABEL, GRAPH_LABEL, SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.observation import Key, controller_of, replica_set_owner
+from shoal_operator.planning.workqueue import Priority
 from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, GROUP, PLURAL, VERSION
 
 # Events of one rollout come in bursts; one look a moment later sees them all.
@@ -38,26 +39,26 @@ class Inbox:
     """Where events go.
 
     Args:
-        mark: makes a service due after a delay (s).
+        mark: makes a service due after a delay (s), for a reason.
         echoes: tells our own writes from news.
         heard_lease: called at each event of the Lease, which is renewed every two seconds.
     """
 
-    mark: Callable[[Key, float], None]
+    mark: Callable[[Key, float, Priority], None]
     heard_lease: Callable[[], None]
     echoes: Echoes = field(default_factory=Echoes)
 
     async def see_service(self, event: Any, **_: Any) -> None:
         """Take an event of an ``InferenceService``."""
-        self._mark([_key(event, PLURAL)], event, 0.0)
+        self._mark([_key(event, PLURAL)], event, 0.0, _priority(event))
 
     async def see_graph(self, event: Any, **_: Any) -> None:
         """Take an event of an ``InferenceGraph``."""
-        self._mark([_key(event, GRAPH_PLURAL)], event, 0.0)
+        self._mark([_key(event, GRAPH_PLURAL)], event, 0.0, _priority(event))
 
     async def see_batch(self, event: Any, **_: Any) -> None:
         """Take an event of a ``BatchInference``, or of its job, which has its name."""
-        self._mark([_key(event, BATCH_PLURAL)], event, 0.0)
+        self._mark([_key(event, BATCH_PLURAL)], event, 0.0, Priority.CHANGED)
 
     async def see_child(self, event: Any, **_: Any) -> None:
         """Take an event of a child, which has its service's name, or one that begins with it.
@@ -89,13 +90,13 @@ class Inbox:
         """Record that the watches are alive."""
         self.heard_lease()
 
-    def _mark(self, keys: Iterable[Key], event: Any, delay_s: float) -> None:
+    def _mark(self, keys: Iterable[Key], event: Any, delay_s: float, priority: Priority = Priority.REST) -> None:
         if event["type"] == "DELETED":
             self.echoes.forget(event["object"])
         elif event["type"] is not None and self.echoes.is_echo(event["object"]):
             return
         for key in keys:
-            self.mark(key, delay_s)
+            self.mark(key, delay_s, priority)
 
 
 def make_registry(
@@ -177,6 +178,13 @@ def _pod_key(pod: Any) -> Key | None:
     # A pod that its ReplicaSet let go, since somebody changed its labels, still says whose it was by the label.
     name = replica_set_owner(pod) or metadata.get("labels", {}).get(SERVICE_LABEL)
     return Key(metadata["namespace"], name, _plural(pod)) if name else None
+
+
+def _priority(event: Any) -> Priority:
+    """Return whether an event shows a spec that no status is about yet, or a deletion."""
+    metadata, status = event["object"]["metadata"], event["object"].get("status") or {}
+    settled = status.get("observedGeneration") == metadata.get("generation") and "deletionTimestamp" not in metadata
+    return Priority.REST if settled and event["type"] != "DELETED" else Priority.CHANGED
 
 
 def _key(event: Any, plural: str) -> Key:

@@ -59,9 +59,14 @@ class Operation:
         self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._look, time.monotonic, self._metrics)
         window_s = settings.process.scale_down_window_s
-        self._waiting = WaitingRooms(self._fleet, settings.process, self._workers.mark, time.monotonic)
+        self._waiting = WaitingRooms(self._fleet, settings.process, self._workers.mark_scaled, time.monotonic)
         self._autoscaler = Autoscaler(
-            self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s, waiting=self._waiting
+            self._fleet,
+            self._scraper,
+            self._workers.mark_scaled,
+            time.monotonic,
+            window_s=window_s,
+            waiting=self._waiting,
         )
         self._registries = Registries(os.environ)
         self._resolver = Resolver(

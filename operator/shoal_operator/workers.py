@@ -9,7 +9,7 @@ from typing import Protocol
 
 from shoal_operator.errors import ApiError, NotLeadingError, reason_of
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_operator.planning.workqueue import Outcome, Priority, WorkQueue
 from shoal_schema.metrics import LookError
 
 logger = logging.getLogger(__name__)
@@ -41,10 +41,14 @@ class Workers:
         self._counts = counts
         self._wake = asyncio.Event()
 
-    def mark(self, key: Key, delay_s: float = 0.0) -> None:
+    def mark(self, key: Key, delay_s: float = 0.0, priority: Priority = Priority.REST) -> None:
         """Make a key due."""
-        self._queue.mark(key, self._clock() + delay_s)
+        self._queue.mark(key, self._clock() + delay_s, priority)
         self._wake.set()
+
+    def mark_scaled(self, key: Key, delay_s: float = 0.0) -> None:
+        """Make a key due whose replicas, or the place where its requests wait, have changed."""
+        self.mark(key, delay_s, Priority.SCALING)
 
     def mark_all(self) -> None:
         """Make every known key due."""

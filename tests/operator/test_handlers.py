@@ -9,6 +9,7 @@ import pytest
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, SIBLINGS, desired_objects
 from shoal_operator.planning.observation import Key
+from shoal_operator.planning.workqueue import Priority
 from shoal_schema.declaring import Json
 from shoal_schema.resource import GRAPH_PLURAL
 from tests.operator.samples import EVERYTHING, service, target
@@ -19,8 +20,12 @@ CAT = Key("default", "cat")
 
 class Listener:
     def __init__(self) -> None:
-        self.marks, self.heard = list[Key](), 0
-        self.inbox = Inbox(lambda key, _: self.marks.append(key), self.hear)
+        self.marks, self.priorities, self.heard = list[Key](), list[Priority](), 0
+        self.inbox = Inbox(self.mark, self.hear)
+
+    def mark(self, key: Key, _: float, priority: Priority) -> None:
+        self.marks.append(key)
+        self.priorities.append(priority)
 
     def hear(self) -> None:
         self.heard += 1
@@ -40,6 +45,19 @@ def test_a_service_is_marked_at_every_event() -> None:
     asyncio.run(listener.inbox.see_service(event(service(EVERYTHING), "DELETED")))
 
     assert listener.marks == [CAT] * 4
+    assert listener.priorities == [Priority.CHANGED] * 4
+
+
+def test_a_service_whose_spec_has_been_reconciled_waits_behind_those_that_changed() -> None:
+    listener = Listener()
+    settled = {**service(EVERYTHING), "status": {"observedGeneration": 1}}
+    deleted = {**settled, "metadata": {**settled["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    edited = {**settled, "metadata": {**settled["metadata"], "generation": 2}}
+    for each in (settled, deleted, edited):
+        asyncio.run(listener.inbox.see_service(event(each)))
+    asyncio.run(listener.inbox.see_child(event(desired_objects(target())[SERVICE])))
+
+    assert listener.priorities == [Priority.REST, Priority.CHANGED, Priority.CHANGED, Priority.REST]
 
 
 @pytest.mark.parametrize("label", ["cat", "dog", None])

@@ -1,20 +1,37 @@
-"""Which service is looked at next.
+"""Which service is reconciled next.
 
-A key that is marked many times is looked at once; no two workers look at what has one name at a time, of whatever
-kinds, as its objects are called by that, and a mark that arrives meanwhile makes it due again afterwards. A failure
-is tried again after 1, 2, 4, ... 60 s; a success after the resync period, or after seconds where something waits.
+A key that is marked many times is reconciled once. No two workers reconcile keys of one name at a time, of whatever
+kinds, as they share the names of objects; a mark that arrives meanwhile makes the key due again afterwards. A failure
+is retried after 1, 2, 4, ... 60 s; a success after the resync period, or after seconds where something waits.
+
+Of several keys that are due, those with a changed spec come first: a key of a lower `Priority` is taken as if it had
+become due `AGE_S` later for each step, so none waits for ever. A rollout makes hundreds of events; what is only read
+anew is reconciled once in `SPACING_S`.
 """
 
 import heapq
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from shoal_operator.planning.observation import Key
 
 MIN_RETRY_S = 1.0
 MAX_RETRY_S = 60.0
 WAIT_S = 5.0
+AGE_S = 5.0
+SPACING_S = 1.0
 _JITTER = 0.2
+
+
+class Priority(IntEnum):
+    """Why a key is due; the first are taken first."""
+
+    CHANGED = 0
+    """Its spec changed, or it was created or deleted."""
+    FAILING = 1
+    SCALING = 2
+    REST = 3
+    """Its pods or children changed, or its resync is due."""
 
 
 class Outcome(StrEnum):
@@ -36,28 +53,48 @@ class WorkQueue:
     """
 
     resync_s: float
-    _due: dict[Key, float] = field(default_factory=dict)
-    _heap: list[tuple[float, Key]] = field(default_factory=list)
+    _due: dict[Key, tuple[float, Priority]] = field(default_factory=dict)
+    _later: list[tuple[float, Priority, Key]] = field(default_factory=list)
+    """A heap by time; entries that `_due` does not hold are stale."""
+    _ready: list[tuple[float, float, Priority, Key]] = field(default_factory=list)
+    """A heap of what is due, by time and priority; the time itself is kept behind."""
     _running: dict[tuple[str, str], float] = field(default_factory=dict)
     """By namespace and name, since when."""
     _failures: dict[Key, int] = field(default_factory=dict)
+    _finished_s: dict[Key, float] = field(default_factory=dict)
 
-    def mark(self, key: Key, due_s: float) -> None:
-        """Make a key due at this time, or earlier when it already is."""
-        if key not in self._due or due_s < self._due[key]:
-            self._due[key] = due_s
-            heapq.heappush(self._heap, (due_s, key))
+    def mark(self, key: Key, due_s: float, priority: Priority = Priority.REST) -> None:
+        """Make a key due at this time; what it is due for already stays, where that is sooner or more urgent."""
+        if priority is Priority.REST and key in self._finished_s:
+            due_s = max(due_s, self._finished_s[key] + SPACING_S)
+        known = self._due.get(key)
+        if known is not None:
+            due_s, priority = min(due_s, known[0]), min(priority, known[1])
+        if (due_s, priority) != known:
+            self._due[key] = due_s, priority
+            heapq.heappush(self._later, (due_s, priority, key))
 
     def take(self, now_s: float) -> Key | None:
         """Return a key that is due and whose name no worker holds; it is the caller's until finished."""
-        while self._heap and self._heap[0][0] <= now_s:
-            due_s, key = heapq.heappop(self._heap)
-            if self._due.get(key) != due_s or key.place in self._running:
-                continue  # marked earlier since, taken since, or finish() will bring it back
+        self._collect(now_s)
+        while self._ready:
+            _, due_s, priority, key = heapq.heappop(self._ready)
+            if not self._is_free(key, due_s, priority):
+                continue  # marked anew since, taken since, or finish() will bring it back
             del self._due[key]
             self._running[key.place] = now_s
             return key
         return None
+
+    def _collect(self, now_s: float) -> None:
+        """Move what has become due to where priorities count."""
+        while self._later and self._later[0][0] <= now_s:
+            due_s, priority, key = heapq.heappop(self._later)
+            if self._is_free(key, due_s, priority):
+                heapq.heappush(self._ready, (due_s + AGE_S * priority, due_s, priority, key))
+
+    def _is_free(self, key: Key, due_s: float, priority: Priority) -> bool:
+        return self._due.get(key) == (due_s, priority) and key.place not in self._running
 
     def finish(self, key: Key, outcome: Outcome, now_s: float, *, jitter: float) -> None:
         """Give a key back.
@@ -69,28 +106,33 @@ class WorkQueue:
             jitter: a random number in [0, 1) that spreads retries and resyncs.
         """
         del self._running[key.place]
-        waiting_s = self._due.pop(key, None)
+        if outcome is Outcome.GONE:
+            self._finished_s.pop(key, None)
+        else:
+            self._finished_s[key] = now_s
         delay_s = self._delay_s(key, outcome, jitter)
-        if waiting_s is not None:
-            self.mark(key, waiting_s)
+        if (waiting := self._due.pop(key, None)) is not None:
+            self.mark(key, *waiting)
         if delay_s is not None:
-            self.mark(key, now_s + delay_s)
+            self.mark(key, now_s + delay_s, Priority.FAILING if outcome is Outcome.FAILED else Priority.REST)
         for other in key.namesakes:
             if other in self._due:
-                heapq.heappush(self._heap, (self._due[other], other))
+                heapq.heappush(self._later, (*self._due[other], other))
 
     def next_due_s(self) -> float | None:
         """Return when the next key is due, or None when all keys are taken."""
-        while self._heap:
-            due_s, key = self._heap[0]
-            if self._due.get(key) == due_s and key.place not in self._running:
-                return due_s
-            heapq.heappop(self._heap)
-        return None
+        found = []
+        while self._ready and not self._is_free(self._ready[0][3], *self._ready[0][1:3]):
+            heapq.heappop(self._ready)
+        while self._later and not self._is_free(self._later[0][2], *self._later[0][:2]):
+            heapq.heappop(self._later)
+        found += [self._ready[0][1]] if self._ready else []
+        found += [self._later[0][0]] if self._later else []
+        return min(found, default=None)
 
     def due_since_s(self, now_s: float) -> list[float]:
         """Return since when those have been due that are, and that no worker holds."""
-        return [due_s for key, due_s in self._due.items() if due_s <= now_s and key.place not in self._running]
+        return [due_s for key, (due_s, _) in self._due.items() if due_s <= now_s and key.place not in self._running]
 
     def oldest_running_s(self) -> float | None:
         """Return when the longest look that is still running began."""

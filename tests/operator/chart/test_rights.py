@@ -228,7 +228,7 @@ def watched(settings: Settings) -> set[Asked]:
     async def login() -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(server="http://127.0.0.1")
 
-    registry = make_registry(Inbox(lambda key, delay_s: None, lambda: None), login, lambda: None)
+    registry = make_registry(Inbox(lambda *_: None, lambda: None), login, lambda: None)
     selectors = [handler.selector for handler in registry._watching.get_all_handlers()]
     fields = make_settings(settings.heartbeat.name, namespaced=True).watching.field_selectors
     return {

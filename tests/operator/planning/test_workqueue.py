@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_operator.planning.workqueue import AGE_S, SPACING_S, Outcome, Priority, WorkQueue
 
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
 
@@ -32,7 +32,7 @@ def test_a_mark_during_the_look_leads_to_another_and_never_to_two_at_a_time() ->
     queue = WorkQueue(resync_s=600)
     queue.mark(CAT, 0.0)
     assert queue.take(0.0) == CAT
-    queue.mark(CAT, 1.0)
+    queue.mark(CAT, 1.0, Priority.CHANGED)
 
     assert queue.take(1.0) is None
     queue.finish(CAT, Outcome.DONE, 2.0, jitter=0.0)
@@ -62,7 +62,7 @@ def test_a_change_does_not_wait_for_the_next_try() -> None:
     queue.mark(CAT, 0.0)
     queue.take(0.0)
     queue.finish(CAT, Outcome.FAILED, 0.0, jitter=0.0)
-    queue.mark(CAT, 0.1)
+    queue.mark(CAT, 0.1, Priority.CHANGED)
 
     assert queue.take(0.1) == CAT
 
@@ -186,3 +186,39 @@ def test_what_has_one_name_is_not_looked_at_by_two_whatever_its_kinds() -> None:
     assert queue.take(1) == left
     queue.finish(left, Outcome.DONE, 1, jitter=0)
     assert queue.take(1) is None
+
+
+def test_a_changed_spec_is_taken_before_what_has_been_due_for_longer_and_nothing_waits_for_ever() -> None:
+    queue = WorkQueue(resync_s=600)
+    others = [Key("default", f"other-{number}") for number in range(100)]
+    for number, key in enumerate(others):
+        queue.mark(key, number / 100, Priority.REST)
+    queue.mark(DOG, 1.0, Priority.FAILING)
+    queue.mark(CAT, 1.5, Priority.CHANGED)
+
+    assert [queue.take(2.0) for _ in range(3)] == [CAT, DOG, others[0]]
+    queue.mark(Key("default", "late"), AGE_S * Priority.REST + 1.0, Priority.CHANGED)
+    assert queue.take(60.0) == others[1]
+
+
+def test_news_of_pods_is_read_once_a_second_and_a_changed_spec_at_once() -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 0.0)
+    assert queue.take(0.0) == CAT
+    queue.finish(CAT, Outcome.DONE, 0.1, jitter=0.0)
+    for hundredth in range(20, 50):
+        queue.mark(CAT, hundredth / 100)
+
+    assert queue.take(0.1 + SPACING_S - 0.01) is None
+    assert queue.next_due_s() == 0.1 + SPACING_S
+    queue.mark(CAT, 0.5, Priority.SCALING)
+    assert queue.take(0.5) == CAT
+
+
+def test_a_key_keeps_the_sooner_time_and_the_more_urgent_reason() -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 5.0, Priority.CHANGED)
+    queue.mark(CAT, 1.0, Priority.REST)
+    queue.mark(DOG, 1.0, Priority.FAILING)
+
+    assert [queue.take(1.0), queue.take(1.0)] == [CAT, DOG]
