@@ -91,7 +91,7 @@ async def measured(api: ApiServer, options: argparse.Namespace, folder: str) -> 
     figures: dict[str, float] = {}
     watched = Watched()
     watch = asyncio.create_task(watch_deployments(watched))
-    command = (sys.executable, "-c", OPERATOR)
+    command = (options.python, "-c", OPERATOR)
     async with process(*command, "--verbose", log=f"{folder}/first.log") as first:
         started_s = time.monotonic()
         await create(api, 0, options.services)
@@ -105,6 +105,7 @@ async def measured(api: ApiServer, options: argparse.Namespace, folder: str) -> 
     async with process(*command, "--verbose", log=f"{folder}/second.log"):
         await asyncio.sleep(options.second_pass_s)
     watch.cancel()
+    figures["looks of the first operator"] = count_lines(f"{folder}/first.log", " look=")
     figures["writes of the first operator"] = count_lines(f"{folder}/first.log", " write=")
     figures["looks of a second pass"] = count_lines(f"{folder}/second.log", " look=done")
     figures["writes of a second pass"] = count_lines(f"{folder}/second.log", " write=")
@@ -240,6 +241,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pod-changes", type=float, default=100.0, help="changes of pods per second meanwhile")
     parser.add_argument("--second-pass-s", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--python", default=sys.executable, help="the operator's; its image has no other packages than it needs"
+    )
     parser.add_argument("--listen", default="127.0.0.1:26444")
     return parser.parse_args()
 
