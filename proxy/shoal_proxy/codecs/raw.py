@@ -45,9 +45,18 @@ def _input_for(media_type: str, signature: ModelSignature) -> InputSpec:
         raise UnsupportedMediaType(
             f"{media_type or 'a raw body'} is not taken: this model has no single BYTES input; send JSON or V2 tensors"
         )
+    check_type(spec, media_type)
+    return spec
+
+
+def check_type(spec: InputSpec, media_type: str) -> None:
+    """Refuse bytes of a type that an input does not take.
+
+    Raises:
+        UnsupportedMediaType: it has a list of types, and this is none of them.
+    """
     if spec.content_types and not any(accepts(pattern, media_type) for pattern in spec.content_types):
         raise UnsupportedMediaType(f"{media_type} is not taken: send {' or '.join(spec.content_types)}")
-    return spec
 
 
 def bytes_input(signature: ModelSignature) -> InputSpec | None:

@@ -1,16 +1,18 @@
 """TorchServe's inference API: the body of ``POST /predictions/{m}`` is one row, and so is the answer."""
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shoal_proxy.codecs import raw
-from shoal_proxy.codecs.base import Call, Decoded, Reply, json_reply, parse_json
+from shoal_proxy.codecs.base import Call, Decoded, Reply, json_reply, parse_json, shown
 from shoal_proxy.codecs.v1 import decode_rows, rows_of
 from shoal_proxy.errors import InvalidRequest, ProxyError, RowsFailed
-from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.carried import decode_head, encode_headers
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.elements import bytes_array
-from shoal_schema.wire.multipart import form_parts
+from shoal_schema.wire.multipart import Part, form_parts
 
 _TYPES = {
     400: "BadRequestException",
@@ -34,15 +36,19 @@ class TorchServe:
         self._ignore_extra = ignore_extra
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
-        """Return the body's one row: JSON, raw, or the first part of a form (``curl -F data=@cat.jpg``).
+        """Return the body's one row: JSON, raw, or a form (``curl -F data=@cat.jpg``).
 
-        A model that is given the headers beside it makes of both what it likes.
+        The parts of a form are inputs by name; one part alone is the one input, whatever its name. A model that is
+        given the headers beside the body reads both itself.
         """
         body, media_type = bytes(call.body), call.media_type
         if signature.request_headers:
             return _as_it_came(body, call, signature)
         if media_type == "multipart/form-data":
-            body, media_type = _first_part(body, call.headers[b"content-type"])
+            parts = _parts(body, call.headers[b"content-type"])
+            if len(parts) > 1 or sum(not spec.optional for spec in signature.inputs.values()) > 1:
+                return _by_name(parts, signature, ignore_extra=self._ignore_extra)
+            body, media_type = parts[0].data, parts[0].media_type
         # `curl -T cat.jpg` names no type at all, `curl -d` the same one always; what the model takes decides.
         if media_type in ("", "application/x-www-form-urlencoded"):
             media_type = raw.unnamed_type(signature)
@@ -69,12 +75,42 @@ class TorchServe:
         return json_reply(error.status, {"code": error.status, "type": kind, "message": message})
 
 
-def _first_part(body: bytes, content_type: bytes) -> tuple[bytes, str]:
+def _parts(body: bytes, content_type: bytes) -> list[Part]:
     try:
-        first = form_parts(body, content_type)[0]
+        return form_parts(body, content_type)
     except ValueError as error:
         raise InvalidRequest(str(error)) from None
-    return first.data, first.media_type
+
+
+def _by_name(parts: list[Part], signature: ModelSignature, *, ignore_extra: bool) -> Decoded:
+    """Return one row of a form's parts: bytes as they are for inputs of BYTES, JSON for all others.
+
+    Raises:
+        InvalidRequest: a name is given twice, is no input's, or an input is missing.
+        UnsupportedMediaType: an input does not take the type of its part.
+    """
+    row: dict[str, Any] = {}
+    for part in parts:
+        if part.name in row:
+            raise InvalidRequest(f"the form has two parts named {shown(part.name)}")
+        spec = signature.inputs.get(part.name)
+        if spec is not None:
+            row[part.name] = _value_of(part, spec)
+        elif not ignore_extra:
+            inputs = ", ".join(map(shown, signature.inputs))
+            raise InvalidRequest(f"the form's part {shown(part.name)} is no input of the model, which has {inputs}")
+    if not row:
+        raise InvalidRequest(f"no part of the form is an input of the model: {', '.join(map(shown, signature.inputs))}")
+    texts = b",".join([part.data for part in parts if type(row.get(part.name)) is not dict])
+    return decode_rows([row], signature, texts)
+
+
+def _value_of(part: Part, spec: InputSpec) -> Any:
+    if spec.datatype != "BYTES" or spec.holds_json:
+        return parse_json(part.data)
+    if part.media_type:
+        raw.check_type(spec, part.media_type)
+    return {"b64": b64encode(part.data).decode()}
 
 
 def _as_it_came(body: bytes, call: Call, signature: ModelSignature) -> Decoded:

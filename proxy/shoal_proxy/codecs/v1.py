@@ -1,7 +1,5 @@
 """KServe's V1 protocol: ``instances`` (rows) and ``inputs`` (columns) as plain JSON."""
 
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -29,6 +27,7 @@ from shoal_proxy.codecs.tensors import check_shape, from_json, text, widen_bf16
 from shoal_proxy.codecs.v2 import check_complete
 from shoal_proxy.errors import InvalidRequest, PaddingTooLarge, ProxyError
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_schema.wire.base64 import decode_base64
 from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import bytes_array
@@ -233,8 +232,8 @@ def _from_base64(spec: InputSpec, value: Any) -> bytes:
         return value.encode()
     encoded = value.get("b64") if type(value) is dict and len(value) == 1 else None
     try:
-        return b64decode(encoded or "", validate=True) if type(encoded) is str else _refuse_element(spec)
-    except (Base64Error, ValueError) as error:
+        return decode_base64(encoded) if type(encoded) is str else _refuse_element(spec)
+    except ValueError as error:
         raise InvalidRequest(f"input {spec.name!r}: b64 is not base64: {error}") from None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+import orjson
 import torch
 
 from shoal_runtime.errors import ItemError
@@ -127,4 +128,9 @@ def _encoded(result: Any) -> tuple[bytes, str]:
         file = io.BytesIO()
         torch.save(result, file)
         return file.getvalue(), "application/octet-stream"
-    return json.dumps(result, indent=2).encode(), "application/json"
+    try:
+        text = json.dumps(result, indent=2, allow_nan=False).encode()
+    except ValueError:
+        # NaN and infinities are no JSON: null, as in the answers of all other models.
+        text = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+    return text, "application/json"

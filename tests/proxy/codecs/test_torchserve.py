@@ -57,8 +57,8 @@ def form(*parts: tuple[str, bytes], end: bytes = b"--B--\r\n") -> bytes:
         pytest.param({"q": 1}, VALUES, "", b'{"q":1}', id="a JSON value without a type"),
         pytest.param(form(("Content-Type: image/jpeg", JPEG)), IMAGES, "multipart/form-data; boundary=B", JPEG,
                      id="curl -F data=@cat.jpg"),
-        pytest.param(form(("content-type:  IMAGE/PNG; x=y", b"1"), ("", b"2")), IMAGES,
-                     'multipart/form-data; boundary="B"', b"1", id="the first part of two"),
+        pytest.param(form(("content-type:  IMAGE/PNG; x=y", b"1")), IMAGES, 'multipart/form-data; boundary="B"', b"1",
+                     id="a quoted boundary"),
         pytest.param(form(("", b"hello")), TEXTS, "multipart/form-data; boundary=B", b"hello", id="curl -F text=hello"),
         pytest.param(form(("", b"[1, 2]")), ROWS, "multipart/form-data; boundary=B", [1, 2], id="JSON in a field"),
         pytest.param(form(("Content-Type: application/json", b"[1, 2]")), ROWS, "multipart/form-data; boundary=B",
@@ -89,6 +89,51 @@ def test_a_body_is_one_row(body: Any, model: ModelSignature, media_type: str, va
 def test_a_broken_form_is_refused(body: bytes, media_type: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         decode(body, IMAGES, content_type=media_type)
+
+
+TWO = signature(
+    [
+        tensor("left", "BYTES", [-1, 1], content_type="image/*"),
+        tensor("right", "BYTES", [-1, 1]),
+        tensor("k", "INT64", [-1, 1], optional=True),
+    ],
+    [tensor("y", "FP32", [-1])],
+)
+
+
+def named(**parts: bytes) -> bytes:
+    """Return a form with parts of these names."""
+    written = [
+        b'--B\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (n.encode(), d) for n, d in parts.items()
+    ]
+    return b"".join(written) + b"--B--\r\n"
+
+
+def test_the_parts_of_a_form_are_inputs_by_name() -> None:
+    decoded = decode(named(right=b"\x00R", k=b"3", left=JPEG), TWO, content_type="multipart/form-data; boundary=B")
+
+    assert decoded.rows == 1
+    assert {name: array.tolist() for name, array in decoded.inputs.items()} == {
+        "left": [[JPEG]],
+        "right": [[b"\x00R"]],
+        "k": [[3]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "model", "message"),
+    [
+        (named(data=b"1", mask=b"2"), IMAGES, "part 'data'"),
+        (named(left=b"1", right=b"2", mask=b"3"), TWO, "part 'mask'"),
+        (named(left=b"1"), TWO, "right"),
+        (named(left=b"1", right=b"2", k=b"three"), TWO, "JSON"),
+        (named(left=b"1", right=b"2").replace(b"--B--", b"") + named(left=b"3"), TWO, "two parts named 'left'"),
+        (named(a=b"1", b=b"2"), VALUES, "part 'a'"),
+    ],
+)
+def test_a_part_too_many_or_too_few_is_refused_and_named(body: bytes, model: ModelSignature, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        decode(body, model, content_type="multipart/form-data; boundary=B")
 
 
 def test_a_part_of_another_type_is_refused() -> None:

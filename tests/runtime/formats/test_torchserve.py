@@ -268,6 +268,14 @@ def test_an_answer_that_cannot_be_written_fails_alone(body: str, words: str, tmp
     assert good["head"]["status"] == 200
 
 
+def test_an_answer_with_nan_and_infinities_is_json(tmp_path: Path, load: Load) -> None:
+    model = load(only(function("return [{'a': [float('nan'), 1.5], 1: float('inf')}] * len(data)"), tmp_path))
+    [answer] = asked(model, b"")
+
+    assert answer["head"]["headers"]["content-type"] == "application/json"
+    assert json.loads(answer["body"], parse_constant=pytest.fail) == {"a": [None, 1.5], "1": None}
+
+
 @pytest.mark.parametrize(("answers", "words"), [("data[1:]", "0 answers to 1"), ("{}", "returned dict")])
 def test_an_answer_that_is_no_list_of_the_requests_fails_the_batch(
     answers: str, words: str, tmp_path: Path, load: Load

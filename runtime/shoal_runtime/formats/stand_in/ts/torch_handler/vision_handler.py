@@ -1,6 +1,5 @@
 """Pictures to a batch of tensors, without torchvision: Pillow resizes, as torchvision lets it do too."""
 
-import base64
 import io
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from shoal_schema.wire.base64 import decode_base64
 from ts.torch_handler.base_handler import BaseHandler
 
 SHORT_EDGE, EDGE = 256, 224
@@ -60,7 +60,7 @@ class VisionHandler(BaseHandler):
         for row in data:
             image = row.get("data") or row.get("body")
             if isinstance(image, str):
-                image = base64.b64decode(image)
+                image = decode_base64(image)
             if isinstance(image, bytes | bytearray):
                 images.append(self.image_processing(Image.open(io.BytesIO(image))))
             else:
