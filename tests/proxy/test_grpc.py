@@ -7,6 +7,9 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health, health_pb2
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.rpc import inference_pb2 as messages
@@ -16,6 +19,8 @@ from tests.calls import V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
 DEADLINE_S = 20.0
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Stub:
@@ -384,3 +389,42 @@ def test_without_the_setting_there_is_no_such_port_and_no_import() -> None:
     with running_proxy() as running:
         assert running.proxy.grpc is None
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)]))) == [2 * value for value in row(1)]
+
+
+def health_of(stub: Stub, service: str = "") -> int:
+    check = stub.channel.unary_unary(
+        f"/{health.SERVICE_NAME}/Check",
+        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+        response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    )
+    status: int = check(health_pb2.HealthCheckRequest(service=service), timeout=DEADLINE_S).status
+    return status
+
+
+def test_probes_of_grpc_are_told_whether_the_replica_is_ready(stub: Stub) -> None:
+    assert [health_of(stub, name) for name in ("", SERVICE, "double", health.SERVICE_NAME)] == [SERVING] * 4
+    assert failure(lambda: health_of(stub, "other")).code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_who_watches_hears_of_a_drain_and_does_not_hold_it_up() -> None:
+    with running_proxy(grpc_port=0) as running:
+        watching = Stub(running)
+        watch = watching.channel.unary_stream(
+            f"/{health.SERVICE_NAME}/Watch",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        told = watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
+        assert next(told).status == SERVING
+        plain.post(f"{running.admin_url}/drain", headers={"x-shoal-admin": "1"})
+
+        assert [each.status for each in told] == [NOT_SERVING]
+    watching.channel.close()
+
+
+def test_tools_read_the_services_by_reflection(stub: Stub) -> None:
+    names = ProtoReflectionDescriptorDatabase(stub.channel)
+
+    assert {SERVICE, health.SERVICE_NAME} <= set(names.get_services())
+    service = DescriptorPool(names).FindServiceByName(SERVICE)
+    assert "ModelInfer" in service.methods_by_name

@@ -7,6 +7,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
+from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 from shoal_proxy.access.gate import Gate
 from shoal_proxy.access_log import Entry
@@ -18,6 +21,7 @@ from shoal_proxy.errors import ProxyError, RequestTimeout
 from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
 from shoal_proxy.rpc import inference_pb2 as messages
+from shoal_proxy.rpc.health import Health
 from shoal_proxy.rpc.messages import GrpcV2, metadata_message
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import GONE
@@ -92,7 +96,9 @@ class GrpcPort:
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
-        self._server.add_generic_rpc_handlers((self._handlers(),))
+        self._health = Health(pages.reason, (SERVICE, settings.name))
+        self._server.add_generic_rpc_handlers((self._handlers(), self._health.handler()))
+        enable_server_reflection((SERVICE, HEALTH, REFLECTION), self._server)
         self.address = self._bind(settings.grpc_address)
 
     def _bind(self, address: TcpAddress | None) -> TcpAddress:
@@ -111,6 +117,7 @@ class GrpcPort:
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and return when those that were taken are answered, or given up after ``grace_s``."""
+        self._health.end()
         await self._server.stop(grace_s)
 
     def _handlers(self) -> Any:

@@ -1,0 +1,81 @@
+"""The health service of gRPC (`grpc.health.v1`), which probes and load balancers ask."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health_pb2 as messages
+from grpc_health.v1.health import SERVICE_NAME
+
+MAX_WATCHES: Final = 64
+"""Each holds a call for as long as its client likes."""
+_PERIOD_S: Final = 0.5
+
+Status = messages.HealthCheckResponse.ServingStatus
+
+
+class Health:
+    """Answer whether this replica is ready; a drain is told before the port closes.
+
+    Args:
+        reason: returns why the replica is not ready; empty where it is.
+        services: names that clients may ask for, beside the empty one of the server.
+    """
+
+    def __init__(self, reason: Callable[[], str], services: Collection[str]) -> None:
+        self._reason = reason
+        self._services = {"", SERVICE_NAME, *services}
+        self._watches = 0
+        self._ended = asyncio.Event()
+
+    def handler(self) -> Any:
+        """Return what a server of gRPC is given."""
+        request, answer = messages.HealthCheckRequest.FromString, messages.HealthCheckResponse.SerializeToString
+        check = grpc.unary_unary_rpc_method_handler(
+            self._check, request_deserializer=request, response_serializer=answer
+        )
+        watch = grpc.unary_stream_rpc_method_handler(
+            self._watch, request_deserializer=request, response_serializer=answer
+        )
+        return grpc.method_handlers_generic_handler(SERVICE_NAME, {"Check": check, "Watch": watch})
+
+    def end(self) -> None:
+        """End all watches, which would hold up the end of the server."""
+        self._ended.set()
+
+    def _status(self, service: str) -> Any:
+        if service not in self._services:
+            return Status.SERVICE_UNKNOWN
+        return Status.NOT_SERVING if self._reason() else Status.SERVING
+
+    async def _check(self, request: Any, context: Any) -> Any:
+        status = self._status(request.service)
+        if status == Status.SERVICE_UNKNOWN:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r} here")
+        return messages.HealthCheckResponse(status=status)
+
+    async def _watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Yield the status at once, and whenever it changes."""
+        if self._watches >= MAX_WATCHES:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} clients watch already")
+        self._watches += 1
+        try:
+            told = None
+            while True:
+                ended = self._ended.is_set()
+                if (status := Status.NOT_SERVING if ended else self._status(request.service)) != told:
+                    told = status
+                    yield messages.HealthCheckResponse(status=status)
+                if ended:
+                    return
+                await self._pause()
+        finally:
+            self._watches -= 1
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(_PERIOD_S):
+                await self._ended.wait()
+        except TimeoutError:
+            pass
