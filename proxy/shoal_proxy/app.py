@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shoal_proxy.access.gate import Gate
 from shoal_proxy.balance.orca import asked_format, load_value
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
+from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.docs import docs_routes
 from shoal_proxy.errors import NotFound, ProxyError, Unauthenticated
@@ -276,10 +277,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def make_app(pages: Pages) -> Starlette:
+def make_app(pages: Pages, cors: Cors | None = None) -> Starlette:
     """Return the ASGI application of the inference port."""
     handlers = {ProxyError: _proxy_error, HTTPException: _http_error}
-    doors = [] if pages.gate is None else [Middleware(_Door, gate=pages.gate)]
+    # A browser sends no key with a preflight request, so CORS stands before the door.
+    doors = [] if cors is None else [cors.middleware()]
+    doors += [] if pages.gate is None else [Middleware(_Door, gate=pages.gate)]
     return Starlette(routes=list(pages.routes()), exception_handlers=handlers, middleware=doors)
 
 

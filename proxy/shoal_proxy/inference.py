@@ -27,6 +27,7 @@ from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
+from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.holding import Bodies, Holding
 from shoal_proxy.edge.sampling import Sampler
@@ -110,6 +111,8 @@ class Inference:
         self._fair_share_header = settings.fair_share_header
         self._dispatcher = dispatcher
         self._metrics = metrics
+        origins = settings.proxy_cors.allowed_origins
+        self.cors = Cors(origins) if origins else None
         self.tracer: Tracer | None = None
         """Follows those who are sampled; None: nobody is."""
         percent = settings.process.access_log_percent

@@ -476,6 +476,8 @@ class InferProtocol(GuardedProtocol):
         for name in _ECHOED:
             if name in headers:
                 lines += b"%b: %b\r\n" % (name, headers[name])
+        if self.inference.cors is not None:
+            lines += self.inference.cors.lines(headers.get(b"origin"))
         if not (cycle.keep_alive and self.inference.keeps_connections) or (self._aged and self._asks_no_more):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"

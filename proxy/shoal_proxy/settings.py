@@ -14,7 +14,7 @@ from shoal_schema.headers import GRAPHS, OWN_HEADERS
 from shoal_schema.processes import LogSettings, Metadata, ProxyProcess
 from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
 from shoal_schema.resource.model import ModelSpec
-from shoal_schema.resource.runtime import ProxySpec
+from shoal_schema.resource.runtime import CorsSpec, ProxySpec
 from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpec, RolloutSpec, queue_rows
 
 
@@ -25,6 +25,7 @@ class Settings(Struct, frozen=True):
     metadata: Metadata = field(default_factory=Metadata)
     model: ModelSpec = field(default_factory=ModelSpec)
     proxy: ProxySpec = field(default_factory=ProxySpec)
+    proxy_cors: CorsSpec = field(default_factory=CorsSpec)
     batching: BatchingSpec = field(default_factory=BatchingSpec)
     queue: QueueSpec = field(default_factory=QueueSpec)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)

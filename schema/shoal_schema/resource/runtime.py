@@ -216,6 +216,24 @@ class RuntimeSpec(Section, frozen=True):
     ) = None
 
 
+ORIGIN = r"^(\*|https?://[a-z0-9.:\[\]-]+)\Z"
+
+
+class CorsSpec(Section, frozen=True):
+    """Which pages of other origins may read answers in a browser (CORS)."""
+
+    allowed_origins: Annotated[
+        tuple[Annotated[str, Meta(pattern=ORIGIN, max_length=256)], ...],
+        Meta(
+            max_length=32,
+            extra_json_schema=SET,
+            description="Origins, as `https://app.example.com`, in lower case; `*` is every origin. Preflight requests"
+            " need no key. Default: none, so browsers keep answers from pages of other origins.",
+        ),
+        Env("SHOAL_PROXY_CORS_ALLOWED_ORIGINS", PROXY, allowed="comma-separated origins"),
+    ] = ()
+
+
 class ProxySpec(Section, frozen=True):
     """The container that queues and batches."""
 
@@ -250,6 +268,7 @@ class ProxySpec(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_FORWARD_HEADERS", PROXY, allowed="comma-separated header names"),
     ] = ()
+    cors: CorsSpec = CorsSpec()
     docs: Annotated[
         bool,
         Meta(
