@@ -34,6 +34,8 @@ LEAKING: Final = 0.1
 SEEDS: Final = 2
 RARE: Final = 8
 """Seeds of rows of large numbers, of which only those beyond a limit, on one side of it, may depend on others."""
+REPEATS: Final = 3
+"""A random label is the same so often by chance in one of eight batches at the most."""
 EXCHANGED_KINDS: Final = 2
 """Kinds of rows that are tried for exchanges."""
 LARGEST: Final = 64
@@ -133,8 +135,10 @@ def _dependence(trier: "_Trier", is_over: Callable[[], bool]) -> Iterator[str]:
         if second is not None and trier.leaks(second.pairs):
             raise Leak(f"{told} among other rows")
     if told:
+        trier.check_labels(is_over)
         yield f"{told} among other rows: it depends a little on who shares the batch"
     elif told := trier.differ(first.pairs_alone):
+        trier.check_alone(first)
         yield f"{told} alone and among other rows"
 
 
@@ -203,6 +207,32 @@ class _Trier:
         if len(leaking) > 1:
             raise Leak(f"{self.differ(leaking[0])} among other rows")
 
+    def check_alone(self, first: _Trial) -> None:
+        """Try another row alone, where the first one's numbers depend on how many share the batch.
+
+        Raises:
+            Leak: those of both do.
+        """
+        if self.leaks(first.pairs_alone):
+            second = self.trial(1)
+            if second is not None and self.leaks(second.pairs_alone):
+                raise Leak(f"{self.differ(first.pairs_alone)} alone and among other rows")
+
+    def check_labels(self, is_over: Callable[[], bool]) -> None:
+        """Try rows of several seeds, while there is time, whose labels or counts differ: a tie turns few of them.
+
+        Raises:
+            Leak: those of half of the rows depend on other rows.
+        """
+        seeds = itertools.takewhile(lambda _: not is_over(), range(RARE))
+        asked = [
+            (pairs, self._turns(pairs) and self._repeats(batch, first))
+            for batch, first, pairs in map(self._asked, seeds)
+        ]
+        turned = [pairs for pairs, turns in asked if turns]
+        if len(asked) == RARE and 2 * len(turned) >= RARE:
+            raise Leak(f"{self.differ(turned[0])} among other rows")
+
     def check_exchanges(self, is_over: Callable[[], bool]) -> None:
         """Try a small batch and the largest one for results that are those of other rows.
 
@@ -257,6 +287,19 @@ class _Trier:
         """Return whether a number differs beyond doubt; what is counted or named may turn on its last digit."""
         return any(
             self._is_number(name, array) and _difference(array, right[name]) > LEAKING
+            for left, right in pairs
+            for name, array in left.items()
+        )
+
+    def _repeats(self, batch: Sequence[Row], first: Outputs) -> bool:
+        """Return whether the same batch has the same answer each time, as that of a random model does not."""
+        again = [(self._row(first, 0), self._row(self._answers(batch), 0)) for _ in range(REPEATS)]
+        return not self.differ(again)
+
+    def _turns(self, pairs: Pairs) -> bool:
+        """Return whether what is no number differs: a label, a count, a text."""
+        return any(
+            not self._is_number(name, array) and _difference(array, right[name]) > DOUBTFUL
             for left, right in pairs
             for name, array in left.items()
         )

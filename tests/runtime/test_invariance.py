@@ -92,7 +92,7 @@ def test_names_are_compared_as_labels_are() -> None:
         return names
 
     assert tried(named, bytes_out) == []
-    with pytest.raises(Leak, match="have the result of another row"):
+    with pytest.raises(Leak, match="row"):
         tried(lambda x: named(np.cumsum(x, 0)), bytes_out)
 
 
@@ -102,10 +102,31 @@ def test_an_answer_that_changes_when_asked_again_is_doubted() -> None:
     assert "when asked again: it is random, or depends on what was asked before" in doubt
 
 
-def test_an_answer_that_depends_on_how_many_share_the_batch_is_doubted() -> None:
-    [doubt] = tried(lambda x: x / len(x), signature())
+def test_an_answer_that_depends_on_how_many_share_the_batch_is_refused_or_doubted() -> None:
+    with pytest.raises(Leak, match="differs by 75% alone"):
+        tried(lambda x: x / len(x), signature())
 
-    assert doubt == "output y of a row differs by 75% alone and among other rows"
+    [doubt] = tried(lambda x: x * (1 + 0.05 * (len(x) == 1)), signature())
+    assert "alone and among other rows" in doubt
+
+
+def ranks(x: Array) -> Array:
+    """Return each row's place among those of the batch."""
+    return np.argsort(np.argsort(x[:, 0])).astype(np.int64)
+
+
+def test_whole_numbers_that_are_places_in_the_batch_are_refused_and_labels_that_turn_on_a_tie_are_not() -> None:
+    counted = Signature((TensorSpec("x", "FP32", [-1, 6]),), (TensorSpec("y", "INT64", [-1]),), 32)
+
+    with pytest.raises(Leak):
+        tried(ranks, counted)
+
+    def coarse(x: Array) -> Array:
+        scale = np.abs(x).max() / 127  # as of activations that are quantized by the batch
+        labels: Array = np.round(x / scale).argmax(1).astype(np.int64)
+        return labels
+
+    tried(coarse, counted)
 
 
 def test_rows_are_found_along_the_dimension_that_counts_them() -> None:

@@ -79,7 +79,9 @@ def category(name: str, values: Sequence[Any], numbers: str = "FP64", *, rejects
     elif kinds == {bool}:
         datatype = "BOOL"
     elif kinds == {int} and max(map(abs, known)) >= FIRST_ROUNDED:
-        datatype = "INT64"
+        # Of the type of training: compared with the other one, whole numbers are rounded.
+        unsigned = any(isinstance(value, np.unsignedinteger) for value in values) or max(known) >= 2**63
+        datatype = "UINT64" if unsigned else "INT64"
     elif kinds <= {int, float}:
         rounded = numbers == "FP32" and max(map(abs, known)) >= first_rounded(DTYPES["FP32"])
         datatype = "FP64" if rounded else numbers
@@ -133,10 +135,12 @@ def _example(spec: TensorSpec, known: Any) -> Any:
 
 
 def _spec(column: Column) -> TensorSpec:
+    known = column.example if column.datatype == "BYTES" and isinstance(column.example, str) else None
     return TensorSpec(
         column.name,
         column.datatype,
         [ANY],
+        example=known or None,
         content_type=TEXT if column.datatype == "BYTES" else None,
         logical_type=column.logical_type,
         unit=column.unit,

@@ -128,8 +128,9 @@ def _encoded(name: str, values: Any) -> Column:
     known = [value for value in held if not is_missing(value)]
     if not known:
         return Column(name, example=0.0)
-    # Numbers stay such: an encoder compares them, whatever their type.
-    return replace(category(name, known), categories=None, known=tuple(known), missing=missing)
+    # Numbers stay such: an encoder compares them, in the precision of training.
+    column = replace(category(name, known), categories=None, known=tuple(known), missing=missing)
+    return replace(column, datatype="FP32") if getattr(values, "dtype", None) == np.float32 else column
 
 
 def _imputer(estimator: Any, names: list[str]) -> Columns | None:

@@ -18,7 +18,17 @@ def parsed(texts: Any, datatype: str) -> tuple[Any, dict[int, str]]:
     """Return what trimmed text spells for an input of a datatype, and what is wrong with which rows, null there."""
     if datatype == "BOOL":
         return bools(texts)
+    texts = _with_flags(texts)
     return wholes(texts, _wide(datatype)) if is_whole(datatype) else fractions(texts)
+
+
+def _with_flags(texts: Any) -> Any:
+    """Return text whose truth values, as pandas writes them, are 1 and 0: so a flag is in a column of numbers."""
+    flags = pc.utf8_lower(texts)
+    if not pc.any(pc.is_in(flags, pa.array(["true", "false"], texts.type))).as_py():
+        return texts
+    one, zero = (pa.scalar(digit, texts.type) for digit in "10")
+    return pc.if_else(pc.equal(flags, "true"), one, pc.if_else(pc.equal(flags, "false"), zero, texts))
 
 
 def is_whole(datatype: str) -> bool:

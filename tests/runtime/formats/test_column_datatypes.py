@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import StackingRegressor, VotingRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, TargetEncoder
 
 from shoal_runtime.errors import LoadError
 from tests.runtime.formats.test_columns import answers, saved
@@ -47,6 +48,29 @@ def test_what_reads_numbers_as_they_come_is_given_no_rounded_ones(
 
 def _since(frame: pd.DataFrame) -> pd.DataFrame:
     return frame - 1.7e9
+
+
+@pytest.mark.parametrize("encoder", [OneHotEncoder(), OrdinalEncoder(), TargetEncoder(cv=2)])
+@pytest.mark.parametrize(
+    ("values", "datatype"),
+    [
+        (np.array([2**53 + 1, 2**53 + 2, 2**53 + 3, 2**53 + 4], np.uint64), "UINT64"),
+        (np.array([2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1], np.uint64), "UINT64"),
+        (np.array([2**53 + 1, 2**53 + 2, -(2**53) - 1, 2**62 + 1], np.int64), "INT64"),
+        (np.array([0.1, 0.7, 1e30, -0.3], np.float32), "FP32"),
+    ],
+)
+def test_categories_of_an_encoder_keep_the_type_of_training(
+    tmp_path: Path, load: Load, encoder: Any, values: np.ndarray[Any, Any], datatype: str
+) -> None:
+    frame = pd.DataFrame({"id": np.tile(values, 8), "v": 0.5})
+    estimator = make_pipeline(make_column_transformer((encoder, ["id"]), remainder="passthrough"), LinearRegression())
+    estimator.fit(frame, np.tile([0.0, 10.0, 20.0, 30.0], 8))
+
+    model = load(saved(tmp_path, estimator), allow_pickle=True)
+
+    assert {spec.name: spec.datatype for spec in model.signature.inputs}["id"] == datatype
+    np.testing.assert_allclose(answers(model, frame)["output-0"], estimator.predict(frame), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["xgboost", "XGBClassifier"])

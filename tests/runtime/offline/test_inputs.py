@@ -287,6 +287,8 @@ def spelled(cells: list[str | None], spec: TensorSpec) -> tuple[Any, Mapping[int
         ("INT64", ["9007199254740993", "1.0", "1e3", "-7"], [9007199254740993, 1, 1000, -7]),
         ("UINT64", [str(2**64 - 1), "0"], [2**64 - 1, 0]),
         ("INT8", ["127", "-128.0"], [127, -128]),
+        ("FP64", ["True", " false", "0.5"], [1.0, 0.0, 0.5]),
+        ("INT64", ["TRUE", "False", "7"], [1, 0, 7]),
         ("BOOL", ["true", "False", " TRUE"], [True, False, True]),
         ("BYTES", ["01234", "1.50", "NA"], [b"01234", b"1.50", b"NA"]),
     ],
@@ -298,13 +300,13 @@ def test_text_of_csv_is_what_it_spells(datatype: str, cells: list[str | None], t
 @pytest.mark.parametrize(
     ("datatype", "cell"),
     [
-        *(("FP64", cell) for cell in ("abc", "true", "1e400", "1_000", "1,5", "0x1", "\u0661", None, "NA", "", " ")),
+        *(("FP64", cell) for cell in ("abc", "yes", "1e400", "1_000", "1,5", "0x1", "\u0661", None, "NA", "", " ")),
         *(
             ("FP64", cell)
             for cell in ("null", "N/A", "#N/A", str(2**53 + 1), str(-(2**64) - 1), "1e99999999999999999999")
         ),
         *(("FP32", cell) for cell in ("1e39", str(2**53 + 1))),
-        *(("INT64", cell) for cell in ("1.5", "abc", "9223372036854775808", "1e400", "inf", "true", "null", "nan")),
+        *(("INT64", cell) for cell in ("1.5", "abc", "9223372036854775808", "1e400", "inf", "truth", "null", "nan")),
         *(("INT64", cell) for cell in ("0x10", "1e99999999999", "0." + "9" * 40, "9" * 5000)),
         *(("UINT64", cell) for cell in ("-1", str(2**64))),
         *(("INT8", cell) for cell in ("128", "1.1")),
