@@ -158,7 +158,10 @@ class Engine:
         self.agenda.run(until_s)
 
     def arrive(self, request: Request) -> None:
-        """Take a request."""
+        """Take a request; one that was on its way when the device was lost fails."""
+        if self.lost:
+            self._fail([request])
+            return
         self.agenda.touch(self)
         if request.leaves_s < NEVER_S:
             self.agenda.at(request.leaves_s, self._leave, request)

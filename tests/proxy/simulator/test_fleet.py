@@ -7,7 +7,7 @@ from functools import cache
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
@@ -215,6 +215,7 @@ def assert_everybody_has_one_outcome(arrived: Sequence[Request], fleet: Fleet) -
     hop_s=st.sampled_from([0.0, 0.002]),
     rows=st.integers(1, 40),
 )
+@example(Balance.SECOND_CHANCE, [0.0] * 4, [(0.001953125, "kill")], NEVER_S, 0.002, 22)
 @settings(deadline=None, max_examples=40)
 def test_whatever_becomes_of_pods_everybody_has_one_outcome(
     balance: Balance,
