@@ -440,6 +440,32 @@ def test_a_handler_that_refuses_made_up_rows_is_served_with_a_warning(
     assert "rows_not_tried" not in caplog.text
 
 
+WORDY = """
+import numpy
+from shoal_runtime import ItemError, TensorSpec
+
+class Model:
+    inputs = [TensorSpec("text", "BYTES", [-1], content_type="text/plain")]
+    outputs = [TensorSpec("length", "FP32", [-1])]
+
+    def preprocess(self, text):
+        if not text:
+            raise ItemError("the text is empty")
+        return numpy.float32(len(text))
+
+    def forward(self, lengths):
+        return lengths
+"""
+
+
+def test_a_handler_that_refuses_empty_texts_is_tried_with_others(
+    tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    started(load, handler(tmp_path / "m", WORDY))
+
+    assert "rows_not_tried" not in caplog.text
+
+
 STRICT = """
 import numpy
 from shoal_runtime import TensorSpec

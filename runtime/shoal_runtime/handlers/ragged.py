@@ -11,7 +11,8 @@ RAGGED_REMEDY: Final = (
     " (docs/detectors.md)"
 )
 UNEVEN_REMEDY: Final = (
-    f"{RAGGED_REMEDY}, or serve one row at a time with SHOAL_BATCHING_MAX_BATCH_SIZE=1 (batching.maxBatchSize)"
+    f"{RAGGED_REMEDY}; without that number, serve one row at a time with SHOAL_BATCHING_MAX_BATCH_SIZE=1"
+    " (batching.maxBatchSize)"
 )
 
 
