@@ -153,7 +153,7 @@ def _is_text(spec: TensorSpec) -> bool:
 
 def _elements(spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
     if spec.datatype == "BYTES":
-        words = DATES if spec.logical_type is not None else TEXTS
+        words: Sequence[str] = DATES if spec.logical_type is not None else TEXTS
         # A model may reject empty texts, as it may large numbers.
         words = [word for word in words if word] if kind.gentle else words
         chosen = rng.integers(0, len(words), int(np.prod(shape))).tolist()
