@@ -32,12 +32,14 @@ class Contest:
         writes_s: when, within the window.
         pauses: how often it had to be held back.
         until_s: nothing is written before then.
+        rivals_s: when it was written against another manager.
     """
 
     text: str = ""
     writes_s: tuple[float, ...] = ()
     pauses: int = 0
     until_s: float = float("-inf")
+    rivals_s: tuple[float, ...] = ()
 
 
 def try_write(last: Contest, text: str, now_s: float, *, rival: bool = False) -> tuple[bool, Contest]:
@@ -49,21 +51,24 @@ def try_write(last: Contest, text: str, now_s: float, *, rival: bool = False) ->
         now_s: monotonic time (s).
         rival: another manager has written a field of it since.
     """
+    settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
     if text != last.text:
         last = Contest(text)
+    elif now_s >= settled_s:
+        last = Contest(text, rivals_s=last.rivals_s)
     if now_s < last.until_s:
         return False, last
-    settled = now_s >= max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
-    pauses = 0 if settled else last.pauses
-    recent = tuple(written_s for written_s in last.writes_s if now_s - written_s < RIVAL_WINDOW_S)
-    counted = recent if rival else [written_s for written_s in recent if now_s - written_s < WINDOW_S]
-    if len(counted) < (RIVAL_WRITES if rival else 1 if pauses else WRITES):
-        return True, Contest(text, (*recent, now_s)[-WRITES:], pauses, last.until_s)
+    recent = tuple(each for each in last.writes_s if now_s - each < WINDOW_S)
+    rivals = tuple(each for each in last.rivals_s if now_s - each < RIVAL_WINDOW_S)
+    if rival and len(rivals) < RIVAL_WRITES:
+        return True, Contest(text, recent, last.pauses, last.until_s, (*rivals, now_s))
     if rival:
         # The last write stays counted: after the pause there is one more, and no two.
-        return False, Contest(text, recent[-1:], pauses, now_s + RIVAL_PAUSE_S)
-    pause_s = min(MIN_PAUSE_S * 2.0**pauses, MAX_PAUSE_S)
-    return False, Contest(text, recent, min(pauses + 1, 10), now_s + pause_s)
+        return False, Contest(text, recent, last.pauses, now_s + RIVAL_PAUSE_S, rivals[-1:])
+    if len(recent) < (1 if last.pauses else WRITES):
+        return True, Contest(text, (*recent, now_s), last.pauses, last.until_s, rivals)
+    pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)
+    return False, Contest(text, recent, min(last.pauses + 1, 10), now_s + pause_s, rivals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Contests:
         """Return whether a text may be written now; see `try_write`."""
         known = self._known.setdefault(key, {})
         may, contest = try_write(known.get(what, Contest()), text, now_s, rival=rival)
-        if not may:
+        if rival or not may:
             known[what] = contest
         return may
 
