@@ -1,6 +1,5 @@
 """TorchServe's inference API: the body of ``POST /predictions/{m}`` is one row, and so is the answer."""
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -101,7 +100,7 @@ def _by_name(parts: list[Part], signature: ModelSignature, *, ignore_extra: bool
             raise InvalidRequest(f"the form's part {shown(part.name)} is no input of the model, which has {inputs}")
     if not row:
         raise InvalidRequest(f"no part of the form is an input of the model: {', '.join(map(shown, signature.inputs))}")
-    texts = b",".join([part.data for part in parts if type(row.get(part.name)) is not dict])
+    texts = b",".join([part.data for part in parts if type(row.get(part.name)) is not bytes])
     return decode_rows([row], signature, texts)
 
 
@@ -110,7 +109,7 @@ def _value_of(part: Part, spec: InputSpec) -> Any:
         return parse_json(part.data)
     if part.media_type:
         raw.check_type(spec, part.media_type)
-    return {"b64": b64encode(part.data).decode()}
+    return part.data
 
 
 def _as_it_came(body: bytes, call: Call, signature: ModelSignature) -> Decoded:

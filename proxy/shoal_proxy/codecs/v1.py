@@ -216,18 +216,20 @@ def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Arr
 
 
 def _elements(spec: InputSpec, values: list[Any]) -> Array:
-    """Return rows of a BYTES input: strings, ``{"b64": ...}``, or any JSON value for an input of JSON."""
+    """Return rows of a BYTES input: strings, bytes, ``{"b64": ...}``, or any JSON value for an input of JSON."""
     if spec.holds_json:
         return bytes_array([json_text(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
-    if any(type(value) is dict for value in values):
-        data = [NULL if value is None and spec.nullable else _from_base64(spec, value) for value in values]
+    if any(type(value) in (bytes, dict) for value in values):
+        data = [NULL if value is None and spec.nullable else _element(spec, value) for value in values]
         return bytes_array(data, (len(values),) + (1,) * (len(spec.shape) - 1))
     array = from_json(spec, values)
     ones = len(spec.shape) - array.ndim
     return array.reshape(array.shape + (1,) * ones) if ones > 0 else array
 
 
-def _from_base64(spec: InputSpec, value: Any) -> bytes:
+def _element(spec: InputSpec, value: Any) -> bytes:
+    if type(value) is bytes:  # of a form
+        return value
     if type(value) is str:
         return value.encode()
     encoded = value.get("b64") if type(value) is dict and len(value) == 1 else None
