@@ -1,4 +1,4 @@
-"""Noticing that another writer changes our writes back, and not writing for ever.
+"""Noticing that another writer changes our writes back, and not writing without end.
 
 The same text that has to be written again and again is a contest (with an operator of a release that names no keeper, a
 controller, a webhook), and each round of it may replace every pod. A text whose fields another manager has written
@@ -20,6 +20,7 @@ MIN_PAUSE_S = 60.0
 MAX_PAUSE_S = 300.0
 RIVAL_WRITES = 2
 RIVAL_WINDOW_S = 7200.0
+"""Longer than the pause: a retry that is changed back is the second at once."""
 RIVAL_PAUSE_S = 3600.0
 
 

@@ -1,6 +1,6 @@
 """Replicas of a Deployment that another writer sets back, such as an HPA: after the second time they are left to it.
 
-Each reversal makes and kills pods, for ever if the operator goes on. Other fields that are contested: `contest`.
+Each reversal makes and kills pods, without end if the operator continues. Other fields that are contested: `contest`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -8,16 +8,11 @@ from dataclasses import dataclass, field, replace
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_operator.planning.changes import Action, Delete, Merge
-from shoal_operator.planning.contest import writer_of
+from shoal_operator.planning.contest import RIVAL_PAUSE_S, RIVAL_WINDOW_S, RIVAL_WRITES, writer_of
 from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import Key, dig
 from shoal_schema.declaring import Json
-
-TIMES = 2
-MEMORY_S = 7200.0
-"""A reversal is forgotten after so long: an hourly retry that is set back is the second at once."""
-RETRY_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +37,13 @@ class Reversals:
         """Return what to remember of the replicas that are stored, and of who wrote them beside us."""
         if self.ours in (None, replicas) or not writer:
             return self
-        known = [each for each in self.times_s if now_s - each < MEMORY_S]
-        return Reversals(None, writer, (*known, now_s)[-TIMES:])
+        known = [each for each in self.times_s if now_s - each < RIVAL_WINDOW_S]
+        return Reversals(None, writer, (*known, now_s)[-RIVAL_WRITES:])
 
     def rival(self, now_s: float) -> str:
         """Return to whom replicas are left now; empty where they are not."""
-        return self.writer if len(self.times_s) == TIMES and now_s - self.times_s[-1] < RETRY_S else ""
+        left = len(self.times_s) == RIVAL_WRITES and now_s - self.times_s[-1] < RIVAL_PAUSE_S
+        return self.writer if left else ""
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ kinds, as they share the names of objects; a mark that arrives meanwhile makes t
 is retried after 1, 2, 4, ... 60 s; a success after the resync period, or after seconds where something waits.
 
 Of several keys that are due, those with a changed spec come first: a key of a lower `Priority` is taken as if it had
-become due `AGE_S` later for each step, so none waits for ever. A rollout makes hundreds of events; what is only read
+become due `AGE_S` later for each step, so none waits without end. A rollout makes hundreds of events; what is only read
 anew is reconciled once in `SPACING_S`.
 """
 
@@ -121,14 +121,11 @@ class WorkQueue:
 
     def next_due_s(self) -> float | None:
         """Return when the next key is due, or None when all keys are taken."""
-        found = []
         while self._ready and not self._is_free(self._ready[0][3], *self._ready[0][1:3]):
             heapq.heappop(self._ready)
         while self._later and not self._is_free(self._later[0][2], *self._later[0][:2]):
             heapq.heappop(self._later)
-        found += [self._ready[0][1]] if self._ready else []
-        found += [self._later[0][0]] if self._later else []
-        return min(found, default=None)
+        return min([*(each[1] for each in self._ready[:1]), *(each[0] for each in self._later[:1])], default=None)
 
     def due_since_s(self, now_s: float) -> list[float]:
         """Return since when those have been due that are, and that no worker holds."""

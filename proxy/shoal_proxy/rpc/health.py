@@ -16,7 +16,7 @@ Status = messages.HealthCheckResponse.ServingStatus
 
 
 class Health:
-    """Answer whether this replica is ready; a drain is told before the port closes.
+    """Answer whether this replica is ready; a drain is reported before the port closes.
 
     Args:
         reason: returns why the replica is not ready; empty where it is.
@@ -61,11 +61,11 @@ class Health:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} clients watch already")
         self._watches += 1
         try:
-            told = None
+            last = None
             while True:
                 ended = self._ended.is_set()
-                if (status := Status.NOT_SERVING if ended else self._status(request.service)) != told:
-                    told = status
+                if (status := Status.NOT_SERVING if ended else self._status(request.service)) != last:
+                    last = status
                     yield messages.HealthCheckResponse(status=status)
                 if ended:
                     return

@@ -7,19 +7,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from shoal_operator.manifests.desired import desired_objects
-from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from tests.operator.admission import refused_by_restricted, refused_by_restricted_v2
 from tests.operator.manifests import test_golden, test_job
+from tests.operator.manifests.test_golden import pod_of
 from tests.operator.samples import DEFAULTS, DOWNLOADED, MINIMAL, SECURE, target
-
-
-def pod_of(made: Target) -> Json:
-    """Return the spec of a service's pods."""
-    [deployment] = [body for body in desired_objects(made).values() if body["kind"] == "Deployment"]
-    spec: Json = deployment["spec"]["template"]["spec"]
-    return spec
 
 
 def pods() -> Mapping[str, Json]:

@@ -12,6 +12,7 @@ import yaml
 from msgspec import structs
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, SCALED_OBJECT, desired_objects
+from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.processes import LogForm
 from tests.operator.samples import (
@@ -63,15 +64,16 @@ def test_objects_pass_the_strict_schemas_of_kubernetes(name: str, version: str) 
             kubernetes_validate.validate(body, version, strict=True)
 
 
-def pod_spec(name: str) -> Json:
-    objects = {body["kind"]: body for body in desired_objects(CASES[name]).values()}
+def pod_of(made: Target) -> Json:
+    """Return the spec of a service's pods."""
+    objects = {body["kind"]: body for body in desired_objects(made).values()}
     spec: Json = objects["Deployment"]["spec"]["template"]["spec"]
     return spec
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_mount_has_its_volume_and_every_variable_is_given_once(name: str) -> None:
-    spec = pod_spec(name)
+    spec = pod_of(CASES[name])
     volumes = {volume["name"] for volume in spec["volumes"]}
 
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
@@ -81,6 +83,6 @@ def test_every_mount_has_its_volume_and_every_variable_is_given_once(name: str) 
 
 
 def test_a_variable_that_refers_to_the_pods_address_comes_after_it() -> None:
-    names = [variable["name"] for variable in pod_spec("downloaded")["containers"][1]["env"]]
+    names = [variable["name"] for variable in pod_of(CASES["downloaded"])["containers"][1]["env"]]
 
     assert names.index("POD_IP") < names.index("SHOAL_PROXY_LISTEN")
