@@ -126,18 +126,12 @@ class TlsListener(Listener):
         if caller.family != socket.AF_UNIX:
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().connect_accepted_socket(
-            self._protocol,
+            self.make_protocol,
             caller,
             ssl=self._certificate.context,
             ssl_handshake_timeout=self._guard.patience.head_s,
             ssl_shutdown_timeout=_GOODBYE_S,
         )
-
-    def _protocol(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(
-            config=self.config, server_state=self.server_state, app_state={}
-        )  # type: ignore[call-arg]
-        return made
 
     def _speaks_tls(self, caller: socket.socket) -> bool:
         """Return whether a handshake comes; who begins with a letter speaks plain HTTP, and is told so in it."""

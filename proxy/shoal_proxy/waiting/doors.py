@@ -74,12 +74,6 @@ class Doors:
         if listener.should_exit:
             return "this room is about to stop"
 
-        def connected() -> asyncio.Protocol:
-            made: asyncio.Protocol = listener.config.http_protocol_class(
-                config=listener.config, server_state=listener.server_state, app_state={}
-            )  # type: ignore[call-arg]
-            return made
-
         try:
             sock = bind(Address(self._host, port))
         except OSError as error:
@@ -87,7 +81,7 @@ class Doors:
             if self._refused.get(self.names[port]) != why:
                 logger.warning("event=port_refused service=%s error=%s", self.names[port], error)
             return why
-        server = await asyncio.get_running_loop().create_server(connected, sock=sock)
+        server = await asyncio.get_running_loop().create_server(listener.make_protocol, sock=sock)
         self._servers[port] = server
         listener.servers.append(server)
         logger.info("event=opened service=%s port=%d", self.names[port], port)
