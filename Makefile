@@ -86,7 +86,7 @@ generated: $(VENV)/.installed ## Write again what follows from schema/: the CRD,
 	$(BIN)/python -m shoal_schema.generate
 	$(BIN)/python -m monitoring
 
-pictures: $(VENV)/.installed ## Draw the dashboards from what a real Prometheus answers of services under load, for docs/monitoring.md
+pictures: $(VENV)/.installed ## Draw the dashboards from what a real Prometheus answers of services under load, for docs/how-to/monitoring.md
 	SHOAL_PICTURES=$(CURDIR)/docs/img $(BIN)/python -m pytest e2e/test_monitoring.py --timeout=400
 
 # Written with the same major version of protobuf as constraints.txt pins: a later one would warn of it.

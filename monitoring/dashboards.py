@@ -46,7 +46,7 @@ FLEET: Mapping[str, Sequence[Builder[Panel]]] = {
         ),
         rows(
             "Services that are not ready",
-            "The reason is explained in docs/operations.md; `kubectl describe infsvc` has the sentence.",
+            "The reason is explained in docs/how-to/operations.md; `kubectl describe infsvc` has the sentence.",
             f'sum by (namespace, service, status, reason) ({_UNREADY})',
         ),
         lines(
@@ -133,7 +133,7 @@ FLEET: Mapping[str, Sequence[Builder[Panel]]] = {
         ),
         lines(
             "Services with pods of another operator", "short",
-            "They wait for their turn, or failed: `kubectl get infsvc` names them, docs/operations.md has the order.",
+            "They wait for their turn, or failed: `kubectl get infsvc` names them, docs/how-to/operations.md has the order.",
             ("sum by (state) (shoal_operator_upgrades)", "{{state}}"), stacked=True,
         ),
     ),

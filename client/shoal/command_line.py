@@ -54,10 +54,10 @@ examples:
   shoal serve model.pt2 --set batching.maxBatchSize=64 --set runtime.device=cpu
   shoal serve ./adder --set model.parameters.baseMicroseconds=4000
   shoal serve cat=./cat words=words.mar     several models, one port
-  shoal serve graph.yaml                    an InferenceGraph and the models of its steps: docs/graphs.md
+  shoal serve graph.yaml                    an InferenceGraph and the models of its steps: docs/how-to/graphs.md
   shoal serve --management                  POST /models?url=words.mar at port 8081, as with TorchServe
 
-Fields are those of an InferenceService: docs/cli.md lists them. SHOAL_* environment variables that
+Fields are those of an InferenceService: docs/reference/cli.md lists them. SHOAL_* environment variables that
 no field sets reach the processes as they are. Ctrl-C stops in order; a second one kills.
 """
 INIT_EXAMPLES = """\
@@ -82,7 +82,7 @@ examples:
   shoal batch --model ./iris --input irises.csv --output out --columns x=length,width --keep id
   shoal batch --model ./embed --input 'texts/*.jsonl' --output out --where "lang == 'en'"
 
-Run again, it goes on where it was; what is done is not done twice. docs/batch.md tells the rest.
+Run again, it goes on where it was; what is done is not done twice. docs/how-to/batch.md tells the rest.
 """
 PREDICT_EXAMPLES = """\
 examples:
@@ -276,7 +276,7 @@ def _fill_serve(parser: CommandParser) -> None:
         "--api-key-file",
         metavar="FILE",
         type=Path,
-        help="let only callers in who show a key of this file, a NAME=KEY in each line; it may change (docs/access.md)",
+        help="let only callers in who show a key of this file, a NAME=KEY in each line; it may change (docs/how-to/access.md)",
     )
     _fill_set(parser)
     parser.add_argument(

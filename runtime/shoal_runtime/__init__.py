@@ -3,7 +3,7 @@
 It owns the device, the model's files in memory and the runtime's side of the wire. It never queues
 for fairness, never knows a caller's protocol, and knows nothing of Kubernetes.
 
-Models are written against three names: `Context`, `ItemError` and `TensorSpec` (docs/handlers.md).
+Models are written against three names: `Context`, `ItemError` and `TensorSpec` (docs/how-to/handlers.md).
 """
 
 from shoal_runtime.errors import ItemError

@@ -19,7 +19,7 @@ from shoal_schema.publishing.versions import VERSIONED, versioned
 from shoal_schema.resource import GROUP
 
 _HEADER = "# Generated from schema/shoal_schema/resource by `make generated`; edits are lost.\n"
-PAGES = ("docs/contracts.md", "docs/cli.md", "docs/policy.md", "operator/README.md")
+PAGES = ("docs/reference/contracts.md", "docs/reference/cli.md", "docs/how-to/policy.md", "operator/README.md")
 """Pages with generated tables."""
 
 
@@ -39,7 +39,7 @@ def generated_files(root: Path) -> dict[str, str]:
         **_definition(services()),
         **_definition(graphs()),
         **_definition(batches()),
-        "docs/reference.md": reference_page(),
+        "docs/reference/fields.md": reference_page(),
         **pages,
         **told,
     }

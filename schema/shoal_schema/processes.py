@@ -79,7 +79,7 @@ class LogSettings(Section, frozen=True):
     ] = Level.INFO
     form: Annotated[
         LogForm,
-        Meta(description="`json` is one object a line, for programs ([operations.md](operations.md#logs))."),
+        Meta(description="`json` is one object a line, for programs ([operations.md](../how-to/operations.md#logs))."),
         Env(LOG_FORMAT, PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH),
     ] = LogForm.TEXT
 
@@ -271,7 +271,7 @@ class ProxyProcess(Section, frozen=True):
             ge=0,
             le=100,
             description="Of how many inference requests in a hundred, chosen by chance, the log has a line when they"
-            " are answered; 0 means none ([operations.md](operations.md#logs)).",
+            " are answered; 0 means none ([operations.md](../how-to/operations.md#logs)).",
         ),
         Env("SHOAL_PROXY_ACCESS_LOG_PERCENT", PROXY),
     ] = 0.0
@@ -417,7 +417,7 @@ class OperatorProcess(Section, frozen=True):
     policy: Annotated[
         Policy,
         Meta(
-            description="What services may ask of the cluster ([policy.md](../docs/policy.md)); what is not given is at"
+            description="What services may ask of the cluster ([policy.md](../docs/how-to/policy.md)); what is not given is at"
             " its default."
         ),
         Env("SHOAL_OPERATOR_POLICY", OPERATOR, allowed="a JSON object, the chart's value `policy`"),

@@ -1,4 +1,4 @@
-"""docs/cli.md against the parsers of the command, whichever component owns them."""
+"""docs/reference/cli.md against the parsers of the command, whichever component owns them."""
 
 import argparse
 import re
@@ -11,7 +11,7 @@ from shoal.command_line import make_parser
 from shoal_local.command_line import make_parser as make_local_parser
 from shoal_proxy import record, simulate
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 SECTIONS = {
     title.split()[1]: f"{title}\n{text}"
     for title, text in re.findall(r"^## `(shoal [^`]+)`\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)

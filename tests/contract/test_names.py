@@ -54,7 +54,7 @@ def test_each_family_is_of_the_component_that_reads_it() -> None:
 
 
 def test_the_page_of_limits_names_every_setting_that_is_a_bound_and_no_other() -> None:
-    named = set(re.findall(r"`(SHOAL_[A-Z_]+[A-Z])`", (ROOT / "docs/limits.md").read_text()))
+    named = set(re.findall(r"`(SHOAL_[A-Z_]+[A-Z])`", (ROOT / "docs/reference/limits.md").read_text()))
     bounds = {
         name for name in ALL if re.search(r"_MAX_(?!DELAY)|_MIN_|_(HEAD|BODY|WRITE|IDLE|LOAD|FETCH)_TIMEOUT", name)
     }

@@ -15,7 +15,7 @@ from tests.docs.pages import Block, PageError, read_page
 from tests.docs.shell import Shell
 from tests.docs.surroundings import ROOT, copy_clone
 
-_FOLDERS = (".", "docs", "operator", "benchmarks", "examples/*")
+_FOLDERS = (".", "docs/*", "operator", "benchmarks", "examples/*")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for folder in _FOLDERS
@@ -23,7 +23,7 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"
 )
 EXAMPLES = [page for page in PAGES if page.startswith("examples/")]
-LONG = [*EXAMPLES, "docs/models.md"]
+LONG = [*EXAMPLES, "docs/how-to/models.md"]
 """They serve one model after another: a minute each."""
 
 

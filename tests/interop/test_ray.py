@@ -117,7 +117,11 @@ def test_every_row_comes_out_once_with_its_error_though_a_node_dies_amid_the_job
 
 def test_the_first_example_of_the_page_runs(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "client" / "shoal" / "templates" / "handler", tmp_path / "mood")
-    example = next(block for block in read_page(ROOT / "docs" / "ray.md", "docs/ray.md") if block.language == "python")
+    example = next(
+        block
+        for block in read_page(ROOT / "docs" / "how-to" / "ray.md", "docs/how-to/ray.md")
+        if block.language == "python"
+    )
     with of_ray(tmp_path, "-c", example.text) as process:
         out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err[-6000:]

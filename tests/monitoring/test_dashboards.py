@@ -63,7 +63,7 @@ def test_namespace_and_service_can_be_chosen() -> None:
 
 
 def test_prometheus_takes_the_scrape_configuration_of_the_page(tmp_path: Path) -> None:
-    page = (ROOT / "docs/monitoring.md").read_text()
+    page = (ROOT / "docs/how-to/monitoring.md").read_text()
     (shown,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", page, re.DOTALL)
     config = yaml.safe_load(shown)
     for job in config["scrape_configs"]:

@@ -1,4 +1,4 @@
-"""The error table of docs/protocols.md against the errors that there are."""
+"""The error table of docs/reference/protocols.md against the errors that there are."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shoal_proxy.errors import PerhapsExecuted, ProxyError, RowsFailed
 
-PAGE = Path(__file__).parents[2] / "docs" / "protocols.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "protocols.md"
 ANOTHER_ERRORS = (PerhapsExecuted, RowsFailed)
 """They have the status of the error that they tell of."""
 METHOD_NOT_ALLOWED = 405

@@ -1,4 +1,4 @@
-"""The example of docs/handlers.md, as a reader would run it."""
+"""The example of docs/how-to/handlers.md, as a reader would run it."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.runtime.fakes import Bench, texts
 if TYPE_CHECKING:
     from shoal_runtime.loading import Model
 
-PAGE = Path(__file__).parents[2] / "docs" / "handlers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "handlers.md"
 
 
 def code(language: str) -> str:

@@ -32,7 +32,7 @@ def not_allowed(target: Target) -> str:
     told = [*_unmatched(target), *_beyond(target)]
     if not told:
         return ""
-    remedy = "Change the spec, or ask who installed the operator to allow it (docs/policy.md)"
+    remedy = "Change the spec, or ask who installed the operator to allow it (docs/how-to/policy.md)"
     return f"not allowed by the values of the chart: {'; '.join(told)}. {remedy}"
 
 

@@ -45,7 +45,7 @@ def proxy_advice(evidence: Evidence) -> str:
     pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
     logs = f"kubectl logs {pods} --container {PROXY}"
     if secret := evidence.target and keys_secret(evidence.target.spec):
-        logs = f"the Secret {secret} of access.apiKeys must hold a key (docs/access.md); {logs}"
+        logs = f"the Secret {secret} of access.apiKeys must hold a key (docs/how-to/access.md); {logs}"
     return f"; {logs} tells why (event=not_ready), as /readyz on its port {ADMIN_PORT} does"
 
 

@@ -8,7 +8,7 @@ from shoal_runtime.handlers.spec import TensorSpec
 
 RAGGED_REMEDY: Final = (
     'let the model return the row\'s number of each item and declare the output with rows = "ragged" in model.toml'
-    " (docs/detectors.md)"
+    " (docs/how-to/detectors.md)"
 )
 UNEVEN_REMEDY: Final = (
     f"{RAGGED_REMEDY}; without that number, serve one row at a time with SHOAL_BATCHING_MAX_BATCH_SIZE=1"

@@ -76,7 +76,7 @@ class PodSpec(Section, frozen=True):
         Volumes,
         Meta(
             description="More volumes, as in a pod, for `runtime.volumeMounts` and for the containers here. Which kinds"
-            " may be used is up to the install (docs/policy.md)."
+            " may be used is up to the install (docs/how-to/policy.md)."
         ),
     ] = ()
     containers: Annotated[

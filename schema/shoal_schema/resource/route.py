@@ -42,7 +42,9 @@ class ServiceSpec(Section, frozen=True):
 
     type: Annotated[
         ServiceType,
-        Meta(description="As in a Service. Anything but `ClusterIP` must be allowed by the install (docs/policy.md)."),
+        Meta(
+            description="As in a Service. Anything but `ClusterIP` must be allowed by the install (docs/how-to/policy.md)."
+        ),
     ] = ServiceType.CLUSTER_IP
     annotations: (
         Annotated[dict[str, Text], Meta(max_length=64, description="Annotations for load balancers, meshes and DNS.")]

@@ -306,6 +306,6 @@ class ProxySpec(Section, frozen=True):
         EnvironmentVariables,
         Meta(
             description="More environment variables of the proxy, as in a container: bounds that have no field here"
-            " (docs/limits.md)."
+            " (docs/reference/limits.md)."
         ),
     ] = ()

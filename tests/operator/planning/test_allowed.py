@@ -248,7 +248,7 @@ def test_what_the_default_policy_refuses_is_told_by_field_and_value_and_that_val
 
     assert said in told
     assert f"(policy.{value}: " in told
-    assert told.endswith("Change the spec, or ask who installed the operator to allow it (docs/policy.md)")
+    assert told.endswith("Change the spec, or ask who installed the operator to allow it (docs/how-to/policy.md)")
     assert asked(spec, **allowing) == ""
 
 
