@@ -15,10 +15,10 @@ export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
-SOURCES := benchmarks client e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
-TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt
+SOURCES := benchmarks client docs/hooks.py e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
+TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt mkdocs.yml
 
-.PHONY: demo test test-compiled test-interop test-images e2e check format lint types contracts guard generated messages pictures bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -60,7 +60,7 @@ test-images: $(VENV)/.installed ## Build the images with docker, podman or build
 	SHOAL_IMAGES_BUILD=1 $(BIN)/python -m pytest e2e/test_images.py --timeout=300
 
 check: $(VENV)/.installed ## Format, lint, strict types, import contracts
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts guard
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts guard site
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check $(SOURCES)
@@ -69,6 +69,10 @@ lint: $(VENV)/.installed
 
 types: $(VENV)/.installed
 	$(BIN)/mypy
+
+# The theme announces its successor on each build; docs/decisions says why it is still this one.
+site: $(VENV)/.installed ## Build the documentation site into site/; a dead link or a page outside the navigation fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 contracts: $(VENV)/.installed
 	$(BIN)/lint-imports
