@@ -129,7 +129,7 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata: Message) -> No
     description = str(metadata.get_payload())
     links = [part.partition(")")[0] for part in description.split("](")[1:]]
     assert [link for link in links if not link.startswith("https://")] == []
-    assert "docs/how-to/handlers.md" in description, "a page is still named where it was linked"
+    assert "docs/how-to/models.md" in description, "a page is still named where it was linked"
 
 
 @pytest.mark.integration
