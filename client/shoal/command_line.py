@@ -276,7 +276,8 @@ def _fill_serve(parser: CommandParser) -> None:
         "--api-key-file",
         metavar="FILE",
         type=Path,
-        help="let only callers in who show a key of this file, a NAME=KEY in each line; it may change (docs/how-to/access.md)",
+        help="let only callers in who show a key of this file, a NAME=KEY in each line; it may change"
+        " (docs/how-to/access.md)",
     )
     _fill_set(parser)
     parser.add_argument(

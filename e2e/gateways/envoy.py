@@ -97,7 +97,7 @@ def socket_address(address: str, port: int) -> dict[str, Any]:
 
 
 def configured(gateway: Gateway, folder: Path) -> dict[str, Any]:
-    """Return Envoy's configuration: a plain and a secure listener, two routes, two clusters (docs/how-to/ingress.md)."""
+    """Return Envoy's configuration (docs/how-to/ingress.md): two listeners, two routes, two clusters."""
     pem = {"certificate_chain": {"filename": str(gateway.certificate.chain)}}
     pem["private_key"] = {"filename": str(gateway.certificate.key)}
     tls = {

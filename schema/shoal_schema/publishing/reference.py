@@ -26,7 +26,8 @@ once. Deleting it deletes the Job; what was written stays. `model`, `runtime` an
 """
 _GRAPH_INTRODUCTION = f"""# {GRAPH_KIND}
 
-`{API_VERSION}`, kind `{GRAPH_KIND}`, short name `infgraph`: models that work together ([graphs.md](../how-to/graphs.md)). What is
+`{API_VERSION}`, kind `{GRAPH_KIND}`, short name `infgraph`: models that work together
+([graphs.md](../how-to/graphs.md)). What is
 not told here has the fields of an `{KIND}`; so has its status, with `GraphValid` in the place of `ModelLoaded`.
 """
 _TOLD_ABOVE = ("model", "runtime", "pod")

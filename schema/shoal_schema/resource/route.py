@@ -43,7 +43,8 @@ class ServiceSpec(Section, frozen=True):
     type: Annotated[
         ServiceType,
         Meta(
-            description="As in a Service. Anything but `ClusterIP` must be allowed by the install (docs/how-to/policy.md)."
+            description="As in a Service. Anything but `ClusterIP` must be allowed by the install"
+            " (docs/how-to/policy.md)."
         ),
     ] = ServiceType.CLUSTER_IP
     annotations: (
