@@ -1,7 +1,7 @@
 """The rules of other servers and papers, as disciplines of the simulator.
 
 Each is idealised: no HTTP, no processes, the true latency table where the rule wants one. What is left is the rule.
-Sources: docs/explanation/batching.md.
+Sources: docs/explanation/batching-benchmark.md.
 """
 
 from bisect import bisect_right
