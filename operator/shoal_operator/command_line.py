@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shoal-operator",
         description="Turn InferenceServices into served models. Settings are environment"
-        " variables, SHOAL_OPERATOR_*; see operator/README.md.",
+        " variables, SHOAL_OPERATOR_*; see docs/reference/operator-settings.md.",
     )
     parser.add_argument("--version", action="version", version=f"shoal-operator {VERSION}")
     parser.add_argument("--kubeconfig", metavar="FILE", help="run outside a cluster")

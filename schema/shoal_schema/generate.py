@@ -19,7 +19,12 @@ from shoal_schema.publishing.versions import VERSIONED, versioned
 from shoal_schema.resource import GROUP
 
 _HEADER = "# Generated from schema/shoal_schema/resource by `make generated`; edits are lost.\n"
-PAGES = ("docs/reference/contracts.md", "docs/reference/cli.md", "docs/how-to/policy.md", "operator/README.md")
+PAGES = (
+    "docs/reference/contracts.md",
+    "docs/reference/cli.md",
+    "docs/reference/operator-settings.md",
+    "docs/how-to/policy.md",
+)
 """Pages with generated tables."""
 
 

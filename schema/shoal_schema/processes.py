@@ -418,7 +418,7 @@ class OperatorProcess(Section, frozen=True):
         Policy,
         Meta(
             description="What services may ask of the cluster"
-            " ([policy.md](../docs/how-to/policy.md)); what is not given is at"
+            " ([policy.md](../how-to/policy.md)); what is not given is at"
             " its default."
         ),
         Env("SHOAL_OPERATOR_POLICY", OPERATOR, allowed="a JSON object, the chart's value `policy`"),
