@@ -130,7 +130,7 @@ _BOUNDS = {
         " more rows a request, as binary tensors"
     ),
     Bound.PROXY: (
-        "the proxy's core, of which it can use one: compile it (docs/explanation/performance.md), send more rows"
+        "the proxy's core, of which it can use one: compile it (docs/how-to/make-a-service-faster.md), send more rows"
         " a request or binary tensors, or raise scaling.maxReplicas"
     ),
     Bound.MODEL: "the model, which takes longer than the host's work around a batch",
@@ -155,7 +155,7 @@ def _bound(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Itera
     elif parts["batch"] > parts["runtime"]:
         yield (
             f"The proxy's own work ({figure(parts['batch'])} ms) takes longer than the runtime"
-            f" ({figure(parts['runtime'])} ms): it is short of CPU. Compile it (docs/explanation/performance.md),"
+            f" ({figure(parts['runtime'])} ms): it is short of CPU. Compile it (docs/how-to/make-a-service-faster.md),"
             " or send binary tensors."
         )
     else:
