@@ -103,7 +103,7 @@ class Watch:
         return {"type": "BOOKMARK", "object": presented(self.resource, {"metadata": meta})}
 
     def _event(self, verb: Verb, obj: Object) -> Object:
-        shown = presented(self.resource, obj)
+        shown = presented(self.resource, self.world.as_read(self.resource, obj))
         if self.as_table:
             shown = in_table(self.resource, shown, now=self.now(), query=self.call.query)
             if self.columns_told:

@@ -18,7 +18,8 @@ CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 def resources_of(crd: Object) -> list[Resource]:
     """Return one resource for each served version, the newest first as discovery prefers."""
     versions = [v for v in crd["spec"]["versions"] if v.get("served")]
-    return [_resource(crd["spec"], v) for v in sorted(versions, key=lambda v: _priority(v["name"]))]
+    since = int(crd["metadata"].get("resourceVersion", 0))
+    return [_resource(crd["spec"], v, since) for v in sorted(versions, key=lambda v: _priority(v["name"]))]
 
 
 def _priority(version: str) -> tuple[int, int, int, str]:
@@ -30,7 +31,7 @@ def _priority(version: str) -> tuple[int, int, int, str]:
     return (stage, -int(found[1]), -int(found[3] or 0), version)
 
 
-def _resource(spec: Object, version: Object) -> Resource:
+def _resource(spec: Object, version: Object, since: int) -> Resource:
     names = spec["names"]
     subresources = version.get("subresources") or {}
     scale = subresources.get("scale")
@@ -51,6 +52,7 @@ def _resource(spec: Object, version: Object) -> Resource:
         ),
         scale=ScalePaths(*(scale.get(path, "") for path in _SCALE_PATHS)) if scale else ScalePaths(),
         selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
+        since=since,
         singular_name=names.get("singular", ""),
         list_kind_name=names.get("listKind", ""),
     )

@@ -65,6 +65,8 @@ class Resource:
     scale: ScalePaths = field(default_factory=ScalePaths)
     selectable: tuple[str, ...] = ()
     """Dotted fields that a field selector may name beside metadata.name and metadata.namespace."""
+    since: int = 0
+    """Revision at which the definition of a custom kind was written last: older objects may not fit its schema."""
     singular_name: str = ""
     list_kind_name: str = ""
 

@@ -195,7 +195,7 @@ class Pass:
 
     def _live(self, item: Item) -> Object | None:
         """Return the object as it is by now: this pass itself may have changed or removed it."""
-        return self.world.store.get(item.resource.key, key_of(item.object))
+        return self.world.find(item.resource, key_of(item.object))
 
     def _resource(self, key: str) -> Resource:
         return self.world.registry.stored[key]

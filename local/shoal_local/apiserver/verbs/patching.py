@@ -43,7 +43,7 @@ def patch(world: World, call: Call) -> Reply:
 
 def _apply(world: World, call: Call, resource: Resource) -> Reply:
     config, node = _configuration(world, call, resource), world.schema(resource)
-    live = world.store.get(resource.key, (call.target.namespace, call.target.name))
+    live = world.find(resource, (call.target.namespace, call.target.name))
     if live is None and call.target.subresource:
         live = world.existing(resource, call.target)
     if live is not None:

@@ -43,7 +43,7 @@ def list_objects(world: World, call: Call) -> Reply:
         "kind": resource.list_kind,
         "apiVersion": resource.api_version,
         "metadata": {"resourceVersion": str(world.store.revision)},
-        "items": [listed(resource, obj) for obj in objects if wanted(obj)],
+        "items": [listed(resource, world.as_read(resource, obj)) for obj in objects if wanted(obj)],
     }
     return Reply(body)
 

@@ -11,7 +11,7 @@ from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import Node, root_of
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.call import Call, Target
-from shoal_local.objects import Object
+from shoal_local.objects import Key, Object
 
 SERVICES = "/services"
 Kind = tuple[str, str, str]
@@ -68,10 +68,25 @@ class World:
 
     def existing(self, resource: Resource, target: Target) -> Object:
         """Return the object that a path points at. Raises ApiError: 404, there is none."""
-        found = self.store.get(resource.key, (target.namespace, target.name))
+        found = self.find(resource, (target.namespace, target.name))
         if found is None:
             raise not_found(target.plural, target.group, target.name)
         return found
+
+    def find(self, resource: Resource, name: Key) -> Object | None:
+        """Return an object as its kind reads it now, or None."""
+        found = self.store.get(resource.key, name)
+        return found and self.as_read(resource, found)
+
+    def as_read(self, resource: Resource, stored: Object) -> Object:
+        """Return a stored object as its kind reads it now.
+
+        One that is older than the definition of its kind is pruned and gets defaults; the store keeps it as it is
+        until it is written again.
+        """
+        if not resource.custom or int(stored["metadata"]["resourceVersion"]) > resource.since:
+            return stored
+        return self.custom_schema(resource).admitted(stored)
 
     def write(self, call: Call, resource: Resource, obj: Object) -> Object:
         """Store the object, or only return it when this is a dry run."""

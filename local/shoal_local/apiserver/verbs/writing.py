@@ -9,7 +9,7 @@ from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import decode_object, strict_fields
 from shoal_local.apiserver.verbs.namespace_defaults import create_defaults
 from shoal_local.apiserver.verbs.world import World, presented
-from shoal_local.objects import Object
+from shoal_local.objects import Object, key_of
 
 NAMESPACES = "/namespaces"
 PODS = "/pods"
@@ -90,7 +90,7 @@ def store_update(
     new["metadata"] = metadata.for_update(new, live, counted=False)
     new = admit(world, call, resource, new, live, managers)
     new["metadata"] = metadata.for_update(new, live, counted=resource.generation)
-    if new == live:
+    if new == world.store.get(resource.key, key_of(live)):
         return live
     if may_go(new):
         return world.remove(call, resource, new)
