@@ -17,6 +17,7 @@ from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, 
 RENAMED: Mapping[str, str] = {
     "queue.maxItems": "queue.maxRows",
     "runtime.forwardHeaders": "proxy.forwardHeaders",
+    "scaling.targetRows": "scaling.targetQueueDepth",
 }
 """Fields of older releases, by the names that users write -> what they are called now."""
 RENAMED_SINCE = "0.1.0"
