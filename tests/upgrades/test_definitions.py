@@ -14,7 +14,10 @@ from tests.upgrades.recorded import DEFINITIONS, Recorded, Written, present, rec
 
 CORS = {"allowedOrigins": ["https://shop.example.com"]}
 OF_NOW = (
-    *(Written("samples", "present", "InferenceService", spec) for spec in (SECURE, FOREIGN, DOWNLOADED, BY_HPA, BY_KEDA, OPEN)),
+    *(
+        Written("samples", "present", "InferenceService", spec)
+        for spec in (SECURE, FOREIGN, DOWNLOADED, BY_HPA, BY_KEDA, OPEN)
+    ),
     Written("samples", "present", "InferenceService", with_fields(EVERYTHING, proxy__cors=CORS)),
     Written("samples", "present", "InferenceGraph", with_fields(GRAPH, proxy__cors=CORS)),
 )

@@ -56,25 +56,25 @@ def _status() -> Json:
             "type": "object",
             "description": "What the name of the model stands for, where it is one that moves.",
             "properties": {
-                "uri": _text("The name: what `spec.model.uri` is."),
-                "resolved": _text("The one version of it that pods get."),
+                "uri": _text("The name that was resolved, from `spec.model.uri`."),
+                "resolved": _text("The version of the model that pods load."),
             },
         },
         "shards": {
             "type": "object",
-            "description": "Parts of the input, by what all workers have written down.",
+            "description": "Parts of the input, and how many of them are done.",
             "properties": {
-                "done": _count("Whose answers are written."),
-                "total": _count("All of them."),
-                "text": _text("Both, as `kubectl get` shows them: `12/40`."),
+                "done": _count("Shards whose results are written."),
+                "total": _count("All shards of the input."),
+                "text": _text("`done` and `total` as `kubectl get` shows them: `12/40`."),
             },
         },
-        "rows": _count("Rows that have an answer or an error."),
-        "failedRows": _count("Those that have an error."),
-        "rowsPerSecond": _count("How fast the pods are now, together."),
-        "estimatedEnd": _time("When it is done if it goes on as it has."),
-        "startTime": _time("When its pods could first run."),
-        "completionTime": _time("When it was complete, or had failed."),
+        "rows": _count("Rows that have a result or an error."),
+        "failedRows": _count("Rows that have an error."),
+        "rowsPerSecond": _count("Rows that all pods together score in a second now."),
+        "estimatedEnd": _time("When the job is done at the present rate."),
+        "startTime": _time("When the first pods of the job were allowed to run."),
+        "completionTime": _time("When the job was complete, or had failed."),
     }
 
 

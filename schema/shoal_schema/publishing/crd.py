@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from shoal_schema.declaring import Json, Rule, Section
 from shoal_schema.publishing.openapi import object_schema, rule_schema
-from shoal_schema.resource import GROUP, KIND, PLURAL, VERSION
+from shoal_schema.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from shoal_schema.resource.service import InferenceServiceSpec
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -132,9 +132,10 @@ def _root_schema(definition: Definition) -> Json:
         "description": definition.description,
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            # The name becomes a Service's name and a label's value, so it must be a DNS label.
+            "apiVersion": {"type": "string", "description": f"Version of the schema: `{API_VERSION}`."},
+            "kind": {"type": "string", "description": f"Kind of the object: `{definition.kind}`."},
+            # The name becomes a Service's name and a label's value, so it must be a DNS label. API servers refuse a
+            # description of metadata, and publish their own.
             "metadata": {"type": "object", "properties": {"name": name}},
             "spec": {"description": "What a user asks for.", **object_schema(definition.spec)},
             "status": _status_schema(definition),
@@ -161,8 +162,8 @@ def _status_schema(definition: Definition) -> Json:
 
 def _status() -> Json:
     return {
-        "replicas": {"type": "integer", "format": "int32", "description": "Pods that exist."},
-        "readyReplicas": {"type": "integer", "format": "int32", "description": "Pods that answer requests."},
+        "replicas": {"type": "integer", "format": "int32", "description": "Number of pods that exist."},
+        "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of pods that answer requests."},
         "selector": {
             "type": "string",
             "description": "Label selector of the pods, for `kubectl scale` and an HPA.",
@@ -172,22 +173,22 @@ def _status() -> Json:
             "type": "object",
             "description": "What the name of the model stands for, where it is one that moves.",
             "properties": {
-                "uri": {"type": "string", "description": "The name: what `spec.model.uri` was."},
-                "resolved": {"type": "string", "description": "The one version of it that pods get."},
+                "uri": {"type": "string", "description": "The name that was resolved, from `spec.model.uri`."},
+                "resolved": {"type": "string", "description": "The version of the model that pods load."},
             },
         },
         "images": images_schema(),
         "upgrade": upgrade_schema(),
         "waitingRoom": {
             "type": "object",
-            "description": "Of a service that may sleep: where its requests are held.",
+            "description": "Where requests are held while the service has no pods.",
             "properties": {
                 "port": {
                     "type": "integer",
                     "format": "int32",
                     "minimum": 1024,
                     "maximum": 65535,
-                    "description": "Its own port of the waiting room.",
+                    "description": "Port of the waiting room that holds requests for this service.",
                 }
             },
         },
@@ -195,7 +196,6 @@ def _status() -> Json:
 
 
 def _conditions_schema(description: str) -> Json:
-    text = {"type": "string", "maxLength": 32768}
     return {
         "type": "array",
         "description": description,
@@ -206,12 +206,24 @@ def _conditions_schema(description: str) -> Json:
             "type": "object",
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
-                "type": {"type": "string", "maxLength": 316},
-                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-                "reason": {"type": "string", "maxLength": 1024},
-                "message": text,
-                "observedGeneration": {"type": "integer", "format": "int64"},
-                "lastTransitionTime": {"type": "string", "format": "date-time"},
+                "type": {"type": "string", "maxLength": 316, "description": "What the condition is about: `Ready`."},
+                "status": {
+                    "type": "string",
+                    "enum": ["True", "False", "Unknown"],
+                    "description": "Whether the condition holds.",
+                },
+                "reason": {"type": "string", "maxLength": 1024, "description": "Why, in one word (docs/how-to/reasons.md)."},
+                "message": {"type": "string", "maxLength": 32768, "description": "Why, in a sentence, and what to do."},
+                "observedGeneration": {
+                    "type": "integer",
+                    "format": "int64",
+                    "description": "The generation of the spec that the condition is about.",
+                },
+                "lastTransitionTime": {
+                    "type": "string",
+                    "format": "date-time",
+                    "description": "When `status` changed last.",
+                },
             },
         },
     }
@@ -223,8 +235,8 @@ def images_schema() -> Json:
         "type": "object",
         "description": "The operator's images that its pods are made with, where the spec names none.",
         "properties": {
-            "proxy": {"type": "string", "description": "That of the container `proxy`."},
-            "runtime": {"type": "string", "description": "That of the containers `runtime` and `model`."},
+            "proxy": {"type": "string", "description": "Image of the container `proxy`."},
+            "runtime": {"type": "string", "description": "Image of the containers `runtime` and `model`."},
         },
     }
 
@@ -233,13 +245,13 @@ def upgrade_schema() -> Json:
     """Return what a status says of an upgrade."""
     return {
         "type": "object",
-        "description": "Of a service that is being brought to other images or another pod template.",
+        "description": "The upgrade to other images or another pod template that is under way.",
         "required": ["since"],
         "properties": {
-            "since": {"type": "string", "format": "date-time", "description": "When that began."},
+            "since": {"type": "string", "format": "date-time", "description": "When the upgrade began."},
             "wasReady": {
                 "type": "boolean",
-                "description": "Whether it was ready before: then no other is begun until it is again.",
+                "description": "Whether the service was ready before; if so, no other upgrade begins meanwhile.",
             },
         },
     }

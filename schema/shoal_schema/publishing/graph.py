@@ -46,8 +46,8 @@ def _columns() -> list[Json]:
 
 def _status() -> Json:
     return {
-        "replicas": {"type": "integer", "format": "int32", "description": "Pods that exist."},
-        "readyReplicas": {"type": "integer", "format": "int32", "description": "Pods that answer requests."},
+        "replicas": {"type": "integer", "format": "int32", "description": "Number of pods that exist."},
+        "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of pods that answer requests."},
         "selector": {"type": "string", "description": "Label selector of the pods, for `kubectl scale` and an HPA."},
         "url": {"type": "string", "description": "Where callers send requests."},
         "images": images_schema(),

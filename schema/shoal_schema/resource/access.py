@@ -65,12 +65,12 @@ class JwtSpec(Section, frozen=True):
 
     issuer: Annotated[
         str,
-        Meta(min_length=1, max_length=1024, description="What `iss` must be."),
+        Meta(min_length=1, max_length=1024, description="Required value of the claim `iss`."),
         Env("SHOAL_ACCESS_JWT_ISSUER", PROXY, unset="", allowed="a text"),
     ]
     audience: Annotated[
         str,
-        Meta(min_length=1, max_length=1024, description="What must be in `aud`."),
+        Meta(min_length=1, max_length=1024, description="Required member of the claim `aud`."),
         Env("SHOAL_ACCESS_JWT_AUDIENCE", PROXY, unset="", allowed="a text"),
     ]
     jwks_url: Annotated[
@@ -86,7 +86,10 @@ class JwtSpec(Section, frozen=True):
     scope: (
         Annotated[
             str,
-            Meta(max_length=256, description="What must be in `scope` or `scp`; else 403. Default: nothing."),
+            Meta(
+                max_length=256,
+                description="Required member of the claim `scope` or `scp`; without it 403. Default: none.",
+            ),
             Env("SHOAL_ACCESS_JWT_SCOPE", PROXY, allowed="a text"),
         ]
         | None

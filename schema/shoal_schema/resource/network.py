@@ -47,9 +47,27 @@ class NetworkPolicyMode(StrEnum):
 class Peer(PassedThrough, frozen=True):
     """An element of ``from`` in a NetworkPolicy."""
 
-    namespace_selector: OpenObject | None = None
-    pod_selector: OpenObject | None = None
-    ip_block: OpenObject | None = None
+    namespace_selector: (
+        Annotated[OpenObject, Meta(description="Labels of the namespaces whose pods may connect; `{}` is all of them.")]
+        | None
+    ) = None
+    pod_selector: (
+        Annotated[
+            OpenObject,
+            Meta(
+                description="Labels of the pods that may connect: in the service's namespace, or in those of"
+                " `namespaceSelector`."
+            ),
+        ]
+        | None
+    ) = None
+    ip_block: (
+        Annotated[
+            OpenObject,
+            Meta(description="A range of addresses that may connect, `cidr`, without those of `except`."),
+        ]
+        | None
+    ) = None
 
 
 class NetworkPolicySpec(Section, frozen=True):

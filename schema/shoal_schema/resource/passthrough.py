@@ -32,7 +32,17 @@ StringMap = dict[str, Text]
 OPEN: Json = {"x-kubernetes-preserve-unknown-fields": True}
 OpenObject = Annotated[dict[str, Any], Meta(extra_json_schema=OPEN)]
 _NAME: Json = {"type": "string", "maxLength": 63}
-_PORT: Json = {**OPEN, "type": "object", "properties": {"containerPort": {"type": "integer"}}}
+_PORT: Json = {
+    **OPEN,
+    "type": "object",
+    "properties": {"containerPort": {"type": "integer", "description": "The port that the container listens on."}},
+}
+_PORTS: Json = {
+    "type": "array",
+    "description": "Ports of the container, as in a pod; 8080 and 9090 are the proxy's.",
+    "maxItems": 16,
+    "items": _PORT,
+}
 OWN_CONTAINERS = ("proxy", "runtime", "model", "batch")
 OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys")
 OWN_PATHS = r"^/*((run|dev|tmp|var|var/+cache)?/*|(run/+shoal|dev/+shm|var/+cache/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
@@ -50,48 +60,103 @@ class PassedThrough(Struct, frozen=True, rename="camel", omit_defaults=True):
 class Claim(PassedThrough, frozen=True):
     """An element of ``resources.claims``."""
 
-    name: Text
-    request: Text | None = None
+    name: Annotated[Text, Meta(description="Name of an element of the pod's `resourceClaims`.")]
+    request: (
+        Annotated[Text, Meta(description="One request of that claim. Default: all devices of the claim.")] | None
+    ) = None
 
 
 class Resources(PassedThrough, frozen=True):
     """Requests and limits of a container."""
 
-    limits: dict[str, Quantity] = field(default_factory=dict)
-    requests: dict[str, Quantity] = field(default_factory=dict)
-    claims: Annotated[tuple[Claim, ...], Meta(max_length=16, extra_json_schema=BY_NAME)] = ()
+    limits: Annotated[
+        dict[str, Quantity],
+        Meta(description="The most of each resource that the container may use, by its name: `cpu`, `memory`, a GPU."),
+    ] = field(default_factory=dict)
+    requests: Annotated[
+        dict[str, Quantity],
+        Meta(description="What a node must have free of each resource. Default: the limit, where there is one."),
+    ] = field(default_factory=dict)
+    claims: Annotated[
+        tuple[Claim, ...],
+        Meta(
+            max_length=16,
+            extra_json_schema=BY_NAME,
+            description="Devices of the pod's `resourceClaims` that the container uses.",
+        ),
+    ] = ()
 
 
 class EnvironmentVariable(PassedThrough, frozen=True):
     """An element of a container's ``env``."""
 
-    name: Text
-    value: Value | None = None
-    value_from: OpenObject | None = None
+    name: Annotated[Text, Meta(description="Name of the variable.")]
+    value: (
+        Annotated[Value, Meta(description="Value of the variable. `$(NAME)` stands for another variable.")] | None
+    ) = None
+    value_from: (
+        Annotated[
+            OpenObject,
+            Meta(description="Where the value comes from, as in a container: a key of a Secret or ConfigMap, a field."),
+        ]
+        | None
+    ) = None
 
 
 class ResourceClaim(PassedThrough, frozen=True):
     """An element of a pod's ``resourceClaims``."""
 
-    name: Text
-    resource_claim_name: Text | None = None
-    resource_claim_template_name: Text | None = None
+    name: Annotated[Text, Meta(description="What `resources.claims` call the claim.")]
+    resource_claim_name: (
+        Annotated[Text, Meta(description="A ResourceClaim of the namespace, which all pods share.")] | None
+    ) = None
+    resource_claim_template_name: (
+        Annotated[
+            Text,
+            Meta(description="A ResourceClaimTemplate of the namespace, by which each pod gets a claim of its own."),
+        ]
+        | None
+    ) = None
 
 
 class Secret(PassedThrough, frozen=True):
     """An element of a pod's ``imagePullSecrets``."""
 
-    name: Text
+    name: Annotated[Text, Meta(description="A Secret of the namespace with credentials of a registry.")]
 
 
 class Toleration(PassedThrough, frozen=True):
     """An element of a pod's ``tolerations``."""
 
-    key: Text | None = None
-    operator: Text | None = None
-    value: Text | None = None
-    effect: Text | None = None
-    toleration_seconds: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    key: Annotated[Text, Meta(description="Key of the taint. Default: every key, with `operator: Exists`.")] | None = (
+        None
+    )
+    operator: (
+        Annotated[Text, Meta(description="`Equal` compares the taint's value, `Exists` takes any. Default: `Equal`.")]
+        | None
+    ) = None
+    value: Annotated[Text, Meta(description="Value of the taint, with `operator: Equal`.")] | None = None
+    effect: (
+        Annotated[
+            Text,
+            Meta(
+                description="Effect of the taint: `NoSchedule`, `PreferNoSchedule`, `NoExecute`. Default: all of them."
+            ),
+        ]
+        | None
+    ) = None
+    toleration_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=-(2**63),
+                le=2**63 - 1,
+                description="How long a running pod may stay on a node with the taint, with `NoExecute`."
+                " Default: without a limit.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class ImagePullPolicy(StrEnum):
@@ -102,18 +167,33 @@ class ImagePullPolicy(StrEnum):
     NEVER = "Never"
 
 
-def _named(**properties: Json) -> Meta:
-    """Return the schema of an open object, of which a rule reads the name and these properties."""
-    return Meta(extra_json_schema={**OPEN, "properties": {"name": _NAME, **properties}, "required": ["name"]})
+def _named(meaning: str, **properties: Json) -> Meta:
+    """Return the schema of an open object, of which a rule reads the name and these properties.
+
+    Args:
+        meaning: description of the name.
+        properties: schemas of the others.
+    """
+    name = {**_NAME, "description": meaning}
+    return Meta(extra_json_schema={**OPEN, "properties": {"name": name, **properties}, "required": ["name"]})
 
 
-Volumes = Annotated[tuple[Annotated[dict[str, Any], _named()], ...], Meta(max_length=32, extra_json_schema=BY_NAME)]
+Volumes = Annotated[
+    tuple[Annotated[dict[str, Any], _named("What `volumeMounts` call the volume.")], ...],
+    Meta(max_length=32, extra_json_schema=BY_NAME),
+]
 Containers = Annotated[
-    tuple[Annotated[dict[str, Any], _named(ports={"type": "array", "maxItems": 16, "items": _PORT})], ...],
+    tuple[Annotated[dict[str, Any], _named("Name of the container, unique in the pod.", ports=_PORTS)], ...],
     Meta(max_length=8, extra_json_schema=BY_NAME),
 ]
+_MOUNT_PATH: Json = {
+    "type": "string",
+    "description": "Where the volume appears in the container.",
+    "maxLength": 256,
+}
 VolumeMounts = Annotated[
-    tuple[Annotated[dict[str, Any], _named(mountPath={"type": "string", "maxLength": 256})], ...], Meta(max_length=32)
+    tuple[Annotated[dict[str, Any], _named("Name of a volume of `pod.volumes`.", mountPath=_MOUNT_PATH)], ...],
+    Meta(max_length=32),
 ]
 EnvironmentVariables = Annotated[tuple[EnvironmentVariable, ...], Meta(max_length=64, extra_json_schema=BY_NAME)]
 ResourceClaims = Annotated[tuple[ResourceClaim, ...], Meta(max_length=16, extra_json_schema=BY_NAME)]

@@ -44,18 +44,31 @@ class PodSpec(Section, frozen=True):
 
     labels: Annotated[StringMap, Meta(description="More labels of the pods.")] | None = None
     annotations: Annotated[StringMap, Meta(description="More annotations of the pods.")] | None = None
-    node_selector: Annotated[StringMap, Meta(description="As in a pod.")] | None = None
-    tolerations: Annotated[Tolerations, Meta(description="As in a pod.")] = ()
-    affinity: Annotated[OpenObject, Meta(description="As in a pod.")] | None = None
-    topology_spread_constraints: (
+    node_selector: Annotated[StringMap, Meta(description="Labels that a node must have to run the pods.")] | None = None
+    tolerations: Annotated[Tolerations, Meta(description="Taints of nodes that the pods tolerate, as in a pod.")] = ()
+    affinity: (
         Annotated[
-            tuple[OpenObject, ...],
-            Meta(max_length=16, description="As in a pod; default: spread over nodes and zones where possible."),
+            OpenObject, Meta(description="Nodes and pods that the pods are placed near to, or away from, as in a pod.")
         ]
         | None
     ) = None
-    priority_class_name: Annotated[str, Meta(max_length=253, description="As in a pod.")] | None = None
-    runtime_class_name: Annotated[str, Meta(max_length=253, description="As in a pod.")] | None = None
+    topology_spread_constraints: (
+        Annotated[
+            tuple[OpenObject, ...],
+            Meta(
+                max_length=16,
+                description="How the pods are spread, as in a pod. Default: over nodes and zones, where possible.",
+            ),
+        ]
+        | None
+    ) = None
+    priority_class_name: (
+        Annotated[str, Meta(max_length=253, description="PriorityClass of the pods. Default: the cluster's.")] | None
+    ) = None
+    runtime_class_name: (
+        Annotated[str, Meta(max_length=253, description="RuntimeClass of the pods. Default: the node's own runtime.")]
+        | None
+    ) = None
     service_account_name: (
         Annotated[
             str,
@@ -63,7 +76,7 @@ class PodSpec(Section, frozen=True):
         ]
         | None
     ) = None
-    image_pull_secrets: Annotated[PullSecrets, Meta(description="As in a pod.")] = ()
+    image_pull_secrets: Annotated[PullSecrets, Meta(description="Secrets with credentials of image registries.")] = ()
     security_context: (
         Annotated[
             OpenObject,
@@ -71,7 +84,10 @@ class PodSpec(Section, frozen=True):
         ]
         | None
     ) = None
-    scheduler_name: Annotated[str, Meta(max_length=253, description="As in a pod.")] | None = None
+    scheduler_name: (
+        Annotated[str, Meta(max_length=253, description="Scheduler that places the pods. Default: the cluster's.")]
+        | None
+    ) = None
     volumes: Annotated[
         Volumes,
         Meta(

@@ -43,7 +43,7 @@ class ServiceSpec(Section, frozen=True):
     type: Annotated[
         ServiceType,
         Meta(
-            description="As in a Service. Anything but `ClusterIP` must be allowed by the install"
+            description="Type of the Service. Anything but `ClusterIP` must be allowed by the install"
             " (docs/how-to/policy.md)."
         ),
     ] = ServiceType.CLUSTER_IP
@@ -78,9 +78,17 @@ class ParentRef(Section, frozen=True):
     """A Gateway that the route attaches to."""
 
     name: Annotated[str, Meta(max_length=253, description="Name of the Gateway.")]
-    namespace: Annotated[str, Meta(max_length=63, description="Its namespace; default: the service's.")] | None = None
-    section_name: Annotated[str, Meta(max_length=253, description="One listener of the Gateway.")] | None = None
-    port: Annotated[int, Meta(ge=1, le=65_535, description="One port of the Gateway.")] | None = None
+    namespace: (
+        Annotated[str, Meta(max_length=63, description="Namespace of the Gateway. Default: the service's.")] | None
+    ) = None
+    section_name: (
+        Annotated[str, Meta(max_length=253, description="Name of the only listener of the Gateway to attach to.")]
+        | None
+    ) = None
+    port: (
+        Annotated[int, Meta(ge=1, le=65_535, description="Port of the only listeners of the Gateway to attach to.")]
+        | None
+    ) = None
 
 
 class HttpRouteSpec(Section, frozen=True):
@@ -90,7 +98,9 @@ class HttpRouteSpec(Section, frozen=True):
         Rule("self.parentRefs.size() >= 1", "name at least one Gateway", ".parentRefs"),
     )
 
-    parent_refs: Annotated[tuple[ParentRef, ...], Meta(max_length=32, description="The Gateways.")]
+    parent_refs: Annotated[
+        tuple[ParentRef, ...], Meta(max_length=32, description="The Gateways that the route attaches to.")
+    ]
     hostnames: Annotated[
         tuple[Annotated[str, Meta(pattern=HOST_NAME, max_length=253)], ...],
         Meta(max_length=16, description="Host names; default: those of the Gateway's listeners."),

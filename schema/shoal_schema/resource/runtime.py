@@ -182,7 +182,16 @@ class RuntimeSpec(Section, frozen=True):
         ]
         | None
     ) = None
-    image_pull_policy: Annotated[ImagePullPolicy, Meta(description="As in a container.")] | None = None
+    image_pull_policy: (
+        Annotated[
+            ImagePullPolicy,
+            Meta(
+                description="When a node asks the registry for the image. Default: `Always` for the tag `latest`,"
+                " else `IfNotPresent`."
+            ),
+        ]
+        | None
+    ) = None
     security_context: Annotated[OpenObject, SECURITY_CONTEXT] | None = None
     port: (
         Annotated[
@@ -300,7 +309,16 @@ class ProxySpec(Section, frozen=True):
         ]
         | None
     ) = None
-    image_pull_policy: Annotated[ImagePullPolicy, Meta(description="As in a container.")] | None = None
+    image_pull_policy: (
+        Annotated[
+            ImagePullPolicy,
+            Meta(
+                description="When a node asks the registry for the image. Default: `Always` for the tag `latest`,"
+                " else `IfNotPresent`."
+            ),
+        ]
+        | None
+    ) = None
     security_context: Annotated[OpenObject, SECURITY_CONTEXT] | None = None
     env: Annotated[
         EnvironmentVariables,

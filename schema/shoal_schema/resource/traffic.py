@@ -181,7 +181,9 @@ class QueueSpec(Section, frozen=True):
         Env("SHOAL_QUEUE_TIMEOUT_MS", PROXY),
     ] = 60_000.0
     max_body_bytes: Annotated[
-        int, Meta(ge=KIB, le=TIB, description="Largest request body."), Env("SHOAL_PROXY_MAX_BODY_BYTES", PROXY)
+        int,
+        Meta(ge=KIB, le=TIB, description="Bytes of the largest request body; a larger one is answered with 413."),
+        Env("SHOAL_PROXY_MAX_BODY_BYTES", PROXY),
     ] = 64 * MIB
     priority_ageing_milliseconds: Annotated[
         float,
