@@ -46,7 +46,7 @@ FLEET: Mapping[str, Sequence[Builder[Panel]]] = {
         ),
         rows(
             "Services that are not ready",
-            "The reason is explained in docs/how-to/operations.md; `kubectl describe infsvc` has the sentence.",
+            "The reason is explained in docs/how-to/reasons.md; `kubectl describe infsvc` has the sentence.",
             f'sum by (namespace, service, status, reason) ({_UNREADY})',
         ),
         lines(

@@ -214,7 +214,7 @@ class Batches:
         await self._cluster.apply_status(resource, status)
         if stored.get("reason") != status["reason"]:
             warning = status["reason"] in FAILURES
-            await self._announce(key, resource, Announcement(warning, status["reason"], status["message"]))
+            await self._announce(key, resource, Announcement(warning, Reason(status["reason"]), status["message"]))
         return True
 
     async def _announce(self, key: Key, resource: Json, news: Announcement) -> None:

@@ -76,7 +76,6 @@ class Reason(StrEnum):
     ROUTE_ACCEPTED = "RouteAccepted"
     CLUSTER_INTERNAL = "ClusterInternal"
     FOLLOWING_LOAD = "FollowingLoad"
-    SCALING_OFF = "ScalingOff"
     EXTERNAL = "External"
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     ROWS_INDEPENDENT = "RowsIndependent"

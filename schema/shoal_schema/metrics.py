@@ -240,9 +240,9 @@ OPERATOR_SERVICE_CONDITION = _of_operator(
     "service_condition",
     "1 for each condition of a service's status, with its answer and its reason.",
     **_OF_SERVICE,
-    condition="docs/how-to/operations.md",
+    condition="docs/how-to/reasons.md",
     status="True, False, Unknown",
-    reason="docs/how-to/operations.md",
+    reason="docs/how-to/reasons.md",
 )
 OPERATOR_SERVICE_REPLICAS = _of_operator(Kind.GAUGE, "service_replicas", "Pods that a service has.", **_OF_SERVICE)
 OPERATOR_SERVICE_REPLICAS_READY = _of_operator(

@@ -14,7 +14,7 @@ class Announcement:
     """What an Event says."""
 
     warning: bool
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -54,7 +54,7 @@ def make_event(resource: Json, news: Announcement, at: str) -> Json:
             "resourceVersion": metadata.get("resourceVersion", ""),
         },
         "type": "Warning" if news.warning else "Normal",
-        "reason": news.reason,
+        "reason": str(news.reason),
         "message": visible(news.message)[:1024],
         "source": {"component": "shoal-operator"},
         "firstTimestamp": at,

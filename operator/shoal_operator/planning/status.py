@@ -266,7 +266,7 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
         if same or not (warning or condition["type"] == ConditionType.READY):
             continue
         key = (condition["reason"], condition["message"])
-        said[key] = Announcement(warning, *key)
+        said[key] = Announcement(warning, Reason(condition["reason"]), condition["message"])
     return list(said.values())
 
 

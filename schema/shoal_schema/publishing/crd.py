@@ -212,7 +212,11 @@ def _conditions_schema(description: str) -> Json:
                     "enum": ["True", "False", "Unknown"],
                     "description": "Whether the condition holds.",
                 },
-                "reason": {"type": "string", "maxLength": 1024, "description": "Why, in one word (docs/how-to/reasons.md)."},
+                "reason": {
+                    "type": "string",
+                    "maxLength": 1024,
+                    "description": "Why, in one word (docs/how-to/reasons.md).",
+                },
                 "message": {"type": "string", "maxLength": 32768, "description": "Why, in a sentence, and what to do."},
                 "observedGeneration": {
                     "type": "integer",

@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
-from shoal_schema.conditions import FAILURES, ConditionType, Reason
+from shoal_schema.conditions import FAILURES, BatchConditionType, ConditionType, Reason
 from shoal_schema.declaring import Section, element_of, fields_of, section_of
+from shoal_schema.publishing.reasons import CONDITIONS, REASONS
 from shoal_schema.publishing.words import default_of, in_a_table, kind_of
 from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
 from shoal_schema.resource.graph import InferenceGraphSpec
@@ -63,8 +64,16 @@ def _sections(cls: type[Struct], path: str, *, left_out: Collection[str] = (), h
 
 def _condition_section() -> Iterator[str]:
     yield "## `status.conditions`\n"
-    yield "| type | reasons that wait for a person |\n|---|---|"
-    kinds = ", ".join(f"`{kind}`" for kind in ConditionType)
-    reasons = ", ".join(f"`{reason}`" for reason in Reason if reason in FAILURES)
-    yield f"| {kinds} | {reasons} |"
+    yield "| type | `True` means |\n|---|---|"
+    yield from (f"| `{kind}` | {CONDITIONS[kind]} |" for kind in ConditionType)
+    yield f"\nOf a [`{BATCH_KIND}`](#batchinference):\n"
+    yield "| type | `True` means |\n|---|---|"
+    yield from (f"| `{kind}` | {CONDITIONS[kind]} |" for kind in BatchConditionType)
+    yield "\n## Reasons\n"
+    yield "Of conditions, and of Events. A link leads to what to do. *Waits* are reasons that last until a person acts;"
+    yield "their Events are Warnings.\n"
+    yield "| reason | | meaning |\n|---|---|---|"
+    for reason in Reason:
+        waits = "waits" if reason in FAILURES else ""
+        yield f"| [`{reason}`](../how-to/reasons.md#{reason.lower()}) | {waits} | {REASONS[reason]} |"
     yield ""
