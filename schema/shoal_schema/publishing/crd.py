@@ -188,7 +188,7 @@ def _status() -> Json:
                     "format": "int32",
                     "minimum": 1024,
                     "maximum": 65535,
-                    "description": "Port of the waiting room that holds requests for this service.",
+                    "description": "Port of the activator that holds requests for this service.",
                 }
             },
         },
