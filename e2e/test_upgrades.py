@@ -1,11 +1,15 @@
 """An operator with other images: services keep theirs, and then follow one after another."""
 
+import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from e2e.clusters.cluster import Cluster
 from e2e.waiting import eventually
+from shoal_schema.declaring import Json
+from tests.upgrades.recorded import recorded
 
 OPERATOR = "deployment/shoal-operator"
 NEW = "shoal/runtime:another"
@@ -67,3 +71,36 @@ def test_services_keep_their_images_and_follow_one_after_another(system: Cluster
         namespace.until_ready(name)
         eventually(lambda: not namespace.condition(name, "Upgraded"))  # noqa: B023
         assert "upgrade" not in namespace.get("infsvc", name)["status"]
+
+
+@contextmanager
+def definition(cluster: Cluster, spec: Json) -> Iterator[None]:
+    """Have InferenceServices defined otherwise, until the block ends."""
+    name = "inferenceservices.serving.shoal.dev"
+    installed = cluster.get("customresourcedefinition", name)
+    del installed["metadata"]["resourceVersion"]
+    try:
+        cluster.kubectl("replace", "--filename", "-", text=json.dumps({**installed, "spec": spec}))
+        yield
+    finally:
+        cluster.kubectl("replace", "--filename", "-", text=json.dumps(installed))
+
+
+def test_fields_of_the_first_definition_are_named_once_it_is_replaced(namespace: Cluster) -> None:
+    """Fields are dropped by the API server; tests/upgrades has every definition and more objects, in process."""
+    with definition(namespace, recorded("inferenceservices")[0].spec):
+        namespace.apply("old", queue={"maxItems": 4096}, runtime={"forwardHeaders": ["x-tenant"]})
+        eventually(lambda: "it is spec.queue.maxRows now" in namespace.condition("old").get("message", ""))
+        assert namespace.condition("old")["reason"] == "InvalidSpec"
+    # A definition that is replaced is no change of its objects: the operator would come to it by its resync.
+    namespace.kubectl("annotate", "infsvc/old", "seen=no")
+
+    eventually(lambda: namespace.condition("old", "SpecRead").get("reason") == "FieldRenamed")
+    told = namespace.condition("old", "SpecRead")["message"]
+    assert "queue.maxRows" in told
+    assert "proxy.forwardHeaders" in told
+    namespace.until_ready("old")
+    assert "maxItems" not in namespace.get("infsvc", "old")["spec"]["queue"]
+
+    namespace.apply("old", queue={"maxRows": 4096}, proxy={"forwardHeaders": ["x-tenant"]})
+    eventually(lambda: not namespace.condition("old", "SpecRead"))
