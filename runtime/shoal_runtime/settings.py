@@ -21,7 +21,7 @@ from shoal_schema.resource.traffic import BatchingSpec
 
 
 class Settings(Struct, frozen=True):
-    """Everything the environment says; see docs/reference/contracts.md, section 3."""
+    """Everything the environment says; see docs/reference/settings.md."""
 
     process: RuntimeProcess = field(default_factory=RuntimeProcess)
     metadata: Metadata = field(default_factory=Metadata)

@@ -20,10 +20,11 @@ from shoal_schema.resource import GROUP
 
 _HEADER = "# Generated from schema/shoal_schema/resource by `make generated`; edits are lost.\n"
 PAGES = (
-    "docs/reference/contracts.md",
-    "docs/reference/cli.md",
-    "docs/reference/operator-settings.md",
+    "docs/reference/settings.md",
+    "docs/reference/metrics.md",
+    "docs/reference/serve-fields.md",
     "docs/how-to/policy.md",
+    "docs/reference/operator-settings.md",
 )
 """Pages with generated tables."""
 

@@ -52,5 +52,5 @@ def _hint(name: str, names: Collection[str]) -> str:
     near = get_close_matches(name, sorted(names), n=1, cutoff=0.75)
     if near:
         return f"; did you mean {near[0]}?"
-    known = f"{', '.join(families)} and docs/reference/contracts.md, section 3"
+    known = f"{', '.join(families)} and docs/reference/settings.md"
     return f"; names that start with {PREFIX} are Shoal's: {known}"

@@ -18,8 +18,8 @@ def test_the_stored_file_is_the_generated_one(path: str) -> None:
     assert (ROOT / path).read_text() == FILES[path], "run `make generated`"
 
 
-def test_every_setting_stands_in_one_table_of_the_contracts_or_of_the_operator() -> None:
-    pages = FILES["docs/reference/contracts.md"] + FILES["docs/reference/operator-settings.md"]
+def test_every_setting_stands_in_one_table_of_the_settings_or_of_the_operator() -> None:
+    pages = FILES["docs/reference/settings.md"] + FILES["docs/reference/operator-settings.md"]
 
     assert {name: pages.count(f"| `{name}` |") for name in variables()} == dict.fromkeys(variables(), 1)
 

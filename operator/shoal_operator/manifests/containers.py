@@ -2,7 +2,7 @@
 
 The runtime has no port: it listens on a socket in a folder that only this pod's containers share.
 So the proxy's probes speak for the pod. A runtime that loses its device or hangs in a batch exits by
-itself (docs/reference/contracts.md section 2), which is why it needs no liveness probe; a foreign runtime does
+itself (docs/reference/wire-protocol.md), which is why it needs no liveness probe; a foreign runtime does
 not promise that, so it is asked on its port.
 """
 

@@ -1,4 +1,4 @@
-"""Spec fields -> environment variables of a container (docs/reference/contracts.md section 3)."""
+"""Spec fields -> environment variables of a container (docs/reference/settings.md)."""
 
 from shoal_schema.declaring import Json, Process
 from shoal_schema.environment import given

@@ -1,4 +1,4 @@
-"""The wire to the runtime: batches out, answers in. See docs/reference/contracts.md, section 1."""
+"""The wire to the runtime: batches out, answers in. See docs/reference/wire-protocol.md."""
 
 from collections.abc import Mapping
 from dataclasses import replace

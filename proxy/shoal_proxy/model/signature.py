@@ -21,7 +21,7 @@ class SignatureError(ValueError):
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input: canonical ``shape`` (-1 for variable dimensions); docs/reference/contracts.md, section 1."""
+    """One input: canonical ``shape`` (-1 for variable dimensions); docs/reference/model-metadata.md."""
 
     name: str
     datatype: str

@@ -14,7 +14,7 @@ SERVER_METADATA: Final = {"name": "shoal-runtime", "version": VERSION, "extensio
 def model_metadata(
     name: str, version: str, platform: str, signature: Signature, measured: Sequence[tuple[int, float]] = ()
 ) -> dict[str, Any]:
-    """Return the metadata of docs/reference/contracts.md, section 1; parameters hold scalars only.
+    """Return the metadata of docs/reference/model-metadata.md; parameters hold scalars only.
 
     ``measured`` are rows and seconds of the forwards in warm-up.
     """

@@ -1,6 +1,6 @@
 """Tensor specifications: the signature a model publishes.
 
-The fields are the metadata keys of docs/reference/contracts.md, section 1; those of ragged outputs stay in the runtime.
+The fields are the metadata keys of docs/reference/model-metadata.md; those of ragged outputs stay in the runtime.
 """
 
 from collections.abc import Sequence

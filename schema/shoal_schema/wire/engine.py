@@ -18,7 +18,7 @@ class Ready:
     """First: the model is loaded.
 
     Args:
-        metadata: as of `GET /v2/models/NAME` (docs/reference/contracts.md, section 1).
+        metadata: as of `GET /v2/models/NAME` (docs/reference/model-metadata.md).
         model: a digest of what it is; another one answers otherwise.
         settings: what else makes it answer as it does.
         in_flight: how many batches it wants to have at once.
