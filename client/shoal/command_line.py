@@ -57,7 +57,7 @@ examples:
   shoal serve graph.yaml                    an InferenceGraph and the models of its steps: docs/how-to/graphs.md
   shoal serve --management                  POST /models?url=words.mar at port 8081, as with TorchServe
 
-Fields are those of an InferenceService: docs/reference/cli.md lists them. SHOAL_* environment variables that
+Fields are those of an InferenceService: docs/reference/serve-fields.md lists them. SHOAL_* environment variables that
 no field sets reach the processes as they are. Ctrl-C stops in order; a second one kills.
 """
 INIT_EXAMPLES = """\

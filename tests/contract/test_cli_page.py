@@ -1,4 +1,4 @@
-"""docs/reference/cli.md against the parsers of the command, whichever component owns them."""
+"""The pages of the command, docs/reference/cli*.md, against its parsers."""
 
 import argparse
 import re
@@ -11,10 +11,11 @@ from shoal.command_line import make_parser
 from shoal_local.command_line import make_parser as make_local_parser
 from shoal_proxy import record, simulate
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PAGES = "\n".join((REFERENCE / name).read_text() for name in ("cli.md", "cli-measuring.md"))
 SECTIONS = {
     title.split()[1]: f"{title}\n{text}"
-    for title, text in re.findall(r"^## `(shoal [^`]+)`\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    for title, text in re.findall(r"^## `(shoal [^`]+)`\n(.*?)(?=^## |\Z)", PAGES, re.M | re.S)
 }
 
 

@@ -53,8 +53,9 @@ def test_each_family_is_of_the_component_that_reads_it() -> None:
                 assert readers(name) == {component}
 
 
-def test_the_page_of_limits_names_every_setting_that_is_a_bound_and_no_other() -> None:
-    named = set(re.findall(r"`(SHOAL_[A-Z_]+[A-Z])`", (ROOT / "docs/reference/limits.md").read_text()))
+def test_the_pages_of_limits_name_every_setting_that_is_a_bound_and_no_other() -> None:
+    text = "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("limits*.md"))
+    named = set(re.findall(r"`(SHOAL_[A-Z_]+[A-Z])`", text))
     bounds = {
         name for name in ALL if re.search(r"_MAX_(?!DELAY)|_MIN_|_(HEAD|BODY|WRITE|IDLE|LOAD|FETCH)_TIMEOUT", name)
     }

@@ -266,7 +266,7 @@ def test_a_capacity_beyond_what_was_served_is_told_as_a_bound(capsys: pytest.Cap
 
 
 def test_the_tables_of_page_and_help_leave_nothing_to_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/cli-measuring.md").read_text()
     tables = [re.search(r'\{"1": [^}]*\}', text) for text in (page, EXAMPLES)]
     for table in tables:
         assert table is not None
