@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 
 from shoal_schema.conditions import FAILURES, BatchConditionType, ConditionType, Reason
-from shoal_schema.declaring import Section, element_of, fields_of, section_of
+from shoal_schema.declaring import Section, Setting, element_of, fields_of, section_of
 from shoal_schema.publishing.reasons import CONDITIONS, REASONS
 from shoal_schema.publishing.words import default_of, in_a_table, kind_of
 from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
@@ -13,64 +13,105 @@ from shoal_schema.resource.graph import InferenceGraphSpec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
-_INTRODUCTION = f"""# InferenceService
+_INTRODUCTION = f"""# Fields of the resources
 
-`{API_VERSION}`, kind `{KIND}`, short name `infsvc`. This page is generated from
-`schema/shoal_schema/resource` by `make generated`. `kubectl explain infsvc.spec --recursive` shows the
-same. A setting that reaches the pods names its environment variable. [`InferenceGraph`](#inferencegraph) and
-[`BatchInference`](#batchinference) are below.
-"""
-_BATCH_INTRODUCTION = f"""# {BATCH_KIND}
+Every field of the three custom resources, with type, default and meaning.
 
-`{API_VERSION}`, kind `{BATCH_KIND}`, short name `batchinf`: rows that lie somewhere are scored by the pods of one Job,
-once. Deleting it deletes the Job; what was written stays. `model`, `runtime` and `pod` have the fields of an `{KIND}`.
-"""
-_GRAPH_INTRODUCTION = f"""# {GRAPH_KIND}
+| kind | short name | purpose |
+|---|---|---|
+| [`{KIND}`](#inferenceservice) | `infsvc` | serve a model |
+| [`{GRAPH_KIND}`](#inferencegraph) | `infgraph` | serve models that call one another |
+| [`{BATCH_KIND}`](#batchinference) | `batchinf` | score the rows of files once |
 
-`{API_VERSION}`, kind `{GRAPH_KIND}`, short name `infgraph`: models that work together
-([graphs.md](../how-to/graphs.md)). What is
-not told here has the fields of an `{KIND}`; so has its status, with `GraphValid` in the place of `ModelLoaded`.
+- The API version is `{API_VERSION}`.
+- `kubectl explain infsvc.spec --recursive` shows the same fields.
+- A type of *object* links to the section with its fields.
+- A field that reaches the pods names its environment variable ([settings](settings.md)).
+- Each field has an anchor: its path, as in `fields.md#spec.model.uri`.
+- The API server rejects an object that violates a section's rules, with the rule as the message.
+
+This page is generated from `schema/shoal_schema/resource` by `make generated`.
 """
-_TOLD_ABOVE = ("model", "runtime", "pod")
-_ALIKE = (*("proxy", "queue", "scaling", "rollout", "route", "service", "tls", "networkPolicy", "access", "pod"),)
+_SERVICE_INTRODUCTION = f"""## {KIND}
+
+Serves a model: a Deployment of pods with a proxy and a runtime, and a Service in front of them.
+"""
+_GRAPH_INTRODUCTION = f"""## {GRAPH_KIND}
+
+Serves several models as one ([graphs](../how-to/graphs.md)). Sections that are missing here are those
+of `{KIND}`. The status is that of `{KIND}` too, with `GraphValid` instead of `ModelLoaded`.
+"""
+_BATCH_INTRODUCTION = f"""## {BATCH_KIND}
+
+Scores rows with the pods of one Job, once ([batch jobs](../how-to/batch.md)). Deleting it deletes the
+Job; written results stay. `model`, `runtime` and `pod` have the fields of `{KIND}`.
+"""
+_SHARED_WITH_BATCHES = ("model", "runtime", "pod")
+_SHARED_WITH_GRAPHS = (
+    "proxy",
+    "queue",
+    "scaling",
+    "rollout",
+    "route",
+    "service",
+    "tls",
+    "networkPolicy",
+    "access",
+    "pod",
+)
 
 
 def reference_page() -> str:
     """Return the page as Markdown."""
-    parts = [_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *_condition_section()]
-    parts += [_GRAPH_INTRODUCTION, *_sections(InferenceGraphSpec, "spec", left_out=_ALIKE, heading="InferenceGraph.")]
-    parts += [_BATCH_INTRODUCTION]
-    parts += _sections(BatchInferenceSpec, "spec", left_out=_TOLD_ABOVE, heading="BatchInference.")
+    parts = [_INTRODUCTION, _SERVICE_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *_condition_section()]
+    parts += [_GRAPH_INTRODUCTION, *_sections(InferenceGraphSpec, f"{GRAPH_KIND}.spec", elsewhere=_SHARED_WITH_GRAPHS)]
+    parts += [_BATCH_INTRODUCTION, *_sections(BatchInferenceSpec, f"{BATCH_KIND}.spec", elsewhere=_SHARED_WITH_BATCHES)]
     return "\n".join(parts)
 
 
-def _sections(cls: type[Struct], path: str, *, left_out: Collection[str] = (), heading: str = "") -> Iterator[str]:
-    yield f"## `{heading}{path}`\n\n{cls.__doc__}\n"
+def _sections(cls: type[Struct], path: str, *, elsewhere: Collection[str] = ()) -> Iterator[str]:
+    """Yield the section of a struct and those of its fields, but for fields whose sections an InferenceService has."""
+    yield f"### `{path}`\n\n{cls.__doc__}\n"
     yield "| field | type | default | meaning |\n|---|---|---|---|"
     for each in fields_of(cls):
+        home = f"spec.{each.name}" if each.name in elsewhere else f"{path}.{each.name}"
         env = f" (`{each.env.name}`)" if each.env else ""
-        meaning = in_a_table(each.description) + env
-        yield f"| `{each.name}` | {kind_of(each)} | {default_of(each)} | {meaning} |"
+        name = f'<a id="{path}.{each.name}"></a>`{each.name}`'
+        yield f"| {name} | {_type(each, home)} | {default_of(each)} | {in_a_table(each.description)}{env} |"
     yield ""
     if issubclass(cls, Section) and cls.RULES:
         yield "Rules:\n"
         yield from (f"- {rule.message}" for rule in cls.RULES)
         yield ""
     for each in fields_of(cls):
-        inner = section_of(each.kind) or section_of(element_of(each.kind))
-        if inner and each.name not in left_out:
-            yield from _sections(inner, f"{path}.{each.name}", heading=heading)
+        inner = _inner(each)
+        if inner and each.name not in elsewhere:
+            yield from _sections(inner, f"{path}.{each.name}")
+
+
+def _inner(setting: Setting) -> type[Struct] | None:
+    return section_of(setting.kind) or section_of(element_of(setting.kind))
+
+
+def _type(setting: Setting, home: str) -> str:
+    """Return a field's type, with a link to the section of an object's fields."""
+    kind = kind_of(setting)
+    return f"[{kind}](#{_anchor(home)})" if _inner(setting) else kind
+
+
+def _anchor(heading: str) -> str:
+    return heading.lower().replace(".", "")
 
 
 def _condition_section() -> Iterator[str]:
-    yield "## `status.conditions`\n"
+    yield "### `status.conditions`\n"
     yield "| type | `True` means |\n|---|---|"
     yield from (f"| `{kind}` | {CONDITIONS[kind]} |" for kind in ConditionType)
     yield f"\nOf a [`{BATCH_KIND}`](#batchinference):\n"
     yield "| type | `True` means |\n|---|---|"
     yield from (f"| `{kind}` | {CONDITIONS[kind]} |" for kind in BatchConditionType)
-    yield "\n## Reasons\n"
-    yield "Of conditions, and of Events. A link leads to what to do. *Waits* are reasons that last until a person acts;"
+    yield "\n### Reasons\n"
+    yield "Reasons of conditions and Events, linked to the remedy. *Waits* marks reasons that last until a user acts;"
     yield "their Events are Warnings.\n"
     yield "| reason | | meaning |\n|---|---|---|"
     for reason in Reason:
