@@ -9,6 +9,7 @@
       BodyTooLarge              413      body_too_large
         PaddingTooLarge         413      body_too_large
       UnsupportedMediaType      415      invalid
+        UnsupportedCoding       415      invalid
       LimitReached              429      limit
       HeadTooLarge              431      invalid
       NotImplementedHere        501      invalid
@@ -104,6 +105,10 @@ class UnsupportedMediaType(ProxyError):
 
     status = 415
     reason = Rejection.INVALID
+
+
+class UnsupportedCoding(UnsupportedMediaType):
+    """The body is compressed in a way that is not unpacked here."""
 
 
 class LimitReached(ProxyError):

@@ -23,7 +23,7 @@ MAX_TEMPLATES: Final = 16
 _END: Final = b"\r\n\r\n"
 _METHODS: Final = (b"POST ", b"PUT /")
 _CONTENT_LENGTH: Final = b"content-length"
-_UNKEPT: Final = frozenset({b"expect", b"upgrade", b"transfer-encoding"})
+_UNKEPT: Final = frozenset({b"content-encoding", b"expect", b"upgrade", b"transfer-encoding"})
 """Headers that ask for more than to be answered."""
 _PINNED: Final = frozenset({b"connection", b"proxy-connection"})
 """Headers whose values say what becomes of the connection: no gaps."""

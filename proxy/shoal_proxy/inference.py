@@ -30,6 +30,7 @@ from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.holding import Bodies, Holding
+from shoal_proxy.edge.packed import CODINGS
 from shoal_proxy.edge.sampling import Sampler
 from shoal_proxy.errors import (
     InvalidRequest,
@@ -39,7 +40,7 @@ from shoal_proxy.errors import (
     ProxyError,
     RuntimeAway,
     Unauthenticated,
-    UnsupportedMediaType,
+    UnsupportedCoding,
 )
 from shoal_proxy.header_cache import Head, HeaderCache, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
@@ -50,6 +51,7 @@ from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 from shoal_proxy.tracer import GONE, Tracer
 from shoal_proxy.tracing.span import Span
+from shoal_proxy.unpacking import Unpacking
 from shoal_schema.headers import (
     HANDED_OVER,
     INSTANCE,
@@ -66,6 +68,7 @@ from shoal_schema.resource.model import ExtraColumns
 logger = logging.getLogger(__name__)
 
 CHALLENGE = b"www-authenticate: Bearer\r\n"
+_ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
 _MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
 """However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
 _MAX_TRACE_BYTES = 1024
@@ -90,6 +93,7 @@ def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: Extr
         b"/v2/models/%s/infer" % name: v2,
         b"/v2/models/%s/versions/%s/infer" % (name, version.encode("ascii")): v2,
         b"/v1/models/%s:predict" % name: v1,
+        b"/v1/models/%s/versions/%s:predict" % (name, version.encode("ascii")): v1,
         b"/predictions/%s" % name: torchserve,
         b"/predictions/%s/%s" % (name, version.encode("ascii")): torchserve,
         b"/v1/embeddings": embeddings,
@@ -121,6 +125,7 @@ class Inference:
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
+        self.unpacking = Unpacking()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self._longest_s = settings.longest_s
         self.routes = infer_routes(
@@ -263,6 +268,8 @@ class Inference:
         reply.lines += EXECUTED[may_have_run]
         if error.status == Unauthenticated.status:
             reply.lines += CHALLENGE
+        if isinstance(error, UnsupportedCoding):
+            reply.lines += _ACCEPTED_CODINGS
         if error.retry_after_s is not None:
             reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
         return self._counted(route, reply)
@@ -278,6 +285,10 @@ class Inference:
             held = self.reading_bytes + waiting_bytes
             self._dispatcher.scheduler.traffic.turned_away(Rejection.QUEUE_BYTES)
             raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
+
+    def shrink_body(self, body: Holding, size_bytes: int) -> None:
+        """Give back a part of what `hold_body` took."""
+        self._bodies.shrink(body, size_bytes)
 
     def release_body(self, body: Holding) -> None:
         """Give back what `hold_body` took."""
@@ -349,6 +360,7 @@ class Inference:
                 return self._counted(route, reply)
             except Exception as error:
                 outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
+        self._metrics.failed_s += time.monotonic() - pending.arrived_s
         return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.handed_over)
 
     def _counted(self, route: Route, reply: Reply) -> Reply:
@@ -392,10 +404,10 @@ def _nowhere(outcome: Outcome) -> None:
 
 
 def _check_encoding(encoding: bytes | None) -> None:
-    """Refuse a compressed body: inflating it would cost more than the wire it saves, and hide its size."""
+    """Refuse a coding, or several on top of one another, that was not unpacked before."""
     if encoding is not None and encoding.lower() not in (b"", b"identity"):
-        text = encoding.decode("latin-1")
-        raise UnsupportedMediaType(f"a body with Content-Encoding {text!r} is not taken: send it uncompressed")
+        text, known = encoding.decode("latin-1"), CODINGS.decode()
+        raise UnsupportedCoding(f"Content-Encoding {text!r} is not supported; send one of {known}, or no coding")
 
 
 def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:

@@ -23,12 +23,14 @@ from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, BodyReader
 from shoal_proxy.codecs.base import Reply
 from shoal_proxy.connected import NOTHING
 from shoal_proxy.edge.holding import Holding
+from shoal_proxy.edge.packed import is_packing
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
 from shoal_proxy.guard import NOBODY_WAITS, Guard, Refused
 from shoal_proxy.guarded import GuardedProtocol, origin_form
 from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
 from shoal_proxy.tracer import GONE
+from shoal_proxy.unpacking import PackedBody
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
 from shoal_schema.metrics import Rejection
 from shoal_schema.wire.body import Body
@@ -38,6 +40,7 @@ logger = logging.getLogger(__name__)
 _SMALL_BYTES = 65536
 _ECHOED = (REQUEST_ID.encode(), TRACEPARENT.encode())
 _METHODS = frozenset({b"POST", b"PUT"})
+_CONTENT_ENCODING = b"content-encoding"
 
 
 class _Held(Holding):
@@ -65,8 +68,8 @@ class InferCycle:
     """One infer request on one connection, from its head until its reply is written."""
 
     __slots__ = (
-        "_chunks", "_expected_bytes", "_held", "_pending", "_protocol", "_refusal", "active", "body", "complete",
-        "disconnected", "head", "keep_alive", "response_complete",
+        "_chunks", "_expected_bytes", "_held", "_packed", "_pending", "_protocol", "_refusal", "active", "body",
+        "complete", "disconnected", "head", "keep_alive", "response_complete",
     )  # fmt: skip
     message_event = NOBODY_WAITS
 
@@ -76,6 +79,8 @@ class InferCycle:
         self._expected_bytes = 0
         self._held: _Held | None = None
         """None until the first of a body that comes in pieces."""
+        self._packed: PackedBody | None = None
+        """A compressed body; None for any other."""
         self._pending: Pending | None = None
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
@@ -101,6 +106,11 @@ class InferCycle:
         if inference.gate is not None and (refusal := inference.let_in(self.head)) is not None:
             self.stop(refusal)
             return
+        coding = self.head.headers.get(_CONTENT_ENCODING)
+        if coding is not None and is_packing(coding):
+            self._packed = PackedBody(coding, self, inference.unpacking)
+            self._expected_bytes = limit_bytes
+            return
         self._expected_bytes = size_bytes
         if declared is not None and size_bytes > LARGE_BYTES:
             self.body = Body(size_bytes, FIRST_BYTES)
@@ -110,6 +120,10 @@ class InferCycle:
         self.active = True
         if self._refusal is not None:
             self.refuse(self._refusal)
+        elif self._packed is not None:
+            if self._packed.ready:
+                self.head = _unpacked_head(self.head)
+                self.submit(self._packed.take())
         elif self.complete:
             body = self.body.view if self.body is not None else b"".join(self._chunks)
             self.body, self._chunks = None, []
@@ -125,6 +139,10 @@ class InferCycle:
     def add(self, chunk: bytes) -> None:
         """Take a piece of the body."""
         size_bytes = len(chunk)
+        if self._packed is not None:
+            if self.admit(size_bytes) and self._packed is not None:
+                self._packed.add(chunk)
+            return
         # What comes in one piece goes to the queue at once, which has its own bound.
         if not (self.active and size_bytes == self._expected_bytes) and not self.admit(size_bytes):
             return
@@ -138,6 +156,19 @@ class InferCycle:
     def end_of_body(self) -> None:
         """Note that the whole body is here."""
         self.complete = True
+        if self._packed is not None:
+            self._packed.end()
+        elif self.active and not self.response_complete:
+            self.activate()
+
+    def count_unpacked(self, read_bytes: int, made_bytes: int) -> bool:
+        """Account for what was unpacked, in place of what it was unpacked from; return whether it is wanted."""
+        if self._held is not None:
+            self._protocol.inference.shrink_body(self._held, read_bytes)
+        return self._hold(made_bytes)
+
+    def body_unpacked(self) -> None:
+        """Queue the request, if it is its turn."""
         if self.active and not self.response_complete:
             self.activate()
 
@@ -170,6 +201,9 @@ class InferCycle:
 
     def admit(self, size_bytes: int) -> bool:
         """Account for body bytes that have come; return whether they are wanted."""
+        return self._hold(size_bytes)
+
+    def _hold(self, size_bytes: int) -> bool:
         if self._refusal is not None or self.response_complete:
             return False
         limit_bytes = self._protocol.guard.max_body_bytes
@@ -197,6 +231,8 @@ class InferCycle:
     def _release(self) -> None:
         """The body is the queue's to count now, or nobody's."""
         self.body = None
+        if self._packed is not None:
+            self._packed.drop()
         if self._held is not None:
             self._protocol.inference.release_body(self._held)
             self._held = None
@@ -214,7 +250,8 @@ class LoggedCycle(InferCycle):
 
     def submit(self, body: bytes | memoryview) -> None:
         """Queue the request."""
-        self._entry.bytes_in = len(body)
+        if self._packed is None:
+            self._entry.bytes_in = len(body)
         super().submit(body)
 
     def admit(self, size_bytes: int) -> bool:
@@ -233,6 +270,14 @@ class LoggedCycle(InferCycle):
         pending = self._pending
         super().reply(reply)
         self._log.end(self._entry, reply.status, reply.size_bytes, pending, self.head.caller)
+
+
+def _unpacked_head(head: Head) -> Head:
+    """Return the head that the request would have had with a plain body."""
+    headers = {name: value for name, value in head.headers.items() if name != _CONTENT_ENCODING}
+    plain = Head(head.route, headers, keep_alive=head.keep_alive)
+    plain.caller = head.caller
+    return plain
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:

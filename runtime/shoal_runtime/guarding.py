@@ -14,7 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_runtime.codecs.response import encode_error
-from shoal_schema.wire.framing import FramingError, Meter, check_head, check_hosts, check_upgrade, without_upgrade
+from shoal_schema.wire.framing import FramingError, Meter, check_head, check_repeated, check_upgrade, without_upgrade
 from shoal_schema.wire.patience import BUSY_LOOK_S, Lookout, Patience
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class GuardedProtocol(HttpToolsProtocol):
         headers = dict(self.headers)
         check_head(self.parser.get_http_version(), headers)
         if len(headers) < len(self.headers):
-            check_hosts(self.headers)
+            check_repeated(self.headers)
         if not self.take_head(headers):
             super().on_headers_complete()
         self._in_head, self._in_body = False, True

@@ -83,6 +83,11 @@ class Bodies:
         self.size_bytes -= holding.held_bytes
         holding.held_bytes = 0
 
+    def shrink(self, holding: Holding, size_bytes: int) -> None:
+        """Account for ``size_bytes`` less of a body: they were unpacked, and what came of them counts instead."""
+        holding.held_bytes -= size_bytes
+        self.size_bytes -= size_bytes
+
     def _others_bytes(self, holding: Holding, waiting_bytes: int) -> int:
         return self.size_bytes - holding.held_bytes + waiting_bytes
 

@@ -89,8 +89,11 @@ def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
         raise FramingError(501, f"a body with Transfer-Encoding {text!r} is not taken: send it chunked only")
 
 
-def check_hosts(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Refuse a head that names two hosts: who looks at the first and who looks at the last would not agree.
+_ONCE: Final = {b"host": "Host", b"content-encoding": "Content-Encoding"}
+
+
+def check_repeated(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse a head that names two hosts, or the coding of its body twice: readers of the first and of the last differ.
 
     Args:
         headers: names in lower case.
@@ -98,8 +101,10 @@ def check_hosts(headers: Sequence[tuple[bytes, bytes]]) -> None:
     Raises:
         FramingError: it does.
     """
-    if sum(name == b"host" for name, _ in headers) > 1:
-        raise FramingError(400, "the request has more than one Host header")
+    names = [name for name, _ in headers]
+    for once, shown in _ONCE.items():
+        if names.count(once) > 1:
+            raise FramingError(400, f"the request has more than one {shown} header")
 
 
 def check_upgrade(method: bytes) -> None:

@@ -7,7 +7,7 @@ from shoal_schema.wire.framing import (
     FramingError,
     Meter,
     check_head,
-    check_hosts,
+    check_repeated,
     check_upgrade,
     without_upgrade,
 )
@@ -109,11 +109,12 @@ def test_many_small_headers_are_a_large_head() -> None:
         meter.field(b"abcdefgh", b"123456789")
 
 
-def test_two_hosts_are_refused_and_one_or_none_are_not() -> None:
-    host, other = (b"host", b"a"), (b"x-a", b"1")
-    check_hosts([other, other])
-    check_hosts([host, other])
-    with pytest.raises(FramingError) as refused:
-        check_hosts([host, other, host])
-
-    assert refused.value.status == 400
+@pytest.mark.parametrize("name", [b"host", b"content-encoding"])
+def test_two_hosts_or_codings_are_refused_and_one_or_none_are_not(name: bytes) -> None:
+    said, other = (name, b"a"), (b"x-a", b"1")
+    check_repeated([other, other])
+    check_repeated([said, other])
+    for again in (said, (name, b"b")):
+        with pytest.raises(FramingError) as refused:
+            check_repeated([said, other, again])
+        assert refused.value.status == 400

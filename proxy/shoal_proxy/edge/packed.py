@@ -1,0 +1,98 @@
+"""Compressed request bodies, unpacked in steps of bounded work. Pure.
+
+A body that is packed well unpacks to a thousand times its size, so nothing here runs to the end of the input: one step
+reads at most `FEED_BYTES` and makes at most `STEP_BYTES`. The caller counts both before it takes the next step.
+"""
+
+import zlib
+from collections import deque
+from typing import Final
+
+from shoal_proxy.errors import InvalidRequest
+
+STEP_BYTES: Final = 262144
+"""Most bytes that one step makes: less than a millisecond of work."""
+FEED_BYTES: Final = 65536
+"""Most bytes that one step reads."""
+MAX_MEMBERS: Final = 1024
+"""gzip streams behind one another in one body: each costs memory and time, however short it is."""
+CODINGS: Final = b"gzip, deflate"
+"""The content codings that are unpacked, as Accept-Encoding lists them."""
+_SMALL_BYTES: Final = 65536
+_WINDOW_BITS: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
+
+
+def is_packing(coding: bytes) -> bool:
+    """Return whether bodies of this Content-Encoding are unpacked."""
+    return coding.lower() in _WINDOW_BITS
+
+
+class Packed:
+    """One body on its way from packed to plain bytes.
+
+    Args:
+        coding: the value of Content-Encoding, one for which `is_packing` holds.
+    """
+
+    __slots__ = ("_bits", "_coding", "_full", "_inflate", "_members", "_pieces", "_plain", "_rest")
+
+    def __init__(self, coding: bytes) -> None:
+        self._coding = coding.lower().decode("latin-1")
+        self._bits = _WINDOW_BITS[coding.lower()]
+        self._inflate = zlib.decompressobj(self._bits)
+        self._members = 1
+        self._pieces: deque[bytes] = deque()
+        self._rest: bytes = b""
+        """What is left of the piece that is being read."""
+        self._full = False
+        """The last step made as much as it may, so there may be more without further input."""
+        self._plain = bytearray()
+
+    @property
+    def waiting(self) -> bool:
+        """Return whether another step has something to do."""
+        return self._full or bool(self._rest) or bool(self._pieces)
+
+    def add(self, piece: bytes) -> None:
+        """Append packed bytes."""
+        for start in range(0, len(piece), FEED_BYTES):
+            self._pieces.append(piece[start : start + FEED_BYTES])
+
+    def step(self) -> tuple[int, int]:
+        """Unpack a part; return how many bytes were read, and how many were made.
+
+        Raises:
+            InvalidRequest: the stream is corrupt, or too many streams follow one another.
+        """
+        if not self._rest and self._pieces:
+            self._rest = self._pieces.popleft()
+        if self._inflate.eof:
+            self._next_member()
+        given_bytes = len(self._rest)
+        try:
+            made = self._inflate.decompress(self._rest, STEP_BYTES)
+        except zlib.error as error:
+            raise InvalidRequest(f"the body is not a valid {self._coding} stream: {error}") from None
+        self._rest = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+        self._full = len(made) == STEP_BYTES and not self._inflate.eof
+        self._plain += made
+        return given_bytes - len(self._rest), len(made)
+
+    def _next_member(self) -> None:
+        if self._coding == "deflate":
+            raise InvalidRequest("bytes follow the end of the deflate stream")
+        if self._members >= MAX_MEMBERS:
+            raise InvalidRequest(f"the body holds more than {MAX_MEMBERS} gzip streams")
+        self._members += 1
+        self._inflate = zlib.decompressobj(self._bits)
+
+    def take(self) -> bytes | memoryview:
+        """Return the plain body, once nothing more comes and no step is left.
+
+        Raises:
+            InvalidRequest: the stream has no end.
+        """
+        if not self._inflate.eof:
+            raise InvalidRequest(f"the body is a truncated {self._coding} stream")
+        plain, self._plain = self._plain, bytearray()
+        return bytes(plain) if len(plain) <= _SMALL_BYTES else memoryview(plain)
