@@ -19,16 +19,20 @@ from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.docs import docs_routes
-from shoal_proxy.errors import NotFound, ProxyError, Unauthenticated
+from shoal_proxy.errors import NotFound, NotImplementedHere, ProxyError, Unauthenticated
 from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.link import Link
 from shoal_proxy.management import describe_model, instead_of_registering
+from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+from shoal_proxy.model_statistics import model_statistics
+from shoal_proxy.repository import index, read_index_request
 from shoal_proxy.settings import Settings
 from shoal_schema.headers import EXECUTED, HANDED_OVER, INSTANCE, LOAD, LOAD_FORMAT
 from shoal_schema.wire.columns import encode_columns
 
+EXTENSIONS = ("binary_tensor_data", "statistics")
 _NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
 """Infer routes that name no model in their path."""
@@ -42,12 +46,14 @@ class Pages:
         settings: Settings,
         link: Link,
         dispatcher: Dispatcher,
+        metrics: Metrics,
         version: str,
         gate: Gate | None = None,
     ) -> None:
         self._settings = settings
         self._link = link
         self._dispatcher = dispatcher
+        self._metrics = metrics
         self._version = version
         self.gate = gate
         """Who may ask for more than whether we are well; None: everybody."""
@@ -55,6 +61,7 @@ class Pages:
     def routes(self) -> Sequence[Route]:
         """Return every route of the port but the infer ones."""
         model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
+        v1_model, v1_version = "/v1/models/{model}", "/v1/models/{model}/versions/{version}"
         return [
             Route("/", self.alive),
             Route("/ping", self.ping),
@@ -62,16 +69,24 @@ class Pages:
             Route("/models", self.register_model, methods=["POST"]),
             *(Route(path, self.described_model) for path in ("/models/{model}", "/models/{model}/{version}")),
             Route("/v1/models", self.v1_models),
-            Route("/v1/models/{model}:predict", self.unknown_infer, methods=["POST"]),
+            *(Route(f"{path}:predict", self.unknown_infer, methods=["POST"]) for path in (v1_model, v1_version)),
             # Or else "NAME:predict" would be taken for a model's name.
-            Route("/v1/models/{model}:predict", self.only_post, methods=_NOT_POST),
-            Route("/v1/models/{model}", self.v1_model),
+            *(Route(f"{path}:predict", self.only_post, methods=_NOT_POST) for path in (v1_model, v1_version)),
+            *(Route(path, self.v1_model) for path in (v1_model, v1_version)),
             *(Route(path, self.only_post, methods=_NOT_POST) for path in _INFER_PATHS),
             Route("/v2", self.server),
             Route("/v2/health/live", self.live),
             Route("/v2/health/ready", self.ready),
+            Route("/v2/repository/index", self.repository_index, methods=["GET", "POST"]),
+            *(
+                Route(f"/v2/repository/models/{{model}}/{what}", self.no_loading, methods=["POST"])
+                for what in ("load", "unload")
+            ),
+            # A model of that name is described there instead.
+            *([Route("/v2/models/stats", self.statistics)] if self._settings.name != "stats" else ()),
             *(Route(path, self.metadata) for path in (model, version)),
             *(Route(f"{path}/ready", self.model_ready) for path in (model, version)),
+            *(Route(f"{path}/stats", self.statistics) for path in (model, version)),
             *(Route(f"{path}/infer", self.unknown_infer, methods=["POST"]) for path in (model, version)),
             *(
                 Route(path, self.unknown_infer, methods=["POST", "PUT"])
@@ -158,7 +173,7 @@ class Pages:
 
     def about(self) -> dict[str, Any]:
         """Return V2's server metadata."""
-        return {"name": "shoal", "version": self._version, "extensions": ["binary_tensor_data"]}
+        return {"name": "shoal", "version": self._version, "extensions": list(EXTENSIONS)}
 
     async def metadata(self, request: Request) -> Response:
         """Answer V2's model metadata."""
@@ -168,6 +183,43 @@ class Pages:
     def description(self) -> dict[str, Any]:
         """Return V2's metadata of the one model."""
         return describe(self._dispatcher.signature(), self._settings)
+
+    async def repository_index(self, request: Request) -> Response:
+        """List the one model as Triton does."""
+        return JSONResponse(self.index(ready=await read_index_request(request)))
+
+    def index(self, *, ready: bool) -> list[dict[str, str]]:
+        """Return Triton's index of the one model; of none where ``ready`` asks for those only that can be used."""
+        return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
+
+    async def no_loading(self, request: Request) -> Response:
+        """Say that models come and go with their service."""
+        raise self.loads_nothing()
+
+    def loads_nothing(self) -> ProxyError:
+        """Return why no model is loaded or unloaded here."""
+        return NotImplementedHere(
+            f"this server serves {self._settings.name!r} alone, and loads and unloads no model on request:"
+            " apply another InferenceService, or delete this one"
+        )
+
+    async def statistics(self, request: Request) -> Response:
+        """Answer Triton's statistics of the one model."""
+        if "model" in request.path_params:
+            self._check_model(request)
+        return JSONResponse(self.about_requests())
+
+    def about_requests(self) -> dict[str, Any]:
+        """Return Triton's statistics."""
+        settings = self._settings
+        told = model_statistics(
+            settings.name,
+            settings.version,
+            self._metrics,
+            now_s=time.monotonic(),
+            wall_s=time.time(),  # noqa: TID251 (a date is asked for)
+        )
+        return {"model_stats": [told]}
 
     async def v1_models(self, request: Request) -> Response:
         """List the one model, as V1 has it and as OpenAI's clients do."""
@@ -286,7 +338,9 @@ def make_app(pages: Pages, cors: Cors | None = None) -> Starlette:
     return Starlette(routes=list(pages.routes()), exception_handlers=handlers, middleware=doors)
 
 
-_OPEN = re.compile(r"/|/ping|/v2/health/(live|ready)|/v1/models/[^/:]+|/v2/models/[^/]+(/versions/[^/]+)?/ready")
+_OPEN = re.compile(
+    r"/|/ping|/v2/health/(live|ready)|/v1/models/[^/:]+(/versions/[^/:]+)?|/v2/models/[^/]+(/versions/[^/]+)?/ready"
+)
 """Whether we live and are ready, in each protocol's words: who asks that, a load balancer or a sibling, has no key."""
 
 

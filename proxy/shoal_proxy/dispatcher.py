@@ -355,7 +355,16 @@ class Dispatcher:
             self.tracer.batch_ended(running.batch, running.sent_s, events, time.monotonic())
         timing = sent.timing(running.batch, batch_s)
         deliveries = self.scheduler.answered(running, result, signature, answered_s=sent.answered_s, timing=timing)
-        self._metrics.returned(deliveries, time.monotonic())
+        now_s = time.monotonic()
+        self._metrics.returned(deliveries, now_s)
+        self._metrics.executions.answered(
+            running.rows,
+            len(deliveries),
+            input_s=sent.sent_s - running.sent_s,
+            infer_s=runtime_s,
+            output_s=now_s - sent.answered_s,
+            now_s=now_s,
+        )
         self._deliver(deliveries)
         self.scheduler.delivered(running, time.monotonic(), time.thread_time())
 

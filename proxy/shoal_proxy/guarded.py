@@ -22,7 +22,7 @@ from shoal_proxy.errors import (
     VersionNotSupported,
 )
 from shoal_proxy.guard import NOBODY_WAITS, Guard, Refused, codec_for
-from shoal_schema.wire.framing import FramingError, check_head, check_hosts, check_upgrade, without_upgrade
+from shoal_schema.wire.framing import FramingError, check_head, check_repeated, check_upgrade, without_upgrade
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,10 @@ REFUSALS: Final[dict[int, type[ProxyError]]] = {
     error.status: error for error in (InvalidRequest, HeadTooLarge, NotImplementedHere, VersionNotSupported)
 }
 """The error for each status of a `FramingError`."""
+
+
+_READ: Final = frozenset({b"/v2/repository/index"})
+"""Pages that read their bodies."""
 
 
 class GuardedProtocol(ConnectedProtocol):
@@ -138,7 +142,7 @@ class GuardedProtocol(ConnectedProtocol):
 
     def check_repeated(self) -> None:
         """Refuse a head that says more than once what is to be said once."""
-        check_hosts(self.headers)
+        check_repeated(self.headers)
 
     def take_head(self, headers: dict[bytes, bytes]) -> None:
         """Begin a request whose head is here and well-formed."""
@@ -165,10 +169,12 @@ class GuardedProtocol(ConnectedProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body, which no page reads (httptools)."""
+        """Take a piece of the body, which hardly any page reads (httptools)."""
         self.meter.body_bytes += len(body)
         if self.meter.body_bytes > self.guard.max_body_bytes:
             raise self._too_large()
+        if self.url in _READ:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note the end of a request (httptools)."""

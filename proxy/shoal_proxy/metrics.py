@@ -20,6 +20,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from shoal_proxy.access.gate import Gate
+from shoal_proxy.batching.executions import Executions
 from shoal_proxy.batching.pending import Answer, Delivery
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema import metrics as declared
@@ -79,6 +80,9 @@ class Metrics(Collector):
         self.queue_seconds = Histogram(SECONDS)
         self.batch_seconds = Histogram(SECONDS)
         self.runtime_seconds = Histogram(SECONDS)
+        self.executions = Executions()
+        self.failed_s = 0.0
+        """From arrival to error, of all requests that were read and failed."""
         self.step_seconds: dict[str, Histogram] = defaultdict(_seconds)
         """Of a graph, by step."""
         self.step_failures: dict[str, int] = defaultdict(int)

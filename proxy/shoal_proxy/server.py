@@ -233,7 +233,7 @@ class Proxy:
         self.metrics.gate = self.gate
         self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
         self._spans = self._exporter()
-        self.pages = Pages(settings, self.link, self.dispatcher, VERSION, self.gate)
+        self.pages = Pages(settings, self.link, self.dispatcher, self.metrics, VERSION, self.gate)
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files(WANTED_DESCRIPTORS))
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)

@@ -11,6 +11,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from shoal_proxy.app import EXTENSIONS
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import CODES, SERVICE
@@ -195,7 +196,7 @@ def test_pages_are_answered(running: RunningProxy, stub: Stub) -> None:
     assert stub.ask("ServerReady", messages.ServerReadyRequest(), messages.ServerReadyResponse).ready
     assert stub.ask("ModelReady", messages.ModelReadyRequest(name="double"), messages.ModelReadyResponse).ready
     about = stub.ask("ServerMetadata", messages.ServerMetadataRequest(), messages.ServerMetadataResponse)
-    assert (about.name, list(about.extensions)) == ("shoal", ["binary_tensor_data"])
+    assert (about.name, list(about.extensions)) == ("shoal", list(EXTENSIONS))
     asked = messages.ModelMetadataRequest(name="double", version="1")
     told = stub.ask("ModelMetadata", asked, messages.ModelMetadataResponse)
     shapes = [(each.name, each.datatype, list(each.shape)) for each in (*told.inputs, *told.outputs)]
@@ -204,7 +205,7 @@ def test_pages_are_answered(running: RunningProxy, stub: Stub) -> None:
     )  # fmt: skip
     error = failure(lambda: stub.ask("ModelReady", messages.ModelReadyRequest(name="x"), messages.ModelReadyResponse))
     assert error.code() is grpc.StatusCode.NOT_FOUND
-    error = failure(lambda: stub.ask("ModelStatistics", asked, messages.ModelMetadataResponse))
+    error = failure(lambda: stub.ask("ModelConfig", asked, messages.ModelMetadataResponse))
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 

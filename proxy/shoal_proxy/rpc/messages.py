@@ -6,7 +6,7 @@ same code and in the same words.
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -21,6 +21,7 @@ from shoal_proxy.rpc.inference_pb2 import (
     ModelInferRequest,
     ModelInferResponse,
     ModelMetadataResponse,
+    ModelStreamInferResponse,
 )
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.elements import pack_elements
@@ -36,6 +37,10 @@ FIELDS: Mapping[str, str] = {
     "BYTES": "bytes_contents",
 }
 """Where a tensor of a datatype has its elements, if they are not raw."""
+
+
+_EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
+"""Of clients of models that answer a request several times; here its only response says that it is the last."""
 
 
 class GrpcV2:
@@ -62,6 +67,7 @@ class GrpcV2:
             raise InvalidRequest(f"{len(request.inputs)} inputs need as many raw_input_contents, not {len(raw)}")
         tensors = [_input(each, raw[at] if raw else None, tail) for at, each in enumerate(request.inputs)]
         parameters = {**_parameters(request.parameters), "binary_data_output": bool(raw)}
+        parameters.pop(_EMPTY_FINAL_RESPONSE, None)
         document: dict[str, Any] = {"inputs": tensors, "parameters": parameters}
         if request.id:
             document["id"] = request.id
@@ -113,6 +119,35 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
     }
     names = {key: document[key] for key in ("name", "versions", "platform")}
     return ModelMetadataResponse(**names, **tensors)
+
+
+def stream_message(reply: Reply, request: bytes) -> bytes:
+    """Return a ``reply`` as the message of a stream; header lines of an error become parameters."""
+    body = b"".join(map(bytes, reply.body))
+    if reply.status == 200:
+        response = ModelInferResponse.FromString(body)
+        response.parameters["triton_final_response"].bool_param = True
+        return _serialized(ModelStreamInferResponse(infer_response=response))
+    response = ModelInferResponse(id=_id_of(request))
+    response.parameters["status"].int64_param = reply.status
+    for line in reply.lines.splitlines():
+        name, _, value = line.decode("latin-1").partition(": ")
+        response.parameters[name].string_param = value
+    message = body.decode(errors="replace")
+    return _serialized(ModelStreamInferResponse(error_message=message, infer_response=response))
+
+
+def _id_of(request: bytes) -> str:
+    try:
+        id_: str = ModelInferRequest.FromString(request).id
+    except DecodeError:
+        return ""
+    return id_
+
+
+def _serialized(message: ModelStreamInferResponse) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _check_counts(request: Any) -> None:

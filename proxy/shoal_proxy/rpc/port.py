@@ -23,6 +23,7 @@ from shoal_proxy.inference import Inference
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.health import Health
 from shoal_proxy.rpc.messages import GrpcV2, metadata_message
+from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import GONE
 from shoal_schema.addresses import TcpAddress
@@ -48,10 +49,10 @@ CODES: Mapping[int, grpc.StatusCode] = {
 }
 """By the status of HTTP; any other of a caller's is INVALID_ARGUMENT, of ours INTERNAL."""
 _TIMEOUT, _ECHOED = TIMEOUT_MS.encode(), (REQUEST_ID.encode(), TRACEPARENT.encode())
-_PATH = f"/{SERVICE}/ModelInfer".encode()
+_PATH, _STREAM_PATH = (f"/{SERVICE}/{method}".encode() for method in ("ModelInfer", "ModelStreamInfer"))
 _MIN_TIMEOUT_MS = 0.001
-_GUARDED = ("ServerMetadata", "ModelMetadata")
-"""Pages that say more than whether we live and are ready."""
+_OPEN = ("ServerLive", "ServerReady", "ModelReady")
+"""Pages that need no key: whether the server lives and is ready."""
 
 
 class Call:
@@ -96,6 +97,7 @@ class GrpcPort:
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
+        self._streams = Streams(self._answer_of_stream)
         self._health = Health(pages.reason, (SERVICE, settings.name))
         self._server.add_generic_rpc_handlers((self._handlers(), self._health.handler()))
         enable_server_reflection((SERVICE, HEALTH, REFLECTION), self._server)
@@ -118,6 +120,7 @@ class GrpcPort:
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and return when those that were taken are answered, or given up after ``grace_s``."""
         self._health.end()
+        self._streams.end()
         await self._server.stop(grace_s)
 
     def _handlers(self) -> Any:
@@ -127,10 +130,14 @@ class GrpcPort:
             "ModelReady": (self._model_ready, messages.ModelReadyRequest),
             "ServerMetadata": (self._server_metadata, messages.ServerMetadataRequest),
             "ModelMetadata": (self._model_metadata, messages.ModelMetadataRequest),
+            "ModelStatistics": (self._model_statistics, messages.ModelStatisticsRequest),
+            "RepositoryIndex": (self._repository_index, messages.RepositoryIndexRequest),
+            "RepositoryModelLoad": (self._load_nothing, messages.RepositoryModelLoadRequest),
+            "RepositoryModelUnload": (self._load_nothing, messages.RepositoryModelUnloadRequest),
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                _page(answer, self._inference.gate if name in _GUARDED else None),
+                _page(answer, None if name in _OPEN else self._inference.gate),
                 request_deserializer=request.FromString,
                 response_serializer=_serialized,
             )
@@ -138,22 +145,43 @@ class GrpcPort:
         }
         # The message is read by us, as bytes: a caller who announces one and sends none is not waited for for ever.
         handlers["ModelInfer"] = grpc.stream_unary_rpc_method_handler(self._infer)
+        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def _infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        headers = _headers(context)
-        head = Head(self._route, headers, keep_alive=True)
-        log = self._inference.access_log
-        entry = None if log is None else log.begin(b"POST", _PATH, self._codec.name, headers, _client(context))
-        call = Call(head, entry)
-        if log is None or entry is None:
-            return await self._answer(requests, context, call)
+        call = self._call(context, _PATH)
         try:
             return await self._answer(requests, context, call)
         finally:
-            log.end(entry, call.status, call.bytes_out, call.pending, head.caller)
+            self._log(call)
 
-    async def _answer(self, requests: AsyncIterator[bytes], context: Any, call: "Call") -> bytes:
+    def _call(self, context: Any, path: bytes) -> Call:
+        headers, log = _headers(context), self._inference.access_log
+        entry = None if log is None else log.begin(b"POST", path, self._codec.name, headers, _client(context))
+        return Call(Head(self._route, headers, keep_alive=True), entry)
+
+    def _log(self, call: Call) -> None:
+        if call.entry is not None and self._inference.access_log is not None:
+            self._inference.access_log.end(call.entry, call.status, call.bytes_out, call.pending, call.head.caller)
+
+    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        head = Head(self._route, _headers(context), keep_alive=True)
+        if (refusal := self._refusal(head, context)) is not None:
+            reply = self._inference.refuse(self._route, refusal)
+            await context.abort(_code(reply.status), refusal.message)
+        await self._streams.serve(requests, context)
+
+    async def _answer_of_stream(self, body: bytes, context: Any) -> Reply:
+        """Return the reply to one request of a stream."""
+        call = self._call(context, _STREAM_PATH)
+        try:
+            reply = await self._reply(call, body)
+            call.status, call.bytes_out = reply.status, reply.size_bytes
+            return reply
+        finally:
+            self._log(call)
+
+    async def _answer(self, requests: AsyncIterator[bytes], context: Any, call: Call) -> bytes:
         head, headers = call.head, call.head.headers
         if (refusal := self._refusal(head, context)) is not None:
             reply = self._inference.refuse(self._route, refusal)
@@ -219,6 +247,17 @@ class GrpcPort:
     def _model_metadata(self, request: messages.ModelMetadataRequest) -> messages.ModelMetadataResponse:
         self._codec.check_model(request.name, request.version)
         return metadata_message(self._pages.description())
+
+    def _model_statistics(self, request: messages.ModelStatisticsRequest) -> messages.ModelStatisticsResponse:
+        if request.name:
+            self._codec.check_model(request.name, request.version)
+        return messages.ModelStatisticsResponse(**self._pages.about_requests())
+
+    def _repository_index(self, request: messages.RepositoryIndexRequest) -> messages.RepositoryIndexResponse:
+        return messages.RepositoryIndexResponse(models=self._pages.index(ready=request.ready))
+
+    def _load_nothing(self, request: object) -> None:
+        raise self._pages.loads_nothing()
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:

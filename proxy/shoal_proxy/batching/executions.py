@@ -1,0 +1,56 @@
+"""What batches have cost since the process began, by their rows: for clients that read statistics. Pure."""
+
+
+class Times:
+    """Seconds of so many executions, by what they were spent on."""
+
+    __slots__ = ("count", "infer_s", "input_s", "output_s")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.input_s = 0.0
+        self.infer_s = 0.0
+        self.output_s = 0.0
+
+    def add(self, count: int, input_s: float, infer_s: float, output_s: float) -> None:
+        """Count executions that took this long each."""
+        self.count += count
+        self.input_s += count * input_s
+        self.infer_s += count * infer_s
+        self.output_s += count * output_s
+
+
+class Executions:
+    """Totals of all batches that the runtime answered."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.batches = 0
+        self.requests = Times()
+        """A request counts with the times of the batch that completed it."""
+        self.by_rows: dict[int, Times] = {}
+        """At most as many as a batch may have rows."""
+        self.last_s: float | None = None
+        """When the last one came back, in monotonic seconds; None before the first."""
+
+    def answered(
+        self, rows: int, requests: int, *, input_s: float, infer_s: float, output_s: float, now_s: float
+    ) -> None:
+        """Count a batch.
+
+        Args:
+            rows: in it.
+            requests: that it completed.
+            input_s: from its formation until it was sent.
+            infer_s: at the runtime.
+            output_s: from its return until its results were split.
+            now_s: when they were.
+        """
+        self.rows += rows
+        self.batches += 1
+        self.last_s = now_s
+        self.requests.add(requests, input_s, infer_s, output_s)
+        times = self.by_rows.get(rows)
+        if times is None:
+            times = self.by_rows[rows] = Times()
+        times.add(1, input_s, infer_s, output_s)

@@ -1,0 +1,56 @@
+"""Triton's statistics of the one model, from the proxy's own counters: as JSON, and as fields of gRPC's message."""
+
+from typing import Any
+
+from shoal_proxy.batching.executions import Times
+from shoal_proxy.metrics import Histogram, Metrics
+
+
+def model_statistics(name: str, version: str, metrics: Metrics, *, now_s: float, wall_s: float) -> dict[str, Any]:
+    """Return the statistics since the process began.
+
+    Args:
+        name: of the model.
+        version: of the model.
+        metrics: the counters.
+        now_s: the time, in monotonic seconds.
+        wall_s: the time, in seconds since 1970.
+    """
+    executions = metrics.executions
+    last_ms = 0 if executions.last_s is None else int(1000 * (wall_s - now_s + executions.last_s))
+    failures = sum(count for (_, status), count in metrics.requests.items() if status >= 400)
+    requests = executions.requests
+    return {
+        "name": name,
+        "version": version,
+        "last_inference": last_ms,
+        "inference_count": executions.rows,
+        "execution_count": executions.batches,
+        "inference_stats": {
+            "success": _of_histogram(metrics.request_seconds),
+            "fail": _duration(failures, metrics.failed_s),
+            "queue": _of_histogram(metrics.queue_seconds),
+            **_computing(requests),
+            "cache_hit": _duration(0, 0.0),
+            "cache_miss": _duration(0, 0.0),
+        },
+        "batch_stats": [
+            {"batch_size": rows, **_computing(times)} for rows, times in sorted(executions.by_rows.items())
+        ],
+    }
+
+
+def _computing(times: Times) -> dict[str, Any]:
+    return {
+        "compute_input": _duration(times.count, times.input_s),
+        "compute_infer": _duration(times.count, times.infer_s),
+        "compute_output": _duration(times.count, times.output_s),
+    }
+
+
+def _of_histogram(histogram: Histogram) -> dict[str, int]:
+    return _duration(sum(histogram.counts), histogram.total)
+
+
+def _duration(count: int, seconds: float) -> dict[str, int]:
+    return {"count": count, "ns": max(0, int(1e9 * seconds))}
