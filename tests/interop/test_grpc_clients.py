@@ -29,7 +29,8 @@ def target(running: RunningProxy) -> str:
 def test_triton_health_and_metadata(triton_grpc: ForeignClient, running: RunningProxy) -> None:
     pages = triton_grpc.call("pages", target(running))
     assert pages["live"] is pages["ready"] is pages["model_ready"] is pages["version_ready"] is True
-    assert (pages["server"]["name"], pages["server"]["extensions"]) == ("shoal", ["binary_tensor_data"])
+    assert pages["server"]["name"] == "shoal"
+    assert {"binary_tensor_data", "statistics"} <= set(pages["server"]["extensions"])
     assert pages["model"]["inputs"] == [{"name": "x", "datatype": "FP32", "shape": ["-1", "4"]}]
 
 
@@ -84,8 +85,42 @@ def test_our_words_reach_triton(triton_grpc: ForeignClient, running: RunningProx
         triton_grpc.call("infer", target(running), [[1, 2, 3]])
     with pytest.raises(ForeignError, match=r"NOT_FOUND.* no model named 'nobody'"):
         triton_grpc.call("infer", target(running), ROWS, model="nobody")
-    with pytest.raises(ForeignError, match="UNIMPLEMENTED"):
-        triton_grpc.call("model_statistics", target(running))
+    with pytest.raises(ForeignError, match=r"UNIMPLEMENTED.* InferenceService"):
+        triton_grpc.call("load_model", target(running))
+
+
+def test_triton_reads_the_index_and_statistics(triton_grpc: ForeignClient, running: RunningProxy) -> None:
+    triton_grpc.call("infer", target(running), ROWS)
+    told = triton_grpc.call("repository", target(running))
+    assert told["index"]["models"] == [{"name": "double", "version": "1", "state": "READY"}]
+    [of_model] = told["model"]["model_stats"]
+    assert told["all"]["model_stats"][0]["name"] == of_model["name"] == "double"
+    assert int(of_model["inference_count"]) >= 2
+    assert int(of_model["inference_stats"]["success"]["ns"]) > 0
+    assert int(of_model["batch_stats"][0]["compute_infer"]["count"]) >= 1
+
+
+def test_triton_streams(triton_grpc: ForeignClient, running: RunningProxy) -> None:
+    requests = [[row(number)] for number in range(50)]
+    requests[7] = [[1.0, 2.0]]
+    answers = triton_grpc.call("stream", target(running), requests)
+    assert len(answers) == 50
+    assert "'x' has shape [1, 2]" in answers[7][1]
+    for number in {*range(50)} - {7}:
+        assert answers[number] == [f"fish-{number}", [[2 * value for value in row(number)]]]
+
+
+def test_the_health_probe_of_grpc(triton_grpc: ForeignClient, running: RunningProxy) -> None:
+    for service in ("", "inference.GRPCInferenceService", "double"):
+        assert triton_grpc.call("probe", target(running), service) == "SERVING"
+    with pytest.raises(ForeignError, match="NOT_FOUND"):
+        triton_grpc.call("probe", target(running), "cat")
+
+
+def test_reflection_describes_the_services(triton_grpc: ForeignClient, running: RunningProxy) -> None:
+    services = triton_grpc.call("described", target(running))
+    assert {"ModelInfer", "ModelStreamInfer"} <= set(services["inference.GRPCInferenceService"])
+    assert {"Check", "Watch"} <= set(services["grpc.health.v1.Health"])
 
 
 def test_kserve_health(kserve_grpc: ForeignClient, running: RunningProxy) -> None:

@@ -89,12 +89,10 @@ def test_a_time_out_in_microseconds_is_the_deadline(triton: ForeignClient, runni
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_a_compressed_body_is_refused_in_plain_words(
-    triton: ForeignClient, running: RunningProxy, algorithm: str
-) -> None:
-    with pytest.raises(ForeignError, match=f"'{algorithm}'.* uncompressed") as raised:
-        triton.call("infer", running.url, ROWS, request_compression_algorithm=algorithm)
-    assert "[415]" in str(raised.value)
+@pytest.mark.parametrize("sent", ["binary", "json"])
+def test_bodies_may_be_compressed(triton: ForeignClient, running: RunningProxy, algorithm: str, sent: str) -> None:
+    answer = triton.call("infer", running.url, ROWS, sent=sent, request_compression_algorithm=algorithm)
+    assert answer["y"] == DOUBLED
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
@@ -120,6 +118,18 @@ def test_an_unknown_model_is_named(triton: ForeignClient, running: RunningProxy)
     with pytest.raises(ForeignError, match="no model named 'nobody'") as raised:
         triton.call("infer", running.url, ROWS, model="nobody")
     assert "[404]" in str(raised.value)
+
+
+def test_the_index_and_statistics_are_read(triton: ForeignClient, running: RunningProxy) -> None:
+    triton.call("infer", running.url, ROWS)
+    told = triton.call("repository", running.url)
+    assert told["index"] == [{"name": "double", "version": "1", "state": "READY", "reason": ""}]
+    for which in ("all", "model", "version"):
+        [of_model] = told[which]["model_stats"]
+        assert of_model["inference_count"] >= 2
+        assert of_model["inference_stats"]["queue"]["count"] >= 1
+    with pytest.raises(ForeignError, match=r"\[501\].* InferenceService"):
+        triton.call("load_model", running.url)
 
 
 def test_a_page_that_only_triton_has_is_a_clear_404(triton: ForeignClient, running: RunningProxy) -> None:

@@ -46,6 +46,21 @@ def model_config(url: str) -> Any:
         return client.get_model_config(MODEL)
 
 
+def repository(url: str) -> dict[str, Any]:
+    with _client(url) as client:
+        return {
+            "index": client.get_model_repository_index(),
+            "all": client.get_inference_statistics(),
+            "model": client.get_inference_statistics(MODEL),
+            "version": client.get_inference_statistics(MODEL, "1"),
+        }
+
+
+def load_model(url: str) -> None:
+    with _client(url) as client:
+        client.load_model("cat")
+
+
 def infer(
     url: str, rows: Any, *, sent: str = "binary", got: str = "default", model: str = MODEL, **options: Any
 ) -> Any:

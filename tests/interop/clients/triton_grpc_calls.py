@@ -3,8 +3,12 @@
 import threading
 from typing import Any
 
+import grpc
 import numpy as np
 import tritonclient.grpc as triton
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 MODEL = "double"
 
@@ -79,6 +83,54 @@ def cancelled(target: str) -> str:
     return told[0]
 
 
-def model_statistics(target: str) -> Any:
+def repository(target: str) -> dict[str, Any]:
     with _client(target) as client:
-        return client.get_inference_statistics(MODEL, as_json=True)
+        return {
+            "index": client.get_model_repository_index(as_json=True),
+            "all": client.get_inference_statistics(as_json=True),
+            "model": client.get_inference_statistics(MODEL, "1", as_json=True),
+        }
+
+
+def load_model(target: str) -> None:
+    with _client(target) as client:
+        client.load_model("cat")
+
+
+def stream(target: str, requests: list[Any]) -> list[Any]:
+    """Return by request the id, and the numbers or the error."""
+    answers: list[Any] = []
+    done = threading.Semaphore(0)
+
+    def took(result: Any, error: Any) -> None:
+        if error:
+            answers.append([None, str(error)])
+        else:
+            answers.append([result.get_response().id, result.as_numpy("y").tolist()])
+        done.release()
+
+    with _client(target) as client:
+        client.start_stream(took)
+        for number, rows in enumerate(requests):
+            client.async_stream_infer(
+                MODEL, [_input(rows)], request_id=f"fish-{number}", enable_empty_final_response=number % 2 == 1
+            )
+        for _ in requests:
+            done.acquire(timeout=20)
+        client.stop_stream()
+    return answers
+
+
+def probe(target: str, service: str) -> str:
+    with grpc.insecure_channel(target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        status = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=20).status
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(status))
+
+
+def described(target: str) -> dict[str, list[str]]:
+    """Return each service's methods, read by reflection, without any generated code."""
+    with grpc.insecure_channel(target) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        pool = DescriptorPool(database)
+        return {name: sorted(pool.FindServiceByName(name).methods_by_name) for name in database.get_services()}
