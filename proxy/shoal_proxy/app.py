@@ -32,7 +32,7 @@ from shoal_proxy.settings import Settings
 from shoal_schema.headers import EXECUTED, HANDED_OVER, INSTANCE, LOAD, LOAD_FORMAT
 from shoal_schema.wire.columns import encode_columns
 
-EXTENSIONS = ("binary_tensor_data", "statistics")
+EXTENSIONS = ("binary_tensor_data", "classification", "statistics")
 _NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
 """Infer routes that name no model in their path."""

@@ -100,6 +100,10 @@ def test_triton_reads_the_index_and_statistics(triton_grpc: ForeignClient, runni
     assert int(of_model["batch_stats"][0]["compute_infer"]["count"]) >= 1
 
 
+def test_triton_classes_are_answered(triton_grpc: ForeignClient, running: RunningProxy) -> None:
+    assert triton_grpc.call("classify", target(running), ROWS, 2) == [["3.5:3", "3.0:2"], ["5.5:3", "5.0:2"]]
+
+
 def test_triton_streams(triton_grpc: ForeignClient, running: RunningProxy) -> None:
     requests = [[row(number)] for number in range(50)]
     requests[7] = [[1.0, 2.0]]

@@ -132,6 +132,11 @@ def test_the_index_and_statistics_are_read(triton: ForeignClient, running: Runni
         triton.call("load_model", running.url)
 
 
+@pytest.mark.parametrize("binary", [True, False])
+def test_classes_are_answered(triton: ForeignClient, running: RunningProxy, binary: bool) -> None:
+    assert triton.call("classify", running.url, ROWS, 2, binary=binary) == [["3.5:3", "3.0:2"], ["5.5:3", "5.0:2"]]
+
+
 def test_a_page_that_only_triton_has_is_a_clear_404(triton: ForeignClient, running: RunningProxy) -> None:
     with pytest.raises(ForeignError, match="no such path: /v2/models/double/config"):
         triton.call("model_config", running.url)

@@ -20,6 +20,7 @@ from shoal_proxy.codecs.base import (
     parse_json,
     shown,
 )
+from shoal_proxy.codecs.classification import PARAMETER, check_classes, class_count
 from shoal_proxy.codecs.columns import (
     FLOATS,
     INTEGERS,
@@ -121,6 +122,8 @@ def decode_document(
     binary, timeout_ms, forwarded = take_parameters(parameters) if parameters is not None else (False, None, b"")
     style = _style(document, signature, asked, binary=binary)
     rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
+    if style.classes:
+        check_classes(rows, sum(style.classes.values()))
     if asked or forwarded:
         check_integers(text)
     told = json_text(asked, orjson.OPT_SORT_KEYS) if asked else b""
@@ -338,15 +341,26 @@ def _style(document: dict[str, Any], signature: ModelSignature, asked: dict[str,
         raise InvalidRequest('"outputs" must be a list')
     if not wanted:
         return Style(id_, None, binary)
+    outputs, classes = _wanted(wanted, signature, asked)
+    return Style(id_, outputs, binary, classes or None)
+
+
+def _wanted(
+    wanted: list[Any], signature: ModelSignature, asked: dict[str, Any]
+) -> tuple[dict[str, bool | None], dict[str, int]]:
+    """Return whether each output is to be binary, and of how many classes; what is the model's goes to ``asked``."""
     outputs: dict[str, bool | None] = {}
+    classes: dict[str, int] = {}
     for output in wanted:
         name, extra = _output_asked(output, signature)
         if name in outputs:
             raise InvalidRequest(f"output {name!r} is asked for twice")
         outputs[name] = _flag("binary_data", extra.pop("binary_data", None))
+        if PARAMETER in extra:
+            classes[name] = class_count(signature.outputs[name], extra.pop(PARAMETER))
         if extra:
             asked.setdefault("outputs", {})[name] = extra
-    return Style(id_, outputs, binary)
+    return outputs, classes
 
 
 def _output_asked(output: Any, signature: ModelSignature) -> tuple[str, dict[str, Any]]:

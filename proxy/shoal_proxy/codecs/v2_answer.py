@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from shoal_proxy.codecs.base import OCTETS, Reply, json_reply
+from shoal_proxy.codecs.classification import classified
 from shoal_proxy.codecs.tensors import tensor_entry, text
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature, OutputSpec
@@ -18,11 +19,13 @@ HEADER_LENGTH = headers.HEADER_LENGTH.encode()
 
 @dataclass(frozen=True)
 class Style:
-    """How a V2 caller wants its answer: which outputs, which of them binary, and its own id."""
+    """How a V2 client wants its response: which outputs, which of them binary or as classes, and its own id."""
 
     id: str | None = None
     outputs: Mapping[str, bool | None] | None = None
     binary: bool = False
+    classes: Mapping[str, int] | None = None
+    """By output, how many of its largest elements are wanted in its place."""
 
 
 PLAIN = Style()
@@ -34,7 +37,7 @@ def encode_answer(style: Style, outputs: Mapping[str, Array], signature: ModelSi
     tail: list[bytes | memoryview] = []
     tensors = [
         tensor_entry(output_spec(name, array, signature), array, tail if binary else None, words=text)
-        for name, array, binary in chosen(style, outputs)
+        for name, array, binary in chosen(style, outputs, signature)
     ]
     document = answer_document(signature, tensors, style.id)
     if not tail:
@@ -58,11 +61,18 @@ def output_spec(name: str, array: Array, signature: ModelSignature) -> OutputSpe
     return OutputSpec(name, DATATYPES[array.dtype], (-1,))
 
 
-def chosen(style: Style, outputs: Mapping[str, Array]) -> list[tuple[str, Array, bool]]:
+def chosen(style: Style, outputs: Mapping[str, Array], signature: ModelSignature) -> list[tuple[str, Array, bool]]:
     """Return the outputs to send, in the caller's order, and whether each goes as binary."""
     if style.outputs is None:
         return [(name, array, style.binary) for name, array in outputs.items()]
     missing = style.outputs.keys() - outputs.keys()
     if missing:
         raise ModelFailed(f"the runtime's answer lacks the outputs {sorted(missing)}")
+    if style.classes:
+        outputs = {**outputs, **_classes(style.classes, outputs, signature)}
     return [(name, outputs[name], style.binary if binary is None else binary) for name, binary in style.outputs.items()]
+
+
+def _classes(wanted: Mapping[str, int], outputs: Mapping[str, Array], signature: ModelSignature) -> dict[str, Array]:
+    specs, batches = signature.outputs, signature.batches
+    return {name: classified(specs.get(name), outputs[name], count, batches=batches) for name, count in wanted.items()}

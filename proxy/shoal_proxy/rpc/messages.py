@@ -87,7 +87,7 @@ class GrpcV2:
     ) -> Reply:
         """Return the outputs the caller asked for, raw if its inputs were, or if one of them has no other form."""
         style = decoded.style
-        wanted = [(output_spec(name, array, signature), array) for name, array, _ in chosen(style, outputs)]
+        wanted = [(output_spec(name, array, signature), array) for name, array, _ in chosen(style, outputs, signature)]
         raw = style.binary or any(spec.datatype not in FIELDS for spec, _ in wanted)
         response = ModelInferResponse(model_name=self._model_name, model_version=self._version, id=style.id or "")
         for spec, array in wanted:

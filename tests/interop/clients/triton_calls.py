@@ -70,6 +70,13 @@ def infer(
     return {"y": result.as_numpy("y").tolist(), "dtype": str(result.as_numpy("y").dtype), "head": result.get_response()}
 
 
+def classify(url: str, rows: Any, count: int, *, binary: bool) -> list[Any]:
+    outputs = [triton.InferRequestedOutput("y", binary_data=binary, class_count=count)]
+    with _client(url) as client:
+        told = client.infer(MODEL, [_input(rows)], outputs=outputs).as_numpy("y")
+    return [[each.decode() if isinstance(each, bytes) else each for each in row] for row in told.tolist()]
+
+
 def infer_twice(url: str, rows: Any) -> list[Any]:
     with _client(url) as client:
         return [client.infer(MODEL, [_input(rows)]).as_numpy("y").tolist() for _ in range(2)]

@@ -43,6 +43,13 @@ def infer(target: str, rows: Any, model: str = MODEL, **options: Any) -> dict[st
     return {"y": result.as_numpy("y").tolist(), "id": head.get("id"), "model": head["model_name"]}
 
 
+def classify(target: str, rows: Any, count: int) -> list[Any]:
+    outputs = [triton.InferRequestedOutput("y", class_count=count)]
+    with _client(target) as client:
+        told = client.infer(MODEL, [_input(rows)], outputs=outputs).as_numpy("y")
+    return [[each.decode() for each in row] for row in told.tolist()]
+
+
 def infer_texts(target: str, texts: list[str]) -> list[str]:
     array = np.array([text.encode() for text in texts], dtype=np.object_).reshape(-1, 1)
     tensor = triton.InferInput("text", list(array.shape), "BYTES")

@@ -222,13 +222,11 @@ def test_parameters_are_forwarded_and_equal_ones_have_equal_text() -> None:
 
 
 def test_what_is_asked_of_single_tensors_is_part_of_the_key() -> None:
-    decoded = decode(
-        {**x(parameters={"resize": True}), "outputs": [{"name": "y", "parameters": {"classification": 3}}]}
-    )
+    decoded = decode({**x(parameters={"resize": True}), "outputs": [{"name": "y", "parameters": {"top": 3}}]})
 
     assert orjson.loads(decoded.tensors) == {
         "inputs": {"x": {"resize": True}},
-        "outputs": {"y": {"classification": 3}},
+        "outputs": {"y": {"top": 3}},
     }
 
 
