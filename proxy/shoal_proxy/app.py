@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shoal_proxy.access.gate import Gate
 from shoal_proxy.balance.orca import asked_format, load_value
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
+from shoal_proxy.compression import Compression
 from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.docs import docs_routes
@@ -329,11 +330,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def make_app(pages: Pages, cors: Cors | None = None) -> Starlette:
+def make_app(pages: Pages, cors: Cors | None = None, compression: Compression | None = None) -> Starlette:
     """Return the ASGI application of the inference port."""
     handlers = {ProxyError: _proxy_error, HTTPException: _http_error}
     # A browser sends no key with a preflight request, so CORS stands before the door.
-    doors = [] if cors is None else [cors.middleware()]
+    doors = [] if compression is None else [compression.middleware()]
+    doors += [] if cors is None else [cors.middleware()]
     doors += [] if pages.gate is None else [Middleware(_Door, gate=pages.gate)]
     return Starlette(routes=list(pages.routes()), exception_handlers=handlers, middleware=doors)
 

@@ -27,6 +27,7 @@ from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
+from shoal_proxy.compression import Compression
 from shoal_proxy.cors import Cors
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.holding import Bodies, Holding
@@ -47,11 +48,11 @@ from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
+from shoal_proxy.rotation import Rotation
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 from shoal_proxy.tracer import GONE, Tracer
 from shoal_proxy.tracing.span import Span
-from shoal_proxy.unpacking import Unpacking
 from shoal_schema.headers import (
     HANDED_OVER,
     INSTANCE,
@@ -117,6 +118,10 @@ class Inference:
         self._metrics = metrics
         origins = settings.proxy_cors.allowed_origins
         self.cors = Cors(origins) if origins else None
+        self.rotation = Rotation()
+        min_bytes = settings.proxy.compression_min_bytes
+        self.compression = None if min_bytes is None else Compression(min_bytes, self.rotation)
+        """Of responses; None: they are sent as they are."""
         self.tracer: Tracer | None = None
         """Follows those who are sampled; None: nobody is."""
         percent = settings.process.access_log_percent
@@ -125,7 +130,6 @@ class Inference:
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
-        self.unpacking = Unpacking()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self._longest_s = settings.longest_s
         self.routes = infer_routes(

@@ -21,6 +21,7 @@ from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, BodyReader
 from shoal_proxy.codecs.base import Reply
+from shoal_proxy.compression import VARY
 from shoal_proxy.connected import NOTHING
 from shoal_proxy.edge.holding import Holding
 from shoal_proxy.edge.packed import is_packing
@@ -108,7 +109,7 @@ class InferCycle:
             return
         coding = self.head.headers.get(_CONTENT_ENCODING)
         if coding is not None and is_packing(coding):
-            self._packed = PackedBody(coding, self, inference.unpacking)
+            self._packed = PackedBody(coding, self, inference.rotation)
             self._expected_bytes = limit_bytes
             return
         self._expected_bytes = size_bytes
@@ -190,8 +191,15 @@ class InferCycle:
         if self._pending is not None:
             self._protocol.answered(self._pending)
         self._pending = None
-        self.response_complete = True
         self._release()
+        compression = self._protocol.inference.compression
+        if compression is not None and (coding := compression.coding_for(self.head.headers, reply)) is not None:
+            compression.start(reply, coding, self._write)
+        else:
+            self._write(reply)
+
+    def _write(self, reply: Reply) -> None:
+        self.response_complete = True
         try:
             self._protocol.write_reply(self, reply)
         except Exception:
@@ -241,12 +249,13 @@ class InferCycle:
 class LoggedCycle(InferCycle):
     """An infer request that the access log has a line for."""
 
-    __slots__ = ("_entry", "_log")
+    __slots__ = ("_answered", "_entry", "_log")
 
     def __init__(self, protocol: "InferProtocol", head: Head, log: AccessLog, entry: Entry) -> None:
         super().__init__(protocol, head)
         self._log = log
         self._entry = entry
+        self._answered: Pending | None = None
 
     def submit(self, body: bytes | memoryview) -> None:
         """Queue the request."""
@@ -266,10 +275,13 @@ class LoggedCycle(InferCycle):
         self._log.end(self._entry, GONE, 0, pending, self.head.caller)
 
     def reply(self, reply: Reply) -> None:
-        """Write ``reply``, and tell of it."""
-        pending = self._pending
+        """Write ``reply``, and log it."""
+        self._answered = self._pending
         super().reply(reply)
-        self._log.end(self._entry, reply.status, reply.size_bytes, pending, self.head.caller)
+
+    def _write(self, reply: Reply) -> None:
+        super()._write(reply)
+        self._log.end(self._entry, reply.status, reply.size_bytes, self._answered, self.head.caller)
 
 
 def _unpacked_head(head: Head) -> Head:
@@ -521,6 +533,8 @@ class InferProtocol(GuardedProtocol):
         for name in _ECHOED:
             if name in headers:
                 lines += b"%b: %b\r\n" % (name, headers[name])
+        if self.inference.compression is not None:
+            lines += VARY
         if self.inference.cors is not None:
             lines += self.inference.cors.lines(headers.get(b"origin"))
         if not (cycle.keep_alive and self.inference.keeps_connections) or (self._aged and self._asks_no_more):

@@ -263,7 +263,7 @@ class Proxy:
         if self._spans is not None:
             self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
-        log, app = self.inference.access_log, make_app(self.pages, self.inference.cors)
+        log, app = self.inference.access_log, make_app(self.pages, self.inference.cors, self.inference.compression)
         config = _config(app if log is None else told_of(app, log), http=protocol)
         front = TlsListener(config, self.certificate, self.front_guard) if self.certificate else Listener(config)
         pages = Admin(

@@ -1,15 +1,10 @@
-"""Compressed request bodies beside everything else that the event loop does.
+"""Compressed request bodies, unpacked beside other work."""
 
-All of them share one small part of each turn of the loop, in rotation: neither a large body nor many of them hold up
-other requests for longer than that.
-"""
-
-import asyncio
-from collections import deque
 from typing import Final, Protocol
 
-from shoal_proxy.edge.packed import STEP_BYTES, Packed
+from shoal_proxy.edge.packed import Packed
 from shoal_proxy.errors import InvalidRequest, ProxyError
+from shoal_proxy.rotation import Rotation
 
 _STEP_COST_BYTES: Final = 4096
 """What a step costs beside its bytes."""
@@ -31,16 +26,15 @@ class Owner(Protocol):
 class PackedBody:
     """The body of one request; it is unpacked while it arrives."""
 
-    __slots__ = ("_complete", "_owner", "_packed", "_plain", "_unpacking", "scheduled")
+    __slots__ = ("_complete", "_owner", "_packed", "_plain", "_rotation", "scheduled")
 
-    def __init__(self, coding: bytes, owner: Owner, unpacking: "Unpacking") -> None:
+    def __init__(self, coding: bytes, owner: Owner, rotation: Rotation) -> None:
         self._packed: Packed | None = Packed(coding)
         self._owner = owner
-        self._unpacking = unpacking
+        self._rotation = rotation
         self._complete = False
         self._plain: bytes | memoryview | None = None
         self.scheduled = False
-        """Whether it is in the rotation."""
 
     @property
     def ready(self) -> bool:
@@ -51,12 +45,12 @@ class PackedBody:
         """Append packed bytes."""
         if self._packed is not None:
             self._packed.add(chunk)
-        self._unpacking.schedule(self)
+        self._rotation.schedule(self)
 
     def end(self) -> None:
         """Note that the last byte is here."""
         self._complete = True
-        self._unpacking.schedule(self)
+        self._rotation.schedule(self)
 
     def take(self) -> bytes | memoryview:
         """Return the unpacked body, once."""
@@ -79,41 +73,10 @@ class PackedBody:
             if not self._owner.count_unpacked(read_bytes, made_bytes):
                 return made_bytes
             if packed.waiting:
-                self._unpacking.schedule(self)
+                self._rotation.schedule(self)
             elif self._complete:
                 self._plain = packed.take()
                 self._owner.body_unpacked()
         except InvalidRequest as error:
             self._owner.stop(error)
         return read_bytes + made_bytes + _STEP_COST_BYTES
-
-
-class Unpacking:
-    """The rotation of all bodies that have packed bytes to read."""
-
-    def __init__(self) -> None:
-        self._bodies: deque[PackedBody] = deque()
-        self._due = False
-
-    def schedule(self, body: PackedBody) -> None:
-        """Give ``body`` its turn, if it does not wait for it already."""
-        if body.scheduled:
-            return
-        body.scheduled = True
-        self._bodies.append(body)
-        self._soon()
-
-    def _soon(self) -> None:
-        if not self._due:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._due = False
-        left_bytes = STEP_BYTES
-        while self._bodies and left_bytes > 0:
-            body = self._bodies.popleft()
-            body.scheduled = False
-            left_bytes -= body.step()
-        if self._bodies:
-            self._soon()

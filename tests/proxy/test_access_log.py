@@ -1,6 +1,7 @@
 """The access log: a line for every answer to an inference request, which no caller can forge and which stops nobody."""
 
 import contextlib
+import gzip
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import grpc
 import httpx
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,8 +28,11 @@ from shoal_proxy.timing import batch_rows
 from shoal_proxy.tracer import GONE
 from shoal_schema.log_lines import fields_of
 from shoal_schema.logs import JsonFormatter, TextFormatter
+from tests import plain
 from tests.calls import V2_PATH, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
+from tests.proxy.test_grpc import request
+from tests.proxy.test_grpc_stream import Stream
 
 ROW = {"instances": [[0.5, 0.5, 0.5, 0.5]]}
 V1_PATH = "/v1/models/double:predict"
@@ -100,6 +105,24 @@ def test_an_answer_has_a_line_of_all_that_is_known(running: RunningProxy) -> Non
         "x-request-id": "me-2",
         "user_agent": "a client/1.0",
     }
+
+
+def test_a_compressed_body_counts_as_it_came(running: RunningProxy) -> None:
+    for body in (gzip.compress(orjson.dumps(v2_body([row(1)]))), gzip.compress(bytes(100_000))):
+        answer = plain.post(f"{running.url}{V2_PATH}", content=body, headers={"content-encoding": "gzip"})
+        [line] = told(running)
+        assert (line["status"], line["bytes_in"]) == (answer.status_code, len(body))
+
+
+def test_each_request_of_a_stream_has_its_own_line(running: RunningProxy) -> None:
+    with Stream(running) as stream:
+        stream.send(request(row(1)), request([1, 2]))
+        for _ in range(2):
+            stream.next()
+        lines = told(running, 2)
+    assert [(line["status"], line["protocol"], line["path"]) for line in lines] == [
+        (status, "grpc", "/inference.GRPCInferenceService/ModelStreamInfer") for status in (200, 400)
+    ]
 
 
 def test_each_request_of_a_connection_has_its_own_line(running: RunningProxy) -> None:

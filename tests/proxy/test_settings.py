@@ -75,6 +75,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_PROXY_DRAIN_DELAY_S": ("3", 3.0),
     "SHOAL_PROXY_DRAIN_TIMEOUT_S": ("0", 0.0),
     "SHOAL_PROXY_GRPC_PORT": ("8081", 8081),
+    "SHOAL_PROXY_COMPRESSION_MIN_BYTES": ("1024", 1024),
     "SHOAL_PROXY_CORS_ALLOWED_ORIGINS": ("https://a.example, *", ("https://a.example", "*")),
     "SHOAL_PROXY_FORWARD_HEADERS": ("X-B, x-a,,x-A", ("X-B", "x-a", "x-A")),
     "SHOAL_MODEL_EXTRA_COLUMNS": ("ignore", ExtraColumns.IGNORE),

@@ -277,6 +277,20 @@ class ProxySpec(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_FORWARD_HEADERS", PROXY, allowed="comma-separated header names"),
     ] = ()
+    compression_min_bytes: (
+        Annotated[
+            int,
+            Meta(
+                ge=256,
+                le=1 << 30,
+                description="Compress responses of so many bytes or more, in gzip or deflate, for clients that send"
+                " `Accept-Encoding`. Default: never, as many HTTP clients send that header without a user's choice, and"
+                " compression costs more time than it saves inside a cluster.",
+            ),
+            Env("SHOAL_PROXY_COMPRESSION_MIN_BYTES", PROXY),
+        ]
+        | None
+    ) = None
     cors: CorsSpec = CorsSpec()
     docs: Annotated[
         bool,

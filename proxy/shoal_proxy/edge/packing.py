@@ -1,0 +1,89 @@
+"""Responses that are compressed for clients that accept it, in steps of bounded work. Pure."""
+
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+FEED_BYTES: Final = 32768
+"""Most bytes that one step compresses: about half a millisecond of work."""
+_LEVEL: Final = 1
+"""The fastest: JSON numbers come out within a tenth of the size that the default level makes of them, in a third of
+its time."""
+_JUDGED_BYTES: Final = 131072
+_WORTH: Final = 0.9
+"""After the first bytes, a body that does not get smaller than this share is sent as it is: floats in binary."""
+_WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
+
+
+@lru_cache(maxsize=64)
+def coding_for(accepted: bytes) -> bytes | None:
+    """Return the coding for a client with this Accept-Encoding; None for no coding.
+
+    Of codings with the same weight gzip goes first.
+    """
+    weights: dict[bytes, float] = {}
+    for part in accepted.lower().split(b","):
+        name, _, parameters = part.partition(b";")
+        weights[name.strip()] = _weight(parameters)
+    others = weights.get(b"*", 0.0)
+    best: bytes | None = None
+    most = 0.0
+    for coding in _WINDOW_BITS:
+        weight = weights.get(coding, others)
+        if weight > most:
+            best, most = coding, weight
+    return best if most >= weights.get(b"identity", 0.0) else None
+
+
+def _weight(parameters: bytes) -> float:
+    name, _, value = parameters.partition(b"=")
+    if name.strip() != b"q":
+        return 1.0
+    try:
+        weight = float(value)
+    except ValueError:
+        return 0.0
+    return weight if 0.0 <= weight <= 1.0 else 0.0
+
+
+class Packing:
+    """One body on its way from plain to packed bytes."""
+
+    __slots__ = ("_deflate", "_made", "_pieces", "_plain", "_read_bytes", "given_up", "made_bytes")
+
+    def __init__(self, coding: bytes, body: Sequence[bytes | memoryview]) -> None:
+        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW_BITS[coding])
+        self._plain = body
+        self._pieces: deque[memoryview] = deque()
+        for part in body:
+            view = memoryview(part).cast("B")
+            self._pieces.extend([view[start : start + FEED_BYTES] for start in range(0, len(view), FEED_BYTES)])
+        self._made: list[bytes] = []
+        self._read_bytes = 0
+        self.made_bytes = 0
+        self.given_up = False
+        """It does not get smaller."""
+
+    def step(self) -> bool:
+        """Compress a part; return whether anything is left to do."""
+        piece = self._pieces.popleft()
+        self._take(self._deflate.compress(piece))
+        self._read_bytes += len(piece)
+        if self._pieces:
+            self.given_up = self._read_bytes >= _JUDGED_BYTES and self.made_bytes > _WORTH * self._read_bytes
+            return not self.given_up
+        self._take(self._deflate.flush())
+        self.given_up = self.made_bytes >= self._read_bytes
+        return False
+
+    def _take(self, made: bytes) -> None:
+        if made:
+            self._made.append(made)
+            self.made_bytes += len(made)
+
+    @property
+    def body(self) -> Sequence[bytes | memoryview]:
+        """What to send, once nothing is left to do."""
+        return self._plain if self.given_up else self._made
