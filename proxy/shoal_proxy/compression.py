@@ -12,7 +12,7 @@ from shoal_proxy.edge.packing import Packing, coding_for
 from shoal_proxy.rotation import TURN_COST, Rotation
 
 VARY: Final = b"vary: accept-encoding\r\n"
-_STEP_COST: Final = TURN_COST // 2
+_STEP_COST: Final = TURN_COST
 """Of one step of `Packing`."""
 _ACCEPT_ENCODING: Final = b"accept-encoding"
 

@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from typing import Final, Protocol
 
-TURN_COST: Final = 262144
+TURN_COST: Final = 65536
 """What one turn of the loop may cost, in bytes that are unpacked: less than a millisecond."""
 
 

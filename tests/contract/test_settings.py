@@ -25,6 +25,7 @@ VALUES = {
     "runtime.threads": "3",
     "runtime.preprocessThreads": "5",
     "runtime.forwardTimeoutSeconds": "2.5",
+    "proxy.compressionMinBytes": "1024",
     "proxy.cors.allowedOrigins": "https://app.example.com",
     "proxy.forwardHeaders": "authorization,x-tenant",
     "proxy.docs": "true",

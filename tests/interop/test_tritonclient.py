@@ -100,6 +100,15 @@ def test_an_answer_may_be_sent_uncompressed(triton: ForeignClient, running: Runn
     assert triton.call("infer", running.url, ROWS, response_compression_algorithm=algorithm)["y"] == DOUBLED
 
 
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+@pytest.mark.parametrize("got", ["binary", "json"])
+def test_large_answers_may_be_compressed(triton: ForeignClient, algorithm: str, got: str) -> None:
+    rows = [row(number % 7) for number in range(500)]
+    with running_proxy(compression_min_bytes=256) as running:
+        answer = triton.call("infer", running.url, rows, got=got, response_compression_algorithm=algorithm)
+        assert answer["y"] == [[2 * value for value in one] for one in rows]
+
+
 def test_requests_of_one_asynchronous_client_meet_in_batches(triton: ForeignClient) -> None:
     with running_proxy(max_batch_size=8, max_delay_milliseconds=10_000) as running:
         answers = triton.call("infer_together", running.url, 16)

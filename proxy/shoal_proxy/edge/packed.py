@@ -10,9 +10,9 @@ from typing import Final
 
 from shoal_proxy.errors import InvalidRequest
 
-STEP_BYTES: Final = 262144
+STEP_BYTES: Final = 65536
 """Most bytes that one step makes: less than a millisecond of work."""
-FEED_BYTES: Final = 65536
+FEED_BYTES: Final = 32768
 """Most bytes that one step reads."""
 MAX_MEMBERS: Final = 1024
 """gzip streams behind one another in one body: each costs memory and time, however short it is."""

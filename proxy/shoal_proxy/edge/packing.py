@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-FEED_BYTES: Final = 32768
-"""Most bytes that one step compresses: about half a millisecond of work."""
+FEED_BYTES: Final = 16384
+"""Most bytes that one step compresses: less than a millisecond of work."""
 _LEVEL: Final = 1
-"""The fastest: JSON numbers come out within a tenth of the size that the default level makes of them, in a third of
-its time."""
+"""The fastest: numbers as JSON get to 47 % of their size, the default level's are 43 % and take ten times as long."""
 _JUDGED_BYTES: Final = 131072
-_WORTH: Final = 0.9
-"""After the first bytes, a body that does not get smaller than this share is sent as it is: floats in binary."""
+_WORTH: Final = 0.8
+"""A body that does not get smaller than this share is sent as it is; floats in binary stay at 90 %."""
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 
 
@@ -75,7 +74,7 @@ class Packing:
             self.given_up = self._read_bytes >= _JUDGED_BYTES and self.made_bytes > _WORTH * self._read_bytes
             return not self.given_up
         self._take(self._deflate.flush())
-        self.given_up = self.made_bytes >= self._read_bytes
+        self.given_up = self.made_bytes > _WORTH * self._read_bytes
         return False
 
     def _take(self, made: bytes) -> None:

@@ -66,4 +66,4 @@ def test_what_gets_no_smaller_stays_as_it_is(size_bytes: int) -> None:
         steps += 1
     assert packing.given_up
     assert packing.body == (noise,)
-    assert steps < 8, "it is not read to its end"
+    assert steps <= 10, "it is not read to its end"
