@@ -45,9 +45,11 @@ class Rotation:
     def _turn(self) -> None:
         self._due = False
         left = TURN_COST
-        while self._jobs and left > 0:
-            job = self._jobs.popleft()
-            job.scheduled = False
-            left -= job.step()
-        if self._jobs:
-            self._soon()
+        try:
+            while self._jobs and left > 0:
+                job = self._jobs.popleft()
+                job.scheduled = False
+                left -= job.step()
+        finally:  # a step that raises is logged by the loop, and holds nobody up
+            if self._jobs:
+                self._soon()

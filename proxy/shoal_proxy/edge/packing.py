@@ -57,7 +57,7 @@ class Packing:
         self._plain = body
         self._pieces: deque[memoryview] = deque()
         for part in body:
-            view = memoryview(part).cast("B")
+            view = memoryview(part)
             self._pieces.extend([view[start : start + FEED_BYTES] for start in range(0, len(view), FEED_BYTES)])
         self._made: list[bytes] = []
         self._read_bytes = 0
