@@ -209,10 +209,10 @@ def test_others_do_not_wait_for_large_bodies_that_are_unpacked() -> None:
             caller.send(head % (V2_PATH.encode(), len(body)), body)
         running.until(lambda: running.proxy.inference.reading_bytes > 1 << 20)
         slowest_s = 0.0
-        with plain.Client() as caller:
+        with plain.Client() as other:
             while running.proxy.inference.reading_bytes:
                 began_s = time.monotonic()
-                assert caller.get(f"{running.url}/v2/health/live").status_code == 200
+                assert other.get(f"{running.url}/v2/health/live").status_code == 200
                 slowest_s = max(slowest_s, time.monotonic() - began_s)
         assert slowest_s < 0.25, slowest_s
         for caller in callers:

@@ -58,9 +58,8 @@ def classified(spec: OutputSpec | None, array: Array, count: int, *, batches: bo
     for number, indices in enumerate(order.tolist()):
         row = rows[number]
         result[number] = [f"{row[index]!s}:{index}".encode() for index in indices]
-    if batches:
-        return result if len(numbers) else result[:0]
-    return result[0]
+    classes: Array = result[: len(numbers)] if batches else result[0]
+    return classes
 
 
 def _descending(rows: Array) -> Array:
