@@ -202,7 +202,7 @@ def test_a_deadline_of_the_stream_is_that_of_its_requests() -> None:
     with running_proxy(grpc_port=0, max_batch_size=1) as running, Stream(running, timeout=0.5) as stream:
         running.hold()
         stream.send(request(row(1)), request(row(2)), request(row(3)))
-        told = []
+        told: list[messages.ModelStreamInferResponse] = []
         with pytest.raises(grpc.RpcError) as ended:
             told.extend(iter(stream.next, None))
         assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
