@@ -23,7 +23,7 @@ PAGES = (
     "docs/reference/settings.md",
     "docs/reference/metrics.md",
     "docs/reference/serve-fields.md",
-    "docs/how-to/policy.md",
+    "docs/reference/policy.md",
     "docs/reference/operator-settings.md",
 )
 """Pages with generated tables."""
