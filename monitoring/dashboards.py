@@ -133,7 +133,7 @@ FLEET: Mapping[str, Sequence[Builder[Panel]]] = {
         ),
         lines(
             "Services with pods of another operator", "short",
-            "They wait for their turn, or failed: `kubectl get infsvc` names them, docs/how-to/operations.md has the order.",
+            "They wait for their turn, or failed: `kubectl get infsvc` names them, docs/explanation/upgrades.md has the order.",
             ("sum by (state) (shoal_operator_upgrades)", "{{state}}"), stacked=True,
         ),
     ),

@@ -79,7 +79,7 @@ class LogSettings(Section, frozen=True):
     ] = Level.INFO
     form: Annotated[
         LogForm,
-        Meta(description="`json` is one object a line, for programs ([operations.md](../how-to/operations.md#logs))."),
+        Meta(description="`json` is one object a line, for programs ([logs](../reference/logs.md))."),
         Env(LOG_FORMAT, PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH),
     ] = LogForm.TEXT
 
@@ -271,7 +271,7 @@ class ProxyProcess(Section, frozen=True):
             ge=0,
             le=100,
             description="Of how many inference requests in a hundred, chosen by chance, the log has a line when they"
-            " are answered; 0 means none ([operations.md](../how-to/operations.md#logs)).",
+            " are answered; 0 means none ([logs](../reference/logs.md)).",
         ),
         Env("SHOAL_PROXY_ACCESS_LOG_PERCENT", PROXY),
     ] = 0.0

@@ -70,7 +70,7 @@ def test_links_of_the_runbook_lead_somewhere() -> None:
 def test_each_section_about_an_alert_has_its_alert() -> None:
     alerts = {rule["alert"] for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
     sections = re.findall(
-        r"^### (Shoal\w+)$", (ROOT / "docs/how-to/monitoring.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^## (Shoal\w+)$", (ROOT / "docs/how-to/respond-to-alerts.md").read_text(encoding="utf-8"), re.MULTILINE
     )
 
     assert sorted(sections) == sorted(alerts)
