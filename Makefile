@@ -72,7 +72,7 @@ types: $(VENV)/.installed
 
 # The theme announces its successor on each build; docs/decisions says why it is still this one.
 site: $(VENV)/.installed ## Build the documentation site into site/; a dead link or a page outside the navigation fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 contracts: $(VENV)/.installed
 	$(BIN)/lint-imports

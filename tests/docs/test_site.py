@@ -16,7 +16,7 @@ LOADED = re.compile(r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?(https?:)?//|<li
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(built)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(built)]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return built
