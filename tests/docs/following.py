@@ -15,7 +15,7 @@ from tests.docs.pages import Block, PageError, read_page
 from tests.docs.shell import Shell
 from tests.docs.surroundings import ROOT, copy_clone
 
-_FOLDERS = (".", "docs/*", "operator", "benchmarks", "examples/*")
+_FOLDERS = (".", "docs", "docs/*", "operator", "benchmarks", "examples/*")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for folder in _FOLDERS
@@ -23,8 +23,8 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"
 )
 EXAMPLES = [page for page in PAGES if page.startswith("examples/")]
-LONG = [*EXAMPLES, "docs/how-to/models.md"]
-"""They serve one model after another: a minute each."""
+LONG = [*EXAMPLES, *(page for page in PAGES if page.startswith("docs/how-to/serve-"))]
+"""They train and serve models: up to a minute each."""
 
 
 @dataclass(frozen=True)
