@@ -1,4 +1,4 @@
-"""The example of docs/how-to/handlers.md, as a reader would run it."""
+"""The examples of docs/how-to/handlers.md and docs/reference/model-directory.md, as a reader would run them."""
 
 import re
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from tests.runtime.fakes import Bench, texts
 if TYPE_CHECKING:
     from shoal_runtime.loading import Model
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "handlers.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def code(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def code(page: str, language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
 
 
 def test_the_complete_example_works(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     (tmp_path / "sentiment").mkdir()
-    (tmp_path / "sentiment" / "handler.py").write_text(code("python"))
+    (tmp_path / "sentiment" / "handler.py").write_text(code("how-to/handlers.md", "python"))
     model = load(tmp_path / "sentiment", parameters={"sharpness": 2.0})
 
     warm(model, CpuPlacement(), Readiness())
@@ -41,7 +41,7 @@ def test_the_complete_example_works(tmp_path: Path, load: Callable[..., "Model"]
 def test_the_model_toml_example_names_every_key(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     made = tmp_path / "m"
     made.mkdir()
-    toml = code("toml")
+    toml = code("reference/model-directory.md", "toml")
     (made / "model.toml").write_text(toml.replace('file = "model.pt2"', ""))
     (made / "handler.py").write_text("class Adder:\n    def forward(self, batch): return batch\n")
 

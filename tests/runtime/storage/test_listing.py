@@ -99,7 +99,7 @@ def test_the_digest_of_a_tree_does_not_depend_on_the_order(sums: dict[str, str])
 
 
 def test_the_page_tells_how_a_folder_is_summed(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "models.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "model-sources.md").read_text()
     command = next(part for part in page.split("`") if part.startswith("find . -type f"))
     files = {"b/c d": b"2", "a": b"1", "a-b": b"", "\u00e9": b"3"}
     for path, content in files.items():
