@@ -31,7 +31,7 @@ class Context:
 
 
 class Handler(Protocol):
-    """What every model has; docs/how-to/handlers.md lists the optional methods."""
+    """What every model has; docs/reference/handler-api.md lists the optional methods."""
 
     def forward(self, batch: Any) -> Any:
         """Run one batch."""
