@@ -9,10 +9,11 @@ A comment is one line, ``<!-- test: WORD ... -->``, directly above the fence (or
 ``figures``         any number may stand where the output shows one
 ``sample``          the output is of one run: any number may stand there, and what follows its first row of figures,
                     a line that begins with a digit, may be other lines
-``file PATH``       is saved as PATH in the clone
 ``as KIND``         is a fragment of YAML of that kind
 ``skip REASON``     is not run; the reason is printed
 =================== ==========================================================================================
+
+A block with a title, as in ```python title="train.py"```, is saved under that name in the clone.
 """
 
 import re
@@ -23,8 +24,8 @@ from pathlib import Path
 LANGUAGES = frozenset({"sh", "console", "python", "yaml", "json", "toml", "text"})
 _OUTPUTS = frozenset({"json", "text"})
 _ALONE = frozenset({"e2e", "figures", "sample", "server"})
-_WITH_A_VALUE = frozenset({"as", "file", "server", "skip"})
-_FENCE = re.compile(r"( *)```(.*)")
+_WITH_A_VALUE = frozenset({"as", "server", "skip"})
+_FENCE = re.compile(r"( *)```(?:(\w+) title=\"([^\"]+)\"$|(.*))")
 _NOTE = re.compile(r" *<!-- test: *(\S*) *(.*?) *-->$")
 _LOOKS_LIKE_ONE = re.compile(r" *<!-- *test\b")
 _COMMAND = re.compile(r"`((?:shoal serve|curl|python|torch-model-archiver) [^`]+)`")
@@ -82,7 +83,9 @@ def blocks_of(text: str, page: str) -> Iterator[Block]:
         if opened := _FENCE.match(line):
             end = _end_of(lines, at, page)
             block = "\n".join(one.removeprefix(opened[1]) for one in lines[at + 1 : end]) + "\n"
-            language = _language(opened[2], f"{page}:{at + 1}")
+            language = _language(opened[2] or opened[4], f"{page}:{at + 1}")
+            if opened[3]:
+                notes |= {"file": opened[3]}
             answers = closed_at == at - 1 and language in _OUTPUTS
             yield Block(page, at + 2, language, block, notes, answers)
             at, closed_at, notes = end + 1, end if language == "sh" else -1, {}

@@ -40,7 +40,7 @@ def failure(text: str) -> str:
 def test_a_page_is_one_story() -> None:
     run(
         "```sh\nmkdir a && cd a\nA=5\n```\nthen\n```sh\necho $A $PWD\n```\n```text\n5 /home/me/shoal/a\n```\n"
-        "<!-- test: file a/b.txt -->\n```text\nkept\n```\n```console\n$ cat b.txt\nkept\n```\n"
+        '```text title="a/b.txt"\nkept\n```\n```console\n$ cat b.txt\nkept\n```\n'
         "```python\nfrom pathlib import Path\nassert Path('b.txt').read_text() == 'kept\\n'\n```\n"
     )
 
