@@ -32,6 +32,9 @@ def served(cluster: Cluster) -> Iterator[Cluster]:
         space.until_ready()
         yield space
     finally:
+        # Pods first: a namespace that holds some is looked at again after half of their grace period.
+        space.kubectl("delete", "infsvc", "--all")
+        eventually(lambda: not space.get("pods"))
         cluster.kubectl("delete", "namespace", "looked-at", f"--timeout={PATIENCE_S:g}s")
 
 

@@ -18,7 +18,8 @@ def pod_address(cluster: Cluster, name: str = "adder") -> str:
 def test_a_namespace_goes_while_no_operator_runs(cluster: Cluster) -> None:
     orphaned = cluster.within("orphaned")
     orphaned.create_namespace()
-    orphaned.apply()
+    # A namespace that holds pods is looked at again after half of their grace period.
+    orphaned.apply(rollout={"drainDelaySeconds": 0, "replacementTimeoutSeconds": 0})
     orphaned.until_ready()
     address = pod_address(orphaned)
     system = cluster.within("shoal-system")

@@ -33,6 +33,7 @@ from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.settings import Settings
+from shoal_operator.staying import Stays
 from shoal_operator.upgrading import Upgrading
 from shoal_operator.waiting import WaitingRooms
 from shoal_operator.workers import Workers
@@ -78,6 +79,7 @@ class Operation:
         )
         self._upgrading = Upgrading(self._cluster, settings.process, self._workers.mark, _utc_now)
         self._graphs = GraphStates(Scraper(), self._workers.mark)
+        self._stays = Stays()
         self._reconciler = Reconciler(
             self._cluster,
             settings.process,
@@ -89,6 +91,7 @@ class Operation:
             waiting=self._waiting,
             upgrading=self._upgrading,
             graphs=self._graphs,
+            stays=self._stays,
         )
         self._progresses = make_progresses(time.monotonic)
         self._batches = Batches(
@@ -126,6 +129,7 @@ class Operation:
             await self._scraper.close()
             await self._progresses.close()
             await self._graphs.close()
+            await self._stays.close()
             await self._server.close()
 
     async def _take_signals(self, stop: Callable[[], object]) -> None:

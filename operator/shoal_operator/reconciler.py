@@ -40,6 +40,7 @@ from shoal_operator.planning.status import (
     unread_status,
     unwritten,
 )
+from shoal_operator.planning.stays import Stay, find_stays
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.upgrading import Plan
@@ -106,6 +107,13 @@ class _Waiting(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
+class _Stays(Protocol):
+    """What stopping pods are told: see `shoal_operator.staying.Stays`."""
+
+    def tell(self, key: Key, stays: Iterable[Stay]) -> None: ...
+    def forget(self, key: Key) -> None: ...
+
+
 class _Upgrading(Protocol):
     """Which services keep their pods: see `shoal_operator.upgrading.Upgrading`."""
 
@@ -127,6 +135,7 @@ class Reconciler:
         waiting: where requests wait of services that may sleep.
         graphs: what the pods of graphs say.
         upgrading: whose pods are replaced only because the operator is another one.
+        stays: tells stopping pods to keep serving until another one is ready.
     """
 
     def __init__(  # noqa: PLR0913 (its seams)
@@ -142,6 +151,7 @@ class Reconciler:
         waiting: _Waiting,
         upgrading: _Upgrading,
         graphs: _Graphs,
+        stays: _Stays,
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
@@ -153,6 +163,7 @@ class Reconciler:
         self._waiting = waiting
         self._upgrading = upgrading
         self._graphs = graphs
+        self._stays = stays
         self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._replicas = ContestedReplicas()
@@ -183,6 +194,7 @@ class Reconciler:
             self._upgrading.saw(key, None)
             self._names.forget(key)
             self._graphs.forget(key)
+            self._stays.forget(key)
             self._tenures.forget(key)
             self._contests.forget(key)
             self._replicas.forget(key)
@@ -266,6 +278,7 @@ class Reconciler:
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
+        self._stays.tell(key, self._stays_of(target, observation))
         plan = await self._upgrading.decide(key, observation.resource, plan)
         await self._note_version(observation.resource, naming)
         observation, failures = await self._execute(key, plan.changes, observation)
@@ -289,6 +302,15 @@ class Reconciler:
             rival=self._tenures.rival(key, self._clock()),
             scaler=self._replicas.rival(key, self._clock()),
         )
+
+    def _stays_of(self, target: Target, observation: Observation) -> tuple[Stay, ...]:
+        """Return which stopping pods keep serving, and how long."""
+        now = self._utc_now()
+
+        def until_s(text: str) -> float:
+            return (datetime.datetime.fromisoformat(text) - now).total_seconds()
+
+        return find_stays(target, observation.pods, observation.ours(DEPLOYMENT), until_s)
 
     def _graph_states(self, key: Key, target: Target, observation: Observation) -> Mapping[str, GraphState]:
         """Return what the newest pods of a graph say of it."""

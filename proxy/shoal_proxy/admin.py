@@ -8,8 +8,9 @@ import contextlib
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
+from typing import Protocol
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -31,6 +32,8 @@ from shoal_proxy.settings import Settings
 from shoal_proxy.strangers import refusal
 from shoal_schema import load
 from shoal_schema.headers import INSTANCE
+from shoal_schema.stay import MAX_S as MAX_STAY_S
+from shoal_schema.stay import PATH as STAY_PATH
 
 PAGES = """\
 this is the admin port of a Shoal proxy; callers ask the model at its other port
@@ -42,11 +45,22 @@ GET /v1/explain   what bounds latency and throughput now, and which field to cha
 GET /v1/latency   what batches take, as JSON
 GET /v1/trace     with a header x-shoal-admin: what arrives from now on, as CSV (shoal record)
 POST /drain       with a header x-shoal-admin: finish what was accepted, and stop
+POST /stay        with x-shoal-admin and ?seconds=N: once told to stop, keep serving for so long
 """
 TRACE = "/v1/trace"
 MAX_READY_WAIT_MS = 60_000
 MAX_READY_WAITING = 16
 """Who asks beyond them is answered at once: waiting must not take the connections that liveness needs."""
+
+
+class Stopping(Protocol):
+    """What a replica does when it has to stop."""
+
+    async def drain(self) -> None:
+        """Start the drain, if it has not started, and return when it is done."""
+
+    def stay(self, seconds: float) -> None:
+        """Keep serving for so long once told to stop; 0 ends that."""
 
 
 class Admin:
@@ -59,7 +73,7 @@ class Admin:
             whose metrics these are, where anybody needs to know.
         reason: why this replica is not ready, or nothing when it is.
         started: set once it was ready for the first time, or has to stop.
-        drain: starts the drain, if it has not started, and returns when it is done.
+        stopping: drains this replica, or keeps it serving.
     """
 
     def __init__(
@@ -70,7 +84,7 @@ class Admin:
         *,
         reason: Callable[[], str],
         started: asyncio.Event,
-        drain: Callable[[], Awaitable[None]],
+        stopping: Stopping,
     ) -> None:
         self._metrics = metrics
         self._dispatcher = dispatcher
@@ -78,10 +92,10 @@ class Admin:
         self._reason = reason
         self._started = started
         self._waiting = 0
-        self._drain = drain
+        self._stopping = stopping
         hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
         self._hosts = frozenset(hosts)
-        instance = settings.process.instance
+        self._instance = instance = settings.process.instance
         self._named = {INSTANCE: instance} if instance else {}
 
     def app(self) -> Starlette:
@@ -97,6 +111,7 @@ class Admin:
                 Route("/v1/latency", self.latency),
                 Route(TRACE, self.trace),
                 Route("/drain", self.drain, methods=["POST"]),
+                Route(STAY_PATH, self.stay, methods=["POST"]),
             ],
             middleware=[Middleware(_Door, hosts=self._hosts)],
             exception_handlers={404: self.no_page},
@@ -189,8 +204,19 @@ class Admin:
 
     async def drain(self, request: Request) -> Response:
         """Drain, and answer when it is done."""
-        await self._drain()
+        await self._stopping.drain()
         return JSONResponse({"drained": True})
+
+    async def stay(self, request: Request) -> Response:
+        """Keep a stopping replica serving; the operator asks so while no other replica is ready."""
+        meant = request.headers.get(INSTANCE)
+        if meant and self._instance and meant != self._instance:
+            return JSONResponse({"error": f"this is instance {self._instance}"}, 409, headers=self._named)
+        asked = request.query_params.get("seconds", "")
+        if not re.fullmatch("[0-9]{1,4}", asked) or int(asked) > MAX_STAY_S:
+            return JSONResponse({"error": f"seconds must be 0 to {MAX_STAY_S}"}, 400)
+        self._stopping.stay(float(asked))
+        return JSONResponse({"staying": int(asked)})
 
 
 class _Door:

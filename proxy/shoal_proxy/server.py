@@ -44,6 +44,7 @@ from shoal_proxy.handover import SecondChance
 from shoal_proxy.handshakes import MOST_SHAKING, TlsListener
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.lifecycle.stay import Stay
 from shoal_proxy.link import Link
 from shoal_proxy.listener import Listener
 from shoal_proxy.log_writer import writing
@@ -240,6 +241,8 @@ class Proxy:
         self.grpc = self._grpc_port()
         self._leave = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._stay = Stay(settings.process.replacement_timeout_s)
+        self._told = asyncio.Event()
         self._drained = asyncio.Event()
         self._settled = asyncio.Event()
         self.dispatcher.on_settled = self._settled.set
@@ -272,7 +275,7 @@ class Proxy:
             self.settings,
             reason=self.pages.reason,
             started=self.link.started,
-            drain=self.drain,
+            stopping=self,
         )
         admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
         admin = Listener(_config(pages.app(), http=admin_protocol))
@@ -306,20 +309,47 @@ class Proxy:
                     group.create_task(keep_watching(each))
 
     def stop(self) -> None:
-        """Start the drain; a second call ends the delay before it."""
+        """Start the drain; a second call ends the stay and the delay before it."""
         if self._leave.is_set():
             self._hurry.set()
+            self._told.set()
         self._leave.set()
 
     async def drain(self) -> None:
-        """Start the drain, unless it has started, and wait until it is done."""
+        """Start the drain without a stay, unless it has started, and wait until it is done."""
+        self.stay(0.0)
         self._leave.set()
         await self._drained.wait()
 
+    def stay(self, seconds: float) -> None:
+        """Keep serving for so long once told to stop, since no other replica is ready; 0: another one is."""
+        self._stay.tell(seconds, time.monotonic())
+        self._told.set()
+
+    async def _stay_on(self) -> float:
+        """Keep serving while the operator wants it; return when the drain delay begins (monotonic seconds)."""
+        begun_s = time.monotonic()
+        self._stay.begin(begun_s)
+        if self._stay.left_s(begun_s):
+            self._enter(Phase.STAYING)
+        stayed, arrived_rows = False, self.scheduler.traffic.arrived_rows
+        while (left_s := self._stay.left_s(time.monotonic())) and not self._hurry.is_set():
+            stayed = stayed or self._stay.granted
+            self._told.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._told.wait()
+            if arrived_rows != (arrived_rows := self.scheduler.traffic.arrived_rows):
+                self._stay.asked(time.monotonic())
+        # Routers learn of the other replica now, else they left this one at the signal.
+        return time.monotonic() if stayed else begun_s
+
     async def _leave_service(self, front: Listener, front_task: asyncio.Task[None]) -> None:
+        delay_from_s = await self._stay_on()
         self._enter(Phase.LEAVING)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.rollout.drain_delay_seconds):
+            delayed_s = time.monotonic() - delay_from_s
+            async with asyncio.timeout(max(0.0, self.settings.rollout.drain_delay_seconds - delayed_s)):
                 await self._hurry.wait()
         self._enter(Phase.DRAINING)
         front.leave()

@@ -25,6 +25,7 @@ from shoal_schema.declaring import (
 )
 from shoal_schema.policy import Policy
 from shoal_schema.resource.graph import GraphSpec
+from shoal_schema.stay import MAX_S as MAX_STAY_S
 from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
@@ -146,6 +147,16 @@ class ProxyProcess(Section, frozen=True):
         Meta(description="Where modules of a graph's `composer.importPath` are looked for after all others."),
         Env("SHOAL_PROXY_COMPOSER_DIR", PROXY, allowed="a folder"),
     ] = ""
+    replacement_timeout_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=MAX_STAY_S,
+            description="On SIGTERM, how long this replica keeps serving at most while the operator finds no other"
+            " replica ready; 0: there is no operator.",
+        ),
+        Env("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", PROXY),
+    ] = 0.0
     siblings: Annotated[
         tuple[Annotated[str, Meta(pattern=SIBLING)], ...],
         Meta(

@@ -5,7 +5,7 @@ import copy
 import datetime
 import itertools
 import selectors
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
 from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Key, Observation, key_of
+from shoal_operator.planning.stays import Stay
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.upgrading import Upgrading
 from shoal_schema.declaring import Json
@@ -225,6 +226,19 @@ class SaidOfGraphs:
     def forget(self, key: Key) -> None: ...
 
 
+@dataclass
+class ToldToStay:
+    """What stopping pods were told, by service and uid (s)."""
+
+    told: dict[Key, dict[str, int]] = field(default_factory=dict)
+
+    def tell(self, key: Key, stays: Iterable[Stay]) -> None:
+        self.told[key] = {each.replica.uid: each.seconds for each in stays}
+
+    def forget(self, key: Key) -> None:
+        self.told.pop(key, None)
+
+
 def new_year() -> datetime.datetime:
     """Return the time at which all happens that has no time of its own."""
     return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -258,6 +272,7 @@ def reconciler_of(
         "waiting": NoRooms(),
         "upgrading": upgrading(cluster, defaults),
         "graphs": SaidOfGraphs(),
+        "stays": ToldToStay(),
     }
     return Reconciler(cluster, defaults, utc_now=utc_now, **(knowing | seams))
 

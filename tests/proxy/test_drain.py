@@ -54,6 +54,67 @@ def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
         running.call(running.proxy.stop)  # a second signal ends the delay
 
 
+ADMIN = {"x-shoal-admin": "1"}
+
+
+def stay(running: RunningProxy, seconds: object, **headers: str) -> int:
+    """Tell a replica how long to keep serving; return the status."""
+    url = f"{running.admin_url}/stay?seconds={seconds}"
+    return httpx.post(url, headers={**ADMIN, **headers}, timeout=10, trust_env=False).status_code
+
+
+def test_a_replica_that_is_told_to_stay_is_ready_and_serves_until_it_is_told_to_leave() -> None:
+    with running_proxy(process__replacement_timeout_s=60.0, drain_delay_seconds=30.0) as running:
+        assert stay(running, 60) == 200
+        running.call(running.proxy.stop)
+        running.until(lambda: running.proxy.dispatcher.phase is Phase.STAYING)
+        assert plain.get(running.admin_url + "/readyz").status_code == 200
+        answer = plain.post(running.url + V2_PATH, json=v2_body([row(3)]))
+        assert answer_to(answer)
+        assert answer.headers["connection"] == "close"
+
+        assert stay(running, 0) == 200
+        running.until(lambda: running.proxy.dispatcher.phase is Phase.LEAVING)
+        assert plain.get(running.admin_url + "/readyz").status_code == 503
+        # Routers learn of the other replica only now: the whole delay follows.
+        assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(4)])))
+        running.call(running.proxy.stop)
+
+
+def test_a_replica_whose_operator_is_silent_leaves_and_a_second_signal_ends_a_stay() -> None:
+    with running_proxy(process__replacement_timeout_s=0.05) as running:
+        running.call(running.proxy.stop)
+    assert running.proxy.dispatcher.phase is Phase.STOPPED
+    with running_proxy(process__replacement_timeout_s=600.0) as running:
+        assert stay(running, 600) == 200
+        running.call(running.proxy.stop)
+        running.until(lambda: running.proxy.dispatcher.phase is Phase.STAYING)
+        running.call(running.proxy.stop)
+    assert running.proxy.dispatcher.phase is Phase.STOPPED
+
+
+def test_a_drain_that_is_asked_for_ends_a_stay() -> None:
+    with running_proxy(process__replacement_timeout_s=600.0) as running:
+        assert stay(running, 600) == 200
+        answer = httpx.post(running.admin_url + "/drain", headers=ADMIN, timeout=10, trust_env=False)
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("seconds", ["", "-1", "1.5", "3601", "99999", "NaN", "\u0663"])
+def test_a_stay_of_another_length_is_refused(running: RunningProxy, seconds: str) -> None:
+    assert stay(running, seconds) == 400
+    assert not running.proxy._stay.granted
+
+
+def test_a_stay_that_was_meant_for_another_pod_is_refused() -> None:
+    with running_proxy(process__replacement_timeout_s=60.0, process__instance="this") as running:
+        assert stay(running, 60, **{"x-shoal-instance": "other"}) == 409
+        assert stay(running, 60, **{"x-shoal-instance": "this"}) == 200
+        url = f"{running.admin_url}/stay?seconds=60"
+        assert httpx.post(url, timeout=10, trust_env=False).status_code == 403
+        assert stay(running, 0) == 200
+
+
 def test_a_runtime_that_never_answers_does_not_hold_the_drain_for_ever() -> None:
     with running_proxy(drain_timeout_seconds=0.2) as running:
         running.hold()

@@ -30,6 +30,7 @@ from shoal_schema.processes import LOG_FORMAT, LogForm
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.passthrough import ImagePullPolicy
 from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.stay import DEFAULT_S
 
 BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"
@@ -139,10 +140,24 @@ def make_given(given: Iterable[Json]) -> list[Json]:
 
 
 def stop_time_s(target: Target) -> int:
-    """Return how long a pod may take to stop: delay, drain, and a margin (seconds)."""
+    """Return how long a pod may take to stop: stay, delay, drain, and a margin (seconds)."""
+    return replacement_time_s(target) + drain_time_s(target)
+
+
+def drain_time_s(target: Target) -> int:
+    """Return how long a pod may take to stop when another one is ready (seconds)."""
     rollout = target.spec.rollout
     drain_s = math.ceil(rollout.drain_delay_seconds + rollout.drain_timeout_seconds)
     return drain_s + 2 * _SHUTDOWN_MARGIN_S
+
+
+def replacement_time_s(target: Target) -> int:
+    """Return how long a stopping pod may keep serving while no other is ready (seconds)."""
+    given = target.spec.rollout.replacement_timeout_seconds
+    if given is not None:
+        return given
+    # Containers that are not ours get SIGTERM too: a server ends, and a shell that ignores it holds up the pod.
+    return 0 if target.foreign or target.spec.pod.containers else DEFAULT_S
 
 
 def _own_runtime(target: Target) -> Json:
@@ -214,6 +229,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
     # By name: the server may listen on the loopback address of either family only, and both are tried.
     runtime = f"http://localhost:{port}" if port else SOCKET
     graph = _compact(as_json(target.graph)) if target.graph else ""
+    stay_s = replacement_time_s(target)
     siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
     return [
         *([address_of_pod()] if "$(POD_IP)" in host else ()),
@@ -225,6 +241,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
         literal("SHOAL_PROXY_GRAPH", graph) if graph else variable("SHOAL_PROXY_RUNTIME", runtime),
         *([variable("SHOAL_PROXY_NAMESPACE", target.namespace)] if graph else ()),
         *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
+        *([variable("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", str(stay_s))] if stay_s else ()),
         *_log_format(target),
         *(variable(name, path) for name, path in _tls_files(target).items()),
         *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),

@@ -1,12 +1,13 @@
 """From serving to stopped, as a table.
 
     state      accepts  ready  keeps connections   next
-    SERVING    yes      yes    yes                 LEAVING on SIGTERM or POST /drain
+    SERVING    yes      yes    yes                 STAYING on SIGTERM or POST /drain
+    STAYING    yes      yes    no                  LEAVING when another replica is ready, or at the time-out (`stay`)
     LEAVING    yes      no     no                  DRAINING after the drain delay: routers have seen us unready by then
     DRAINING   no       no     no                  STOPPED when nothing waits or runs, or at the time-out
     STOPPED    no       no     no                  -
 
-From LEAVING on every answer carries ``Connection: close``, so that callers move to other replicas before ours stop
+From STAYING on every answer carries ``Connection: close``, so that callers move to other replicas before ours stop
 accepting. In DRAINING a new request on a connection still open is answered 503; requests accepted before are finished.
 """
 
@@ -17,19 +18,26 @@ class Phase(StrEnum):
     """Where in its life the proxy is."""
 
     SERVING = "serving"
+    STAYING = "staying"
     LEAVING = "leaving"
     DRAINING = "draining"
     STOPPED = "stopped"
 
 
-NEXT = {Phase.SERVING: Phase.LEAVING, Phase.LEAVING: Phase.DRAINING, Phase.DRAINING: Phase.STOPPED}
+NEXT = {
+    Phase.SERVING: Phase.STAYING,
+    Phase.STAYING: Phase.LEAVING,
+    Phase.LEAVING: Phase.DRAINING,
+    Phase.DRAINING: Phase.STOPPED,
+}
 # Tuples: a look into a set would hash the member, which for an enum is Python code.
-ACCEPTS = (Phase.SERVING, Phase.LEAVING)
+ACCEPTS = (Phase.SERVING, Phase.STAYING, Phase.LEAVING)
+READY = (Phase.SERVING, Phase.STAYING)
 KEEPS_CONNECTIONS = (Phase.SERVING,)
 
 
 def unready_reason(phase: Phase, runtime_reason: str) -> str:
     """Return why this proxy should get no traffic, or nothing when it is ready."""
-    if phase is not Phase.SERVING:
+    if phase not in READY:
         return f"proxy is {phase}"
     return runtime_reason

@@ -9,6 +9,7 @@ from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, Rule, Sec
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 from shoal_schema.resource.scalers import ScalersSpec
+from shoal_schema.stay import MAX_S as MAX_STAY_S
 
 
 class BatchingPolicy(StrEnum):
@@ -365,6 +366,20 @@ class RolloutSpec(Section, frozen=True):
         Meta(ge=0, le=3600, description="Time for a stopping pod to finish what it accepted."),
         Env("SHOAL_PROXY_DRAIN_TIMEOUT_S", PROXY),
     ] = 60.0
+    replacement_timeout_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=MAX_STAY_S,
+                description="A stopping pod keeps serving while no other pod is ready and a replacement is on its way,"
+                " at most this long: draining a node then costs a service of one replica no request. The pods' grace"
+                " period contains it. Default: 300, and 0 with containers that stop at once (`runtime.port`,"
+                " `pod.containers`).",
+            ),
+        ]
+        | None
+    ) = None
 
 
 def queue_rows(queue: QueueSpec, batching: BatchingSpec) -> int:

@@ -36,6 +36,8 @@ def test_what_was_taken_away_never_returns() -> None:
     [
         (Phase.SERVING, "", ""),
         (Phase.SERVING, "loading", "loading"),
+        (Phase.STAYING, "", ""),
+        (Phase.STAYING, "loading", "loading"),
         (Phase.LEAVING, "", "proxy is leaving"),
         (Phase.DRAINING, "loading", "proxy is draining"),
     ],

@@ -1,0 +1,107 @@
+"""Tells stopping pods to keep serving, or to leave, beside the reconciliations: a pod that hangs delays no other."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shoal_operator.manifests.environment import ADMIN_PORT
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.stays import Stay
+from shoal_schema.headers import INSTANCE
+from shoal_schema.stay import PATH
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_S = 1.5
+_TRIES = 3
+_PAUSE_S = 0.3
+
+
+@dataclass(slots=True)
+class _Told:
+    """What one pod was told last, and the task that tells it."""
+
+    stay: Stay
+    task: "asyncio.Task[None]"
+
+
+@dataclass(slots=True)
+class Stays:
+    """What stopping pods were told.
+
+    Args:
+        port: the pods' admin port.
+    """
+
+    port: int = ADMIN_PORT
+    _told: dict[Key, dict[str, _Told]] = field(default_factory=dict)
+    _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
+
+    def tell(self, key: Key, stays: Iterable[Stay]) -> None:
+        """Tell each stopping pod of a service what is new to it."""
+        before = self._told.pop(key, {})
+        now: dict[str, _Told] = {}
+        for stay in stays:
+            uid = stay.replica.uid
+            known = before.get(uid)
+            if known is None or _is_new(known.stay, stay):
+                logger.info("event=stay service=%s pod=%s seconds=%d", key, stay.replica.name, stay.seconds)
+                known = _Told(stay, self._start(stay, known))
+            now[uid] = known
+        if now:
+            self._told[key] = now
+
+    def forget(self, key: Key) -> None:
+        """Let the pods of a service that is gone leave."""
+        staying = [each.stay.replica for each in self._told.get(key, {}).values() if each.stay.seconds]
+        self.tell(key, [Stay(replica, 0) for replica in staying])
+        self._told.pop(key, None)
+
+    async def close(self) -> None:
+        """Stop telling: pods that stay leave when their time is over."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, stay: Stay, known: _Told | None) -> "asyncio.Task[None]":
+        if known is not None:
+            known.task.cancel()
+        task = asyncio.create_task(self._send(stay))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _send(self, stay: Stay) -> None:
+        for _ in range(_TRIES):
+            if await self._post(stay):
+                return
+            await asyncio.sleep(_PAUSE_S)
+        logger.warning("event=stay_untold pod=%s seconds=%d", stay.replica.name, stay.seconds)
+
+    async def _post(self, stay: Stay) -> bool:
+        """Return whether the pod took it; whatever else it answers, or not, is its own trouble."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                return await self._ask(stay)
+        except (OSError, ValueError, TimeoutError):
+            return False
+
+    async def _ask(self, stay: Stay) -> bool:
+        replica = stay.replica
+        host = f"[{replica.address}]" if ":" in replica.address else replica.address
+        reader, writer = await asyncio.open_connection(replica.address, self.port)
+        try:
+            writer.write(
+                f"POST {PATH}?seconds={stay.seconds} HTTP/1.1\r\nhost: {host}:{self.port}\r\nx-shoal-admin: 1\r\n"
+                f"{INSTANCE}: {replica.uid}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
+            )
+            # `readline` raises a ValueError beyond 64 KiB.
+            return (await reader.readline()).split()[1:2] == [b"200"]
+        finally:
+            writer.close()
+
+
+def _is_new(known: Stay, stay: Stay) -> bool:
+    """Return whether a pod is to leave, or to stay longer than it was told; the time left passes by itself."""
+    return stay.seconds > known.seconds or (stay.seconds == 0) != (known.seconds == 0)

@@ -1,0 +1,58 @@
+"""How long a stopping replica keeps serving because no other replica is ready.
+
+A pod that is evicted gets SIGTERM at once, and its replacement is ready only when the model is loaded. Routers send
+requests to a pod that stops while no other pod is ready, so the last one keeps serving. Only the operator sees whether
+a replacement is on its way: it grants the stay, and ends it when another pod is ready.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+WORD_S: Final = 3.0
+"""How long a stopping replica waits for the operator: longer than one reconciliation takes."""
+LONGEST_WORD_S: Final = 30.0
+"""How long it waits while requests arrive: the operator may move to another node at the same time."""
+_NEVER_S: Final = float("-inf")
+
+
+@dataclass(slots=True)
+class Stay:
+    """Until when a replica keeps serving. All times are monotonic seconds.
+
+    Args:
+        most_s: limit of a stay, from its grant; 0: there is no operator, and no stay.
+    """
+
+    most_s: float
+    granted: bool = False
+    """Whether the replica was told to stay, and not yet to leave."""
+    _told: bool = False
+    _begun_s: float = _NEVER_S
+    _until_s: float = _NEVER_S
+    _last_s: float = _NEVER_S
+
+    def tell(self, seconds: float, now_s: float) -> None:
+        """Grant so many more seconds, or end the stay with 0; valid before `begin` as well.
+
+        The grace period of a pod runs from the first grant: later ones do not extend the limit.
+        """
+        if self._last_s < now_s:
+            self._last_s = now_s + self.most_s
+        self._told = True
+        self.granted = seconds > 0
+        self._until_s = min(now_s + seconds, self._last_s)
+
+    def begin(self, now_s: float) -> None:
+        """Record that the replica was told to stop."""
+        self._begun_s = now_s
+        self.asked(now_s)
+
+    def asked(self, now_s: float) -> None:
+        """Record that requests still arrive: without a word from the operator the replica waits for it again."""
+        if not self._told:
+            longest_s = self._begun_s + min(LONGEST_WORD_S, self.most_s)
+            self._until_s = min(now_s + WORD_S, longest_s)
+
+    def left_s(self, now_s: float) -> float:
+        """Return how much longer the replica keeps serving; 0 where it leaves now."""
+        return max(0.0, self._until_s - now_s)

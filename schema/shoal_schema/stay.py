@@ -1,0 +1,9 @@
+"""How the operator keeps a stopping replica serving: ``POST /stay?seconds=N`` on the proxy's admin port."""
+
+from typing import Final
+
+PATH: Final = "/stay"
+MAX_S: Final = 3600
+"""Limit of a stay."""
+DEFAULT_S: Final = 300
+"""Limit where the spec sets none; with the drain less than the 600 s that cluster autoscalers allow a pod."""
