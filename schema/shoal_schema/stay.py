@@ -5,5 +5,5 @@ from typing import Final
 PATH: Final = "/stay"
 MAX_S: Final = 3600
 """Limit of a stay."""
-DEFAULT_S: Final = 300
-"""Limit where the spec sets none; with the drain less than the 600 s that cluster autoscalers allow a pod."""
+DEFAULT_S: Final = 120
+"""Limit where the spec sets none: time to load most models; a namespace that is deleted waits half of it."""

@@ -374,7 +374,7 @@ class RolloutSpec(Section, frozen=True):
                 le=MAX_STAY_S,
                 description="A stopping pod keeps serving while no other pod is ready and a replacement is on its way,"
                 " at most this long: draining a node then costs a service of one replica no request. The pods' grace"
-                " period contains it. Default: 300, and 0 with containers that stop at once (`runtime.port`,"
+                " period contains it. Default: 120, and 0 with containers that stop at once (`runtime.port`,"
                 " `pod.containers`).",
             ),
         ]
