@@ -7,12 +7,14 @@ import asyncio
 import select
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal_proxy.errors import Overloaded, ProxyError, RequestTimeout
 from shoal_proxy.guard import Guard
+from shoal_proxy.outbox import Outbox
 from shoal_schema.metrics import Rejection
 from shoal_schema.wire.framing import Meter
 from shoal_schema.wire.patience import BUSY_LOOK_S, Lookout
@@ -23,6 +25,8 @@ _GONE_LOOK_S: Final = 0.01
 _MAX_GONE_LOOK_S: Final = 2.0
 _MAX_TURNED_AWAY: Final = 32
 """Callers beyond the limit who are being told so at a time; others are hung up on."""
+_TLS_UNSENT_BYTES: Final = 65536
+"""From here on the part that the TLS of a connection keeps counts as not taken, as it does without TLS."""
 _MAX_PIPELINED: Final = 16
 """Requests that one caller may send ahead of its answers before it is read no further."""
 
@@ -58,7 +62,9 @@ class ConnectedProtocol(HttpToolsProtocol):
         self._unread_since_s = 0.0
         """Since when the caller has not taken its answers; 0 while it does."""
         self._unread_bytes = 0
-        """Answers given to the transport since then, with what was in it."""
+        """What it had not taken then."""
+        self._outbox: Outbox | None = None
+        """Stands before the transport once there was a large answer."""
         self._half_closed = False
         self._counted_at: str | None = None
         self._turned_away = False
@@ -66,6 +72,8 @@ class ConnectedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection if there is room for it (asyncio)."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it, as we do
+        if self.scheme == "https":
+            self.transport.set_write_buffer_limits(_TLS_UNSENT_BYTES)
         now_s = time.monotonic()
         self.idle_since_s = now_s
         address = self.client[0] if self.client else ""
@@ -94,6 +102,9 @@ class ConnectedProtocol(HttpToolsProtocol):
         self.lookout.stop()
         guard = self.guard
         guard.members.discard(self)
+        if self._outbox is not None:
+            self._outbox.drop()
+        guard.unsent.note(self, 0)
         if self._turned_away:
             guard.turned_away -= 1
         if self._counted_at is not None:
@@ -188,22 +199,62 @@ class ConnectedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def write_large(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Write what the client may not take at once."""
+        outbox = self._outbox
+        if outbox is None:
+            outbox = Outbox(self.transport)
+            self._outbox = self.transport = outbox
+        outbox.blocked = self.flow.write_paused
+        outbox.writelines(parts)
+        if not self.left_bytes:
+            return
+        now_s = time.monotonic()
+        self.lookout.by(now_s + self.patience.write_s, now_s)
+        if self.flow.write_paused:
+            outbox.own()
+            self._unread_bytes = self.left_bytes
+            self._count_unread()
+
+    @property
+    def left_bytes(self) -> int:
+        """Return how many bytes of its answers the client has not taken."""
+        return self.transport.get_write_buffer_size()
+
+    def _count_unread(self) -> None:
+        outbox = self._outbox
+        self.guard.unsent.note(self, self.left_bytes if outbox is None else outbox.held_bytes)
+
+    def give_way(self) -> None:
+        """End the connection, as answers that are not taken keep too much memory."""
+        self.guard.note("answer_not_taken", f"{self.left_bytes} bytes are left, and too many of all clients")
+        self.transport.abort()
+
     def pause_writing(self) -> None:
         """Start to count how long the caller takes over its answer (asyncio)."""
+        if self._outbox is not None:
+            self._outbox.blocked = True
+        if self.flow.write_paused:  # between two pieces of one answer
+            return
         super().pause_writing()
         now_s = time.monotonic()
-        self._unread_since_s, self._unread_bytes = now_s, self.transport.get_write_buffer_size()
+        self._unread_since_s, self._unread_bytes = now_s, self.left_bytes
         self.lookout.by(now_s + self.patience.write_s, now_s)
         self.read_no_further()
-
-    def owe(self, size_bytes: int) -> None:
-        """Note another answer behind those that the caller does not take."""
-        self._unread_bytes += size_bytes
+        self._count_unread()
 
     def resume_writing(self) -> None:
-        """Note that the caller takes its answers (asyncio)."""
+        """Give the caller the next piece, or note that it takes its answers (asyncio)."""
+        outbox = self._outbox
+        if outbox is not None:
+            outbox.blocked = False
+            outbox.feed()
+            if outbox.blocked:
+                self._count_unread()
+                return
         super().resume_writing()
         self._unread_since_s = 0.0
+        self.guard.unsent.note(self, 0)
         self.flow.resume_reading()
         self.read_no_further()
 
@@ -245,7 +296,17 @@ class ConnectedProtocol(HttpToolsProtocol):
     # Callers that have said all they have to say.
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # uvicorn closes whatever is under way
-        """Answer what was asked before the caller said that no more comes (asyncio).
+        """Answer what was asked before the caller said that no more comes (asyncio)."""
+        if self._answers_half_closed():
+            return True
+        if self._outbox is None or not self._outbox.left_bytes or self.scheme == "https":
+            return None
+        self.hear_no_more()
+        self.transport.close()
+        return True
+
+    def _answers_half_closed(self) -> bool | None:
+        """Return whether the connection stays open for the answers that are under way.
 
         Whether it still listens cannot be seen: a caller that has gone looks the same. So it is sent what every client
         must pass over, and the machine of one that has gone answers with a reset.

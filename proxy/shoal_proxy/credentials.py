@@ -30,6 +30,10 @@ FETCH_AGAIN_S: Final = 10.0
 FETCH_WITHIN_S: Final = 5.0
 MAX_BYTES: Final = 1 << 20
 """Of a Secret, and of an issuer's key set."""
+_UNTRUSTED: Final = (
+    "; the issuer's TLS certificate is not trusted: name the file of its authority in SSL_CERT_FILE (in a cluster by"
+    " proxy.env and proxy.volumeMounts)"
+)
 _PEM: Final = b"-----BEGIN "
 """Each line of it would pass for a key, and of a certificate everybody has them."""
 _SWAPPED: Final = "..data"
@@ -170,7 +174,8 @@ class Issuer:
                             raise ValueError(f"more than {MAX_BYTES} bytes")
             count = self._tokens.take_keys(json.loads(body))
         except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, ValueError, RecursionError) as error:
-            self._tell(f"{type(error).__name__}: {error}")
+            remedy = _UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(error) else ""
+            self._tell(f"{type(error).__name__}: {error}{remedy}")
         else:
             self._fault = ""
             self._gate.reasons.pop("issuer", None)

@@ -13,7 +13,7 @@ from typing import Final
 from shoal_proxy.alarm import Alarm
 from shoal_proxy.balance.orca import Report
 from shoal_proxy.batching.batcher import Running
-from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
+from shoal_proxy.batching.pending import NEVER_S, Delivery, Outcome, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.scheduler import Scheduler, Step
 from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeAway
@@ -24,8 +24,10 @@ from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
 from shoal_proxy.link import Link, Returned
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.sizes import result_row_bytes
 from shoal_proxy.recording import Recorder
 from shoal_proxy.tracer import Tracer
+from shoal_proxy.unsent import Unsent
 from shoal_schema.load import GraphState
 from shoal_schema.metrics import Rejection
 
@@ -48,6 +50,7 @@ class Dispatcher:
         scheduler: Scheduler,
         second_chance: SecondChance | None = None,
         instance: bytes = b"",
+        unsent: Unsent | None = None,
     ) -> None:
         self._link = link
         self._metrics = metrics
@@ -56,6 +59,8 @@ class Dispatcher:
         self._look_due = False
         self._deadline_s = NEVER_S
         self._deadline_timer: asyncio.TimerHandle | None = None
+        self._unsent = unsent or Unsent()
+        self._unsent.on_room = self._look_soon
         self._tasks: set[asyncio.Task[None]] = set()
         self._checks: set[asyncio.Task[None]] = set()
         """Of rows run again to verify results: nobody waits for them, and no metric of clients counts them."""
@@ -203,7 +208,7 @@ class Dispatcher:
         if self._alarm.is_set:
             self._alarm.clear()
         signature = self._link.signature
-        if signature is None or not self._link.ready:
+        if signature is None or not self._link.ready or self._unsent.full:
             return
         while True:
             now_s = time.monotonic()
@@ -293,6 +298,7 @@ class Dispatcher:
 
     async def _run(self, running: Running, signature: ModelSignature) -> None:
         """Take one batch to the runtime and back; whatever happens, every caller gets an outcome."""
+        waiting: Sequence[Delivery] = ()
         try:
             try:
                 sent = await self._link.exchange(running.batch, signature, self._metrics)
@@ -301,13 +307,20 @@ class Dispatcher:
                 self._look()  # the next batch goes before anything else
             # One turn of the loop puts it on the wire; the answers of this one are split while it runs.
             await asyncio.sleep(0)
-            self._answer(running, sent, signature)
+            waiting = self._deliver_while_room(self._answer(running, sent, signature))
+            self.scheduler.delivered(running, time.monotonic(), time.thread_time())
+            while waiting:
+                await self._unsent.room()
+                waiting = self._deliver_while_room(waiting)
         except ProxyError as error:
             self._fail(running, error)
         except asyncio.CancelledError:
             stopped = Draining("this replica had to stop before the answer came")
             stopped.may_have_run = True
-            self._fail(running, stopped)
+            if waiting:
+                self._deliver(waiting)
+            else:
+                self._fail(running, stopped)
         except Exception as error:
             logger.exception("event=batch_failed rows=%d", running.rows)
             fault = ProxyError(f"internal error of the proxy: {type(error).__name__}: {error}")
@@ -344,7 +357,8 @@ class Dispatcher:
                 self.scheduler.check_failed(check, time.monotonic())
         self._look_soon()
 
-    def _answer(self, running: Running, sent: Returned, signature: ModelSignature) -> None:
+    def _answer(self, running: Running, sent: Returned, signature: ModelSignature) -> Sequence[Delivery]:
+        """Return what a batch's callers get."""
         result = sent.result(signature)
         if self._second_chance is not None:
             self._second_chance.served_here(failed=False)
@@ -365,8 +379,7 @@ class Dispatcher:
             output_s=now_s - sent.answered_s,
             now_s=now_s,
         )
-        self._deliver(deliveries)
-        self.scheduler.delivered(running, time.monotonic(), time.thread_time())
+        return deliveries
 
     def _fail(self, running: Running, error: ProxyError) -> None:
         if self._second_chance is not None and isinstance(error, ModelFailed):
@@ -388,12 +401,20 @@ class Dispatcher:
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         for pending, outcome in deliveries:
-            try:
-                pending.hand_over(outcome)
-            except Exception:  # the others must get theirs whatever happens to this one
-                logger.exception("event=delivery_failed")
+            _hand_over(pending, outcome)
         if self.settled:
             self.on_settled()
+
+    def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Deliver results, each encoded as it is; return those that wait until clients have read what they have."""
+        unsent = self._unsent
+        for number, (pending, outcome) in enumerate(deliveries):
+            if unsent.full:
+                return deliveries[number:]
+            _hand_over(pending, outcome)
+        if self.settled:
+            self.on_settled()
+        return ()
 
     def _runtime_changed(self) -> None:
         if self._link.ready:
@@ -401,9 +422,17 @@ class Dispatcher:
         signature = self._link.signature
         if self._link.ready and signature is not None and signature != self._served:
             self._served = signature
-            self.scheduler.serve(signature.max_batch_size, signature.allowed_batch_sizes, signature.measured)
+            self.scheduler.serve(self._most_rows(signature), signature.allowed_batch_sizes, signature.measured)
             self.scheduler.verify(signature)
         self._look_soon()
+
+    def _most_rows(self, signature: ModelSignature) -> int | None:
+        """Return how many rows a batch may have by the model's word, and by the size of its results."""
+        row_bytes = result_row_bytes(signature)
+        if not row_bytes:
+            return signature.max_batch_size
+        most = max([self._unsent.rows(row_bytes), *signature.allowed_batch_sizes[:1]])
+        return most if signature.max_batch_size is None else min(most, signature.max_batch_size)
 
     def _arm_deadline(self) -> None:
         if self._deadline_timer is not None:
@@ -417,3 +446,10 @@ class Dispatcher:
     def _expire(self) -> None:
         self._deliver(self.scheduler.expired(time.monotonic()))
         self._arm_deadline()
+
+
+def _hand_over(pending: Pending, outcome: Outcome) -> None:
+    try:
+        pending.hand_over(outcome)
+    except Exception:  # the others must get theirs whatever happens to this one
+        logger.exception("event=delivery_failed")

@@ -13,6 +13,7 @@ from shoal_proxy.edge.crowd import make_room
 from shoal_proxy.edge.sampling import Sampler
 from shoal_proxy.errors import Overloaded, ProxyError
 from shoal_proxy.metrics import Metrics
+from shoal_proxy.unsent import Unsent
 from shoal_schema.wire.patience import Patience
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Guard:
         max_connections: int,
         max_per_address: int = 0,
         max_age_s: float = 0.0,
+        unsent: Unsent | None = None,
     ) -> None:
         self.patience = patience
         self.metrics = metrics
@@ -63,6 +65,8 @@ class Guard:
         self.max_per_address = max_per_address
         self.max_age_s = max_age_s
         """After which a connection is asked to come anew; 0 is never."""
+        self.unsent = unsent or Unsent()
+        """What callers have not read of their answers."""
         self.members: set[Any] = set()
         """Connections that were taken and are open."""
         self.turned_away = 0

@@ -45,6 +45,8 @@ class GuardedProtocol(ConnectedProtocol):
         self._upgrading = False
         """The parser saw an offer to upgrade: the head comes once more, without it."""
         self._advancing = False
+        self._held_back = False
+        """The next request waits until its caller has taken the answers before it."""
         self._messages = 0
         self._keep_alive_lines: tuple[Any, bytes] = (None, b"")
 
@@ -252,16 +254,29 @@ class GuardedProtocol(ConnectedProtocol):
         if not self.pipeline:
             self.idle_since_s = time.monotonic()
         elif not self._advancing:
-            self._advancing = True
-            try:
-                self._advance()
-            finally:
-                self._advancing = False
+            self._go_on()
         if self.pipeline or self.flow.write_paused:
             self.read_no_further()
 
+    def resume_writing(self) -> None:
+        """Go on to the next request when the answers before it are taken (asyncio)."""
+        super().resume_writing()
+        if self._held_back and not self.flow.write_paused:
+            self._held_back = False
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._advancing = True
+        try:
+            self._advance()
+        finally:
+            self._advancing = False
+
     def _advance(self) -> None:
         while self.pipeline and not self.transport.is_closing():
+            if self.flow.write_paused:
+                self._held_back = True
+                return
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
             if not cycle.response_complete:

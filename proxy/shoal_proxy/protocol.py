@@ -517,9 +517,7 @@ class InferProtocol(GuardedProtocol):
         if reply.size_bytes <= _SMALL_BYTES:
             self.transport.write(b"".join((head, *reply.body)))
         else:
-            self.transport.writelines([head, *reply.body])
-        if self.flow.write_paused:
-            self.owe(reply.size_bytes)
+            self.write_large([head, *reply.body])
         if cycle.keep_alive:
             self.on_response_complete()
         elif cycle.complete and not self._aged:

@@ -52,6 +52,7 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import tracer_from
+from shoal_proxy.unsent import Unsent
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
 from shoal_schema.open_files import open_files
@@ -184,7 +185,9 @@ def make_certificate(settings: Settings) -> Certificate | None:
     return Certificate(process.tls_certificate, process.tls_key, process.tls_client_ca)
 
 
-def make_guards(settings: Settings, metrics: Metrics, descriptors: int) -> tuple[Guard, Guard]:
+def make_guards(
+    settings: Settings, metrics: Metrics, descriptors: int, unsent: Unsent | None = None
+) -> tuple[Guard, Guard]:
     """Return what bounds the callers' connections, and the admin port's."""
     patience = Patience(
         settings.process.head_timeout_s,
@@ -203,6 +206,7 @@ def make_guards(settings: Settings, metrics: Metrics, descriptors: int) -> tuple
         max_connections=connection_limit(settings.process.max_connections, descriptors),
         max_per_address=settings.process.max_connections_per_address,
         max_age_s=settings.process.connection_age_s,
+        unsent=unsent,
     )
     admin = Guard(
         patience,
@@ -229,13 +233,15 @@ class Proxy:
             if settings.process.siblings
             else None
         )
-        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.second_chance, instance)
+        self.unsent = Unsent(settings.process.max_unsent_bytes, settings.process.write_timeout_s)
+        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.second_chance, instance, self.unsent)
         self.gate, self._watched = make_gate(settings)
         self.metrics.gate = self.gate
         self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
         self._spans = self._exporter()
         self.pages = Pages(settings, self.link, self.dispatcher, self.metrics, VERSION, self.gate)
-        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files(WANTED_DESCRIPTORS))
+        descriptors = open_files(WANTED_DESCRIPTORS)
+        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, descriptors, self.unsent)
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
         self.grpc = self._grpc_port()
@@ -381,7 +387,7 @@ class Proxy:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from shoal_proxy.rpc.port import GrpcPort  # noqa: PLC0415 (20 MB, and an extra that few install)
 
-        return GrpcPort(self.inference, self.pages, self.settings, self.certificate)
+        return GrpcPort(self.inference, self.pages, self.settings, self.certificate, self.unsent)
 
     def _read_metrics(self) -> None:
         scheduler, queue = self.scheduler, self.scheduler.queue
@@ -395,6 +401,7 @@ class Proxy:
             declared.IN_FLIGHT_BATCHES: lambda: len(scheduler.running),
             declared.COALESCED_ROWS: lambda: scheduler.coalesced_rows,
             declared.CONNECTIONS: lambda: len(self.front_guard.members),
+            declared.UNSENT_BYTES: lambda: self.unsent.size_bytes,
             declared.RUNTIME_READY: lambda: self.link.ready,
             declared.RUNTIME_LOSSES: lambda: self.link.losses,
             declared.DEVICE_MEMORY_USED_BYTES: lambda: _part(self.link.device_memory, 0),

@@ -86,6 +86,7 @@ QUEUE_BYTES = _gauge("queue_bytes", "Bytes of waiting inputs.")
 IN_FLIGHT_ROWS = _gauge("in_flight_rows", "Rows at the runtime.")
 IN_FLIGHT_BATCHES = _gauge("in_flight_batches", "Batches at the runtime.")
 CONNECTIONS = _gauge("connections", "Callers' connections.")
+UNSENT_BYTES = _gauge("unsent_bytes", "Bytes of responses that clients have not read.")
 RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and warm.")
 DEVICE_MEMORY = "device_memory"
 """Where a ready runtime says what the two below show: bytes in use and all of them, in its answer about readiness."""

@@ -1,8 +1,10 @@
 """How many bytes arrays hold."""
 
 from collections.abc import Mapping
+from math import prod
 
-from shoal_schema.wire.datatypes import Array
+from shoal_proxy.model.signature import ModelSignature
+from shoal_schema.wire.datatypes import DTYPES, Array
 
 
 def byte_size(array: Array) -> int:
@@ -17,4 +19,14 @@ def byte_size_of(inputs: Mapping[str, Array]) -> int:
     size_bytes = 0
     for array in inputs.values():
         size_bytes += byte_size(array)
+    return size_bytes
+
+
+def result_row_bytes(signature: ModelSignature) -> int:
+    """Return the bytes of one row of all outputs, as far as the model declares them: 0 for what may have any size."""
+    size_bytes = 0
+    for output in signature.outputs.values():
+        lengths = output.shape[1:]
+        if min(lengths, default=1) > 0 and output.datatype != "BYTES":
+            size_bytes += prod(lengths) * DTYPES[output.datatype].itemsize
     return size_bytes

@@ -15,6 +15,7 @@ from shoal_proxy.access.gate import Gate
 from shoal_proxy.access_log import Entry
 from shoal_proxy.app import Pages
 from shoal_proxy.batching.pending import Pending
+from shoal_proxy.body import LARGE_BYTES
 from shoal_proxy.certificate import Certificate, Pem
 from shoal_proxy.codecs.base import Reply
 from shoal_proxy.errors import ProxyError, RequestTimeout
@@ -23,9 +24,11 @@ from shoal_proxy.inference import Inference
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.health import Health
 from shoal_proxy.rpc.messages import GrpcV2, metadata_message
+from shoal_proxy.rpc.slow_calls import SlowCall
 from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import GONE
+from shoal_proxy.unsent import Unsent
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 from shoal_schema.resource.model import ExtraColumns
@@ -77,14 +80,21 @@ class GrpcPort:
         pages: what the calls that ask about the server answer.
         settings: of the proxy.
         certificate: that callers are shown; None: they speak without TLS.
+        unsent: where answers count until their callers have read them.
 
     Raises:
         OSError: nobody can listen there.
     """
 
     def __init__(
-        self, inference: Inference, pages: Pages, settings: Settings, certificate: Certificate | None = None
+        self,
+        inference: Inference,
+        pages: Pages,
+        settings: Settings,
+        certificate: Certificate | None = None,
+        unsent: Unsent | None = None,
     ) -> None:
+        self._unsent = unsent or Unsent()
         self._inference = inference
         self._pages = pages
         self._settings = settings
@@ -97,7 +107,7 @@ class GrpcPort:
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
-        self._streams = Streams(self._answer_of_stream)
+        self._streams = Streams(self._answer_of_stream, self._count)
         self._health = Health(pages.reason, (SERVICE, settings.name))
         self._server.add_generic_rpc_handlers((self._handlers(), self._health.handler()))
         enable_server_reflection((SERVICE, HEALTH, REFLECTION), self._server)
@@ -201,7 +211,18 @@ class GrpcPort:
         if reply.status != 200:
             await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(told))
         context.set_trailing_metadata(tuple(told))
+        if len(answer) > LARGE_BYTES:
+            release = self._count(context, len(answer))
+            context.add_done_callback(lambda _: release())
         return answer
+
+    def _count(self, context: Any, size_bytes: int) -> Callable[[], None]:
+        """Count an answer until what this returns is called, which is to be when it is read."""
+        if size_bytes <= LARGE_BYTES:
+            return _uncounted
+        slow = SlowCall(context.peer(), self.address.port, size_bytes)
+        self._unsent.note(slow, size_bytes)
+        return lambda: self._unsent.note(slow, 0)
 
     def _refusal(self, head: Head, context: Any) -> ProxyError | None:
         """Return why a call is nobody's who may; None where it is, or nobody asks."""
@@ -258,6 +279,10 @@ class GrpcPort:
 
     def _load_nothing(self, request: object) -> None:
         raise self._pages.loads_nothing()
+
+
+def _uncounted() -> None:
+    """Stand in for the release of what is too small to count."""
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:

@@ -18,6 +18,9 @@ MAX_IN_FLIGHT: Final = 32
 """Requests of one stream that were read and whose responses the client has not taken."""
 
 Answerer = Callable[[bytes, Any], Awaitable[Reply]]
+Release = Callable[[], None]
+Counter = Callable[[Any, int], Release]
+"""Counts a response of a call until it is released."""
 
 
 class Streams:
@@ -25,10 +28,12 @@ class Streams:
 
     Args:
         answer: executes one request of a call: its message, and the call's context.
+        count: counts a response that the client has not read: the call's context, and bytes.
     """
 
-    def __init__(self, answer: Answerer) -> None:
+    def __init__(self, answer: Answerer, count: Counter) -> None:
         self._answer = answer
+        self._count = count
         self._streams: set[_Stream] = set()
         self._ended = False
 
@@ -43,7 +48,7 @@ class Streams:
         if len(self._streams) >= MAX_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already")
         if not self._ended:
-            stream = _Stream(self._answer, requests, context)
+            stream = _Stream(self._answer, self._count, requests, context)
             self._streams.add(stream)
             try:
                 await stream.write()
@@ -56,11 +61,12 @@ class Streams:
 class _Stream:
     """One stream: a task reads and starts its requests, `write` writes their responses."""
 
-    def __init__(self, answer: Answerer, requests: AsyncIterator[bytes], context: Any) -> None:
+    def __init__(self, answer: Answerer, count: Counter, requests: AsyncIterator[bytes], context: Any) -> None:
         self._answer = answer
+        self._count = count
         self._context = context
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._responses: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
+        self._responses: asyncio.Queue[asyncio.Task[tuple[bytes, Release]] | None] = asyncio.Queue()
         self._closed = False
         self._reader = asyncio.create_task(self._read(requests))
 
@@ -77,18 +83,18 @@ class _Stream:
 
     async def write(self) -> None:
         """Write responses until the last one before `close`."""
-        response: asyncio.Task[bytes] | None = None
+        response: asyncio.Task[tuple[bytes, Release]] | None = None
         try:
             while (response := await self._responses.get()) is not None:
-                await self._context.write(await response)
+                message, release = await response
+                await self._context.write(message)
+                release()
                 self._slots.release()
         finally:
             self.close()
-            if response is not None:
-                response.cancel()
+            _forget(response)
             while not self._responses.empty():
-                if (left := self._responses.get_nowait()) is not None:
-                    left.cancel()
+                _forget(self._responses.get_nowait())
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         """Start each request as it comes, while the client takes responses."""
@@ -106,5 +112,12 @@ class _Stream:
         finally:
             self.close()
 
-    async def _respond(self, body: bytes) -> bytes:
-        return stream_message(await self._answer(body, self._context), body)
+    async def _respond(self, body: bytes) -> tuple[bytes, Release]:
+        message = stream_message(await self._answer(body, self._context), body)
+        return message, self._count(self._context, len(message))
+
+
+def _forget(response: asyncio.Task[tuple[bytes, Release]] | None) -> None:
+    """Cancel a response that is not made, and release one that is not written."""
+    if response is not None and not response.cancel() and not response.cancelled() and response.exception() is None:
+        response.result()[1]()

@@ -142,7 +142,7 @@ def _guards(settings: WaitingProcess, metrics: Metrics) -> tuple[Guard, Guard]:
     patience = Patience(
         usual.head_timeout_s, usual.body_timeout_s, usual.write_timeout_s, usual.idle_timeout_s, usual.min_bytes_per_s
     )
-    heads = {"max_head_bytes": usual.max_head_bytes}
+    heads: Any = {"max_head_bytes": usual.max_head_bytes}
     descriptors = open_files(WANTED_DESCRIPTORS)
     # One for each service's port, and one for each request's way to a pod.
     others = min(settings.max_services + settings.max_requests, descriptors // 2)
