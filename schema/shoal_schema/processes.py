@@ -238,6 +238,17 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_MIN_BYTES_PER_S", PROXY),
     ] = 16 * KIB
+    max_unsent_bytes: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=TIB,
+            description="Responses that clients have not read, in all. Beyond it no batch is sent and no result is"
+            " encoded, and clients that would take longer than `SHOAL_PROXY_WRITE_TIMEOUT_S` for the rest of their"
+            " response are cut off, the slowest first.",
+        ),
+        Env("SHOAL_PROXY_MAX_UNSENT_BYTES", PROXY),
+    ] = 256 * MIB
     # Longer than any load balancer's own: the side that reuses a connection must be the one that closes it.
     idle_timeout_s: Annotated[
         float,
@@ -302,6 +313,15 @@ class RuntimeProcess(Section, frozen=True):
         ]
         | None
     ) = None
+    model_ca_bundle: Annotated[
+        str,
+        Meta(
+            description="File of authorities, PEM, that are trusted besides the usual ones where a model or rows are"
+            " fetched. So are those that `AWS_CA_BUNDLE`, `REQUESTS_CA_BUNDLE` and `CURL_CA_BUNDLE` name;"
+            " `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the usual ones."
+        ),
+        Env("SHOAL_MODEL_CA_BUNDLE", RUNTIME, MODEL, allowed="a file"),
+    ] = ""
     model_max_bytes: Annotated[
         int,
         Meta(ge=MIB, le=1024 * TIB, description="Of a download, and of all that an archive holds."),

@@ -7,11 +7,12 @@ token and the hub's address are found as huggingface_hub finds them (`HF_TOKEN`,
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 import httpx2
-from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub import HfApi, hf_hub_url, set_client_factory
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
@@ -23,11 +24,12 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils._headers import build_hf_headers
+from huggingface_hub.utils._http import hf_request_event_hook
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, below, bounded
-from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import GIVEN_IN, StoreAway
+from shoal_runtime.storage.web import verified, why_away
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import Location, parse
 
@@ -44,6 +46,7 @@ class Hub:
         self._repository = location.authority
         self._path = location.path
         self._revision = location.revision or "main"
+        set_client_factory(partial(_client, event_hooks={"request": [hf_request_event_hook]}, timeout=None))
         self._api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
         self.shown = shown
 
@@ -65,12 +68,20 @@ class Hub:
         with (
             _mapped(f"{self.shown} ({entry.path})"),
             # On to where large files lie, which the token is not for: httpx2 sends it to no other host.
-            httpx2.Client(follow_redirects=True, timeout=TIMEOUT, headers=build_hf_headers()) as client,
+            _client(headers=build_hf_headers(), timeout=TIMEOUT) as client,
             client.stream("GET", url) as response,
         ):
             if response.status_code != 200:
                 raise _refused(f"{self.shown} ({entry.path})", response.status_code)
             yield from response.iter_bytes(CHUNK_BYTES)
+
+
+def _address() -> str:
+    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
+def _client(**more: Any) -> httpx2.Client:
+    return httpx2.Client(follow_redirects=True, verify=verified(_address()), **more)
 
 
 def open_store(uri: str) -> Hub:
@@ -120,7 +131,7 @@ def _mapped(what: str) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError):  # as its library takes every answer for the hub's
         raise LoadError(f"{what}: what was asked does not answer as the hub does: is HF_ENDPOINT right?") from None
     except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
-        raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None
+        raise StoreAway(why_away(_address(), error)) from None
 
 
 def _refused(what: str, status: int) -> Exception:

@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, bounded
-from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import GIVEN_IN, Store, StoreAway
 from shoal_runtime.storage.store import open_store as open_other
+from shoal_runtime.storage.web import verified, why_away
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import (
     MLFLOW,
@@ -115,7 +115,9 @@ class Server:
         headers = dict(self.headers)
         try:
             with (
-                httpx.Client(timeout=TIMEOUT, headers=headers, follow_redirects=True, event_hooks=hooks) as client,
+                httpx.Client(
+                    timeout=TIMEOUT, headers=headers, follow_redirects=True, event_hooks=hooks, verify=verified(url)
+                ) as client,
                 client.stream("GET", url) as response,
             ):
                 if response.status_code >= 500 or response.status_code == 429:
@@ -127,7 +129,7 @@ class Server:
         except LocationError as error:
             raise LoadError(str(error)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None
+            raise StoreAway(why_away(url, error)) from None
 
 
 class Registered:

@@ -19,6 +19,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, below, bounded
 from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import GIVEN_IN, StoreAway
+from shoal_runtime.storage.trust import roots, tls_fault
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import parse, scheme_of
 
@@ -40,6 +41,7 @@ CREDENTIALS: Final = {
     "abfss": _AZURE,
 }
 NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_SERVER: Final = re.compile(r"https://([^/\s]+)")
 _STATUS: Final = re.compile(r"status code: (\d{3}[ A-Za-z]*)")
 
 
@@ -88,6 +90,8 @@ def open_bucket_of(uri: str) -> Any:
     location = parse(uri)
     plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
     options: Any = {"allow_http": plain, **PATIENCE}
+    if named := roots():
+        options["root_certificate"] = named
     try:
         return from_url(f"{location.scheme}://{location.authority}", client_options=options, retry_config=RETRIES)
     except exceptions.BaseError as error:
@@ -127,6 +131,9 @@ def told_of(what: str, text: str) -> Exception:
     """Return what an error's text says. The library has no kinds for most of it, nor for a bucket that is not there."""
     status = _STATUS.search(text)
     credentials = _credentials(what)
+    server = _SERVER.search(text)
+    if said := tls_fault(server[1] if server else "the store", text):
+        return StoreAway(said)
     if IDENTITY.search(text):
         return StoreAway(f"no credentials were found: set {credentials}, or give the pod an identity")
     for sign, sentence in (

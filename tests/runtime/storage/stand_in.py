@@ -1,9 +1,11 @@
 """A server that stands in for a registry: what it answers is its own `answer`'s to say."""
 
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 class StandIn(ThreadingHTTPServer):
@@ -29,7 +31,10 @@ class _Answer(BaseHTTPRequestHandler):
         for name, value in {**headers, "content-length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         pass
@@ -46,3 +51,11 @@ def serving(server: ThreadingHTTPServer) -> Iterator[None]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def secured(server: StandIn, own: tuple[Path, Path]) -> None:
+    """Have a server speak TLS, with a certificate and its key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*own)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.url = server.url.replace("http://", "https://")

@@ -83,11 +83,10 @@ AZURE = {"AZURE_STORAGE_ACCOUNT_NAME": "acc", "AZURE_STORAGE_SAS_TOKEN": "sv=1&s
         ("s3://bucket/cat", {**AWS, "AWS_SESSION_TOKEN": "s3cret\n"}, "AWS_SESSION_TOKEN ends in a newline"),
         ("s3://bucket/cat", {**AWS, "AWS_ENDPOINT_URL": "s3cret:1"}, "AWS_ENDPOINT_URL must be the http://"),
         ("http://HOST/cat.pt2", {"SHOAL_MODEL_MAX_BYTES": "s3cret"}, "SHOAL_MODEL_MAX_BYTES must be"),
-        # What nobody has foreseen: a traceback, and a sentence after it.
         (
             "models:/cat/1",
             {"MLFLOW_TRACKING_URI": "https://HOST", "SSL_CERT_FILE": "/no/s3cret", "A_TOKEN": "/no/s3cret"},
-            "models:/cat/1 cannot be downloaded: FileNotFoundError",
+            "SSL_CERT_FILE must name a file of certificates",
         ),
         ("http://HOST/cat.pt2", {"HTTP_PROXY": "socks5h://me:s3cret@HOST"}, "HTTP_PROXY must be the http://"),
     ],

@@ -1,0 +1,89 @@
+"""Whose certificates are trusted where a model or rows are fetched: the same authorities for every store's library.
+
+Left to themselves, each library honors other variables, and some trust the web's authorities alone.
+"""
+
+import os
+import re
+import ssl
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import certifi
+
+from shoal_runtime.errors import LoadError
+
+BUNDLE: Final = "SHOAL_MODEL_CA_BUNDLE"
+ADDED: Final = (BUNDLE, "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Files, or folders as OpenSSL has them, of authorities that are trusted besides the usual ones."""
+INSTEAD: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""What is trusted in place of the usual ones, as OpenSSL has it."""
+REMEDY: Final = (
+    f"name the file of its authority in {BUNDLE} or SSL_CERT_FILE, or in a cluster its ConfigMap or Secret in"
+    " model.caBundle"
+)
+_UNTRUSTED: Final = re.compile("CERTIFICATE_VERIFY_FAILED|InvalidCertificate", re.IGNORECASE)
+_OTHER_NAME: Final = re.compile("mismatch|NotValidForName", re.IGNORECASE)
+_NOT_NOW: Final = re.compile("expired|not yet valid|NotValidYet", re.IGNORECASE)
+_NO_TLS: Final = re.compile(r"\[SSL|InvalidContentType|InvalidMessage", re.IGNORECASE)
+
+
+def trusted() -> ssl.SSLContext:
+    """Return what a client needs that trusts those whom the environment names.
+
+    Raises:
+        LoadError: a variable names no certificates.
+    """
+    return _context(tuple((name, os.environ.get(name, "")) for name in (*INSTEAD, *ADDED)))
+
+
+def roots() -> bytes:
+    """Return the certificates of all files that the environment names, PEM; empty where it names none.
+
+    Raises:
+        LoadError: a variable names no certificates.
+    """
+    named = [Path(value) for name in (*INSTEAD, *ADDED) if (value := os.environ.get(name))]
+    if named:
+        trusted()  # says what is wrong with them
+    files = [file for path in named for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    return b"\n".join(file.read_bytes() for file in files if file.is_file())
+
+
+def tls_fault(host: str, text: str) -> str:
+    """Return what an error's text says of TLS, and what to do; empty where it is of something else."""
+    if _UNTRUSTED.search(text):
+        certificate = f"the TLS certificate of {host}"
+        if _OTHER_NAME.search(text):
+            return f"{certificate} is not for that name: correct the address, or have one made that names it"
+        if _NOT_NOW.search(text):
+            return f"{certificate} has expired or is not valid yet: renew it, or correct the clock"
+        return f"{certificate} is not trusted: {REMEDY}"
+    return f"TLS with {host} failed: does it speak https there?" if _NO_TLS.search(text) else ""
+
+
+@lru_cache(maxsize=1)
+def _context(given: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
+    named = {name: value for name, value in given if value}
+    # OpenSSL would pass over a file that it cannot read.
+    for name, value in named.items():
+        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), name, value)
+    context = ssl.create_default_context()
+    if not any(name in named for name in INSTEAD):
+        context.load_verify_locations(certifi.where())  # an image may bring none
+    for name in ADDED:
+        if name in named:
+            _load(context, name, named[name])
+    return context
+
+
+def _load(context: ssl.SSLContext, name: str, value: str) -> None:
+    try:
+        if Path(value).is_dir():
+            context.load_verify_locations(capath=value)
+        else:
+            context.load_verify_locations(cafile=value)
+    except (OSError, ssl.SSLError) as error:
+        why = "there are none in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise LoadError(f"{name} must name a file of certificates, PEM: {why}") from None
