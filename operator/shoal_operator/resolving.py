@@ -41,6 +41,10 @@ _REMEDY = (
     ". The operator asks with its own environment (the chart's value env), never with model.secretName: give it there,"
     " or write the version in model.uri (hf://OWNER/NAME@COMMIT, models:/NAME/VERSION)"
 )
+_UNTRUSTED = (
+    ": its TLS certificate is not trusted. Name the file of its authority in SSL_CERT_FILE of the operator (the chart's"
+    " value env), or write the version in model.uri"
+)
 
 Ask = Callable[[str], Awaitable[str]]
 
@@ -223,7 +227,8 @@ class Registries:
         try:
             body = await self._body(uri, asked, self._session)
         except (aiohttp.ClientError, OSError) as error:
-            why = f"{server} cannot be reached ({type(error).__name__})"
+            untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
+            why = f"{server} cannot be reached ({type(error).__name__}){_UNTRUSTED if untrusted else ''}"
             raise LocationError(f"{shown(uri)} cannot be resolved: {why}") from None
         try:
             return json.loads(body)

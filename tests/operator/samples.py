@@ -59,6 +59,8 @@ EVERYTHING: Json = {
         "resources": {"requests": {"cpu": "0.5"}},
         "imagePullPolicy": "Never",
         "securityContext": {"runAsUser": 1001},
+        "env": [{"name": "SSL_CERT_FILE", "value": "/authorities/ca.crt"}],
+        "volumeMounts": [{"name": "authorities", "mountPath": "/authorities", "readOnly": True}],
     },
     "batching": {
         "maxBatchSize": 16,
@@ -155,7 +157,11 @@ BY_KEDA: Json = {
     },
 }
 DOWNLOADED: Json = {
-    "model": {"uri": "https://models.example.com/cat.pt2", "checksum": "sha256:" + "a" * 64},
+    "model": {
+        "uri": "https://models.example.com/cat.pt2",
+        "checksum": "sha256:" + "a" * 64,
+        "caBundle": {"configMapName": "authorities"},
+    },
     "runtime": {"resources": {"limits": {"nvidia.com/gpu": 1}}},
 }
 SECURE: Json = {

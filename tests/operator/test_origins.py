@@ -78,6 +78,19 @@ def test_a_secret_is_the_environment_of_the_init_container_and_of_no_other(uri: 
     assert variables(made["containers"][0])["SHOAL_MODEL_FETCHED"] == "true"
 
 
+def test_authorities_are_mounted_where_the_model_is_fetched_and_nowhere_else() -> None:
+    made = pod_of(spec_of("s3://bucket/cat", caBundle={"configMapName": "authorities"}))
+    (model,) = made["initContainers"]
+
+    items = [{"key": "ca.crt", "path": "ca.crt"}]
+    volume = {"name": "ca-bundle", "configMap": {"name": "authorities", "items": items, "defaultMode": 0o444}}
+    assert volume in made["volumes"]
+    assert {"name": "ca-bundle", "mountPath": "/etc/shoal/ca", "readOnly": True} in model["volumeMounts"]
+    assert variables(model)["SHOAL_MODEL_CA_BUNDLE"] == "/etc/shoal/ca/ca.crt"
+    assert "ca-bundle" not in json.dumps(made["containers"])
+    assert "ca-bundle" not in json.dumps(pod_of(spec_of("file:///cat", caBundle={"configMapName": "authorities"})))
+
+
 def test_what_the_operator_sets_wins_over_a_key_of_the_secret() -> None:
     (model,) = pod_of(spec_of("s3://bucket/cat", secretName="keys"))["initContainers"]
 

@@ -1,8 +1,10 @@
 """What names stand for: asked beside the looks, again where they are followed, and never of what is known."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.resolving import MAX_BODY_BYTES, Registries, Resolver
 from shoal_schema.declaring import Json
 from shoal_schema.resource.locations import LocationError
+from tests.certificates import Authority
 from tests.operator.fakes import clock, run
 from tests.operator.samples import service
 from tests.operator.servers import Answer, Asked, serving
@@ -253,6 +256,22 @@ def test_a_registry_that_is_not_known_or_not_there_is_told(environment: dict[str
     assert told in found
     assert "s3c" not in found
     assert asked == []
+
+
+def test_a_registry_whose_certificate_is_not_trusted_is_told_with_the_setting(tmp_path: Path) -> None:
+    async def main() -> str:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*Authority().issue().written(tmp_path))
+        async with serving(lambda _: (200, {}), tls=context) as (port, _):
+            registries = Registries({"MLFLOW_TRACKING_URI": f"https://127.0.0.1:{port}"})
+            with pytest.raises(LocationError) as error:
+                await registries.resolve(NAME)
+            await registries.close()
+            return str(error.value)
+
+    told = asyncio.run(main())
+    assert "TLS certificate is not trusted" in told
+    assert "SSL_CERT_FILE" in told
 
 
 def test_a_redirect_to_another_server_is_neither_asked_nor_believed() -> None:

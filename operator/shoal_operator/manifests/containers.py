@@ -13,6 +13,8 @@ from typing import Any
 
 from shoal_operator.manifests.environment import (
     ADMIN_PORT,
+    CA_DIR,
+    CA_FILE,
     CACHE_DIR,
     CLIENT_CA_DIR,
     HTTP_PORT,
@@ -35,6 +37,7 @@ from shoal_schema.stay import DEFAULT_S
 BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"
 """The volume with the keys of callers."""
+CA_BUNDLE = "ca-bundle"
 _OF_GRAPH = ("SHOAL_PROXY_GRAPH", "SHOAL_PROXY_NAMESPACE")
 """What a pod runs is what the spec says, whatever `proxy.env` holds."""
 _PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
@@ -80,7 +83,13 @@ def make_proxy(target: Target) -> Json:
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(proxy.security_context, read_only=True),
-        "volumeMounts": [*_socket_mount(target), _mount("tmp", "/tmp"), *_tls_mounts(target), *_keys_mount(target)],
+        "volumeMounts": [
+            *_socket_mount(target),
+            _mount("tmp", "/tmp"),
+            *_tls_mounts(target),
+            *_keys_mount(target),
+            *proxy.volume_mounts,
+        ],
     }
 
 
@@ -98,7 +107,8 @@ def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], 
     """Return the container that scores rows; it alone reads and writes the stores, so it has their credentials."""
     variables = [*spec_variables(spec, Process.RUNTIME), *spec_variables(spec, Process.BATCH)]
     given = {"envFrom": [{"secretRef": {"name": spec.secret_name}}]} if spec.secret_name else {}
-    return {**_computing(target, BATCH, fixed, variables), **given, **more}
+    made = _computing(target, BATCH, [*_ca_variables(target), *fixed], variables)
+    return {**made, "volumeMounts": [*_ca_mount(target), *made["volumeMounts"]], **given, **more}
 
 
 def address_of_pod() -> Json:
@@ -117,13 +127,23 @@ def make_model(target: Target) -> Json:
         **_pull_policy(target.spec.runtime.image_pull_policy),
         "command": ["python", "-m", "shoal_runtime", "fetch"],
         "env": _merged(
-            known, _cache_variables(), _log_format(target), spec_variables(target.spec, Process.MODEL), given
+            known,
+            _cache_variables(),
+            _ca_variables(target),
+            _log_format(target),
+            spec_variables(target.spec, Process.MODEL),
+            given,
         ),
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
         "resources": as_json(target.spec.model.resources) if target.spec.model.resources else _FETCH_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(_user(target.spec.runtime.security_context), read_only=True),
-        "volumeMounts": [_mount("cache", CACHE_DIR), _mount("tmp", "/tmp"), *target.spec.runtime.volume_mounts],
+        "volumeMounts": [
+            _mount("cache", CACHE_DIR),
+            _mount("tmp", "/tmp"),
+            *_ca_mount(target),
+            *target.spec.runtime.volume_mounts,
+        ],
     }
 
 
@@ -269,6 +289,25 @@ def tls_volumes(target: Target) -> list[Json]:
         for name, secret in secrets.items()
         if secret
     ]
+
+
+def ca_volume(target: Target) -> list[Json]:
+    """Return the volume of the authorities that the containers trust which fetch."""
+    bundle = target.spec.model.ca_bundle
+    if bundle is None or not (target.downloads or target.batch):
+        return []
+    shared = {"items": [{"key": bundle.key, "path": CA_FILE}], "defaultMode": _READ_ONLY}
+    if bundle.secret_name:
+        return [{"name": CA_BUNDLE, "secret": {"secretName": bundle.secret_name, **shared}}]
+    return [{"name": CA_BUNDLE, "configMap": {"name": bundle.config_map_name, **shared}}]
+
+
+def _ca_variables(target: Target) -> list[Json]:
+    return [variable("SHOAL_MODEL_CA_BUNDLE", f"{CA_DIR}/{CA_FILE}")] if ca_volume(target) else []
+
+
+def _ca_mount(target: Target) -> list[Json]:
+    return [{**_mount(CA_BUNDLE, CA_DIR), "readOnly": True}] if ca_volume(target) else []
 
 
 def _address(host: str, port: int) -> str:

@@ -4,6 +4,7 @@ from shoal_operator.manifests.containers import (
     API_KEYS,
     PROXY,
     RUNTIME,
+    ca_volume,
     keys_secret,
     make_given,
     make_model,
@@ -177,6 +178,7 @@ def make_volumes(target: Target) -> list[Json]:
         *model,
         *tls_volumes(target),
         *keys,
+        *ca_volume(target),
     ]
     return [*ours, *target.spec.pod.volumes]
 

@@ -10,6 +10,7 @@ SOCKET = f"unix:{SOCKET_DIR}/runtime.sock"
 KEYS_DIR = "/var/run/shoal/api-keys"
 CACHE_DIR = "/var/cache/shoal"
 TLS_DIR, CLIENT_CA_DIR = "/etc/shoal/tls", "/etc/shoal/client-ca"
+CA_DIR, CA_FILE = "/etc/shoal/ca", "ca.crt"
 HTTP_PORT = 8080
 ADMIN_PORT = 9090
 

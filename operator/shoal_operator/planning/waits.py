@@ -51,12 +51,16 @@ def proxy_advice(evidence: Evidence) -> str:
 
 def _volumes_named(spec: InferenceServiceSpec) -> list[str]:
     """Return what the spec names that pods mount, and that may not be there: kind and name, and the field."""
+    bundle = spec.model.ca_bundle
     secrets = {
         "access.apiKeys": keys_secret(spec),
         "tls.secretName": spec.tls.secret_name if spec.tls else None,
         "tls.clientCaSecretName": spec.tls.client_ca_secret_name if spec.tls else None,
+        "model.caBundle": bundle.secret_name if bundle else None,
     }
     named = [f"the Secret {name} of {path}" for path, name in secrets.items() if name]
+    if bundle and bundle.config_map_name:
+        named.append(f"the ConfigMap {bundle.config_map_name} of model.caBundle")
     for volume in spec.pod.volumes:
         for kind, key in _MOUNTED.items():
             if name := dig(volume, kind, key):

@@ -99,6 +99,36 @@ class ModelVolume(Section, frozen=True):
     image: ImageVolume | None = None
 
 
+class CaBundle(Section, frozen=True):
+    """Authorities that are trusted besides the usual ones where the model, and a job's rows, are fetched."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.configMapName) != has(self.secretName)",
+            "model.caBundle needs either configMapName or secretName",
+            ".configMapName",
+        ),
+    )
+
+    config_map_name: (
+        Annotated[
+            str,
+            Meta(pattern=SECRET_NAME, max_length=253, description="A ConfigMap of the namespace that holds them, PEM."),
+        ]
+        | None
+    ) = None
+    secret_name: (
+        Annotated[
+            str,
+            Meta(pattern=SECRET_NAME, max_length=253, description="A Secret of the namespace that holds them, PEM."),
+        ]
+        | None
+    ) = None
+    key: Annotated[
+        str, Meta(pattern=r"^[-._a-zA-Z0-9]+\Z", max_length=253, description="The entry that holds them.")
+    ] = "ca.crt"
+
+
 class ModelSpec(Section, frozen=True):
     """The model: where it lies and how it is read."""
 
@@ -254,6 +284,16 @@ class ModelSpec(Section, frozen=True):
                 description="A Secret of the namespace whose keys are environment variables of the init container"
                 " `model` (`AWS_ACCESS_KEY_ID`, `HF_TOKEN`, `MLFLOW_TRACKING_TOKEN`, ...), and of no other. A key that"
                 " starts with `SHOAL_` has no effect where the operator sets it.",
+            ),
+        ]
+        | None
+    ) = None
+    ca_bundle: (
+        Annotated[
+            CaBundle,
+            Meta(
+                description="Authorities of a private server of models: the init container `model` trusts them besides"
+                " the usual ones, and so do a job's containers where they read and write rows."
             ),
         ]
         | None

@@ -44,9 +44,15 @@ _PORTS: Json = {
     "items": _PORT,
 }
 OWN_CONTAINERS = ("proxy", "runtime", "model", "batch")
-OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys")
+OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys", "ca-bundle")
 OWN_PATHS = r"^/*((run|dev|tmp|var|var/+cache)?/*|(run/+shoal|dev/+shm|var/+cache/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
 """Where a mount hides what the operator mounts, or might."""
+PROXY_PATHS = r"^/*((run|etc|tmp|var|var/+run)?/*|(run/+shoal|etc/+shoal|var/+run/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
+"""The same for the proxy's container."""
+HIDES_OURS_IN_PROXY = (
+    "must not be, or lie above, /run/shoal, /etc/shoal, /var/run/shoal or /tmp, nor hold ..: the operator mounts what"
+    " the proxy needs there"
+)
 HIDES_OURS = (
     "must not be, or lie above, /run/shoal, /dev/shm, /tmp or /var/cache/shoal, nor hold ..: the operator mounts what"
     " the containers need there"

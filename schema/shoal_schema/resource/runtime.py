@@ -11,7 +11,9 @@ from shoal_schema.quantities import Quantity
 from shoal_schema.resource.passthrough import (
     HEADER_NAME,
     HIDES_OURS,
+    HIDES_OURS_IN_PROXY,
     OWN_PATHS,
+    PROXY_PATHS,
     SET,
     Argument,
     EnvironmentVariables,
@@ -257,6 +259,12 @@ class ProxySpec(Section, frozen=True):
             "grpcPort cannot be 8080 or 9090: the proxy serves HTTP there",
             ".grpcPort",
         ),
+        Rule(
+            "!has(self.volumeMounts)"
+            f" || self.volumeMounts.all(m, !has(m.mountPath) || !m.mountPath.matches(r'{PROXY_PATHS}'))",
+            f"mountPath {HIDES_OURS_IN_PROXY}",
+            ".volumeMounts",
+        ),
     )
 
     image: (
@@ -339,5 +347,12 @@ class ProxySpec(Section, frozen=True):
         Meta(
             description="More environment variables of the proxy, as in a container: bounds that have no field here"
             " (docs/reference/limits.md)."
+        ),
+    ] = ()
+    volume_mounts: Annotated[
+        VolumeMounts,
+        Meta(
+            description="More mounts of the proxy container, as in a container; of volumes in `pod.volumes`. With"
+            " `SSL_CERT_FILE` in `env`, say, the authorities of a private issuer of tokens."
         ),
     ] = ()

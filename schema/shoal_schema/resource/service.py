@@ -101,6 +101,7 @@ class InferenceServiceSpec(Section, frozen=True):
                 ("model.trustedTypes", "!has(self.model.trustedTypes)"),
                 ("model.resources", "!has(self.model.resources)"),
                 ("model.secretName", "!has(self.model.secretName)"),
+                ("model.caBundle", "!has(self.model.caBundle)"),
                 ("batching.allowedBatchSizes", "!has(self.batching.allowedBatchSizes)"),
             )
         ),

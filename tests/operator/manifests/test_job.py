@@ -24,7 +24,12 @@ MINIMAL: Json = {
 }
 EVERYTHING: Json = {
     **MINIMAL,
-    "model": {"uri": "s3://models/cat", "secretName": "models", "parameters": {"top": 5}},
+    "model": {
+        "uri": "s3://models/cat",
+        "secretName": "models",
+        "caBundle": {"secretName": "authorities", "key": "bundle.pem"},
+        "parameters": {"top": 5},
+    },
     "runtime": {"image": "example/runtime:1", "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}}},
     "secretName": "buckets",
     "parallelism": 8,
@@ -76,6 +81,18 @@ def test_only_who_reads_and_writes_rows_has_the_credentials_of_the_stores() -> N
     pod = made(EVERYTHING)["spec"]["template"]["spec"]
     assert [each.get("envFrom") for each in pod["containers"]] == [[{"secretRef": {"name": "buckets"}}]]
     assert [each.get("envFrom") for each in pod["initContainers"]] == [[{"secretRef": {"name": "models"}}]]
+
+
+def test_whoever_fetches_trusts_the_authorities_of_the_spec() -> None:
+    pod = made(EVERYTHING)["spec"]["template"]["spec"]
+    items = [{"key": "bundle.pem", "path": "ca.crt"}]
+    assert {
+        "name": "ca-bundle",
+        "secret": {"secretName": "authorities", "items": items, "defaultMode": 0o444},
+    } in pod["volumes"]
+    for each in (*pod["initContainers"], *pod["containers"]):
+        assert {"name": "ca-bundle", "mountPath": "/etc/shoal/ca", "readOnly": True} in each["volumeMounts"]
+        assert {"name": "SHOAL_MODEL_CA_BUNDLE", "value": "/etc/shoal/ca/ca.crt"} in each["env"]
 
 
 def test_no_service_of_the_same_name_leads_to_the_pods_of_a_job() -> None:
