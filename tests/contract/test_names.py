@@ -57,7 +57,9 @@ def test_the_pages_of_limits_name_every_setting_that_is_a_bound_and_no_other() -
     text = "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("limits*.md"))
     named = set(re.findall(r"`(SHOAL_[A-Z_]+[A-Z])`", text))
     bounds = {
-        name for name in ALL if re.search(r"_MAX_(?!DELAY)|_MIN_BYTES_PER|_(HEAD|BODY|WRITE|IDLE|LOAD|FETCH)_TIMEOUT", name)
+        name
+        for name in ALL
+        if re.search(r"_MAX_(?!DELAY)|_MIN_BYTES_PER|_(HEAD|BODY|WRITE|IDLE|LOAD|FETCH)_TIMEOUT", name)
     }
     assert named <= ALL
     assert bounds <= named
