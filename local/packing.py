@@ -1,4 +1,4 @@
-"""Build hook: the Helm chart, which lies outside this folder, goes into wheel and sdist as ``shoal_local/chart``."""
+"""Build hook: the Helm chart, which lies outside this directory, goes into wheel and sdist as ``shoal_local/chart``."""
 
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,5 @@
-"""A cluster for one machine.
+"""A Kubernetes cluster for one machine: API server, controllers, and a kubelet that runs containers as processes.
 
-API server, controllers and a kubelet that runs containers as processes.
-
-It owns what `shoal local` starts. It is a development tool: it never runs in production, and it
-knows nothing of models, batches or InferenceServices beyond what any Kubernetes cluster would be
-told through its API.
+It implements `shoal local`. It is a development tool and never runs in production. It has no code for models, batches
+or InferenceServices beyond what any Kubernetes cluster receives through its API.
 """

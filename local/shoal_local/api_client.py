@@ -1,4 +1,4 @@
-"""A small client of the Kubernetes API: what the controllers and the kubelet ask for."""
+"""A small asynchronous client of the Kubernetes API for the controllers, the kubelet and the forwarder."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 MAX_SILENCE_S = 90.0
-"""A watch that brings nothing for this long, not even a bookmark, is dead."""
+"""A watch is closed after this long without any line, bookmarks included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind as the API addresses it."""
+    """A kind and its path in the API."""
 
     api_version: str
     kind: str
@@ -49,7 +49,7 @@ SERVICES = Resource("v1", "Service", "services")
 
 
 class ApiError(Exception):
-    """The API server refused."""
+    """The API server returned a status of 400 or above."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -59,11 +59,11 @@ class ApiError(Exception):
 
 
 class UnreachableError(Exception):
-    """The API server did not answer."""
+    """The request failed without a response: refused, timed out or cut off."""
 
 
 class ApiClient:
-    """Talks to one API server."""
+    """An HTTP client of one API server."""
 
     def __init__(self, connection: Connection, agent: str) -> None:
         self.url = connection.url
@@ -88,7 +88,7 @@ class ApiClient:
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
         """Return an object."""
-        return await self._ask("GET", resource.path(namespace, name))
+        return await self._request("GET", resource.path(namespace, name))
 
     async def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """Return an object, or None when there is none."""
@@ -100,60 +100,64 @@ class ApiClient:
             raise
 
     async def list(self, resource: Resource, **query: str) -> Object:
-        """Return the list of all objects of a kind that the query selects."""
-        return await self._ask("GET", resource.path(), query=query)
+        """Return the list of all objects of a kind that match the query."""
+        return await self._request("GET", resource.path(), query=query)
 
     async def create(self, resource: Resource, obj: Object, subresource: str = "") -> Object:
         """Create an object, or post to a subresource of the object that ``obj`` names."""
         meta = obj["metadata"]
         path = resource.path(meta.get("namespace", ""), meta["name"] if subresource else "", subresource)
-        return await self._ask("POST", path, body=obj)
+        return await self._request("POST", path, body=obj)
 
     async def patch(
         self, resource: Resource, obj: Object, patch: Object, *, subresource: str = "", content_type: str = MERGE_PATCH
     ) -> Object:
         """Patch the object that ``obj`` names."""
         path = resource.path(*key_of(obj), subresource)
-        return await self._ask("PATCH", path, body=patch, content_type=content_type)
+        return await self._request("PATCH", path, body=patch, content_type=content_type)
 
     async def apply(self, resource: Resource, obj: Object, manager: str) -> Object:
-        """Apply the object server-side, whoever owned its fields."""
+        """Apply the object server-side and force the ownership of its fields."""
         query = {"fieldManager": manager, "force": "true"}
-        return await self._ask("PATCH", resource.path(*key_of(obj)), body=obj, query=query, content_type=APPLY_PATCH)
+        return await self._request(
+            "PATCH", resource.path(*key_of(obj)), body=obj, query=query, content_type=APPLY_PATCH
+        )
 
     async def delete(self, resource: Resource, obj: Object, *, grace_s: int | None = None) -> Object | None:
-        """Delete this very object; return what is left of it, or None when it was gone already."""
+        """Delete the object with this uid; return what is left, or None if it was already deleted."""
         body: Object = {"preconditions": {"uid": obj["metadata"]["uid"]}}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         try:
-            return await self._ask("DELETE", resource.path(*key_of(obj)), body=body)
+            return await self._request("DELETE", resource.path(*key_of(obj)), body=body)
         except ApiError as error:
+            # 404: deleted. 409: the uid differs, another object has the name now.
             if error.code in (404, 409):
                 return None
             raise
 
     async def watch(self, resource: Resource, version: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
-        """Yield event types and objects after a version, until the server ends the watch.
+        """Yield event types and objects after a resource version, until the server ends the watch.
 
-        Raises ApiError: 410, the version is too old: list again. Raises UnreachableError: the connection broke.
+        Raises ApiError: code 410, the version is too old and a new list is needed. Raises UnreachableError: the
+        connection broke.
         """
         query |= {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = "600"
         timeout = httpx.Timeout(10.0, read=MAX_SILENCE_S, pool=None)
         try:
-            async with self._http.stream("GET", resource.path(), params=query, timeout=timeout) as answer:
-                if answer.status_code != 200:
-                    raise _refusal(answer.status_code, await answer.aread())
-                async for line in lines(answer.aiter_bytes()):
+            async with self._http.stream("GET", resource.path(), params=query, timeout=timeout) as response:
+                if response.status_code != 200:
+                    raise _error_of(response.status_code, await response.aread())
+                async for line in lines(response.aiter_bytes()):
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
-                        raise _refusal(event["object"].get("code", 500), line)
+                        raise _error_of(event["object"].get("code", 500), line)
                     yield event["type"], event["object"]
         except httpx.HTTPError as error:
             raise UnreachableError(f"{self.url}: {error!r}") from error
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -164,19 +168,19 @@ class ApiClient:
     ) -> Object:
         content = None if body is None else orjson.dumps(body)
         try:
-            answer = await self._http.request(
+            response = await self._http.request(
                 method, path, params=query, content=content, headers={"content-type": content_type} if content else None
             )
         except httpx.HTTPError as error:
             raise UnreachableError(f"{self.url}: {error!r}") from error
-        if answer.status_code >= 400:
-            raise _refusal(answer.status_code, answer.content)
-        told: Object = orjson.loads(answer.content)
-        return told
+        if response.status_code >= 400:
+            raise _error_of(response.status_code, response.content)
+        obj: Object = orjson.loads(response.content)
+        return obj
 
 
 async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield what newlines end, and they alone: a string in JSON may hold whatever else ends a line elsewhere."""
+    """Split the stream at newlines only: JSON strings may hold other line separators, such as U+2028."""
     rest = b""
     async for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
@@ -186,10 +190,12 @@ async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield rest
 
 
-def _refusal(code: int, content: bytes) -> ApiError:
+def _error_of(code: int, content: bytes) -> ApiError:
     try:
         status = orjson.loads(content)
+        # In a watch the Status is the object of an ERROR event.
         status = status.get("object", status)
         return ApiError(code, status.get("reason", ""), status.get("message", ""))
     except (orjson.JSONDecodeError, AttributeError):
+        # A proxy or load balancer in between returns text or HTML.
         return ApiError(code, "", content.decode(errors="replace")[:500])

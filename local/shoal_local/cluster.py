@@ -1,4 +1,4 @@
-"""The cluster of one machine: starts its parts, stops them, and says how they are."""
+"""The cluster of one machine: start, stop and status of its parts."""
 
 import asyncio
 import contextlib
@@ -23,104 +23,107 @@ from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
 from shoal_local.kubelet.records import Models, known_pods, read_json, write_json
 from shoal_local.kubelet.runs import kill_session
-from shoal_local.kubelet.volumes import forget_volumes
+from shoal_local.kubelet.volumes import remove_volumes
 from shoal_local.objects import Object, dig, is_ready
-from shoal_local.processes import Process, lives, stop_all
+from shoal_local.processes import Process, is_alive, stop_all
 
 NODE = "shoal-local"
 START_S = 30.0
 MAX_GRACE_S = 30.0
+"""Upper bound of the grace period that `down` gives to pods."""
 
 
 class CannotStartError(Exception):
-    """A part of the cluster did not come up; the message says which, and what it said last."""
+    """A part of the cluster did not start; the message names the part and quotes the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What one cluster keeps for life: its port, and the addresses of its pods and services."""
+    """The port of a cluster and the networks of its pods and services; stored, so they never change."""
 
     port: int
     pods: str
     services: str
 
     @classmethod
-    def make(cls, folder: Path) -> "Network":
-        """Choose a port and networks that another cluster on this machine hardly has."""
-        place = zlib.crc32(str(folder).encode())
+    def make(cls, directory: Path) -> "Network":
+        """Derive a port and networks from the directory's path, so that clusters rarely share them.
+
+        Raises CannotStartError: no port of 127.0.0.1 is free.
+        """
+        place = zlib.crc32(str(directory).encode())
+        # Each network is a /22 of 127.0.0.0/8: 224 second bytes, from 127.16, with 32 pairs of networks in each.
         block, second = divmod(place % (224 * 32), 224)
         network = f"127.{16 + second}"
-        return cls(_free_port(place), f"{network}.{block * 8}.0/22", f"{network}.{block * 8 + 4}.0/22")
-
-
-def _free_port(place: int) -> int:
-    # Below what Linux gives to connections; a port from there could be taken when a stopped cluster starts again.
-    for port in (16_384 + place % 16_384, 0):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as found:
-            return int(found.getsockname()[1])
-    raise CannotStartError("no port of 127.0.0.1 is free")
+        # 16384 to 32767 is below the ephemeral ports of Linux: while the cluster is stopped, no connection takes it.
+        for port in (16_384 + place % 16_384, 0):
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as found:
+                free = int(found.getsockname()[1])
+                return cls(free, f"{network}.{block * 8}.0/22", f"{network}.{block * 8 + 4}.0/22")
+        raise CannotStartError("no port of 127.0.0.1 is free")
 
 
 class Cluster:
     """One cluster, in one directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.expanduser().absolute()
-        self.kubeconfig = self.folder / "kubeconfig"
-        self.images = self.folder / "images.yaml"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.expanduser().absolute()
+        self.kubeconfig = self.directory / "kubeconfig"
+        self.images = self.directory / "images.yaml"
         names = ("apiserver", "controllers", "kubelet", "services")
-        self._refusal = self.folder / "mounts.json"
-        self.parts = {name: Process(name, self.folder) for name in names}
+        self._mounts_file = self.directory / "mounts.json"
+        self.parts = {name: Process(name, self.directory) for name in names}
 
     def up(self, kubelet_options: list[str]) -> None:
-        """Start what does not run; return when the node takes pods.
+        """Start the parts that are stopped; return when the node accepts pods.
 
-        Raises CannotStartError: a part ended, or took too long.
+        Raises CannotStartError: a part exited, or the cluster is not ready after `START_S`.
         """
         with self._locked():
             network = self._network()
             if kubelet_options:
-                # It reads them when it starts; pods do not notice.
+                # Options are read at the start. Pods keep running while the kubelet restarts.
                 self.parts["kubelet"].stop()
             if self.parts["kubelet"].pid is None:
-                write_json(self._refusal, {"why": mounts_refused()})
+                write_json(self._mounts_file, {"why": mounts_refused()})
             if self.mounts_refused:
                 kubelet_options = [*kubelet_options, NO_MOUNTS]
-            begun: list[Process] = []
+            started: list[Process] = []
             for name, argv in self._commands(network, kubelet_options).items():
                 if self.parts[name].pid is None:
                     self.parts[name].start([sys.executable, "-m", f"shoal_local.{name}", *argv])
-                begun.append(self.parts[name])
+                started.append(self.parts[name])
                 if name == "apiserver":
-                    self._wait_for(self._api_answers, begun)
-            self._wait_for(self._node_is_ready, begun)
+                    # The other parts exit without an API server.
+                    self._wait_for(self._api_is_reachable, started)
+            self._wait_for(self._node_is_ready, started)
 
     def add_models(self, models: Mapping[str, str]) -> None:
-        """Show more folders to pods as ``file:///models/NAME``, also while the cluster runs."""
+        """Show more directories to pods as ``file:///models/NAME``; the cluster may be running."""
         with self._locked():
-            Models(self.folder / "node").add(models)
+            Models(self.directory / "node").add(models)
 
     @property
     def mounts_refused(self) -> str:
-        """Return why containers of the kubelet that runs have no mounts, or '' where they have."""
-        return str((read_json(self._refusal) or {}).get("why", ""))
+        """Return why the running kubelet cannot make mounts, or '' if it can."""
+        return str((read_json(self._mounts_file) or {}).get("why", ""))
 
     def _network(self) -> Network:
-        file = self.folder / "cluster.json"
-        known = read_json(file)
-        if known is not None:
-            return Network(**known)
-        network = Network.make(self.folder)
+        file = self.directory / "cluster.json"
+        stored = read_json(file)
+        if stored is not None:
+            return Network(**stored)
+        network = Network.make(self.directory)
         file.write_text(json.dumps(asdict(network)))
         return network
 
     def _commands(self, network: Network, kubelet_options: list[str]) -> dict[str, list[str]]:
         config = ["--kubeconfig", str(self.kubeconfig)]
         listen = ["--listen", f"127.0.0.1:{network.port}", "--service-cidr", network.services]
-        node = ["--dir", str(self.folder / "node"), "--images", str(self.images)]
+        node = ["--dir", str(self.directory / "node"), "--images", str(self.images)]
         node += ["--pod-cidr", network.pods, "--node-name", NODE]
         return {
-            "apiserver": [*config, *listen, "--snapshot", str(self.folder / "state")],
+            "apiserver": [*config, *listen, "--snapshot", str(self.directory / "state")],
             "controllers": config,
             "kubelet": [*config, *node, *kubelet_options],
             "services": config,
@@ -128,27 +131,27 @@ class Cluster:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let one command at a time change the cluster."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as file:
+        """Hold the lock of the directory: one command at a time changes the cluster."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _wait_for(self, check: Callable[[], Coroutine[Any, Any, bool]], begun: list[Process]) -> None:
+    def _wait_for(self, check: Callable[[], Coroutine[Any, Any, bool]], started: list[Process]) -> None:
         end_s = time.monotonic() + START_S
         while not asyncio.run(check()):
-            for part in begun:
+            for part in started:
                 if part.pid is None:
-                    raise CannotStartError(f"{part.name} exited; the end of its log {part.log}:\n{part.last_words()}")
+                    raise CannotStartError(f"{part.name} exited. The end of its log {part.log}:\n{part.last_words()}")
             if time.monotonic() > end_s:
-                logs = self.folder / "logs"
-                raise CannotStartError(f"the cluster is not ready after {START_S:g} s; see {logs}")
+                logs = self.directory / "logs"
+                raise CannotStartError(f"the cluster is not ready after {START_S:g} s. See {logs}")
             time.sleep(0.05)
 
     def _client(self) -> ApiClient:
         return ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local")
 
-    async def _api_answers(self) -> bool:
+    async def _api_is_reachable(self) -> bool:
         if not self.kubeconfig.exists():
             return False
         try:
@@ -159,24 +162,24 @@ class Cluster:
         return True
 
     async def _node_is_ready(self) -> bool:
-        """Return whether the node is registered and its kubelet answers. The API may remember an earlier one."""
+        """Return whether the kubelet that runs now is healthy; the Node object may be of an earlier one."""
         try:
             async with self._client() as client:
                 node = await client.find(NODES, "", NODE)
             if node is None or "daemonEndpoints" not in node.get("status", {}):
                 return False
             port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-            # Nothing is encrypted here, and by default every authority of the web is read, 50 ms long.
+            # Plain HTTP: verify=False skips reading the system's certificate authorities, which takes 50 ms.
             async with httpx.AsyncClient(trust_env=False, verify=False) as http:
-                answer = await http.get(f"http://127.0.0.1:{port}/healthz", timeout=2.0)
+                response = await http.get(f"http://127.0.0.1:{port}/healthz", timeout=2.0)
         except (ApiError, UnreachableError, httpx.HTTPError):
             return False
-        return answer.status_code == 200
+        return response.status_code == 200
 
     def install_operator(self, ready_s: float = READY_S) -> None:
-        """Install the operator from its chart, and wait until it answers.
+        """Install the operator from its chart and wait until it is available.
 
-        Raises CannotInstallError: it does not answer in time.
+        Raises CannotInstallError: it is not available after ``ready_s``.
         """
 
         async def main() -> None:
@@ -187,62 +190,69 @@ class Cluster:
             asyncio.run(main())
 
     def down(self, *, keep: bool) -> None:
-        """Stop everything, pods included; ``keep`` leaves the objects for the next ``up``."""
-        if not self.folder.exists():
+        """Stop everything, pods included. With ``keep`` the objects are kept for the next ``up``."""
+        if not self.directory.exists():
             return
         with self._locked():
+            # No controller may replace, and no kubelet restart, the pods that are stopped next.
             for name in ("controllers", "kubelet"):
                 self.parts[name].stop()
             self._stop_pods()
             for name in ("services", "apiserver"):
                 self.parts[name].stop()
             for name in () if keep else ("node", "parts", "logs"):
-                shutil.rmtree(self.folder / name, ignore_errors=True)
-            files = [self.kubeconfig, self._refusal, self.folder / "cluster.json", *self.folder.glob("state*")]
+                shutil.rmtree(self.directory / name, ignore_errors=True)
+            files = [
+                self.kubeconfig,
+                self._mounts_file,
+                self.directory / "cluster.json",
+                *self.directory.glob("state*"),
+            ]
             for path in () if keep else files:
                 path.unlink(missing_ok=True)
 
     def _stop_pods(self) -> None:
-        """End the processes of all pods, also those that no kubelet looks after any more."""
-        pods = known_pods(self.folder / "node" / "pods")
+        """End the processes of all pods, also those that an earlier kubelet left behind."""
+        pods = known_pods(self.directory / "node" / "pods")
         shims = [
             known
             for pod in pods
-            for run in pod.folder.glob("containers/*/*/shim.json")
-            if (known := read_json(run)) and lives(known)
+            for run in pod.directory.glob("containers/*/*/shim.json")
+            if (known := read_json(run)) and is_alive(known)
         ]
+        # The grace period of the slowest pod, then SIGUSR1, at which a shim kills its container.
         graces = [pod.grace_s for pod in pods]
         stop_all(shims, min(max(graces, default=0.0), MAX_GRACE_S), last=SIGUSR1)
         for pod in pods:
-            # What still runs although the process that watched over it was killed itself.
-            for file in pod.folder.glob("containers/*/*/running.json"):
+            # A container may outlive a shim that was killed.
+            for file in pod.directory.glob("containers/*/*/running.json"):
                 running = read_json(file)
                 if running and not file.with_name("exit.json").exists():
                     kill_session(running)
-            forget_volumes(pod.uid)
-            pod.forget()
+            remove_volumes(pod.uid)
+            pod.remove()
 
     def facts(self) -> Object:
-        """Return what runs, for programs: parts with memory in bytes, and pods."""
+        """Return the state for programs: parts with memory in bytes, and counts of pods."""
         parts = [
             {"name": name, "running": part.pid is not None, "pid": part.pid, "memory_bytes": part.memory_bytes}
             for name, part in self.parts.items()
         ]
-        told: Object = {"parts": parts, "kubeconfig": str(self.kubeconfig)}
+        facts: Object = {"parts": parts, "kubeconfig": str(self.kubeconfig)}
         if self.parts["apiserver"].pid is None:
-            return told
+            return facts
 
         async def pods() -> list[Object]:
             async with self._client() as client:
                 return list((await client.list(PODS))["items"])
 
         try:
-            return told | {"pods": pod_counts(asyncio.run(pods()))}
+            return facts | {"pods": pod_counts(asyncio.run(pods()))}
         except (ApiError, UnreachableError) as error:
-            return told | {"error": f"the API server does not answer: {error}"}
+            return facts | {"error": f"the API server does not respond: {error}"}
 
     def status(self) -> str:
-        """Return a small table: parts, and what runs."""
+        """Return the state for people: a table of the parts, and counts of pods."""
         facts = self.facts()
         rows = [("PART", "STATE", "PID", "MEMORY")]
         for part in facts["parts"]:
@@ -251,11 +261,11 @@ class Cluster:
             rows.append((part["name"], state, str(part["pid"] or "-"), memory))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        told = "\n".join(lines)
+        table = "\n".join(lines)
         if pods := facts.get("pods"):
-            counted = f"{pods['running']} of {pods['total']} running, {pods['ready']} ready"
-            return f"{told}\n\npods: {counted}\nkubeconfig: {self.kubeconfig}\n"
-        return f"{told}\n\n{facts['error']}\n" if "error" in facts else f"{told}\n"
+            counts = f"{pods['running']} of {pods['total']} running, {pods['ready']} ready"
+            return f"{table}\n\npods: {counts}\nkubeconfig: {self.kubeconfig}\n"
+        return f"{table}\n\n{facts['error']}\n" if "error" in facts else f"{table}\n"
 
     @property
     def runs(self) -> bool:
@@ -269,17 +279,12 @@ class Cluster:
 
 
 def pod_counts(pods: list[Object]) -> dict[str, int]:
-    """Return of how many pods all containers run now, and how many are ready.
+    """Count the pods: all containers running, ready, and in total.
 
-    The phase says Running also of a pod whose container crashes again and again.
+    The phase Running alone does not count: a pod has it while its container crashes repeatedly.
     """
-    return {
-        "running": sum(_all_run(pod) for pod in pods),
-        "ready": sum(is_ready(pod) for pod in pods),
-        "total": len(pods),
-    }
-
-
-def _all_run(pod: Object) -> bool:
-    states = [container.get("state") or {} for container in dig(pod, "status", "containerStatuses") or []]
-    return dig(pod, "status", "phase") == "Running" and all("running" in state for state in states)
+    running = 0
+    for pod in pods:
+        states = [container.get("state") or {} for container in dig(pod, "status", "containerStatuses") or []]
+        running += dig(pod, "status", "phase") == "Running" and all("running" in state for state in states)
+    return {"running": running, "ready": sum(is_ready(pod) for pod in pods), "total": len(pods)}

@@ -1,4 +1,4 @@
-"""`shoal local`: its arguments."""
+"""The arguments of `shoal local` and its commands."""
 
 import argparse
 import json
@@ -19,61 +19,57 @@ DEFAULT = Path("~/.local/share/shoal/local")
 
 
 def run(arguments: list[str]) -> int:
-    """Carry out one command; return the exit status."""
+    """Run one command; return the exit status."""
     try:
-        return _run(arguments)
+        # Imported here: --help and completion need neither the client nor YAML.
+        from shoal_local.cluster import Cluster  # noqa: PLC0415
+
+        parser = make_parser()
+        if "_ARGCOMPLETE" in os.environ:
+            import argcomplete  # noqa: PLC0415 (only completion needs it)
+
+            argcomplete.autocomplete(parser, always_complete_options=False)
+        options = parser.parse_args(arguments)
+        cluster = Cluster(options.dir)
+        match options.command:
+            case "up":
+                return _up(cluster, options)
+            case "down":
+                cluster.down(keep=options.keep)
+                return 0
+            case _:
+                sys.stdout.write(_state(cluster, options))
+                return 0 if cluster.runs else 1
     except ModuleNotFoundError as missing:
-        _complain(f"{missing}: pip install shoal-local")
+        _print_error(f"{missing}. Install it: pip install shoal-local")
         return 1
 
 
-def _run(arguments: list[str]) -> int:
-    from shoal_local.cluster import Cluster  # noqa: PLC0415
-
-    parser = make_parser()
-    if "_ARGCOMPLETE" in os.environ:
-        import argcomplete  # noqa: PLC0415 (only completion needs it)
-
-        argcomplete.autocomplete(parser, always_complete_options=False)
-    options = parser.parse_args(arguments)
-    cluster = Cluster(options.dir)
-    match options.command:
-        case "up":
-            return _up(cluster, options)
-        case "down":
-            cluster.down(keep=options.keep)
-            return 0
-        case _:
-            sys.stdout.write(_told(cluster, options))
-            return 0 if cluster.runs else 1
+def _print_error(error: object) -> None:
+    sys.stderr.write(f"shoal: {error}\n")
 
 
-def _complain(what: object) -> None:
-    sys.stderr.write(f"shoal: {what}\n")
-
-
-def _told(cluster: "Cluster", options: argparse.Namespace) -> str:
-    """Return how the cluster is, for a person or for a program."""
+def _state(cluster: "Cluster", options: argparse.Namespace) -> str:
     return f"{json.dumps(cluster.facts(), indent=2)}\n" if options.json else cluster.status()
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's arguments."""
+    """Return the argument parser of `shoal local`."""
     parser = CommandParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
     parser.add_argument("--version", action="version", version=f"shoal local {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start what does not run, and wait until it is ready")
-    down = commands.add_parser("down", help="stop everything, pods included")
-    status = commands.add_parser("status", help="say what runs; exit status 1 unless all parts do")
+    up = commands.add_parser("up", help="start the cluster, and wait until it is ready")
+    down = commands.add_parser("down", help="stop the cluster, pods included")
+    status = commands.add_parser("status", help="print the state of the parts; exit status 1 unless all of them run")
     for command in (up, down, status):
-        command.add_argument("--dir", type=Path, default=DEFAULT, help="keeps the cluster's files (%(default)s)")
+        command.add_argument("--dir", type=Path, default=DEFAULT, help="directory of the cluster's files (%(default)s)")
     for command in (up, status):
-        command.add_argument("--json", action="store_true", help="print how the cluster is as JSON")
-    message = "what the node offers, such as nvidia.com/gpu=2"
+        command.add_argument("--json", action="store_true", help="print the state as JSON")
+    message = "add a resource to the node, such as nvidia.com/gpu=2"
     up.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=message)
-    message = "show a model's folder to pods as file:///models/NAME; may be repeated"
+    message = "show a model's directory to pods as file:///models/NAME; may be repeated"
     up.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
-    up.add_argument("--no-operator", action="store_true", help="an empty cluster: do not install Shoal's chart")
+    up.add_argument("--no-operator", action="store_true", help="do not install the operator's chart")
     down.add_argument("--keep", action="store_true", help="keep the objects for the next up")
     return parser
 
@@ -88,34 +84,34 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
         kubelet.parse_capacity(options.capacity)
         models = kubelet.parse_models(options.model)
     except ValueError as error:
-        _complain(error)
+        _print_error(error)
         return WRONG_ARGUMENTS
     ran = cluster.runs_in_part
     try:
         cluster.add_models(models)
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
         if cluster.mounts_refused:
-            _complain(refusal_message(cluster.mounts_refused))
+            _print_error(refusal_message(cluster.mounts_refused))
         if not options.no_operator:
             cluster.install_operator()
     except (CannotStartError, CannotInstallError, ValueError) as error:
-        _complain(error)
+        _print_error(error)
         return 1
     except KeyboardInterrupt:
-        _interrupted(cluster, ran=ran)
+        _on_interrupt(cluster, ran=ran)
         raise
-    sys.stdout.write(_told(cluster, options))
+    sys.stdout.write(_state(cluster, options))
     if not options.json:
-        for name, folder in models.items():
-            sys.stdout.write(f"\nfile:///models/{name} is {folder}, for pods that start from now on\n")
+        for name, directory in models.items():
+            sys.stdout.write(f"\nfile:///models/{name} is {directory} in pods that start from now on\n")
         sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0
 
 
-def _interrupted(cluster: "Cluster", *, ran: bool) -> None:
-    """Stop the cluster that an `up` began and did not finish; one that ran before goes on."""
+def _on_interrupt(cluster: "Cluster", *, ran: bool) -> None:
+    """Stop the cluster that this `up` started; leave one that ran before."""
     if ran:
-        command = f"shoal local down --dir {shlex.quote(str(cluster.folder))}"
+        command = f"shoal local down --dir {shlex.quote(str(cluster.directory))}"
         sys.stderr.write(f"\ninterrupted; the cluster ran before and keeps running: `{command}` stops it\n")
         return
     sys.stderr.write("\ninterrupted: stopping what was started\n")

@@ -1,4 +1,4 @@
-"""Posts Events: what `kubectl describe` and `kubectl events` show of what was done and why."""
+"""Posts Events, which `kubectl describe` and `kubectl events` show."""
 
 import asyncio
 import logging
@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from shoal_local.api_client import EVENTS, ApiClient, ApiError, UnreachableError
 from shoal_local.objects import Object, timestamp
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class EventRecorder:
-    """Posts events of one source in the background; repeated ones are counted on the first."""
+    """Posts events of one source in the background; repeated events increment the count of the first."""
 
     def __init__(self, client: ApiClient, component: str, host: str = "") -> None:
         self._client = client
@@ -21,12 +21,12 @@ class EventRecorder:
         self._known: dict[str, Object] = {}
 
     def post(self, about: Object, kind: str, reason: str, message: str) -> None:
-        """Tell of something; ``kind`` is Normal or Warning. Never waits, never fails."""
+        """Queue an event; ``kind`` is Normal or Warning. Never waits, never fails."""
         event = make_event(about, kind, reason, message, source=self._source, now=datetime.now(UTC))
         try:
             self._queue.put_nowait(event)
         except asyncio.QueueFull:
-            LOG.warning("event dropped: %s: %s", reason, message)
+            logger.warning("event=kubernetes_event_dropped reason=%s message=%s", reason, message)
 
     async def run(self) -> None:
         """Post until cancelled."""
@@ -35,7 +35,7 @@ class EventRecorder:
             try:
                 await self._write(event)
             except (ApiError, UnreachableError) as error:
-                LOG.info("event not posted: %s: %s", event["reason"], error)
+                logger.info("event=kubernetes_event_not_posted reason=%s error=%s", event["reason"], error)
 
     async def _write(self, event: Object) -> None:
         name = event["metadata"]["name"]
@@ -46,6 +46,7 @@ class EventRecorder:
                 self._known[name] = await self._client.patch(EVENTS, known, patch)
                 return
             except ApiError as error:
+                # 404: the server removed the first event after its hour; create a new one below.
                 if error.code != 404:
                     raise
         if len(self._known) > 2000:
@@ -55,21 +56,21 @@ class EventRecorder:
         except ApiError as error:
             if error.code != 409:
                 raise
-            # An earlier life of this process posted it.
+            # An earlier process of this component posted it.
             patch = {"lastTimestamp": event["lastTimestamp"]}
             self._known[name] = await self._client.patch(EVENTS, event, patch)
 
 
 def make_event(about: Object, kind: str, reason: str, message: str, *, source: Object, now: datetime) -> Object:
-    """Return an Event; the same thing told of the same object again has the same name."""
+    """Return an Event. The same object, kind, reason and message give the same name."""
     meta = about["metadata"]
     stamp = timestamp(now)
-    told = f"{meta.get('uid')}|{kind}|{reason}|{message}|{source['component']}"
+    identity = f"{meta.get('uid')}|{kind}|{reason}|{message}|{source['component']}"
     space = meta.get("namespace", "default")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta['name']}.{zlib.crc32(told.encode()):08x}", "namespace": space},
+        "metadata": {"name": f"{meta['name']}.{zlib.crc32(identity.encode()):08x}", "namespace": space},
         "involvedObject": {
             "apiVersion": about.get("apiVersion"),
             "kind": about.get("kind"),

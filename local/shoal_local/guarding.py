@@ -1,4 +1,4 @@
-"""Begins a program of this package: Ctrl-C counts from the first line on, while all the rest is imported."""
+"""Starts a program of this package so that Ctrl-C is handled while its modules are still imported."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from shoal_schema.ending import ended
 
 
 def guarded(module: str, arguments: Sequence[str]) -> int:
-    """Import a module and have its ``run`` carry out the arguments; return the exit status."""
+    """Import a module and call its ``run`` with the arguments; return the exit status."""
 
     def run() -> int:
         from importlib import import_module  # noqa: PLC0415 (guarded)

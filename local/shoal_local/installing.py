@@ -1,4 +1,4 @@
-"""Installs the operator in the cluster as a user would: the Helm chart, rendered and applied."""
+"""Installs the operator as a user would: renders the Helm chart and applies its objects."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ RELEASE = "shoal"
 FIELD_MANAGER = "shoal-local"
 SERVICE_PORT = 80
 OPERATOR_IP = "$(OPERATOR_IP)"
-"""In the values: the address of the operator's Service, which is known once that is there."""
+"""Stands in the values for the address of the operator's Service, which the API server assigns."""
 READY_S = 60.0
 POLL_S = 0.1
 
@@ -41,43 +41,43 @@ _KINDS = {
 
 
 class CannotInstallError(Exception):
-    """The operator is not installed; the message says what to do."""
+    """The operator is not installed; the message names the remedy."""
 
 
 def chart_folder() -> Path:
-    """Return the chart: packed beside this module in a wheel, in `charts/` of a checkout.
+    """Return the chart's directory: beside this module in a wheel, `charts/shoal` in a checkout.
 
-    Raises CannotInstallError: neither is there.
+    Raises CannotInstallError: neither exists.
     """
     here = Path(__file__).parent
-    for folder in (here / "chart", here.parents[1] / "charts" / "shoal"):
-        if (folder / "Chart.yaml").exists():
-            return folder
-    raise CannotInstallError("the Helm chart was not found; start with --no-operator and install it yourself")
+    for directory in (here / "chart", here.parents[1] / "charts" / "shoal"):
+        if (directory / "Chart.yaml").exists():
+            return directory
+    raise CannotInstallError("the Helm chart was not found. Start with --no-operator and install the chart yourself")
 
 
 def values() -> Object:
-    """Return what this cluster sets in the chart."""
+    """Return the chart's values for this cluster."""
     return {
-        # Pods share one network here: each proxy must listen on its pod's own address.
+        # Pods share the machine's network: each proxy must listen on its pod's own address.
         "podListenHost": "$(POD_IP)",
         "siblings": False,
-        # This machine's folders are what there is to bring a model from.
+        # Models come from directories of this machine.
         "policy": {"volumes": [*Policy().volumes, "hostPath"]},
-        # There are no names here; what `kubectl get infsvc` shows can be opened from this machine.
+        # There is no DNS here: URLs in `kubectl get infsvc` hold addresses, which open from this machine.
         "waitingRoom": {"replicas": 1, "operatorUrl": f"http://{OPERATOR_IP}:8082"},
         "serviceUrl": f"http://$(CLUSTER_IP):{reached_port(SERVICE_PORT)}".removesuffix(f":{SERVICE_PORT}"),
     }
 
 
 def render(chart: Path) -> list[Object]:
-    """Return the chart's objects, in the order in which they can be created."""
-    from helm_python import Chart  # noqa: PLC0415 (half a second, and only `up` needs it)
+    """Return the chart's objects in the order in which they can be created."""
+    from helm_python import Chart  # noqa: PLC0415 (takes 0.5 s, and only `up` needs it)
 
     with Chart.load(str(chart)) as loaded:
         files = loaded.render(values=values(), name=RELEASE, namespace=NAMESPACE)
     texts = [text for path, text in files.items() if path.endswith((".yaml", ".yml"))]
-    # Hooks are `helm test`'s, and nobody is Helm here.
+    # Hooks are for `helm test`, and this is not Helm.
     bodies = [body for text in texts for body in yaml.safe_load_all(text) if body]
     objects = [body for body in bodies if not dig(body, "metadata", "annotations", "helm.sh/hook")]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
@@ -86,7 +86,10 @@ def render(chart: Path) -> list[Object]:
 
 
 async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> None:
-    """Apply the chart and wait until the operator answers. Raises CannotInstallError: it does not answer in time."""
+    """Apply the chart and wait until the operator is available.
+
+    Raises CannotInstallError: it is not available after ``ready_s``.
+    """
     address = ""
     for body in render(chart):
         resource = _KINDS[body["kind"]]
@@ -96,32 +99,32 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
         address = dig(stored, "spec", "clusterIP") or address
     try:
         async with asyncio.timeout(ready_s):
-            while not await _operator_answers(client):  # noqa: ASYNC110 (seconds, once: not worth a watch)
+            while not await _operator_is_available(client):  # noqa: ASYNC110 (runs once, for seconds: not worth a watch)
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         pods = (await client.list(PODS))["items"]
-        told = last_words([pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE])
+        causes = pod_failures([pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE])
         raise CannotInstallError(
-            f"the operator does not answer after {ready_s:g} s{told}\n"
-            f"more: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
+            f"the operator is not available after {ready_s:g} s{causes}\n"
+            f"See: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
         ) from None
 
 
 def with_address(body: Object, operator_ip: str) -> Object:
-    """Return an object with the operator's address where the values left it open."""
+    """Return an object with the operator's address in place of `OPERATOR_IP`."""
     return cast(Object, json.loads(json.dumps(body).replace(OPERATOR_IP, operator_ip)))
 
 
-async def _operator_answers(client: ApiClient) -> bool:
-    # The chart's readiness probe asks it. After an upgrade the old one's availability says nothing of the new one.
+async def _operator_is_available(client: ApiClient) -> bool:
+    # After an upgrade the counts are of the old pods until the controller has observed the new generation.
     deployment = await client.get(DEPLOYMENTS, NAMESPACE, f"{RELEASE}-operator")
     status = deployment.get("status") or {}
-    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    return bool(seen and status.get("updatedReplicas") and status.get("availableReplicas"))
+    observed = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    return bool(observed and status.get("updatedReplicas") and status.get("availableReplicas"))
 
 
-def last_words(pods: list[Object]) -> str:
-    """Return what the pods' containers wait for, and what they said last, each in a line of its own."""
+def pod_failures(pods: list[Object]) -> str:
+    """Return why the pods' containers wait and the last line of their termination messages, one per line."""
     statuses = [status for pod in pods for status in (pod.get("status") or {}).get("containerStatuses") or []]
     lines: list[str] = []
     for status in statuses:

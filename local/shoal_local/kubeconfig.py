@@ -1,4 +1,4 @@
-"""Reads a kubeconfig: where the API server is, whom to trust, how to prove who we are."""
+"""Reads a kubeconfig: the server's URL, its certificate authority and the client's credentials."""
 
 import base64
 import ssl
@@ -11,12 +11,12 @@ import yaml
 
 
 class BadKubeconfigError(Exception):
-    """The file cannot be used as a kubeconfig; the message says what is missing."""
+    """The file is no usable kubeconfig; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One way to one API server."""
+    """Address and credentials of one API server."""
 
     url: str
     tls: ssl.SSLContext
@@ -26,8 +26,8 @@ class Connection:
 def read_kubeconfig(path: Path) -> Connection:
     """Return the connection of the file's current context.
 
-    Raises BadKubeconfigError: a part is missing, or the user proves itself by a plugin. Raises OSError: the file, or
-    one that it names, cannot be read.
+    Raises BadKubeconfigError: a part is missing, or the user needs a credential plugin. Raises OSError: the file, or a
+    file that it names, cannot be read.
     """
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
@@ -36,7 +36,7 @@ def read_kubeconfig(path: Path) -> Connection:
     cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
     user = _named(document, "users", context.get("user", ""), path)["user"]
     if "exec" in user or "auth-provider" in user:
-        message = "credential plugins are not supported; use a token or a client certificate"
+        message = "credential plugins are not supported. Use a token or a client certificate"
         raise BadKubeconfigError(f"{path}: {message}")
     token = user.get("token") or ""
     if "tokenFile" in user:
@@ -51,13 +51,13 @@ def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[s
     raise BadKubeconfigError(f"{path}: {part} has no entry named {name!r}")
 
 
-def _tls(cluster: dict[str, Any], user: dict[str, Any], folder: Path) -> ssl.SSLContext:
-    # Without an authority, those of the web count, and reading them takes 40 ms.
-    context = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority", folder) or None)
+def _tls(cluster: dict[str, Any], user: dict[str, Any], directory: Path) -> ssl.SSLContext:
+    # Without a certificate authority the system's are used, and reading them takes 40 ms.
+    context = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority", directory) or None)
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate, key = (_pem(user, part, folder) for part in ("client-certificate", "client-key"))
+    certificate, key = (_pem(user, part, directory) for part in ("client-certificate", "client-key"))
     if certificate and key:
         # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
@@ -67,7 +67,7 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any], folder: Path) -> ssl.SSL
     return context
 
 
-def _pem(part: dict[str, Any], name: str, folder: Path) -> str:
+def _pem(part: dict[str, Any], name: str, directory: Path) -> str:
     if data := part.get(f"{name}-data"):
         return base64.b64decode(data).decode()
-    return (folder / part[name]).read_text() if part.get(name) else ""
+    return (directory / part[name]).read_text() if part.get(name) else ""

@@ -1,18 +1,18 @@
-"""Where a service's port is listened on."""
+"""The port on this machine at which a service's port is reachable."""
 
 import socket
 
 UNPRIVILEGED_STEP = 8000
-"""Added to a port below 1024 that a plain user may not listen on: 80 becomes 8080."""
+"""Added to a port below 1024 that only root may listen on: 80 becomes 8080."""
 
 
 def reached_port(port: int) -> int:
-    """Return where a service's port is listened on: a step above, if only the superuser may take it."""
+    """Return the port itself, or `UNPRIVILEGED_STEP` above it if only root may listen on it."""
     with socket.socket() as tried:
         try:
             tried.bind(("127.0.0.1", port))
         except PermissionError:
             return port + UNPRIVILEGED_STEP
         except OSError:
-            pass  # Somebody has it, so it is not forbidden.
+            pass  # In use, so not forbidden.
     return port

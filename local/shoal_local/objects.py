@@ -1,4 +1,4 @@
-"""What every part reads in objects of the API, and how it writes names and times."""
+"""Access to the common fields of API objects, and the format of times."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ def key_of(obj: Object) -> Key:
 
 
 def timestamp(moment: datetime) -> str:
-    """Return ``2026-11-21T03:09:04Z``."""
+    """Return a time as the API writes it, such as ``2026-11-21T03:09:04Z``."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -37,7 +37,7 @@ def is_ready(obj: Object) -> bool:
 
 
 def has_ended(pod: Object) -> bool:
-    """Return whether the pod's containers have ended for good."""
+    """Return whether the pod has ended for good: Succeeded or Failed."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
@@ -54,13 +54,13 @@ def owned_by(owner: Object, objects: Iterable[Object]) -> list[Object]:
 
 
 def reference_to(owner: Object) -> Object:
-    """Return the reference by which a controller owns what it makes."""
+    """Return the owner reference that marks the owner as the object's controller."""
     named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
     return {**named, "uid": owner["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
 
 
 def dig(obj: Any, *path: str) -> Any:
-    """Return what is at the path of keys, or None as soon as one is missing."""
+    """Return the value at the path of keys, or None if a key is missing."""
     for step in path:
         if not isinstance(obj, dict):
             return None

@@ -1,8 +1,7 @@
-"""Runs a part of the cluster until a signal asks the process to stop."""
+"""Runs one part of the cluster until SIGINT or SIGTERM."""
 
 import asyncio
 import contextlib
-import logging
 import signal
 import sys
 from collections.abc import Coroutine
@@ -10,12 +9,12 @@ from typing import Any
 
 from shoal_local.kubeconfig import BadKubeconfigError
 from shoal_schema.ending import INTERRUPTED
+from shoal_schema.logs import configure
 
 
 def run_part(work: Coroutine[Any, Any, None]) -> int:
     """Run a part with its log on standard error until SIGINT or SIGTERM; return the exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    configure()
     try:
         return asyncio.run(until_stopped(work))
     except (OSError, ValueError, BadKubeconfigError) as error:
@@ -26,18 +25,18 @@ def run_part(work: Coroutine[Any, Any, None]) -> int:
 async def until_stopped(work: Coroutine[Any, Any, None]) -> int:
     """Run until the work ends, or cancel it at SIGINT or SIGTERM.
 
-    Return the exit status: 130 after SIGINT, as of any program that Ctrl-C ended, else 0.
+    Returns the exit status: 130 after SIGINT, as shells report it, else 0.
     """
     task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
-    came: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
     def stop(number: signal.Signals) -> None:
-        came.append(number)
+        received.append(number)
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    return INTERRUPTED if signal.SIGINT in came else 0
+    return INTERRUPTED if signal.SIGINT in received else 0

@@ -1,4 +1,4 @@
-"""A queue of keys to reconcile. Each is in it once, one at a time is worked on, failures come back later."""
+"""A queue of keys to reconcile: each key at most once, never two passes over one key, failures retried later."""
 
 import asyncio
 import logging
@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from shoal_local.api_client import ApiError, UnreachableError
 from shoal_local.objects import Key
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 MIN_DELAY_S, MAX_DELAY_S = 0.1, 30.0
 Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
 class WorkQueue:
-    """Runs ``reconcile`` for every key that was marked dirty.
+    """Runs ``reconcile`` for every key that is marked.
 
-    ``reconcile`` returns in how many seconds it wants to look at the key again, or None.
+    ``reconcile`` returns the delay in seconds until the key is reconciled again, or None.
     """
 
     def __init__(self, name: str, reconcile: Reconcile, workers: int = 4) -> None:
@@ -29,26 +29,26 @@ class WorkQueue:
         self._wake = asyncio.Event()
 
     def mark(self, key: Key) -> None:
-        """Ask for a pass over the key."""
+        """Queue the key for reconciliation."""
         self._dirty[key] = None
         self._wake.set()
 
     def mark_later(self, key: Key, delay_s: float) -> None:
-        """Ask for a pass after a delay; an earlier request for the same key stands."""
+        """Queue the key after a delay, unless an earlier time is scheduled for it."""
         loop = asyncio.get_running_loop()
         known = self._timers.get(key)
         if known is not None and known.when() <= loop.time() + delay_s:
             return
         if known is not None:
             known.cancel()
-        self._timers[key] = loop.call_later(delay_s, self._due, key)
+        self._timers[key] = loop.call_later(delay_s, self._on_timer, key)
 
-    def _due(self, key: Key) -> None:
+    def _on_timer(self, key: Key) -> None:
         self._timers.pop(key, None)
         self.mark(key)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Reconcile keys until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work())
@@ -57,9 +57,10 @@ class WorkQueue:
         while True:
             key = await self._next()
             try:
-                await self._pass(key)
+                await self._reconcile_once(key)
             finally:
                 self._busy.discard(key)
+                # Marked again during the pass: another worker skipped it.
                 if key in self._dirty:
                     self.mark(key)
 
@@ -70,27 +71,31 @@ class WorkQueue:
                     del self._dirty[key]
                     self._busy.add(key)
                     return key
-            # Nobody looks between this line and the next: no mark is missed, and all workers look again at each.
+            # Without an await between the loop above and clear() no mark is lost; each mark wakes all workers.
             self._wake.clear()
             await self._wake.wait()
 
-    async def _pass(self, key: Key) -> None:
+    async def _reconcile_once(self, key: Key) -> None:
         try:
-            again_s = await self._reconcile(key)
+            requeue_s = await self._reconcile(key)
         except (ApiError, UnreachableError) as error:
-            again_s = self._failed(key, f"{error!r}: {error}")
-        except Exception:
-            # One object that nobody foresaw must not end the work on all others.
-            LOG.exception("%s: pass over %s failed", self.name, key)
-            again_s = self._failed(key, "see above")
+            requeue_s = self._back_off(key, f"{error!r}: {error}")
+        except Exception as error:
+            # One unexpected object must not stop the reconciliation of all others.
+            logger.exception("event=reconcile_failed queue=%s key=%s", self.name, "/".join(key))
+            requeue_s = self._back_off(key, repr(error))
         else:
             self._failures.pop(key, None)
-        if again_s is not None:
-            self.mark_later(key, again_s)
+        if requeue_s is not None:
+            self.mark_later(key, requeue_s)
+            self.mark_later(key, requeue_s)
 
-    def _failed(self, key: Key, why: str) -> float:
+    def _back_off(self, key: Key, error: str) -> float:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
+        # The exponent is bounded: 2**1024 exceeds a float.
         delay_s: float = min(MIN_DELAY_S * 2 ** min(count, 20), MAX_DELAY_S)
-        LOG.info("%s: %s is tried again in %.1f s: %s", self.name, key, delay_s, why)
+        logger.info(
+            "event=retry_scheduled queue=%s key=%s delay_s=%.1f error=%s", self.name, "/".join(key), delay_s, error
+        )
         return delay_s

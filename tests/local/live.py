@@ -15,13 +15,13 @@ Object = dict[str, Any]
 def processes_of(cluster: Cluster) -> dict[int, str]:
     """Return the processes that name the cluster's directory or run below one that does."""
     found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
+    for directory in Path("/proc").glob("[0-9]*"):
         try:
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            line = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if str(cluster.folder) in line:
-            found[int(folder.name)] = line
+        if str(cluster.directory) in line:
+            found[int(directory.name)] = line
     return found
 
 

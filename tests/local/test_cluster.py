@@ -236,7 +236,7 @@ def test_init_containers_sidecars_and_volumes_work_together(kubectl: Kubectl) ->
 
 
 def test_a_process_that_ignores_sigterm_is_killed_when_its_grace_is_over(cluster: Cluster, kubectl: Kubectl) -> None:
-    marker = cluster.folder / "stubborn"
+    marker = cluster.directory / "stubborn"
     script = f"trap '' TERM; sleep 1000 & while true; do sleep .1; done; : {marker}"
     apply(kubectl, pod("stubborn", script, terminationGracePeriodSeconds=2))
     eventually(lambda: "running" in state_of(kubectl, "stubborn"))
@@ -252,9 +252,9 @@ def test_liveness_restarts_a_container_that_is_not_well(kubectl: Kubectl) -> Non
 
 
 def test_a_run_whose_watcher_is_killed_is_ended_and_started_again(cluster: Cluster, kubectl: Kubectl) -> None:
-    apply(kubectl, pod("orphan", f"while true; do sleep .1; done; : {cluster.folder}/orphan"))
+    apply(kubectl, pod("orphan", f"while true; do sleep .1; done; : {cluster.directory}/orphan"))
     eventually(lambda: "running" in state_of(kubectl, "orphan"))
-    mine = {p: line for p, line in processes_of(cluster).items() if f"{cluster.folder}/orphan" in line}
+    mine = {p: line for p, line in processes_of(cluster).items() if f"{cluster.directory}/orphan" in line}
     uid = kubectl("get", "pod", "orphan", "-o", "jsonpath={.metadata.uid}")
     shim = next(p for p, line in processes_of(cluster).items() if "shim" in line and uid in line)
     os.kill(shim, signal.SIGKILL)

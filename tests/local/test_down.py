@@ -34,27 +34,27 @@ def strange(tmp_path: Path) -> Iterator[Cluster]:
 
 def start_pods(cluster: Cluster) -> list[int]:
     """Start two pods with volumes, one in memory; return the processes of their containers."""
-    kubectl = Kubectl(cluster.kubeconfig, cluster.folder / "cache", "default")
+    kubectl = Kubectl(cluster.kubeconfig, cluster.directory / "cache", "default")
     script = "sleep 1000 & touch /work-test/up; while true; do sleep .1; done"
     mounts = {"volumeMounts": [{"name": "work", "mountPath": "/work-test"}]}
     for name, kind in (("disk", {}), ("memory", {"medium": "Memory"})):
         apply(kubectl, pod(name, script, mounts, volumes=[{"name": "work", "emptyDir": kind}]))
     kubectl("wait", "--for=condition=Ready", "pods", "--all", "--timeout=20s")
-    running = [read_json(path) or {} for path in cluster.folder.glob("node/pods/*/containers/*/*/running.json")]
+    running = [read_json(path) or {} for path in cluster.directory.glob("node/pods/*/containers/*/*/running.json")]
     return [process["process"] for process in running]
 
 
 def left_of(cluster: Cluster, containers: list[int]) -> list[str]:
     """Return what is left: processes, mounts, files in memory, directories."""
     sessions = [pid for pid in containers if _session_lives(pid)]
-    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(cluster.folder.parent) in line]
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(cluster.directory.parent) in line]
     memory = [str(path) for path in Path("/dev/shm").glob("shoal-*") if path.name in cluster_uids(cluster)]
-    files = [str(path) for path in cluster.folder.iterdir() if path.name not in ("lock", "images.yaml", "cache")]
+    files = [str(path) for path in cluster.directory.iterdir() if path.name not in ("lock", "images.yaml", "cache")]
     return [*map(str, sessions), *processes_of(cluster).values(), *mounts, *memory, *files]
 
 
 def cluster_uids(cluster: Cluster) -> set[str]:
-    return {f"shoal-{path.name}" for path in cluster.folder.glob("node/pods/*")}
+    return {f"shoal-{path.name}" for path in cluster.directory.glob("node/pods/*")}
 
 
 def _session_lives(leader: int) -> bool:
@@ -68,7 +68,7 @@ def _session_lives(leader: int) -> bool:
 
 
 def port_of(cluster: Cluster) -> int:
-    return int((read_json(cluster.folder / "cluster.json") or {})["port"])
+    return int((read_json(cluster.directory / "cluster.json") or {})["port"])
 
 
 def test_a_strange_directory_is_as_good_as_any_and_down_leaves_nothing(strange: Cluster) -> None:
@@ -102,15 +102,15 @@ def test_down_leaves_nothing_of_a_cluster_whose_parts_were_killed(strange: Clust
 
 
 def test_the_command_prints_a_line_that_a_shell_understands(tmp_path: Path) -> None:
-    folder = tmp_path / STRANGE
+    directory = tmp_path / STRANGE
     command = [sys.executable, "-m", "shoal_local"]
     try:
         done = subprocess.run(
-            [*command, "up", "--no-operator", "--dir", str(folder)], capture_output=True, text=True, check=True
+            [*command, "up", "--no-operator", "--dir", str(directory)], capture_output=True, text=True, check=True
         )
-        assert shlex.split(done.stdout.splitlines()[-1]) == ["export", f"KUBECONFIG={folder}/kubeconfig"]
+        assert shlex.split(done.stdout.splitlines()[-1]) == ["export", f"KUBECONFIG={directory}/kubeconfig"]
     finally:
-        subprocess.run([*command, "down", "--dir", str(folder)], check=True)
+        subprocess.run([*command, "down", "--dir", str(directory)], check=True)
 
 
 @pytest.mark.parametrize("ran", [False, True], ids=["the first", "a later"])
@@ -119,7 +119,7 @@ def test_ctrl_c_during_up_stops_what_that_up_started_and_nothing_else(tmp_path: 
     try:
         if ran:
             made.up([])
-        command = [sys.executable, "-m", "shoal_local", "up", "--dir", str(made.folder)]
+        command = [sys.executable, "-m", "shoal_local", "up", "--dir", str(made.directory)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
             # The operator is applied last, and takes seconds to answer.
             eventually(lambda: made.runs and "shoal-operator" in _deployments(made))
@@ -133,4 +133,4 @@ def test_ctrl_c_during_up_stops_what_that_up_started_and_nothing_else(tmp_path: 
 
 
 def _deployments(cluster: Cluster) -> str:
-    return Kubectl(cluster.kubeconfig, cluster.folder / "cache", "default")("get", "deployments", "-A")
+    return Kubectl(cluster.kubeconfig, cluster.directory / "cache", "default")("get", "deployments", "-A")

@@ -28,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         done = subprocess.run(
-            [*CONFINED, "up", "--dir", str(made.folder)], capture_output=True, text=True, check=False, timeout=120
+            [*CONFINED, "up", "--dir", str(made.directory)], capture_output=True, text=True, check=False, timeout=120
         )
         assert done.returncode == 0, done.stderr
         refusal = "unshare: Operation not permitted"
@@ -75,7 +75,7 @@ def test_a_pod_has_a_token_and_a_short_temporary_folder_of_its_own(kubectl: Kube
 
 def test_a_later_up_says_the_same_and_keeps_what_runs(cluster: Cluster) -> None:
     before = {name: part.pid for name, part in cluster.parts.items()}
-    command = [sys.executable, "-m", "shoal_local", "up", "--dir", str(cluster.folder)]
+    command = [sys.executable, "-m", "shoal_local", "up", "--dir", str(cluster.directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.startswith("shoal: cannot mount volumes on this machine")
     assert {name: part.pid for name, part in cluster.parts.items()} == before

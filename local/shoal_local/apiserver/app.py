@@ -30,7 +30,7 @@ from shoal_local.apiserver.verbs.subresources import SCALE
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.watching import Bell, check_watch, watch_lines
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 PAUSE_S = 0.02
 """Between two passes, so that a burst of changes costs few of them."""
 MAX_REST_S = 60.0
@@ -67,7 +67,7 @@ class Housekeeping:
                 Pass(self._world, datetime.now(UTC)).run()
             except Exception:
                 # One object that nobody foresaw must not end the collection of all others.
-                LOG.exception("a pass of the garbage collector failed; it is tried again")
+                logger.exception("a pass of the garbage collector failed; it is tried again")
 
 
 class ApiServer:

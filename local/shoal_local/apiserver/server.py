@@ -117,9 +117,9 @@ class _StoppingServer(uvicorn.Server):
 
 
 def _config(api: ApiServer, credentials: Credentials) -> uvicorn.Config:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         # The ssl module reads certificates from files only; they are gone once it has.
-        certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
+        certificate, key = Path(directory, "certificate.pem"), Path(directory, "key.pem")
         certificate.write_text(credentials.certificate)
         key.touch(mode=0o600)
         key.write_text(credentials.key)

@@ -1,1 +1,1 @@
-"""The controllers that a cluster for one machine needs, and its scheduler: clients of the API like any other."""
+"""The controllers and the scheduler of a cluster for one machine: clients of the API like any other."""

@@ -1,4 +1,4 @@
-"""What a pass over an object changes: what to write, what to tell, and when to look again."""
+"""The result of one reconciliation: objects to write, events to post, and the delay until the next."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +15,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Merge the patch into the object, provided that it has not changed since."""
+    """Merge the patch into the object, if the object has not changed since it was read."""
 
     object: Object
     patch: Object
@@ -30,7 +30,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class PostEvent:
     """Post an event about the object; ``kind`` is Normal or Warning."""
 
     object: Object
@@ -39,41 +39,41 @@ class Tell:
     message: str
 
 
-Action = Create | Patch | Delete | Tell
+Action = Create | Patch | Delete | PostEvent
 
 
 @dataclass(slots=True)
 class Changes:
-    """Actions in order."""
+    """Actions in the order of their execution."""
 
     actions: list[Action] = field(default_factory=list)
-    again_s: float | None = None
-    """Look again after this time even if nothing happens."""
+    requeue_s: float | None = None
+    """Reconcile again after this time, even without a change."""
 
     def add(self, *actions: Action) -> None:
         """Add actions."""
         self.actions.extend(actions)
 
-    def look_again(self, after_s: float | None) -> None:
-        """Look again after this time, or earlier if that was asked for already."""
+    def requeue(self, after_s: float | None) -> None:
+        """Reconcile again after this time, or earlier if an earlier time is set."""
         if after_s is not None:
-            self.again_s = after_s if self.again_s is None else min(self.again_s, after_s)
+            self.requeue_s = after_s if self.requeue_s is None else min(self.requeue_s, after_s)
 
 
 def seconds_since(text: str, now: datetime) -> float:
-    """Return how long ago a time of the API was."""
+    """Return the seconds since a time of the API."""
     return (now - datetime.fromisoformat(text)).total_seconds()
 
 
 def available_in_s(pod: Object, min_ready_s: float, now: datetime) -> float | None:
-    """Return in how many seconds the pod counts as available. 0 when it does, None while it is not ready."""
+    """Return the seconds until the pod counts as available: 0 if it does now, None while it is not ready."""
     found = condition(pod, "Ready")
     if found is None or not is_ready(pod):
         return None
     return max(0.0, min_ready_s - seconds_since(found["lastTransitionTime"], now)) if min_ready_s > 0 else 0.0
 
 
-def tells_more(status: Object, obj: Object) -> bool:
-    """Return whether a status differs from the one that the object has. Fields of others do not count."""
+def status_differs(status: Object, obj: Object) -> bool:
+    """Return whether a field of the status differs from the object's. Other fields of the object do not count."""
     known = obj.get("status") or {}
     return any((known.get(key) or None) != (value or None) for key, value in status.items())

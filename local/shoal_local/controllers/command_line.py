@@ -1,4 +1,4 @@
-"""`python -m shoal_local.controllers`: the controllers and the scheduler."""
+"""The arguments of `python -m shoal_local.controllers`."""
 
 import argparse
 import asyncio
@@ -36,6 +36,7 @@ async def work(kubeconfig: Path) -> None:
         for informer in sources.all:
             group.create_task(informer.run())
         group.create_task(recorder.run())
+        # A controller with an empty cache would create everything a second time.
         await sources.synced()
         for loop in loops:
             group.create_task(loop.queue.run())
@@ -43,7 +44,8 @@ async def work(kubeconfig: Path) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m shoal_local.controllers", description=__doc__)
-    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
+    description = "Run the controllers and the scheduler."
+    parser = argparse.ArgumentParser(prog="python -m shoal_local.controllers", description=description)
+    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="how to reach the API server")
     options = parser.parse_args(arguments)
     return run_part(work(options.kubeconfig))

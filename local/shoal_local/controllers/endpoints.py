@@ -1,4 +1,4 @@
-"""From a service and its pods to EndpointSlices, one for each way in which port names resolve."""
+"""EndpointSlices of a service from its pods: one slice for each way in which port names resolve."""
 
 import json
 import zlib
@@ -12,37 +12,44 @@ SERVICE_NAME, MANAGED_BY = "kubernetes.io/service-name", "endpointslice.kubernet
 
 
 def selects(service: Object, pod: Object) -> bool:
-    """Return whether the service's selector covers the pod; a service without one has no pods."""
+    """Return whether the service's selector matches the pod; a service without a selector has no pods."""
     selector = service["spec"].get("selector") or {}
     labels = pod["metadata"].get("labels") or {}
     return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
 def plan_slices(service: Object, pods: Sequence[Object], present: Sequence[Object]) -> Changes:
-    """Return what makes the present slices of a service tell the truth about its pods."""
+    """Return the changes that make the slices of a service match its pods."""
     changes = Changes()
     labelled = [(s["metadata"].get("labels") or {}, s) for s in present]
-    ours = {s["metadata"]["name"]: s for labels, s in labelled if labels.get(MANAGED_BY) == MANAGER}
+    # Slices that a user or another controller wrote are left alone.
+    managed = {s["metadata"]["name"]: s for labels, s in labelled if labels.get(MANAGED_BY) == MANAGER}
     if is_going(service) or not service["spec"].get("selector"):
-        changes.add(*(Delete(s) for s in ours.values()))
+        changes.add(*(Delete(s) for s in managed.values()))
         return changes
     wanted = {made["metadata"]["name"]: made for made in make_slices(service, pods)}
     for name, made in wanted.items():
-        if name not in ours:
+        if name not in managed:
             changes.add(Create(made))
-        elif any(ours[name].get(part) != made[part] for part in ("endpoints", "ports")):
-            changes.add(Patch(ours[name], {part: made[part] for part in ("endpoints", "ports")}))
-    changes.add(*(Delete(s) for name, s in ours.items() if name not in wanted))
+        elif any(managed[name].get(part) != made[part] for part in ("endpoints", "ports")):
+            changes.add(Patch(managed[name], {part: made[part] for part in ("endpoints", "ports")}))
+    changes.add(*(Delete(s) for name, s in managed.items() if name not in wanted))
     return changes
 
 
 def make_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
-    """Return the slices; a service without any pod has one empty slice."""
+    """Return the slices; a service without pods has one empty slice."""
     groups: dict[str, tuple[list[Object], list[Object]]] = {}
     for pod in sorted(pods, key=lambda p: str(p["metadata"]["name"])):
         if not (pod.get("status") or {}).get("podIP") or has_ended(pod):
             continue
-        ports = _ports(service, pod)
+        numbered = [(port, _target(port, pod)) for port in service["spec"].get("ports") or []]
+        # Pods in which a named port has different numbers are in different slices.
+        ports = [
+            {"name": port.get("name", ""), "port": number, "protocol": port.get("protocol", "TCP")}
+            for port, number in numbered
+            if number is not None
+        ]
         groups.setdefault(json.dumps(ports), (ports, []))[1].append(_endpoint(service, pod))
     if not groups:
         return [_slice(service, [], [])]
@@ -51,6 +58,7 @@ def make_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
 
 def _slice(service: Object, ports: list[Object], endpoints: list[Object]) -> Object:
     meta = service["metadata"]
+    # The name is derived from the ports, so a slice keeps its name while its pods change.
     mark = zlib.crc32(f"{meta['uid']}{json.dumps(ports)}".encode())
     return {
         "apiVersion": "discovery.k8s.io/v1",
@@ -67,17 +75,8 @@ def _slice(service: Object, ports: list[Object], endpoints: list[Object]) -> Obj
     }
 
 
-def _ports(service: Object, pod: Object) -> list[Object]:
-    ports = [(port, _target(port, pod)) for port in service["spec"].get("ports") or []]
-    return [
-        {"name": port.get("name", ""), "port": number, "protocol": port.get("protocol", "TCP")}
-        for port, number in ports
-        if number is not None
-    ]
-
-
 def _target(port: Object, pod: Object) -> int | None:
-    """Return the number behind a service's port; None when the pod names no such port."""
+    """Return the pod's port behind a service's port, or None if the pod has no port of that name."""
     target = port.get("targetPort", port["port"])
     if isinstance(target, int):
         return target

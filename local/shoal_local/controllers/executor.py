@@ -1,14 +1,14 @@
-"""Writes changes, and puts the server's answers into the informers."""
+"""Writes changes to the API, and the server's responses to the informers."""
 
 from shoal_local.api_client import ApiClient, ApiError, Resource
-from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, Tell
+from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 from shoal_local.objects import Object, controller_of, key_of
 
 
 class CreateRefusedError(Exception):
-    """The server does not accept an object that a controller made."""
+    """The API server rejected an object that a controller created."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -16,7 +16,7 @@ class CreateRefusedError(Exception):
 
 
 class Executor:
-    """Writes what controllers decided."""
+    """Executes the changes that controllers planned."""
 
     def __init__(self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]) -> None:
         self._client = client
@@ -24,25 +24,29 @@ class Executor:
         self._informers = {i.resource.kind: i for i in informers}
 
     async def carry_out(self, changes: Changes) -> None:
-        """Carry out the actions in order.
+        """Execute the actions in order.
 
-        Raises CreateRefusedError: 403 or 422 for a new object. Raises ApiError: something changed in between, or the
-        server fails; a later pass sees to it.
+        Raises CreateRefusedError: 403 or 422 for a new object. Raises ApiError: an object has changed since it was
+        read, or the server failed; the reconciliation is retried.
         """
         latest: dict[str, Object] = {}
         for action in changes.actions:
-            await self._do(action, latest)
-
-    async def _do(self, action: Action, latest: dict[str, Object]) -> None:
-        match action:
-            case Tell(about, kind, reason, message):
-                self._recorder.post(about, kind, reason, message)
-            case Create(obj):
-                await self._create(obj)
-            case Patch(obj, patch, subresource):
-                await self._patch(obj, patch, subresource, latest)
-            case Delete(obj):
-                await self._delete(obj)
+            match action:
+                case PostEvent(about, kind, reason, message):
+                    self._recorder.post(about, kind, reason, message)
+                case Create(obj):
+                    await self._create(obj)
+                case Patch():
+                    await self._patch(action, latest)
+                case Delete(obj):
+                    informer = self._informers[obj["kind"]]
+                    left = await self._client.delete(informer.resource, obj)
+                    same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
+                    # Finalizers or a grace period keep the object for now.
+                    if left is not None and same and left["metadata"].get("deletionTimestamp"):
+                        informer.note(_typed(left, informer.resource))
+                    else:
+                        informer.note_deleted(obj)
 
     async def _create(self, obj: Object) -> None:
         informer = self._informers[obj["kind"]]
@@ -50,7 +54,7 @@ class Executor:
             made = await self._client.create(informer.resource, obj)
         except ApiError as error:
             if error.reason == "AlreadyExists" and "name" in obj["metadata"]:
-                # An earlier life of ours made it and the news are on their way.
+                # An earlier process created it, and the watch has not delivered it yet.
                 made = await self._client.get(informer.resource, *key_of(obj))
             elif error.code in (403, 422):
                 raise CreateRefusedError(error.message) from error
@@ -64,27 +68,20 @@ class Executor:
                 self._recorder.post(about, "Normal", "SuccessfulCreate", message)
         informer.note(_typed(made, informer.resource))
 
-    async def _patch(self, obj: Object, patch: Object, subresource: str, latest: dict[str, Object]) -> None:
+    async def _patch(self, action: Patch, latest: dict[str, Object]) -> None:
+        obj, patch, subresource = action.object, action.patch, action.subresource
         informer, uid = self._informers[obj["kind"]], obj["metadata"]["uid"]
+        # The second patch of one object builds on the version that the first returned.
         version = latest.get(uid, obj)["metadata"]["resourceVersion"]
         meta = {**patch.get("metadata", {}), "resourceVersion": version}
         made = await self._client.patch(informer.resource, obj, {**patch, "metadata": meta}, subresource=subresource)
         latest[uid] = made
         meta = made["metadata"]
         if meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers"):
-            # That was the last finalizer.
+            # The patch removed the last finalizer, and with it the object.
             informer.note_deleted(made)
         else:
             informer.note(_typed(made, informer.resource))
-
-    async def _delete(self, obj: Object) -> None:
-        informer = self._informers[obj["kind"]]
-        left = await self._client.delete(informer.resource, obj)
-        same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
-        if left is not None and same and left["metadata"].get("deletionTimestamp"):
-            informer.note(_typed(left, informer.resource))
-        else:
-            informer.note_deleted(obj)
 
 
 def _typed(obj: Object, resource: Resource) -> Object:

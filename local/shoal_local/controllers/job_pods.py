@@ -1,9 +1,9 @@
-"""Which pods a Job starts and stops now, and when it may retry."""
+"""The pods that a Job creates and deletes now, and the delay of retries."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, Tell, seconds_since
+from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent, seconds_since
 from shoal_local.controllers.indexes import INDEX, annotated, index_of
 from shoal_local.controllers.job_counts import FAILURES, TRACKING, Counts, fits, has_own_limits, is_held, is_indexed
 from shoal_local.controllers.replica_sets import MAX_CREATED_AT_ONCE, make_pod, rank
@@ -11,41 +11,49 @@ from shoal_local.objects import Object, has_ended, is_going
 
 RETRY_S, MAX_RETRY_S = 10.0, 600.0
 MAX_PREFIX = 58
-"""Letters of ``generateName`` that a real server keeps."""
+"""Characters of ``generateName`` that the Kubernetes API server keeps."""
 
 
 def plan_pods(job: Object, pods: Sequence[Object], counts: Counts, now: datetime, retry_s: float) -> Changes:
-    """Return what brings a Job that is not over to its number of pods."""
+    """Return the changes that bring an unfinished Job to its number of pods."""
     changes = Changes()
-    wanted = 0 if job["spec"].get("suspend") else _wanted(job["spec"], counts)
+    spec, needless = job["spec"], counts.completed | counts.failed_indexes
+    if spec.get("suspend"):
+        wanted = 0
+    elif spec.get("completions") is None:
+        # A work queue: once a pod has succeeded, no new pods are created.
+        wanted = len(counts.active) if counts.succeeded else int(spec["parallelism"])
+    else:
+        left = spec["completions"] - counts.succeeded - len(counts.failed_indexes)
+        wanted = max(0, min(int(spec["parallelism"]), int(left)))
     surplus = _surplus(job, counts, wanted, now)
     for pod in surplus:
         changes.add(*release([pod]), *end(job, pod))
     taken = [pod for pod in counts.active if pod not in surplus]
-    if job["spec"]["podReplacementPolicy"] == "Failed":
+    if spec["podReplacementPolicy"] == "Failed":
+        # A pod that is being deleted is replaced only after its end.
         taken += [pod for pod in pods if is_going(pod) and not has_ended(pod)]
-    missing = min(wanted - len(taken), MAX_CREATED_AT_ONCE)
-    for index in _free_indexes(job, taken, counts)[: max(0, missing)] if is_indexed(job) else [-1] * missing:
+    missing = max(0, min(wanted - len(taken), MAX_CREATED_AT_ONCE))
+    indexes = [-1] * missing
+    if is_indexed(job):
+        busy = needless | {index_of(pod) for pod in taken}
+        indexes = [index for index in range(spec["completions"]) if index not in busy][:missing]
+    for index in indexes:
         tried = [pod for pod in pods if index_of(pod) == index] if has_own_limits(job) else pods
         wait_s = retry_in_s(tried, now, retry_s)
         if wait_s > 0:
-            changes.look_again(wait_s)
+            changes.requeue(wait_s)
         else:
-            changes.add(Create(make_job_pod(job, index, _failures(tried))))
+            # A pod that was released before its end, as surplus, did not fail.
+            failures = [annotated(pod, FAILURES, 0) + 1 for pod in tried if is_held(pod) or not is_going(pod)]
+            changes.add(Create(make_job_pod(job, index, max(failures, default=0))))
     return changes
 
 
-def _wanted(spec: Object, counts: Counts) -> int:
-    if spec.get("completions") is None:
-        return len(counts.active) if counts.succeeded else int(spec["parallelism"])
-    left = spec["completions"] - counts.succeeded - len(counts.failed_indexes)
-    return max(0, min(int(spec["parallelism"]), int(left)))
-
-
 def _surplus(job: Object, counts: Counts, wanted: int, now: datetime) -> list[Object]:
-    """Return the pods that are too many: those of no use, then those with least to lose.
+    """Return the pods beyond the wanted number: those that are not needed, then those with the least progress.
 
-    One that was let go of before somebody stopped us is not counted any more.
+    A pod without the finalizer was released as surplus before a restart, and stays surplus.
     """
     ranked = sorted(counts.active, key=lambda pod: rank(pod, now))
     kept: dict[int, Object] = {}
@@ -58,37 +66,25 @@ def _surplus(job: Object, counts: Counts, wanted: int, now: datetime) -> list[Ob
     return [pod for pod in ranked if not any(pod is other for other in best)]
 
 
-def _free_indexes(job: Object, taken: Iterable[Object], counts: Counts) -> list[int]:
-    """Return the indexes that need a pod, from 0."""
-    needless = counts.completed | counts.failed_indexes | {index_of(pod) for pod in taken}
-    return [index for index in range(job["spec"]["completions"]) if index not in needless]
-
-
 def retry_in_s(pods: Iterable[Object], now: datetime, retry_s: float) -> float:
-    """Return how long to wait before the next try: nothing, or twice as long for each failure since a success."""
-    ends = [(_ended_at(pod), pod["status"]["phase"]) for pod in pods if has_ended(pod) and not is_going(pod)]
+    """Return the delay before the next attempt: 0, or doubled for each failure since the last success."""
+    ends = []
+    for pod in pods:
+        if has_ended(pod) and not is_going(pod):
+            states = [status.get("state", {}) for status in pod["status"].get("containerStatuses") or []]
+            times = [s["terminated"]["finishedAt"] for s in states if s.get("terminated", {}).get("finishedAt")]
+            ends.append((max(times, default=str(pod["metadata"]["creationTimestamp"])), pod["status"]["phase"]))
     last_success = max((at for at, phase in ends if phase == "Succeeded"), default="")
     failures = [at for at, phase in ends if phase == "Failed" and at > last_success]
     if not failures:
         return 0.0
+    # The exponent is bounded: 2**1024 exceeds a float.
     delay_s = min(retry_s * 2.0 ** min(len(failures) - 1, 20), MAX_RETRY_S)
     return max(0.0, delay_s - seconds_since(max(failures), now))
 
 
-def _ended_at(pod: Object) -> str:
-    states = [status.get("state", {}) for status in pod["status"].get("containerStatuses") or []]
-    ends = [state["terminated"]["finishedAt"] for state in states if state.get("terminated", {}).get("finishedAt")]
-    return max(ends, default=str(pod["metadata"]["creationTimestamp"]))
-
-
-def _failures(tried: Iterable[Object]) -> int:
-    """Return how many pods of an index failed before the next one. One that its Job took back did not."""
-    counted = [annotated(pod, FAILURES, 0) + 1 for pod in tried if is_held(pod) or not is_going(pod)]
-    return max(counted, default=0)
-
-
 def make_job_pod(job: Object, index: int, failures: int) -> Object:
-    """Return a pod from the Job's template. It knows its index, unless that is negative."""
+    """Return a pod from the Job's template, with its index unless that is negative."""
     pod = make_pod(job)
     pod["metadata"]["finalizers"] = [TRACKING]
     if index < 0:
@@ -98,30 +94,32 @@ def make_job_pod(job: Object, index: int, failures: int) -> Object:
     meta["labels"] = {**meta.get("labels", {}), INDEX: str(index)}
     meta["annotations"] = {**meta.get("annotations", {}), **marks}
     meta["generateName"] = job["metadata"]["name"][: MAX_PREFIX - len(suffix)] + suffix
-    told = {
-        part: [_told(c) for c in pod["spec"][part]] for part in ("initContainers", "containers") if part in pod["spec"]
-    }
-    pod["spec"] = {**pod["spec"], **told, "hostname": f"{job['metadata']['name']}-{index}"}
+    spec = {**pod["spec"], "hostname": f"{job['metadata']['name']}-{index}"}
+    source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
+    for part in ("initContainers", "containers"):
+        if part in spec:
+            spec[part] = [_with_variable(c, {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}) for c in spec[part]]
+    pod["spec"] = spec
     return pod
 
 
-def _told(container: Object) -> Object:
+def _with_variable(container: Object, variable: Object) -> Object:
     env = container.get("env") or []
-    if any(variable["name"] == "JOB_COMPLETION_INDEX" for variable in env):
+    if any(known["name"] == variable["name"] for known in env):
         return container
-    source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
-    return {**container, "env": [*env, {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}]}
+    return {**container, "env": [*env, variable]}
 
 
 def release(pods: Iterable[Object]) -> list[Action]:
-    """Return what lets pods go that are counted, or need not be."""
-    return [Patch(pod, {"metadata": {"finalizers": _others(pod)}}) for pod in pods if is_held(pod)]
-
-
-def _others(pod: Object) -> list[str] | None:
-    return [name for name in pod["metadata"]["finalizers"] if name != TRACKING] or None
+    """Return the patches that remove the Job's finalizer from pods."""
+    actions: list[Action] = []
+    for pod in pods:
+        if is_held(pod):
+            others = [name for name in pod["metadata"]["finalizers"] if name != TRACKING] or None
+            actions.append(Patch(pod, {"metadata": {"finalizers": others}}))
+    return actions
 
 
 def end(job: Object, pod: Object) -> list[Action]:
-    """Return what ends a pod."""
-    return [Delete(pod), Tell(job, "Normal", "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")]
+    """Return the deletion of a pod, with its event."""
+    return [Delete(pod), PostEvent(job, "Normal", "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")]

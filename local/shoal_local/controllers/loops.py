@@ -1,10 +1,10 @@
-"""One loop for each controller: what marks a key dirty, and what a pass over it does."""
+"""The loops of the controllers: the changes that queue a key, and the reconciliation of a key."""
 
 import asyncio
 from datetime import UTC, datetime
 
 from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient
-from shoal_local.controllers.changes import Changes, Patch, Tell
+from shoal_local.controllers.changes import Changes, Patch, PostEvent
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.executor import CreateRefusedError, Executor
@@ -20,7 +20,7 @@ from shoal_local.workqueue import WorkQueue
 
 
 class Sources:
-    """One informer for each kind; none runs yet."""
+    """The informers of all kinds; started by the caller."""
 
     def __init__(self, client: ApiClient) -> None:
         self.deployments = Informer(client, DEPLOYMENTS)
@@ -34,12 +34,12 @@ class Sources:
         self.all = [*workloads, self.services, self.slices, self.nodes]
 
     async def synced(self) -> None:
-        """Return once each informer has its first list. A plan made before would be made blindly."""
+        """Return once each informer has its first list."""
         await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 
 class DeploymentLoop:
-    """Rolls Deployments out."""
+    """Reconciles Deployments."""
 
     def __init__(self, sources: Sources, executor: Executor) -> None:
         self._sources = sources
@@ -55,11 +55,11 @@ class DeploymentLoop:
         owned = owned_by(deployment, self._sources.replica_sets.within(key[0]))
         changes = plan_deployment(deployment, owned, datetime.now(UTC))
         await self._executor.carry_out(changes)
-        return changes.again_s
+        return changes.requeue_s
 
 
 class ReplicaSetLoop:
-    """Keeps ReplicaSets at their number of pods."""
+    """Reconciles ReplicaSets."""
 
     def __init__(self, sources: Sources, executor: Executor) -> None:
         self._sources = sources
@@ -77,15 +77,16 @@ class ReplicaSetLoop:
         try:
             await self._executor.carry_out(changes)
         except CreateRefusedError as refused:
-            told = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
-            status = [action for action in told.actions if isinstance(action, Patch)]
-            await self._executor.carry_out(Changes([_refused(replica_set, refused), *status]))
+            # State the reason in the ReplicaSet's status too, then retry with a back-off.
+            failed = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
+            status = [action for action in failed.actions if isinstance(action, Patch)]
+            await self._executor.carry_out(Changes([_failed_create(replica_set, refused), *status]))
             raise
-        return changes.again_s
+        return changes.requeue_s
 
 
 class JobLoop:
-    """Runs Jobs to their end."""
+    """Reconciles Jobs."""
 
     def __init__(self, sources: Sources, executor: Executor) -> None:
         self._sources = sources
@@ -95,13 +96,14 @@ class JobLoop:
         sources.pods.listen(self._on_pod)
 
     def _on_pod(self, pod: Object) -> None:
-        # One without an owner is a Job's no more: its place in the queue has no name.
+        # Pods with a Job's finalizer and without an owner share the key with an empty name.
         if is_held(pod) or _job_of(pod)[0]:
             self.queue.mark((pod["metadata"]["namespace"], _job_of(pod)[0]))
 
     async def _reconcile(self, key: Key) -> float | None:
         job, pods = self._sources.jobs.get(*key), self._sources.pods.within(key[0])
         own = (key[1], job["metadata"]["uid"] if job else None)
+        # Pods of a deleted Job, possibly of an earlier one with this name, would keep their finalizer forever.
         orphans = [pod for pod in pods if _job_of(pod)[0] in ("", key[1]) and _job_of(pod) != own]
         await self._executor.carry_out(Changes(release(orphans)))
         if job is None:
@@ -110,9 +112,9 @@ class JobLoop:
         try:
             await self._executor.carry_out(changes)
         except CreateRefusedError as refused:
-            await self._executor.carry_out(Changes([_refused(job, refused)]))
+            await self._executor.carry_out(Changes([_failed_create(job, refused)]))
             raise
-        return changes.again_s
+        return changes.requeue_s
 
 
 def _job_of(pod: Object) -> tuple[str, str]:
@@ -120,23 +122,24 @@ def _job_of(pod: Object) -> tuple[str, str]:
     return (owner["name"], owner["uid"]) if owner.get("kind") == "Job" else ("", "")
 
 
-def _refused(owner: Object, refused: CreateRefusedError) -> Tell:
-    return Tell(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
+def _failed_create(owner: Object, refused: CreateRefusedError) -> PostEvent:
+    return PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
 
 
 def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:
-    """Mark the controller of an object if it is of this kind."""
+    """Queue the controller of an object if it is of this kind."""
     owner = controller_of(obj)
     if owner is not None and owner["kind"] == kind:
         queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
 
 class EndpointSliceLoop:
-    """Keeps the EndpointSlices of services true."""
+    """Reconciles the EndpointSlices of services."""
 
     def __init__(self, sources: Sources, executor: Executor) -> None:
         self._sources = sources
         self._executor = executor
+        # Labels by pod uid: services that selected a pod before its labels changed must drop it.
         self._last_labels: dict[str, Object] = {}
         self.queue = WorkQueue("endpointslices", self._reconcile)
         sources.services.listen(lambda obj: self.queue.mark(key_of(obj)))
@@ -148,7 +151,6 @@ class EndpointSliceLoop:
             self.queue.mark((endpoint_slice["metadata"]["namespace"], name))
 
     def _on_pod(self, pod: Object) -> None:
-        # A pod whose labels were changed leaves the services that it had as well.
         before = self._last_labels.get(pod["metadata"]["uid"], pod)
         self._last_labels[pod["metadata"]["uid"]] = {"metadata": pod["metadata"]}
         if self._sources.pods.get(*key_of(pod)) is None:
@@ -160,13 +162,13 @@ class EndpointSliceLoop:
     async def _reconcile(self, key: Key) -> float | None:
         service = self._sources.services.get(*key)
         if service is None:
-            # Its slices go with it, as their owner.
+            # The garbage collector deletes its slices.
             return None
         pods = [p for p in self._sources.pods.within(key[0]) if selects(service, p)]
         labelled = [s for s in self._sources.slices.within(key[0]) if _service_of(s) == key[1]]
         changes = plan_slices(service, pods, labelled)
         await self._executor.carry_out(changes)
-        return changes.again_s
+        return changes.requeue_s
 
 
 def _service_of(endpoint_slice: Object) -> str:
@@ -174,7 +176,7 @@ def _service_of(endpoint_slice: Object) -> str:
 
 
 class SchedulerLoop:
-    """Binds pods to nodes, one at a time, so that no two take the same room."""
+    """Binds pods to nodes; one worker, so that two pods never get the same resources."""
 
     def __init__(self, sources: Sources, client: ApiClient, recorder: EventRecorder) -> None:
         self._sources = sources
@@ -182,26 +184,26 @@ class SchedulerLoop:
         self._recorder = recorder
         self.queue = WorkQueue("scheduler", self._reconcile, workers=1)
         sources.pods.listen(self._on_pod)
-        sources.nodes.listen(lambda node: self._mark_waiting())
+        sources.nodes.listen(lambda node: self._mark_pending())
 
     def _on_pod(self, pod: Object) -> None:
-        if _waits(pod):
+        if _is_pending(pod):
             self.queue.mark(key_of(pod))
         elif has_ended(pod) or self._sources.pods.get(*key_of(pod)) is None:
-            self._mark_waiting()
+            self._mark_pending()
 
-    def _mark_waiting(self) -> None:
+    def _mark_pending(self) -> None:
         for key, pod in self._sources.pods.objects.items():
-            if _waits(pod):
+            if _is_pending(pod):
                 self.queue.mark(key)
 
     async def _reconcile(self, key: Key) -> float | None:
         pod = self._sources.pods.get(*key)
-        if pod is None or not _waits(pod):
+        if pod is None or not _is_pending(pod):
             return None
         nodes = list(self._sources.nodes.objects.values())
         node, message = place(pod, nodes, self._sources.pods.objects.values())
-        await (self._bind(pod, node) if node else self._refuse(pod, message))
+        await (self._bind(pod, node) if node else self._report_unschedulable(pod, message))
         return None
 
     async def _bind(self, pod: Object, node: str) -> None:
@@ -212,16 +214,17 @@ class SchedulerLoop:
         await self._client.create(pods.resource, binding, "binding")
         bound = await self._client.find(pods.resource, meta["namespace"], meta["name"])
         if bound is not None:
+            # The next reconciliation must see that the node's resources are taken.
             pods.note(bound)
         message = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
         self._recorder.post(pod, "Normal", "Scheduled", message)
 
-    async def _refuse(self, pod: Object, message: str) -> None:
+    async def _report_unschedulable(self, pod: Object, message: str) -> None:
         known = condition(pod, "PodScheduled")
         if known is not None and known.get("message") == message:
             return
         now = timestamp(datetime.now(UTC))
-        told = {
+        unschedulable = {
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
@@ -230,13 +233,13 @@ class SchedulerLoop:
             "lastProbeTime": None,
         }
         others = [c for c in pod["status"].get("conditions") or [] if c != known]
-        patch = {"status": {"conditions": [*others, told]}}
+        patch = {"status": {"conditions": [*others, unschedulable]}}
         pods = self._sources.pods
         pods.note(await self._client.patch(pods.resource, pod, patch, subresource="status"))
         self._recorder.post(pod, "Warning", "FailedScheduling", message)
 
 
-def _waits(pod: Object) -> bool:
+def _is_pending(pod: Object) -> bool:
     spec = pod["spec"]
-    ours = spec.get("schedulerName", "default-scheduler") == "default-scheduler"
-    return ours and not spec.get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+    own = spec.get("schedulerName", "default-scheduler") == "default-scheduler"
+    return own and not spec.get("nodeName") and not pod["metadata"].get("deletionTimestamp")

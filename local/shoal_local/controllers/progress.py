@@ -1,4 +1,4 @@
-"""A Deployment's status: counts, and the conditions Available, Progressing and ReplicaFailure."""
+"""The status of a Deployment: counts, and the conditions Available, Progressing and ReplicaFailure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,14 +9,15 @@ from shoal_local.objects import Object, condition, timestamp
 
 COMPLETE, TIMED_OUT = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"
 NO_DEADLINE_S = 2**31 - 1
-Told = tuple[str, str, str]
+"""The value of progressDeadlineSeconds that stands for no deadline."""
+ConditionParts = tuple[str, str, str]
 """Status, reason and message of a condition."""
 
 
 def deployment_status(
     deployment: Object, new: Object | None, all_sets: Sequence[Object], *, bounds: Bounds, now: datetime
 ) -> Object:
-    """Return the status that the ReplicaSets amount to."""
+    """Return the status of a Deployment from its ReplicaSets."""
     status: Object = {
         "observedGeneration": deployment["metadata"]["generation"],
         "replicas": _sum(all_sets, "replicas"),
@@ -24,9 +25,23 @@ def deployment_status(
         "readyReplicas": _sum(all_sets, "readyReplicas"),
         "availableReplicas": _sum(all_sets, "availableReplicas"),
     }
-    asked = sum(rs["spec"]["replicas"] for rs in all_sets)
-    status["unavailableReplicas"] = max(0, asked - status["availableReplicas"])
-    status["conditions"] = _conditions(deployment, status, new, bounds, now)
+    requested = sum(rs["spec"]["replicas"] for rs in all_sets)
+    status["unavailableReplicas"] = max(0, requested - status["availableReplicas"])
+    wanted = {
+        "Available": ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
+        "Progressing": _progress(deployment, status, new, now),
+    }
+    if status["availableReplicas"] >= bounds.min_available:
+        wanted["Available"] = ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    failure = condition(new, "ReplicaFailure") if new else None
+    if failure:
+        wanted["ReplicaFailure"] = (failure["status"], failure["reason"], failure["message"])
+    moved = _has_moved(deployment.get("status") or {}, status)
+    status["conditions"] = [
+        _dated(condition(deployment, kind), kind, parts, now, moved=moved)
+        for kind, parts in wanted.items()
+        if parts is not None
+    ]
     return status
 
 
@@ -34,48 +49,30 @@ def _sum(sets: Sequence[Object], field: str) -> int:
     return sum((rs.get("status") or {}).get(field, 0) for rs in sets)
 
 
-def _conditions(deployment: Object, status: Object, new: Object | None, bounds: Bounds, now: datetime) -> list[Object]:
-    enough = status["availableReplicas"] >= bounds.min_available
-    available = (
-        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
-        if enough
-        else ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
-    )
-    wanted = {"Available": available, "Progressing": _progress(deployment, status, new, now)}
-    failure = condition(new, "ReplicaFailure") if new else None
-    if failure:
-        wanted["ReplicaFailure"] = (failure["status"], failure["reason"], failure["message"])
-    moved = _has_moved(deployment.get("status") or {}, status)
-    return [
-        _merged(condition(deployment, kind), kind, told, now, moved=moved)
-        for kind, told in wanted.items()
-        if told is not None
-    ]
-
-
-def _progress(deployment: Object, status: Object, new: Object | None, now: datetime) -> Told | None:
-    """Return the condition Progressing; None where there is no deadline to keep."""
+def _progress(deployment: Object, status: Object, new: Object | None, now: datetime) -> ConditionParts | None:
+    """Return the condition Progressing, or None if the Deployment has no progress deadline."""
     if deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S) == NO_DEADLINE_S:
         return None
     known = condition(deployment, "Progressing")
-    told = (known["status"], known["reason"], known["message"]) if known else None
+    parts = (known["status"], known["reason"], known["message"]) if known else None
     if new is None:
-        return told
+        return parts
     name, wanted = new["metadata"]["name"], deployment["spec"]["replicas"]
     if deployment["spec"].get("paused"):
-        told = ("Unknown", "DeploymentPaused", "Deployment is paused")
+        parts = ("Unknown", "DeploymentPaused", "Deployment is paused")
     elif all(status[count] == wanted for count in ("replicas", "updatedReplicas", "availableReplicas")):
-        told = ("True", COMPLETE, f'ReplicaSet "{name}" has successfully progressed.')
+        parts = ("True", COMPLETE, f'ReplicaSet "{name}" has successfully progressed.')
     elif known is None or f'"{name}"' not in known["message"]:
-        told = ("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
+        parts = ("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
     elif _has_moved(deployment.get("status") or {}, status):
-        told = ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
+        parts = ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
     elif deadline_in_s(deployment, now) == 0:
-        told = ("False", TIMED_OUT, f'ReplicaSet "{name}" has timed out progressing.')
-    return told
+        parts = ("False", TIMED_OUT, f'ReplicaSet "{name}" has timed out progressing.')
+    return parts
 
 
 def _has_moved(before: Object, after: Object) -> bool:
+    # Progress is a new pod that is updated, ready or available, or an old pod that is gone.
     grown = any(
         after[count] > before.get(count, 0) for count in ("updatedReplicas", "readyReplicas", "availableReplicas")
     )
@@ -84,7 +81,7 @@ def _has_moved(before: Object, after: Object) -> bool:
 
 
 def deadline_in_s(deployment: Object, now: datetime) -> float | None:
-    """Return in how many seconds the rollout counts as stuck. 0 when it does, None when it is not under way."""
+    """Return the seconds until the rollout counts as stuck: 0 if it does now, None without a rollout."""
     known = condition(deployment, "Progressing")
     limit_s = deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S)
     if known is None or limit_s == NO_DEADLINE_S or known["reason"] in (COMPLETE, "DeploymentPaused"):
@@ -94,11 +91,11 @@ def deadline_in_s(deployment: Object, now: datetime) -> float | None:
     return max(0.0, float(limit_s) - seconds_since(known["lastUpdateTime"], now))
 
 
-def _merged(known: Object | None, kind: str, told: Told, now: datetime, *, moved: bool) -> Object:
-    """Keep the times of a condition that says the same as before. Moving on restarts the progress clock."""
-    status, reason, message = told
+def _dated(known: Object | None, kind: str, parts: ConditionParts, now: datetime, *, moved: bool) -> Object:
+    """Return the condition with its times. Unchanged ones keep theirs; progress restarts the deadline."""
+    status, reason, message = parts
     restarted = moved and reason == "ReplicaSetUpdated"
-    if known and not restarted and (known["status"], known["reason"], known["message"]) == told:
+    if known and not restarted and (known["status"], known["reason"], known["message"]) == parts:
         return known
     same_status = known is not None and known["status"] == status
     since = known["lastTransitionTime"] if known and same_status else timestamp(now)

@@ -1,11 +1,11 @@
-"""One pass over a ReplicaSet: as many pods as it asks for, and its status."""
+"""Reconciliation of a ReplicaSet: its number of pods, and its status."""
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from shoal_local.controllers.changes import Changes, Create, Delete, Patch, Tell, available_in_s, tells_more
+from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent, available_in_s, status_differs
 from shoal_local.objects import Object, condition, has_ended, is_going, is_ready, reference_to, timestamp
 
 MAX_CREATED_AT_ONCE = 500
@@ -14,9 +14,9 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime, *, failure: str = "") -> Changes:
-    """Return what brings the pods of a ReplicaSet to the number asked for.
+    """Return the changes that bring a ReplicaSet to its number of pods.
 
-    ``failure`` tells why the last attempt to create a pod was refused.
+    ``failure`` is the message with which the API server rejected the last new pod.
     """
     changes = Changes()
     active = [pod for pod in owned if not is_going(pod) and not has_ended(pod)]
@@ -27,13 +27,13 @@ def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime
         surplus = sorted(active, key=lambda pod: rank(pod, now))[: max(0, len(active) - wanted)]
         changes.add(*(Delete(pod) for pod in surplus))
         names = [pod["metadata"]["name"] for pod in surplus]
-        changes.add(*(Tell(replica_set, "Normal", "SuccessfulDelete", f"Deleted pod: {name}") for name in names))
+        changes.add(*(PostEvent(replica_set, "Normal", "SuccessfulDelete", f"Deleted pod: {name}") for name in names))
     _plan_status(changes, replica_set, active, now=now, failure=failure)
     return changes
 
 
 def make_pod(replica_set: Object) -> Object:
-    """Return a pod from the template of a ReplicaSet or Job; the server completes its name."""
+    """Return a pod from the template of a ReplicaSet or Job; the API server completes its name."""
     template = replica_set["spec"]["template"]
     meta = template.get("metadata") or {}
     return {
@@ -50,8 +50,9 @@ def make_pod(replica_set: Object) -> Object:
 
 
 def rank(pod: Object, now: datetime) -> tuple[Any, ...]:
-    """Order pods by how little is lost with them: least first."""
+    """Return the sort key of pods for deletion: the pod with the least progress first."""
     meta, status = pod["metadata"], pod.get("status") or {}
+    cost = (meta.get("annotations") or {}).get(COST, "0")
     ready_s = available_in_s(pod, 1e12, now) or 0.0
     counts = [c.get("restartCount", 0) for c in status.get("containerStatuses") or []]
     created = datetime.fromisoformat(meta["creationTimestamp"]).timestamp()
@@ -59,17 +60,12 @@ def rank(pod: Object, now: datetime) -> tuple[Any, ...]:
         bool(pod["spec"].get("nodeName")),
         _PHASES.get(status.get("phase", "Pending"), 0),
         is_ready(pod),
-        _cost(pod),
+        int(cost) if re.fullmatch(r"-?[0-9]{1,10}", cost) else 0,
+        # Ready for the shortest time, most restarts, youngest.
         -ready_s,
         -max(counts, default=0),
         -created,
     )
-
-
-def _cost(pod: Object) -> int:
-    """Return what somebody says is lost with a pod; 0 where nobody does, or what is no number."""
-    text = (pod["metadata"].get("annotations") or {}).get(COST, "0")
-    return int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else 0
 
 
 def _plan_status(
@@ -78,24 +74,21 @@ def _plan_status(
     spec, meta = replica_set["spec"], replica_set["metadata"]
     labels = ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
     waits = [available_in_s(pod, spec.get("minReadySeconds", 0), now) for pod in active]
+    conditions: list[Object] = []
+    if failure:
+        # The time of the first rejection with this message is kept.
+        known = condition(replica_set, "ReplicaFailure")
+        made = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}
+        same = known is not None and known["message"] == failure
+        conditions = [known if known and same else {**made, "lastTransitionTime": timestamp(now)}]
     status: Object = {
         "observedGeneration": meta["generation"],
         "replicas": len(active),
         "fullyLabeledReplicas": sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
         "readyReplicas": sum(wait is not None for wait in waits),
         "availableReplicas": sum(wait == 0 for wait in waits),
-        "conditions": _failure(replica_set, failure, now),
+        "conditions": conditions,
     }
-    if tells_more(status, replica_set):
+    if status_differs(status, replica_set):
         changes.add(Patch(replica_set, {"status": status}, subresource="status"))
-    changes.look_again(min((wait for wait in waits if wait), default=None))
-
-
-def _failure(replica_set: Object, failure: str, now: datetime) -> list[Object]:
-    if not failure:
-        return []
-    known = condition(replica_set, "ReplicaFailure")
-    if known and known["message"] == failure:
-        return [known]
-    told = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}
-    return [{**told, "lastTransitionTime": timestamp(now)}]
+    changes.requeue(min((wait for wait in waits if wait), default=None))

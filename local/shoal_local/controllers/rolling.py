@@ -1,8 +1,8 @@
-"""The rolling update: how many replicas each ReplicaSet of a Deployment gets next.
+"""The rolling update: the next size of each ReplicaSet of a Deployment.
 
-Never more than ``replicas + max_surge`` pods are asked for, and never are available pods given up below
-``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment/rolling.go. A new number of
-replicas in the midst of a rollout is its new goal: old ReplicaSets are not scaled in proportion first.
+Invariants: at most ``replicas + max_surge`` pods are requested, and available pods never fall below
+``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment/rolling.go. A change of replicas
+during a rollout is the new goal at once: old ReplicaSets are not scaled in proportion first.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a rollout must keep to: counts of pods."""
+    """The limits of a rollout, in pods."""
 
     replicas: int
     max_surge: int
@@ -19,35 +19,35 @@ class Bounds:
 
     @property
     def max_total(self) -> int:
-        """Return how many pods there may be."""
+        """Return the largest number of pods."""
         return self.replicas + self.max_surge
 
     @property
     def min_available(self) -> int:
-        """Return how many pods must be available."""
+        """Return the smallest number of available pods."""
         return self.replicas - self.max_unavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One ReplicaSet: what it is asked for and what it has."""
+class ReplicaSetCounts:
+    """The pods of one ReplicaSet: requested, available and existing."""
 
     name: str
     replicas: int
     available: int
     created: str = ""
-    """Its creation time; text that sorts."""
+    """Its creation time; sorts as text."""
     pods: int = 0
-    """Pods that there are: while old ones end, more than are asked for."""
+    """Pods that exist; more than ``replicas`` while old pods terminate."""
 
     @property
-    def held(self) -> int:
-        """Return how many pods it takes from what there may be."""
+    def occupied(self) -> int:
+        """Return how many pods count against ``max_total``."""
         return max(self.replicas, self.pods)
 
 
 def make_bounds(replicas: int, max_surge: int | str, max_unavailable: int | str) -> Bounds:
-    """Resolve percentages: surge rounds up, unavailable rounds down, and they are never both 0."""
+    """Resolve percentages: surge rounds up, unavailable rounds down, and at least one of them is above 0."""
     surge = _resolved(max_surge, replicas, round_up=True)
     unavailable = _resolved(max_unavailable, replicas, round_up=False)
     if surge == 0 and unavailable == 0:
@@ -62,20 +62,18 @@ def _resolved(value: int | str, replicas: int, *, round_up: bool) -> int:
     return -(-exact // 100) if round_up else exact // 100
 
 
-def next_sizes(bounds: Bounds, new: Share, old: Sequence[Share]) -> dict[str, int]:
-    """Return the sizes to change in this step. First the new one grows, then the old ones shrink."""
-    room = max(0, bounds.max_total - new.replicas - sum(share.held for share in old))
-    size = min(bounds.replicas, new.replicas + room)
-    return {new.name: size} if size != new.replicas else _shrunk(bounds, new, old)
-
-
-def _shrunk(bounds: Bounds, new: Share, old: Sequence[Share]) -> dict[str, int]:
+def next_sizes(bounds: Bounds, new: ReplicaSetCounts, old: Sequence[ReplicaSetCounts]) -> dict[str, int]:
+    """Return the changed sizes of this step: first the new ReplicaSet grows, then the old ones shrink."""
+    free = max(0, bounds.max_total - new.replicas - sum(share.occupied for share in old))
+    size = min(bounds.replicas, new.replicas + free)
+    if size != new.replicas:
+        return {new.name: size}
     total = new.replicas + sum(share.replicas for share in old)
-    # What the new one asked for and has not got yet may never come: it does not count.
+    # Unavailable pods of the new ReplicaSet may never become available: they free no old pods.
     spare = total - bounds.min_available - max(0, new.replicas - new.available)
     if spare <= 0:
         return {}
-    # Pods that do not serve anyway go first, so that they cannot block the rollout.
+    # Unavailable old pods go first, so that they cannot block the rollout.
     left = _cut([(share, share.replicas - share.available) for share in sorted(old, key=lambda s: s.created)], spare)
     available = new.available + sum(share.available for share in old)
     left = _cut([(share, share.replicas) for share in left], available - bounds.min_available)
@@ -83,8 +81,8 @@ def _shrunk(bounds: Bounds, new: Share, old: Sequence[Share]) -> dict[str, int]:
     return {share.name: share.replicas for share in left if share.replicas != before[share.name]}
 
 
-def _cut(shares: Sequence[tuple[Share, int]], budget: int) -> list[Share]:
-    """Take away from each at most the number beside it, and from all together at most the budget."""
+def _cut(shares: Sequence[tuple[ReplicaSetCounts, int]], budget: int) -> list[ReplicaSetCounts]:
+    """Reduce each by at most the number beside it, and all together by at most the budget."""
     left = []
     for share, limit in shares:
         taken = max(0, min(budget, limit))

@@ -1,4 +1,4 @@
-"""The scheduler: the node for a pod, or why none can take it, in the words of the real scheduler."""
+"""The scheduler: the node of a pod, or the message of the Kubernetes scheduler that says why no node fits."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 
 
 def amounts(resources: Mapping[str, Any]) -> Amounts:
-    """Return quantities as numbers."""
+    """Return quantities as decimal numbers."""
     return {name: parse_quantity(str(value)) for name, value in resources.items()}
 
 
 def pod_requests(pod: Object) -> Amounts:
-    """Return what the node must hold: the containers and sidecars together, or the largest step of the start.
+    """Return the resources that a pod reserves: those of its containers and sidecars, or its largest init step.
 
     An init container runs beside the sidecars that started before it. Each pod also takes one of ``pods``.
     """
@@ -43,6 +43,7 @@ def pod_requests(pod: Object) -> Amounts:
 
 
 def _requests(container: Object) -> Amounts:
+    # A limit is the default of the request.
     resources = container.get("resources") or {}
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
@@ -57,13 +58,18 @@ def _larger(one: Mapping[str, Any], other: Mapping[str, Any]) -> Amounts:
     return {name: max(one.get(name, Decimal(0)), other.get(name, Decimal(0))) for name in names}
 
 
-def refusals(pod: Object, requests: Amounts, node: Object, free: Amounts) -> list[str]:
-    """Return why the node cannot take the pod; nothing when it can."""
+def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -> list[str]:
+    """Return why the pod does not fit on the node, one reason per cause; empty if it fits."""
     spec = node.get("spec") or {}
     tolerations = pod["spec"].get("tolerations") or []
     if spec.get("unschedulable") and not _tolerates(tolerations, _UNSCHEDULABLE):
         return ["node(s) were unschedulable"]
-    taints = [*(spec.get("taints") or []), *_not_ready(node)]
+    taints = [*(spec.get("taints") or [])]
+    ready = (condition(node, "Ready") or {}).get("status", "Unknown")
+    if ready != "True":
+        # The node controller of Kubernetes sets these as taints.
+        name = "not-ready" if ready == "False" else "unreachable"
+        taints.append({"key": f"node.kubernetes.io/{name}", "effect": "NoSchedule"})
     if repelling := [t for t in taints if t["effect"] != "PreferNoSchedule" and not _tolerates(tolerations, t)]:
         key, value = repelling[0]["key"], repelling[0].get("value", "")
         return [f"node(s) had untolerated taint(s) {{{key}: {value}}}"]
@@ -74,50 +80,37 @@ def refusals(pod: Object, requests: Amounts, node: Object, free: Amounts) -> lis
     return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)]
 
 
-def _not_ready(node: Object) -> list[Object]:
-    ready = (condition(node, "Ready") or {}).get("status", "Unknown")
-    if ready == "True":
-        return []
-    name = "not-ready" if ready == "False" else "unreachable"
-    return [{"key": f"node.kubernetes.io/{name}", "effect": "NoSchedule"}]
-
-
 def _tolerates(tolerations: list[Object], taint: Object) -> bool:
-    return any(_covers(toleration, taint) for toleration in tolerations)
-
-
-def _covers(toleration: Object, taint: Object) -> bool:
-    if toleration.get("effect") not in (None, "", taint["effect"]):
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return toleration.get("key") in (None, "", taint["key"])
-    same = toleration.get("value", "") == taint.get("value", "")
-    return bool(same and toleration.get("key") == taint["key"])
+    for toleration in tolerations:
+        # An empty effect or key of a toleration matches every taint's.
+        if toleration.get("effect") not in (None, "", taint["effect"]):
+            continue
+        if toleration.get("operator", "Equal") == "Exists":
+            if toleration.get("key") in (None, "", taint["key"]):
+                return True
+        elif toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""):
+            return True
+    return False
 
 
 def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple[str, str]:
-    """Return the name of the first node that can take the pod, or '' and why none can."""
+    """Return the name of the first node that fits the pod, or '' and why none fits."""
     requests = pod_requests(pod)
-    taken = _taken(pods)
+    taken: dict[str, Amounts] = {}
+    for other in pods:
+        assigned = other["spec"].get("nodeName")
+        if assigned and not has_ended(other):
+            _add(taken.setdefault(assigned, {}), pod_requests(other))
     reasons: Counter[str] = Counter()
     for node in nodes:
         name = node["metadata"]["name"]
         has, used = amounts((node.get("status") or {}).get("allocatable") or {}), taken.get(name, {})
         free = {name: amount - used.get(name, Decimal(0)) for name, amount in has.items()}
-        why = refusals(pod, requests, node, free)
+        why = unfit_reasons(pod, requests, node, free)
         if not why:
             return name, ""
         reasons.update(why)
     if not nodes:
         return "", "no nodes available to schedule pods"
-    told = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
-    return "", f"0/{len(nodes)} nodes are available: {told}."
-
-
-def _taken(pods: Iterable[Object]) -> dict[str, Amounts]:
-    taken: dict[str, Amounts] = {}
-    for pod in pods:
-        node = pod["spec"].get("nodeName")
-        if node and not has_ended(pod):
-            _add(taken.setdefault(node, {}), pod_requests(pod))
-    return taken
+    listed = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
+    return "", f"0/{len(nodes)} nodes are available: {listed}."

@@ -1,4 +1,4 @@
-"""From a Deployment's pod template to the ReplicaSet that stands for it."""
+"""The ReplicaSet of a Deployment's pod template."""
 
 import hashlib
 import json
@@ -9,25 +9,25 @@ from shoal_local.objects import Object, reference_to
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 _NOT_COPIED = {"kubectl.kubernetes.io/last-applied-configuration", REVISION}
-# No vowels, nor what looks like one: a hash must spell nothing.
+# No vowels and no digits that resemble them: a hash must not spell words.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def template_hash(template: Object) -> str:
-    """Return ten letters that stand for the template."""
+    """Return a hash of ten characters for the template."""
     digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).digest()
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:10])
 
 
 def find_new(deployment: Object, replica_sets: Iterable[Object]) -> Object | None:
-    """Return the oldest ReplicaSet that has the Deployment's template."""
+    """Return the oldest ReplicaSet with the Deployment's template."""
     template = _without_hash(deployment["spec"]["template"])
     same = [rs for rs in replica_sets if _without_hash(rs["spec"]["template"]) == template]
     return min(same, key=lambda rs: str(rs["metadata"]["creationTimestamp"]), default=None)
 
 
 def _without_hash(template: Object) -> Object:
-    """Return a template without the hash label, which only ReplicaSets have."""
+    """Return a template without the hash label, which only ReplicaSets carry."""
     meta = template.get("metadata") or {}
     labels = {k: v for k, v in (meta.get("labels") or {}).items() if k != HASH_LABEL}
     kept = {k: v for k, v in meta.items() if v is not None}
@@ -35,13 +35,13 @@ def _without_hash(template: Object) -> Object:
 
 
 def revision_of(obj: Object) -> int:
-    """Return the revision number of a Deployment or ReplicaSet; 0 when it has none."""
+    """Return the revision number of a Deployment or ReplicaSet, or 0 without a valid one."""
     text = (obj["metadata"].get("annotations") or {}).get(REVISION, "0")
     return int(text) if text.isdigit() else 0
 
 
 def make_replica_set(deployment: Object, revision: int, replicas: int) -> Object:
-    """Return the ReplicaSet for the Deployment's present template."""
+    """Return the ReplicaSet of the Deployment's current template."""
     meta, spec = deployment["metadata"], deployment["spec"]
     mark = {HASH_LABEL: template_hash(spec["template"])}
     template_meta = spec["template"].get("metadata") or {}
@@ -67,6 +67,6 @@ def make_replica_set(deployment: Object, revision: int, replicas: int) -> Object
 
 
 def copied_annotations(deployment: Object) -> dict[str, str]:
-    """Return the Deployment's annotations that its ReplicaSets show too: the change's cause."""
+    """Return the annotations that a ReplicaSet copies from its Deployment, such as the change cause."""
     annotations = deployment["metadata"].get("annotations") or {}
     return {key: value for key, value in annotations.items() if key not in _NOT_COPIED}

@@ -22,9 +22,9 @@ from shoal_local.kubelet.logs import make_app
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
 from shoal_local.kubelet.mounting import NO_MOUNTS
-from shoal_local.kubelet.names import Names
+from shoal_local.kubelet.names import HostsFile
 from shoal_local.kubelet.node import Node, gpu_count
-from shoal_local.kubelet.probing import Attempts
+from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
 from shoal_local.stopping import run_part
 
@@ -47,12 +47,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     message = f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given"
     made.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=message)
-    message = "a folder that the runtime's image holds as /models/NAME; may be repeated"
+    message = "a directory that the runtime's image holds as /models/NAME; may be repeated"
     made.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
     made.add_argument(
         NO_MOUNTS,
         action="store_true",
-        help="give containers the paths of their volumes' folders, where volumes cannot be mounted",
+        help="give containers the paths of their volumes' directories, where volumes cannot be mounted",
     )
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made
@@ -70,13 +70,13 @@ def parse_capacity(given: list[str]) -> dict[str, int]:
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """Read NAME=DIR options. Raises ValueError: one is not of that form, or its folder does not exist."""
+    """Read NAME=DIR options. Raises ValueError: one is not of that form, or its directory does not exist."""
     models = {}
     for text in given:
-        name, equals, folder = text.partition("=")
-        if not equals or not name or "/" in name or not Path(folder).is_dir():
-            raise ValueError(f"--model must be NAME=DIR with a folder that exists, not {text!r}")
-        models[name] = str(Path(folder).absolute())
+        name, equals, directory = text.partition("=")
+        if not equals or not name or "/" in name or not Path(directory).is_dir():
+            raise ValueError(f"--model must be NAME=DIR with a directory that exists, not {text!r}")
+        models[name] = str(Path(directory).absolute())
     return models
 
 
@@ -90,7 +90,7 @@ async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
             client=client,
             recorder=EventRecorder(client, "kubelet", options.node_name),
             lookups=Lookups(client),
-            attempts=Attempts(),
+            probe_client=ProbeClient(),
             images=Images(options.images or options.dir / "images.yaml", models),
             addresses=AddressPool(options.pod_cidr),
             devices=Devices(counts),
@@ -100,7 +100,7 @@ async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
             hosts=options.dir / "hosts",
             mounts=not options.no_mounts,
         )
-        names = Names(client, machine.hosts)
+        names = HostsFile(client, machine.hosts)
         kubelet = Kubelet(client, machine)
         node = Node(
             client,

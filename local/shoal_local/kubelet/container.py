@@ -27,7 +27,7 @@ class Verdicts:
 class Container:
     """A container, its present run and its probes."""
 
-    def __init__(self, member: Member, record: PodRecord, poke: Callable[[], None]) -> None:
+    def __init__(self, member: Member, record: PodRecord, on_change: Callable[[], None]) -> None:
         self.member = member
         self.run: Run | None = None
         self.stopping = False
@@ -35,7 +35,7 @@ class Container:
         self.retry_at = 0.0
         self.verdicts = Verdicts()
         self._record = record
-        self._poke = poke
+        self._on_change = on_change
         self._attempt = -1
         self._streak = 0
         self._previous: Exit | None = None
@@ -82,7 +82,7 @@ class Container:
         async def until_ended() -> None:
             await run.ended.wait()
             self.stop_probing()
-            self._poke()
+            self._on_change()
 
         self._waiting = asyncio.create_task(until_ended())
 
@@ -96,7 +96,7 @@ class Container:
                 self.verdicts.healthy = False
             elif kind is Kind.STARTUP:
                 self.verdicts.started = True
-            self._poke()
+            self._on_change()
 
         self._probing = asyncio.create_task(prober.run(report, started=started, ready=ready))
 
@@ -139,10 +139,10 @@ class Container:
     def _last_words(self, run: Run, ended: Exit) -> str:
         """Return the termination message. The file's, or the end of the log where the spec says so."""
         try:
-            text = (run.folder / TERMINATION_LOG).read_bytes()[-MAX_MESSAGE_BYTES:]
+            text = (run.directory / TERMINATION_LOG).read_bytes()[-MAX_MESSAGE_BYTES:]
         except FileNotFoundError:
             text = b""
-        policy, log = self.member.spec.get("terminationMessagePolicy"), run.folder / "log"
+        policy, log = self.member.spec.get("terminationMessagePolicy"), run.directory / "log"
         if not text and ended.code and policy == "FallbackToLogsOnError" and log.exists():
             lines = log.read_bytes()[-16 * MAX_MESSAGE_BYTES :].splitlines()[-MAX_MESSAGE_LINES:]
             text = b"\n".join(line.split(b" ", 3)[-1] for line in lines)[-_MAX_FALLBACK_BYTES:]

@@ -1,4 +1,4 @@
-"""Turns a container of a pod's spec into what the shim runs: command, environment, mounts or folders."""
+"""Turns a container of a pod's spec into what the shim runs: command, environment, mounts or directories."""
 
 import os
 import re
@@ -24,10 +24,10 @@ TERMINATION_LOG = "termination-log"
 def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
     """Return what replaces mount paths in a text, the longest that fits, together with what lies below them.
 
-    Where no mounts can be made, a container is told the folders themselves; paths in its own code are not found.
+    Where no mounts can be made, a container is told the directories themselves; paths in its own code are not found.
 
     Args:
-        paths: mount path to the file or folder of this machine.
+        paths: mount path to the file or directory of this machine.
     """
     known = {target.rstrip("/"): source for target, source in paths.items() if target.strip("/")}
     if not known:
@@ -38,7 +38,7 @@ def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def make_container_spec(
-    member: Member, context: Context, machine: Machine, volumes: Volumes, run_folder: Path
+    member: Member, context: Context, machine: Machine, volumes: Volumes, run_directory: Path
 ) -> Object:
     """Return the content of the shim's container.json.
 
@@ -51,7 +51,7 @@ def make_container_spec(
     own = make_variables(spec, context)
     files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
     names = {"source": str(machine.hosts), "target": str(HOSTS), "read_only": True}
-    given = [*volumes.mounts_of(spec), _termination_mount(spec, run_folder)]
+    given = [*volumes.mounts_of(spec), _termination_mount(spec, run_directory)]
     mounts = [*files, *([names] if machine.mounts else ()), *given]
     paths = {} if machine.mounts else {m["target"]: m["source"] for m in mounts}
     told = rewriter(paths)
@@ -91,7 +91,7 @@ def _cluster_variables(pod: Object, machine: Machine) -> dict[str, str]:
 
 
 def _told_variables(paths: Mapping[str, str], pod: Object, machine: Machine) -> dict[str, str]:
-    """Return what tells programs of folders that they look for at fixed places, where these are not mounted."""
+    """Return what tells programs of directories that they look for at fixed places, where these are not mounted."""
     found = {"TMPDIR": paths["/tmp"]} if "/tmp" in paths else {}
     if account := paths.get(ACCOUNT_PATH):
         server, space = machine.client.url, pod["metadata"]["namespace"]
@@ -100,9 +100,9 @@ def _told_variables(paths: Mapping[str, str], pod: Object, machine: Machine) -> 
     return found
 
 
-def _termination_mount(spec: Object, run_folder: Path) -> Object:
-    run_folder.mkdir(parents=True, exist_ok=True)
-    file = run_folder / TERMINATION_LOG
+def _termination_mount(spec: Object, run_directory: Path) -> Object:
+    run_directory.mkdir(parents=True, exist_ok=True)
+    file = run_directory / TERMINATION_LOG
     file.touch(mode=0o666)
     target = spec.get("terminationMessagePath") or "/dev/termination-log"
     return {"source": str(file), "target": target, "read_only": False}
@@ -110,7 +110,7 @@ def _termination_mount(spec: Object, run_folder: Path) -> Object:
 
 def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]:
     """Keep our interpreter and packages in sight when a volume, at /tmp say, would hide them."""
-    # `python -m` puts the folder that it was started in first, where there are no packages of ours.
+    # `python -m` puts the directory that it was started in first, where there are no packages of ours.
     installed = sys.path if sys.flags.safe_path else sys.path[1:]
     needed = [sys.prefix, sys.base_prefix, *installed, *variables.get("PYTHONPATH", "").split(":")]
     hidden = hidden_paths([p for p in needed if p and Path(p).exists()], [m["target"] for m in mounts])
@@ -118,7 +118,7 @@ def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]
 
 
 def hidden_paths(needed: Iterable[str], targets: Iterable[str]) -> list[str]:
-    """Return what must be shown again of the files and folders needed, as mounts at the targets hide them.
+    """Return what must be shown again of the files and directories needed, as mounts at the targets hide them.
 
     What lies below another of them is shown with it.
     """

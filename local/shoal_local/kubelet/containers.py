@@ -42,7 +42,7 @@ class Exit:
     message: str = ""
 
     @property
-    def told_reason(self) -> str:
+    def shown_reason(self) -> str:
         """Return the word that kubectl shows."""
         return self.reason or ("Completed" if self.code == 0 else "Error")
 

@@ -24,9 +24,9 @@ class Image:
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
     files: tuple[tuple[str, str], ...] = ()
-    """What it holds: a path in the image, and the file or folder of this machine that is there."""
+    """What it holds: a path in the image, and the file or directory of this machine that is there."""
     layout: str = ""
-    """The folder of an OCI layout, from which a volume gets the image's files."""
+    """The directory of an OCI layout, from which a volume gets the image's files."""
 
 
 Table = Mapping[str, Image]
@@ -93,7 +93,7 @@ def find_image(name: str, table: Table, where: str) -> Image:
 
 
 def find_layout(name: str, table: Table, where: str) -> str:
-    """Return the folder of the layout that an image's files are in. Raises UnknownImageError: there is none."""
+    """Return the directory of the layout that an image's files are in. Raises UnknownImageError: there is none."""
     with suppress(UnknownImageError):
         if found := find_image(name, table, where).layout:
             return found

@@ -11,7 +11,7 @@ from shoal_local.kubelet.records import PodRecord, known_pods
 from shoal_local.kubelet.worker import PodWorker
 from shoal_local.objects import Object, has_ended
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Kubelet:
@@ -77,7 +77,7 @@ class Kubelet:
                 await worker.run()
                 break
             except Exception:
-                LOG.exception("pod %s: its worker failed and begins again", uid)
+                logger.exception("pod %s: its worker failed and begins again", uid)
                 await asyncio.sleep(1.0)
         del self._workers[uid], self._tasks[uid]
 
@@ -96,8 +96,8 @@ class Kubelet:
         elif worker is not None:
             worker.update(pod)
 
-    def run_folder(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
+    def run_directory(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
         """Return the directory of a container's present or previous run. None when there is none."""
         known = self.pods.get(namespace, pod)
         worker = self._workers.get(known["metadata"]["uid"]) if known else None
-        return worker.run_folder(container, previous=previous) if worker else None
+        return worker.run_directory(container, previous=previous) if worker else None

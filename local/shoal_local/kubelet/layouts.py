@@ -1,4 +1,4 @@
-"""Unpacks a container image from an OCI layout in a folder of this machine, as `skopeo copy ... oci:DIR` makes it."""
+"""Unpacks a container image from an OCI layout in a directory of this machine, as `skopeo copy ... oci:DIR` makes it."""
 
 import hashlib
 import json
@@ -14,14 +14,14 @@ _OPAQUE = ".wh..wh..opq"
 _CPUS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def unpack(layout: Path, folder: Path) -> None:
-    """Make ``folder`` hold the image's files, whole or not at all.
+def unpack(layout: Path, directory: Path) -> None:
+    """Make ``directory`` hold the image's files, whole or not at all.
 
     Raises OSError: it is no layout, a blob is missing or not what its name says, or a layer is no tar.
     """
-    if folder.exists():
+    if directory.exists():
         return
-    new = folder.with_name(f".{folder.name}.new")
+    new = directory.with_name(f".{directory.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     try:
@@ -29,7 +29,7 @@ def unpack(layout: Path, folder: Path) -> None:
             _add(_blob(layout, layer), new)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, tarfile.TarError) as error:
         raise OSError(f"{layout} is no OCI layout that can be unpacked: {error}") from None
-    new.rename(folder)
+    new.rename(directory)
 
 
 def _manifest(layout: Path) -> Object:
@@ -51,8 +51,8 @@ def _blob(layout: Path, entry: Object) -> Path:
     return path
 
 
-def _add(layer: Path, folder: Path) -> None:
-    """Lay a layer over those before it: what it marks is taken away, and no member leads out of the folder."""
+def _add(layer: Path, directory: Path) -> None:
+    """Lay a layer over those before it: what it marks is taken away, and no member leads out of the directory."""
     with tarfile.open(layer) as archive:
         members = archive.getmembers()
         for member in members:  # marks speak of the layers below, wherever in this one they stand
@@ -62,11 +62,11 @@ def _add(layer: Path, folder: Path) -> None:
             if path.is_absolute() or ".." in path.parts or leads_up:
                 raise ValueError(f"a layer holds {member.name!r}, which leads out of the image")
             if path.name == _OPAQUE:
-                shutil.rmtree(folder / path.parent, ignore_errors=True)
-                (folder / path.parent).mkdir(parents=True)
+                shutil.rmtree(directory / path.parent, ignore_errors=True)
+                (directory / path.parent).mkdir(parents=True)
             elif path.name.startswith(_WHITEOUT):
-                gone = folder / path.with_name(name)
+                gone = directory / path.with_name(name)
                 shutil.rmtree(gone) if gone.is_dir() and not gone.is_symlink() else gone.unlink(missing_ok=True)
         for member in members:
             if not Path(member.name).name.startswith(_WHITEOUT):
-                archive.extract(member, folder, filter="data")
+                archive.extract(member, directory, filter="data")

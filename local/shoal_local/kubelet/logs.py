@@ -23,7 +23,7 @@ class BadQueryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LogQuery:
     """What to show of a log."""
 
     follow: bool = False
@@ -69,7 +69,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def shown(lines: Iterable[bytes], wanted: Wanted) -> Iterator[bytes]:
+def format_lines(lines: Iterable[bytes], wanted: LogQuery) -> Iterator[bytes]:
     """Yield the texts of log lines, each with its newline if the container wrote one."""
     for line in lines:
         time, _, rest = line.partition(b" ")
@@ -87,16 +87,16 @@ def make_app(runs: Kubelet) -> Starlette:
     async def logs(request: Request) -> Response:
         names = request.path_params
         try:
-            wanted = Wanted.of(request.query_params, datetime.now(UTC))
+            wanted = LogQuery.of(request.query_params, datetime.now(UTC))
         except BadQueryError as error:
             return PlainTextResponse(str(error), 400)
         name = names["container"]
-        folder = runs.run_folder(names["namespace"], names["pod"], name, previous=wanted.previous)
-        if folder is None:
+        directory = runs.run_directory(names["namespace"], names["pod"], name, previous=wanted.previous)
+        if directory is None:
             kind = "previous terminated container" if wanted.previous else "container"
             message = f'{kind} "{name}" in pod "{names["pod"]}" is waiting to start or not found'
             return PlainTextResponse(message, 400)
-        return StreamingResponse(stream(folder, wanted), media_type="text/plain")
+        return StreamingResponse(stream(directory, wanted), media_type="text/plain")
 
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok")
@@ -104,10 +104,10 @@ def make_app(runs: Kubelet) -> Starlette:
     return Starlette(routes=[Route("/containerLogs/{namespace}/{pod}/{container}", logs), Route("/healthz", healthz)])
 
 
-async def stream(folder: Path, wanted: Wanted) -> AsyncIterator[bytes]:
+async def stream(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
     """Yield a log up to the limit, and with ``follow`` what is added while the run lives."""
     left = wanted.limit_bytes
-    async for block in _blocks(folder, wanted):
+    async for block in _blocks(directory, wanted):
         piece = block if left is None else block[:left]
         if piece:
             yield piece
@@ -117,33 +117,33 @@ async def stream(folder: Path, wanted: Wanted) -> AsyncIterator[bytes]:
                 return
 
 
-async def _blocks(folder: Path, wanted: Wanted) -> AsyncIterator[bytes]:
-    path = folder / "log"
+async def _blocks(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
+    path = directory / "log"
     # Another process makes the file.
-    while wanted.follow and not path.exists() and _lives(folder):  # noqa: ASYNC110
+    while wanted.follow and not path.exists() and is_alive(directory):  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
     if not path.exists():
         return
     with Tail(path) as tail:
-        older = folder / "log.1"
+        older = directory / "log.1"
         lines = [*(older.read_bytes().splitlines(keepends=True) if older.exists() else []), *tail.more()]
         if wanted.tail_lines is not None:
             lines = lines[-wanted.tail_lines :] if wanted.tail_lines else []
-        yield b"".join(shown(lines, wanted))
+        yield b"".join(format_lines(lines, wanted))
         while wanted.follow:
             # Asked first: what was written before the end must still be read.
-            last = not _lives(folder)
+            last = not is_alive(directory)
             if lines := tail.more():
-                yield b"".join(shown(lines, wanted))
+                yield b"".join(format_lines(lines, wanted))
             elif last:
                 return
             else:
                 await asyncio.sleep(POLL_S)
 
 
-def _lives(folder: Path) -> bool:
-    """Return whether the run in this folder may still write its log."""
-    return folder.exists() and not (folder / "exit.json").exists()
+def is_alive(directory: Path) -> bool:
+    """Return whether the run in this directory may still write its log."""
+    return directory.exists() and not (directory / "exit.json").exists()
 
 
 class Tail:

@@ -17,7 +17,7 @@ class Lookups:
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
-    async def wanted_by(self, pod: Object) -> dict[tuple[str, str], Object | None]:
+    async def objects_for(self, pod: Object) -> dict[tuple[str, str], Object | None]:
         """Return the ConfigMaps and Secrets that a pod's spec names, by plural and name."""
         space = pod["metadata"]["namespace"]
         named = {("configmaps", ROOT_CERTIFICATE), *_named_in(pod["spec"])}

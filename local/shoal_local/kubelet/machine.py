@@ -13,7 +13,7 @@ from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
 from shoal_local.kubelet.images import BadTableError, Image, Table, default_table, parse_table, with_files
 from shoal_local.kubelet.lookups import Lookups
-from shoal_local.kubelet.probing import Attempts
+from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
 from shoal_local.objects import Object
 
@@ -34,7 +34,7 @@ class Images:
 
     def table(self) -> Table:
         """Return the table as it is now. Raises BadTableError: the user's file is broken; the message says where."""
-        models = {f"{MODELS}/{name}": folder for name, folder in self._models.folders().items()}
+        models = {f"{MODELS}/{name}": directory for name, directory in self._models.directories().items()}
         ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, models)
         return {**ours, **_read_table(self.file)}
 
@@ -138,7 +138,7 @@ class Machine:
     client: ApiClient
     recorder: EventRecorder
     lookups: Lookups
-    attempts: Attempts
+    probe_client: ProbeClient
     images: Images
     addresses: AddressPool
     devices: Devices
@@ -149,7 +149,7 @@ class Machine:
     hosts: Path
     """What containers see as ``/etc/hosts``."""
     mounts: bool
-    """Whether containers see their volumes at their mount paths; where not, they are told the folders."""
+    """Whether containers see their volumes at their mount paths; where not, they are told the directories."""
 
 
 def base_environment() -> dict[str, str]:

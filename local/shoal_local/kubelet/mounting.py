@@ -17,9 +17,9 @@ def mounts_refused() -> str:
     User namespaces are forbidden in most containers and by some distributions, and allowed but of no use in others;
     so a process of its own does all that a container with volumes needs.
     """
-    with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
+    with tempfile.TemporaryDirectory(prefix="shoal-") as directory:
         done = subprocess.run(
-            [*_TRIAL, folder], env=SHIM_ENVIRONMENT, cwd="/", capture_output=True, text=True, check=False
+            [*_TRIAL, directory], env=SHIM_ENVIRONMENT, cwd="/", capture_output=True, text=True, check=False
         )
     if done.returncode == 0:
         return ""
@@ -28,4 +28,4 @@ def mounts_refused() -> str:
 
 def refusal_message(refusal: str) -> str:
     """Return the line that says how containers get their volumes when mounts are refused."""
-    return f"cannot mount volumes on this machine ({refusal}): containers get the paths of their folders instead"
+    return f"cannot mount volumes on this machine ({refusal}): containers get the paths of their directories instead"

@@ -1,4 +1,4 @@
-"""Names of Services, as pods look them up: the file that containers see as ``/etc/hosts``.
+"""HostsFile of Services, as pods look them up: the file that containers see as ``/etc/hosts``.
 
 There is no DNS here. A Service that comes or goes is in the file a moment later, and programs read it at each lookup.
 """
@@ -25,7 +25,7 @@ def hosts_text(machine: str, services: Iterable[Object]) -> str:
     return "\n".join([*lines, ""])
 
 
-class Names:
+class HostsFile:
     """Keeps the file up to date."""
 
     def __init__(self, client: ApiClient, file: Path) -> None:

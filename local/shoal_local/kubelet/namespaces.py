@@ -116,7 +116,7 @@ class View:
 
 
 def _order(target: str) -> tuple[bool, int]:
-    """Sort what needs a new root first, while the staging folder is still in sight, then outer mounts first."""
+    """Sort what needs a new root first, while the staging directory is still in sight, then outer mounts first."""
     first_part = f"/{target.split('/')[1]}"
     return os.path.lexists(first_part), target.count("/")
 
@@ -152,15 +152,15 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def try_mount(folder: str) -> None:
-    """Show an empty folder where there is none, as containers have it; this process alone sees it.
+def try_mount(directory: str) -> None:
+    """Show an empty directory where there is none, as containers have it; this process alone sees it.
 
     Raises OSError: this machine does not allow it.
     """
     isolate()
-    staging = os.path.join(folder, "root")
+    staging = os.path.join(directory, "root")
     os.mkdir(staging)
-    View(staging).show([Mount(folder, f"/{os.path.basename(folder)}/inner", read_only=True)])
+    View(staging).show([Mount(directory, f"/{os.path.basename(directory)}/inner", read_only=True)])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, ApiError, UnreachableError
 from shoal_local.objects import Object, condition, is_ready, timestamp
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 HEARTBEAT_S, LEASE_S = 10.0, 40
 NAMESPACE = "kube-node-lease"
 MAX_PODS = 250
@@ -42,7 +42,7 @@ class Node:
                 await self._register()
                 await self._renew()
             except (ApiError, UnreachableError) as error:
-                LOG.info("node %s: %s", self.name, error)
+                logger.info("node %s: %s", self.name, error)
                 await asyncio.sleep(1.0)
             else:
                 await asyncio.sleep(HEARTBEAT_S)

@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class ProbeTiming:
     """Times in seconds and numbers of results in a row."""
 
     initial_delay_s: float
@@ -42,32 +42,32 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class ProbeState:
     """What a probe says by now: None until enough results in a row agree."""
 
-    timing: Timing
-    due_s: float
+    timing: ProbeTiming
+    scheduled_s: float
     """Clock time of the next attempt."""
     verdict: bool | None = None
     last: bool | None = None
     in_a_row: int = 0
 
     @classmethod
-    def begin(cls, timing: Timing, now_s: float, *, verdict: bool | None = None) -> Self:
+    def begin(cls, timing: ProbeTiming, now_s: float, *, verdict: bool | None = None) -> Self:
         """Return a probe of a container that starts now, or is taken over with a verdict."""
         delay_s = timing.initial_delay_s if verdict is None else 0.0
         return cls(timing, now_s + delay_s, verdict)
 
-    def after(self, *, success: bool, now_s: float) -> "Gauge":
+    def after(self, *, success: bool, now_s: float) -> "ProbeState":
         """Return the state after an attempt that ended now."""
         count = self.in_a_row + 1 if success == self.last else 1
         needed = self.timing.success_threshold if success else self.timing.failure_threshold
         verdict = success if count >= needed else self.verdict
-        due_s = max(self.due_s + self.timing.period_s, now_s)
-        return replace(self, due_s=due_s, verdict=verdict, last=success, in_a_row=count)
+        scheduled_s = max(self.scheduled_s + self.timing.period_s, now_s)
+        return replace(self, scheduled_s=scheduled_s, verdict=verdict, last=success, in_a_row=count)
 
 
-class Attempts:
+class ProbeClient:
     """Asks containers whether they are well."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def _port(port: int | str, container: Object) -> int:
     raise ValueError(f"the container has no port named {port!r}")
 
 
-Complain = Callable[[Kind, str], None]
+OnFailure = Callable[[Kind, str], None]
 
 
 class Report(Protocol):
@@ -122,10 +122,10 @@ class Report(Protocol):
 class Prober:
     """Runs a container's probes; startup holds the others back."""
 
-    attempts: Attempts
+    probe_client: ProbeClient
     container: Object
     address: str
-    complain: Complain
+    on_failure: OnFailure
 
     async def run(self, report: Report, *, started: bool = False, ready: bool = False) -> None:
         """Report verdicts until cancelled. ``started`` and ready are the last verdicts of an earlier kubelet."""
@@ -156,15 +156,15 @@ class Prober:
             if gauge.verdict is not None and gauge.verdict != before:
                 report(kind, verdict=gauge.verdict)
 
-    def _begin(self, kind: Kind, *, verdict: bool | None = None) -> Gauge:
+    def _begin(self, kind: Kind, *, verdict: bool | None = None) -> ProbeState:
         now_s = asyncio.get_running_loop().time()
-        return Gauge.begin(Timing.of(self.container[kind]), now_s, verdict=verdict)
+        return ProbeState.begin(ProbeTiming.of(self.container[kind]), now_s, verdict=verdict)
 
-    async def _next(self, kind: Kind, gauge: Gauge) -> Gauge:
+    async def _next(self, kind: Kind, gauge: ProbeState) -> ProbeState:
         clock = asyncio.get_running_loop().time
-        await asyncio.sleep(max(0.0, gauge.due_s - clock()))
+        await asyncio.sleep(max(0.0, gauge.scheduled_s - clock()))
         probe, container = self.container[kind], self.container
-        trouble = await self.attempts.make(probe, self.address, container, gauge.timing.timeout_s)
+        trouble = await self.probe_client.make(probe, self.address, container, gauge.timing.timeout_s)
         if trouble:
-            self.complain(kind, trouble)
+            self.on_failure(kind, trouble)
         return gauge.after(success=not trouble, now_s=clock())

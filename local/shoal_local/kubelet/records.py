@@ -33,16 +33,16 @@ class PodRecord:
     """One pod's directory."""
 
     def __init__(self, root: Path, uid: str) -> None:
-        self.folder = root / uid
+        self.directory = root / uid
         self.uid = uid
 
     def save(self, pod: Object, address: str) -> None:
         """Remember the pod as it was last seen, and its address."""
-        write_json(self.folder / "pod.json", {"pod": pod, "address": address})
+        write_json(self.directory / "pod.json", {"pod": pod, "address": address})
 
     def load(self) -> tuple[Object, str] | None:
         """Return the pod and its address. None when the kubelet was killed before it could save them."""
-        found = read_json(self.folder / "pod.json")
+        found = read_json(self.directory / "pod.json")
         return (found["pod"], found["address"]) if found else None
 
     @property
@@ -53,7 +53,7 @@ class PodRecord:
 
     def container(self, name: str) -> Path:
         """Return the directory of a container."""
-        return self.folder / "containers" / name
+        return self.directory / "containers" / name
 
     def run(self, name: str, attempt: int) -> Path:
         """Return the directory of one run."""
@@ -62,37 +62,37 @@ class PodRecord:
     @property
     def volumes(self) -> Path:
         """Return the directory of the volumes."""
-        return self.folder / "volumes"
+        return self.directory / "volumes"
 
     def volume(self, name: str) -> Path:
         """Return the directory of a volume."""
         return self.volumes / name
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Remove everything."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def known_pods(root: Path) -> list[PodRecord]:
     """Return the pods that have a directory."""
     root.mkdir(parents=True, exist_ok=True)
-    return [PodRecord(root, folder.name) for folder in sorted(root.iterdir()) if folder.is_dir()]
+    return [PodRecord(root, directory.name) for directory in sorted(root.iterdir()) if directory.is_dir()]
 
 
 class Models:
-    """Names and folders of models, beside the pods' files."""
+    """HostsFile and directories of models, beside the pods' files."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "models.json"
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "models.json"
 
     def add(self, models: Mapping[str, str]) -> None:
-        """Add models, or give a name another folder; pods that run keep what they have."""
+        """Add models, or give a name another directory; pods that run keep what they have."""
         if models:
             write_json(self._file, {**self._all(), **models})
 
-    def folders(self) -> dict[str, str]:
-        """Return the folders by name, as they are now; one that has gone stops no other."""
-        return {name: folder for name, folder in self._all().items() if Path(folder).is_dir()}
+    def directories(self) -> dict[str, str]:
+        """Return the directories by name, as they are now; one that has gone stops no other."""
+        return {name: directory for name, directory in self._all().items() if Path(directory).is_dir()}
 
     def _all(self) -> dict[str, str]:
         return dict(read_json(self._file) or {})

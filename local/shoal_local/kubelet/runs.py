@@ -13,7 +13,7 @@ from subprocess import DEVNULL, Popen
 import shoal_local
 from shoal_local.kubelet.containers import Exit
 from shoal_local.kubelet.records import read_json, write_json
-from shoal_local.kubelet.shim import identity, lives
+from shoal_local.kubelet.shim import identity, is_alive
 from shoal_local.objects import Object
 
 SHIM = [sys.executable, "-S", "-m", "shoal_local.kubelet.shim"]
@@ -25,39 +25,39 @@ LOST = 137
 class Run:
     """A run that was started, by this kubelet or an earlier one."""
 
-    def __init__(self, folder: Path, container: Object) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, container: Object) -> None:
+        self.directory = directory
         self.container = container
         self.ended = asyncio.Event()
         self._shim: Object | None = None
 
     @classmethod
-    def start(cls, folder: Path, container: Object) -> "Run":
+    def start(cls, directory: Path, container: Object) -> "Run":
         """Start a container; its process runs soon after."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "container.json", container)
-        with (folder / "shim.log").open("wb") as log:
-            argv = [*SHIM, str(folder)]
+        directory.mkdir(parents=True, exist_ok=True)
+        write_json(directory / "container.json", container)
+        with (directory / "shim.log").open("wb") as log:
+            argv = [*SHIM, str(directory)]
             shim = Popen(
                 argv, env=SHIM_ENVIRONMENT, cwd="/", stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        # The event loop reaps it by its number; Popen must not complain that nobody waited.
+        # The event loop reaps it by its number; Popen must not on_failure that nobody waited.
         shim.returncode = 0
-        run = cls(folder, container)
+        run = cls(directory, container)
         run._shim = identity(shim.pid)
-        write_json(folder / "shim.json", run._shim)
+        write_json(directory / "shim.json", run._shim)
         run._watch(shim.pid)
         return run
 
     @classmethod
-    def adopt(cls, folder: Path) -> "Run | None":
+    def adopt(cls, directory: Path) -> "Run | None":
         """Take a run over from an earlier kubelet; None when it never began."""
-        container = read_json(folder / "container.json")
+        container = read_json(directory / "container.json")
         if container is None:
             return None
-        run = cls(folder, container)
-        run._shim = _shim_of(folder)
-        if run._shim is not None and lives(run._shim):
+        run = cls(directory, container)
+        run._shim = _shim_of(directory)
+        if run._shim is not None and is_alive(run._shim):
             run._watch(run._shim["pid"])
         else:
             run._settle()
@@ -66,13 +66,13 @@ class Run:
     @property
     def started_at(self) -> float | None:
         """Return when the process began to run, in seconds since 1970; None while it has not."""
-        found = read_json(self.folder / "running.json")
+        found = read_json(self.directory / "running.json")
         return datetime.fromisoformat(found["started_at"]).timestamp() if found else None
 
     @property
     def exit(self) -> Exit | None:
         """Return how the run ended; None while it lives."""
-        found = read_json(self.folder / "exit.json")
+        found = read_json(self.directory / "exit.json")
         if found is None or not self.ended.is_set():
             return None
         finished = datetime.fromisoformat(found["finished_at"]).timestamp()
@@ -93,7 +93,7 @@ class Run:
         """End the container's process and everything that it started."""
         self._send(signal.SIGUSR1)
 
-    async def bring_down(self, grace_s: float) -> None:
+    async def stop_gracefully(self, grace_s: float) -> None:
         """Send SIGTERM, and SIGKILL when the grace is over."""
         self.terminate()
         try:
@@ -103,7 +103,7 @@ class Run:
             self.kill()
 
     def _send(self, number: int) -> None:
-        if self._shim is not None and not self.ended.is_set() and lives(self._shim):
+        if self._shim is not None and not self.ended.is_set() and is_alive(self._shim):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._shim["pid"], number)
 
@@ -126,22 +126,22 @@ class Run:
 
     def _settle(self) -> None:
         """Note the end. A shim that was killed could not write it, and what it ran must not live on alone."""
-        if not (self.folder / "exit.json").exists():
-            running = read_json(self.folder / "running.json")
+        if not (self.directory / "exit.json").exists():
+            running = read_json(self.directory / "running.json")
             if running:
                 kill_session(running)
             now = datetime.now().astimezone().isoformat()
             message = "the process that watches over the container was killed, or the machine restarted"
             lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": message}
-            write_json(self.folder / "exit.json", {**lost, "finished_at": now})
+            write_json(self.directory / "exit.json", {**lost, "finished_at": now})
         self.ended.set()
 
 
-def _shim_of(folder: Path) -> Object | None:
+def _shim_of(directory: Path) -> Object | None:
     """Return the shim's identity. One that was started just before the kubelet was killed is waited for."""
     for _ in range(20):
-        found = read_json(folder / "shim.json") or read_json(folder / "running.json")
-        if found or (folder / "exit.json").exists():
+        found = read_json(directory / "shim.json") or read_json(directory / "running.json")
+        if found or (directory / "exit.json").exists():
             return found
         time.sleep(0.1)
     return None

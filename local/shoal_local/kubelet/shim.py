@@ -27,15 +27,15 @@ CHUNK_BYTES = 16 * 1024
 CANNOT_START = 128
 
 
-def run(folder: Path) -> int:
+def run(directory: Path) -> int:
     """Run the container until it ends."""
     become_subreaper()
-    container = json.loads((folder / "container.json").read_text())
+    container = json.loads((directory / "container.json").read_text())
     told, tells = os.pipe2(os.O_CLOEXEC)
     pipes = {name: os.pipe2(os.O_CLOEXEC) for name in ("stdout", "stderr")}
     pid = os.fork()
     if pid == 0:
-        _become(container, folder, {name: pair[1] for name, pair in pipes.items()}, tells)
+        _become(container, directory, {name: pair[1] for name, pair in pipes.items()}, tells)
     os.close(tells)
     for _, write in pipes.values():
         os.close(write)
@@ -44,13 +44,13 @@ def run(folder: Path) -> int:
         trouble = stream.read()
     if trouble:
         os.waitpid(pid, 0)
-        _write(folder / "exit.json", {**json.loads(trouble), "finished_at": _now()})
+        _write(directory / "exit.json", {**json.loads(trouble), "finished_at": _now()})
         return 0
-    _write(folder / "running.json", {**identity(os.getpid()), "process": pid, "started_at": _now()})
-    status = _pump(pid, {pair[0]: name for name, pair in pipes.items()}, Log(folder / "log"))
+    _write(directory / "running.json", {**identity(os.getpid()), "process": pid, "started_at": _now()})
+    status = _pump(pid, {pair[0]: name for name, pair in pipes.items()}, Log(directory / "log"))
     code = os.waitstatus_to_exitcode(status)
     ended = {"code": code if code >= 0 else 128 - code, "signal": max(0, -code)}
-    _write(folder / "exit.json", {**ended, "finished_at": _now()})
+    _write(directory / "exit.json", {**ended, "finished_at": _now()})
     return 0
 
 
@@ -67,7 +67,7 @@ def identity(pid: int) -> dict[str, Any]:
     return {"pid": pid, "start_ticks": int(fields[19]), "boot": boot}
 
 
-def lives(known: dict[str, Any]) -> bool:
+def is_alive(known: dict[str, Any]) -> bool:
     """Return whether this very process still runs."""
     try:
         found = identity(known["pid"])
@@ -76,14 +76,14 @@ def lives(known: dict[str, Any]) -> bool:
     return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
 
 
-def _become(container: dict[str, Any], folder: Path, ends: dict[str, int], tells: int) -> None:
+def _become(container: dict[str, Any], directory: Path, ends: dict[str, int], tells: int) -> None:
     """Turn into the container's process; tell the parent if that fails."""
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(ends["stdout"], 1)
         os.dup2(ends["stderr"], 2)
-        _show_volumes(container, folder)
+        _show_volumes(container, directory)
         _execute(container)
     except BaseException as error:
         reason, message = _explained(error, container)
@@ -92,7 +92,7 @@ def _become(container: dict[str, Any], folder: Path, ends: dict[str, int], tells
     os._exit(1)
 
 
-def _show_volumes(container: dict[str, Any], folder: Path) -> None:
+def _show_volumes(container: dict[str, Any], directory: Path) -> None:
     mounts = [Mount(**mount) for mount in container["mounts"]]
     if not mounts:
         return
@@ -100,7 +100,7 @@ def _show_volumes(container: dict[str, Any], folder: Path) -> None:
         isolate()
     except OSError as error:
         raise NoNamespacesError(str(error)) from error
-    staging = folder / "root"
+    staging = directory / "root"
     staging.mkdir(exist_ok=True)
     View(str(staging)).show(mounts)
 
@@ -123,7 +123,7 @@ def _explained(error: BaseException, container: dict[str, Any]) -> tuple[str, st
         return (
             "CreateContainerError",
             f"cannot create a mount namespace any more ({error}); restart the kubelet (`shoal local down --keep`, "
-            "then `up`): containers then get the paths of their folders instead",
+            "then `up`): containers then get the paths of their directories instead",
         )
     if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
         return "StartError", f"cannot run {container['argv'][0]!r} in {container['cwd']}: {error}"

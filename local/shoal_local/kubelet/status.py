@@ -7,11 +7,11 @@ from shoal_local.kubelet.containers import Containers, Exit, Member, Observed, R
 from shoal_local.kubelet.steps import has_finished, policy_of, restarts, start_at
 from shoal_local.objects import Object, condition, timestamp
 
-Told = tuple[str, str, str]
+ConditionParts = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StatusContext:
     """Whose container it is, and when we look; ``now`` is seconds since 1970."""
 
     pod: Object
@@ -46,7 +46,7 @@ def known_status(pod: Object, name: str, attempt: int) -> Object:
     return {}
 
 
-def container_status(member: Member, seen: Observed, place: Place) -> Object:
+def container_status(member: Member, seen: Observed, place: StatusContext) -> Object:
     """Return an entry of containerStatuses or initContainerStatuses."""
     pod, name = place.pod, member.name
     state = _state(member, seen, place)
@@ -68,7 +68,7 @@ def container_status(member: Member, seen: Observed, place: Place) -> Object:
     }
 
 
-def _state(member: Member, seen: Observed, place: Place) -> Object:
+def _state(member: Member, seen: Observed, place: StatusContext) -> Object:
     if seen.running_since is not None:
         return {"running": {"startedAt": stamp(seen.running_since)}}
     if seen.waiting and not place.ending:
@@ -94,7 +94,7 @@ def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
     return {
         "exitCode": exit_.code,
         **({"signal": exit_.signal} if exit_.signal else {}),
-        "reason": exit_.told_reason,
+        "reason": exit_.shown_reason,
         **({"message": exit_.message} if exit_.message else {}),
         "startedAt": stamp(exit_.started_at or exit_.finished_at),
         "finishedAt": stamp(exit_.finished_at),
@@ -102,14 +102,14 @@ def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
     }
 
 
-def pod_status(place: Place, containers: Containers, *, pod_ip: str, host_ip: str) -> Object:
+def pod_status(place: StatusContext, containers: Containers, *, pod_ip: str, host_ip: str) -> Object:
     """Return the status; conditions hold only the kubelet's own types."""
     pod, now, ending = place.pod, place.now, place.ending
     spec, known = pod["spec"], pod.get("status") or {}
     members = members_of(spec)
     initialized = all(_initialized(m, containers.get(m.name, Observed())) for m in members)
     begun = any(m.role is Role.MAIN and _seen(containers, m).attempt >= 0 for m in members)
-    place = Place(pod, now, ending or has_finished(spec, containers))
+    place = StatusContext(pod, now, ending or has_finished(spec, containers))
     told = [(m, container_status(m, _seen(containers, m), place)) for m in members]
     phase = _phase(spec, containers, ending=ending, initialized=initialized or begun)
     status: Object = {
@@ -167,7 +167,7 @@ def _conditions(
     return [_merged(pod, kind, told_now, now) for kind, told_now in wanted.items()]
 
 
-def _readiness(unready: list[str], phase: str) -> Told:
+def _readiness(unready: list[str], phase: str) -> ConditionParts:
     if phase in ("Succeeded", "Failed"):
         return ("False", "PodCompleted" if phase == "Succeeded" else "PodFailed", "")
     if unready:
@@ -175,7 +175,7 @@ def _readiness(unready: list[str], phase: str) -> Told:
     return "True", "", ""
 
 
-def _merged(pod: Object, kind: str, told: Told, now: float) -> Object:
+def _merged(pod: Object, kind: str, told: ConditionParts, now: float) -> Object:
     status, reason, message = told
     known = condition(pod, kind)
     same = known is not None and known["status"] == status

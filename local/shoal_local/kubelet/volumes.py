@@ -76,29 +76,29 @@ class Volumes:
         """
         for volume in self._pod["spec"].get("volumes") or []:
             for field, plural in _OBJECTS:
-                folder = self._record.volume(volume["name"])
-                if field in volume and folder.exists():
-                    _write_files(folder, _object_files(volume[field], plural, found))
+                directory = self._record.volume(volume["name"])
+                if field in volume and directory.exists():
+                    _write_files(directory, _object_files(volume[field], plural, found))
 
     async def _make(self, volume: Object, found: Found, context: Context) -> Path:
-        folder = self._record.volume(volume["name"])
+        directory = self._record.volume(volume["name"])
         if "emptyDir" in volume:
-            return _empty(folder, volume["emptyDir"] or {}, self._record.uid)
+            return _empty(directory, volume["emptyDir"] or {}, self._record.uid)
         if "hostPath" in volume:
             return _host_path(volume)
         if "image" in volume:
-            return await self._unpacked(volume["image"]["reference"], folder)
+            return await self._unpacked(volume["image"]["reference"], directory)
         files: dict[str, bytes] = {}
         for source in (volume["projected"].get("sources") or []) if "projected" in volume else [volume]:
             files |= await self._source_files(source, volume["name"], found, context)
-        _write_files(folder, files)
-        return folder
+        _write_files(directory, files)
+        return directory
 
-    async def _unpacked(self, reference: str, folder: Path) -> Path:
+    async def _unpacked(self, reference: str, directory: Path) -> Path:
         layout = find_layout(reference, self._images.table(), str(self._images.file))
         async with self._unpacking:  # the pod's containers start side by side
-            await asyncio.to_thread(unpack, Path(layout), folder)
-        return folder
+            await asyncio.to_thread(unpack, Path(layout), directory)
+        return directory
 
     async def _source_files(self, source: Object, name: str, found: Found, context: Context) -> dict[str, bytes]:
         for field, plural in _OBJECTS:
@@ -146,16 +146,16 @@ class Volumes:
         return _short_way(self._record.uid) / name if self._short and found.parent == kept else found
 
 
-def _empty(folder: Path, spec: Object, uid: str) -> Path:
+def _empty(directory: Path, spec: Object, uid: str) -> Path:
     if spec.get("medium") == "Memory" and os.access("/dev/shm", os.W_OK):
-        folder = Path("/dev/shm", f"shoal-{uid}", folder.name)
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        folder.chmod(0o777)
-    return folder
+        directory = Path("/dev/shm", f"shoal-{uid}", directory.name)
+    if not directory.exists():
+        directory.mkdir(parents=True)
+        directory.chmod(0o777)
+    return directory
 
 
-def forget_volumes(uid: str) -> None:
+def remove_volumes(uid: str) -> None:
     """Remove what a pod's volumes have outside its record: those in memory, and the short way."""
     shutil.rmtree(Path("/dev/shm", f"shoal-{uid}"), ignore_errors=True)
     with contextlib.suppress(OSError):
@@ -176,11 +176,11 @@ def _shorten(record: PodRecord) -> None:
         raise VolumeError(f"{way} belongs to somebody else")
 
 
-def write_account_kubeconfig(folder: Path, server: str, namespace: str) -> Path | None:
+def write_account_kubeconfig(directory: Path, server: str, namespace: str) -> Path | None:
     """Write beside a service account's token a kubeconfig with it, and return its path; None without a token."""
-    if not (folder / "token").is_file():
+    if not (directory / "token").is_file():
         return None
-    authority = folder / "ca.crt"
+    authority = directory / "ca.crt"
     trust = {"certificate-authority": str(authority)} if authority.is_file() else {}
     document = {
         "apiVersion": "v1",
@@ -188,9 +188,9 @@ def write_account_kubeconfig(folder: Path, server: str, namespace: str) -> Path 
         "current-context": "pod",
         "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}],
         "clusters": [{"name": "pod", "cluster": {"server": server, **trust}}],
-        "users": [{"name": "pod", "user": {"token": (folder / "token").read_text()}}],
+        "users": [{"name": "pod", "user": {"token": (directory / "token").read_text()}}],
     }
-    file = folder / "kubeconfig"
+    file = directory / "kubeconfig"
     file.touch(mode=0o600)
     file.write_text(json.dumps(document))
     return file
@@ -228,16 +228,16 @@ def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]
     return {item["path"]: data[item["key"]] for item in items if item["key"] in data}
 
 
-def _write_files(folder: Path, files: dict[str, bytes]) -> None:
+def _write_files(directory: Path, files: dict[str, bytes]) -> None:
     """Make the directory hold exactly these files. Each is replaced at once, so readers never see half of one."""
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        path = folder / name
+        path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_file() or path.read_bytes() != data:
             new = path.with_name(f".{path.name}.new")
             new.write_bytes(data)
             new.replace(path)
-    for path in [p for p in folder.rglob("*") if p.is_file()]:
-        if str(path.relative_to(folder)) not in files:
+    for path in [p for p in directory.rglob("*") if p.is_file()]:
+        if str(path.relative_to(directory)) not in files:
             path.unlink()

@@ -15,13 +15,13 @@ from shoal_local.kubelet.images import BadTableError, UnknownImageError
 from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord
-from shoal_local.kubelet.status import Place, full_name, known_status, pod_status
+from shoal_local.kubelet.status import StatusContext, full_name, known_status, pod_status
 from shoal_local.kubelet.steps import End, Stop, next_steps
 from shoal_local.kubelet.variables import ConfigError, Context
-from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_volumes
+from shoal_local.kubelet.volumes import VolumeError, Volumes, remove_volumes
 from shoal_local.objects import Object, has_ended
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 RETRY_S = 5.0
 STARTING_S = 10.0
 FOLLOW_S = 2.0
@@ -86,7 +86,7 @@ class PodWorker:
             try:
                 wait_s = await self._pass()
             except (ApiError, UnreachableError) as error:
-                LOG.info("pod %s: %s", self.pod["metadata"]["name"], error)
+                logger.info("pod %s: %s", self.pod["metadata"]["name"], error)
                 wait_s = 1.0
             if wait_s is not None and wait_s < 0:
                 return
@@ -101,7 +101,7 @@ class PodWorker:
         while self._end() is None:
             await asyncio.sleep(FOLLOW_S)
             with contextlib.suppress(ApiError, UnreachableError, VolumeError, OSError):
-                self._volumes.renew(await self._machine.lookups.wanted_by(self.pod))
+                self._volumes.renew(await self._machine.lookups.objects_for(self.pod))
 
     def release(self) -> None:
         """Leave the pod's processes to themselves: the kubelet ends and they do not."""
@@ -110,7 +110,7 @@ class PodWorker:
         for task in self._tasks:
             task.cancel()
 
-    def run_folder(self, name: str, *, previous: bool) -> Path | None:
+    def run_directory(self, name: str, *, previous: bool) -> Path | None:
         """Return the directory of a container's present or previous run. None when there is none."""
         container = self._containers.get(name)
         attempt = container.next_attempt - (2 if previous else 1) if container else -1
@@ -163,11 +163,11 @@ class PodWorker:
 
     async def _container_spec(self, container: Container) -> Object:
         machine = self._machine
-        found = await machine.lookups.wanted_by(self.pod)
+        found = await machine.lookups.objects_for(self.pod)
         context = Context(self.pod, self._address, machine.host_ip, lambda plural, name: found.get((plural, name)))
         await self._volumes.prepare(found, context)
-        folder = self._record.run(container.member.name, container.next_attempt)
-        return make_container_spec(container.member, context, machine, self._volumes, folder)
+        directory = self._record.run(container.member.name, container.next_attempt)
+        return make_container_spec(container.member, context, machine, self._volumes, directory)
 
     def _cannot_pull(self, container: Container, message: str) -> None:
         image = container.member.spec["image"]
@@ -208,11 +208,11 @@ class PodWorker:
     def _prober(self, container: Container) -> Prober:
         assert container.run is not None
 
-        def complain(kind: Kind, trouble: str) -> None:
+        def on_failure(kind: Kind, trouble: str) -> None:
             what = kind.value.removesuffix("Probe").capitalize()
             self._tell("Warning", "Unhealthy", f"{what} probe failed: {trouble}", container)
 
-        return Prober(self._machine.attempts, container.member.spec, self._address, complain)
+        return Prober(self._machine.probe_client, container.member.spec, self._address, on_failure)
 
     def _stop(self, stop: Stop) -> None:
         container = self._containers[stop.name]
@@ -224,13 +224,13 @@ class PodWorker:
             why = f"Container {stop.name} failed liveness probe, will be restarted"
         self._tell("Normal", "Killing", why, container)
         if container.run is not None:
-            task = asyncio.create_task(container.run.bring_down(stop.grace_s))
+            task = asyncio.create_task(container.run.stop_gracefully(stop.grace_s))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _publish(self) -> None:
         now = _now()
-        place = Place(self.pod, now, ending=self._end() is not None)
+        place = StatusContext(self.pod, now, ending=self._end() is not None)
         status = pod_status(place, self._observed(now), pod_ip=self._address, host_ip=self._machine.host_ip)
         if status == self._written or self._erased_at is not None:
             return
@@ -253,8 +253,8 @@ class PodWorker:
         if self._erased_at is None:
             await self._machine.client.delete(PODS, self.pod, grace_s=0)
         self.release()
-        self._record.forget()
-        forget_volumes(self.uid)
+        self._record.remove()
+        remove_volumes(self.uid)
         self._machine.addresses.give_back(self.uid)
         self._machine.devices.give_back(self.uid)
 

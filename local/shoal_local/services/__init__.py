@@ -1,1 +1,1 @@
-"""Makes services callable on one machine: listens on their addresses and passes connections on to ready pods."""
+"""Makes services reachable on one machine: listens on their addresses and forwards connections to ready pods."""

@@ -1,4 +1,4 @@
-"""`python -m shoal_local.services`: the forwarder alone."""
+"""`python -m shoal_local.services`: the forwarder as a process of its own."""
 
 import sys
 

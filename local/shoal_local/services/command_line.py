@@ -1,4 +1,4 @@
-"""`python -m shoal_local.services`: the forwarder alone."""
+"""The arguments of `python -m shoal_local.services`."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from shoal_local.stopping import run_part
 
 
 async def work(kubeconfig: Path, network: IPv4Network) -> None:
-    """Forward until cancelled."""
+    """Forward connections until cancelled."""
     async with ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client, asyncio.TaskGroup() as group:
         recorder = EventRecorder(client, "shoal-services")
         forwarder = Forwarder(client, recorder, network)
@@ -26,9 +26,11 @@ async def work(kubeconfig: Path, network: IPv4Network) -> None:
 def run(arguments: list[str]) -> int:
     """Run until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(
-        prog="python -m shoal_local.services", description="Pass connections on from services to pods."
+        prog="python -m shoal_local.services", description="Forward connections from services to pods."
     )
-    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--service-cidr", type=IPv4Network, default=LOOPBACK, help="addresses of services")
+    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="how to reach the API server")
+    parser.add_argument(
+        "--service-cidr", type=IPv4Network, default=LOOPBACK, help="addresses of services (%(default)s)"
+    )
     options = parser.parse_args(arguments)
     return run_part(work(options.kubeconfig, options.service_cidr))

@@ -1,4 +1,4 @@
-"""Passes TCP connections on from services to pods, in turn."""
+"""Forwards TCP connections from the addresses of services to pods, round robin."""
 
 import asyncio
 import contextlib
@@ -16,17 +16,19 @@ from shoal_local.objects import Object
 SERVICE_NAME = "kubernetes.io/service-name"
 LOOPBACK = IPv4Network("127.0.0.0/8")
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 CHUNK_BYTES = 2**16
 CONNECT_S = 2.0
 PAUSE_S = 0.05
+"""Between two reconciliations, so that a burst of changes costs one."""
 RETRY_S = 10.0
+"""Until an address that could not be listened on is tried again."""
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Front:
-    """Where a service is called."""
+class ListenAddress:
+    """The address and port of a service."""
 
     address: str
     port: int
@@ -34,7 +36,7 @@ class Front:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who answers for a front, and whose it is."""
+    """The service of a listen address, and the addresses of its pods."""
 
     service: Object
     backends: tuple[tuple[str, int], ...]
@@ -42,8 +44,8 @@ class Route:
 
 def make_routes(
     services: Iterable[Object], slices: Iterable[Object], network: IPv4Network = LOOPBACK
-) -> dict[Front, Route]:
-    """Return the routes of all services whose address is in the network: others cannot be listened on."""
+) -> dict[ListenAddress, Route]:
+    """Return the routes of all services with an address in the network; other addresses are not on this machine."""
     by_service: dict[tuple[str, str], list[Object]] = {}
     for one in slices:
         meta = one["metadata"]
@@ -58,15 +60,16 @@ def make_routes(
         own = by_service.get((meta["namespace"], meta["name"]), [])
         for port in spec.get("ports") or []:
             if port.get("protocol", "TCP") == "TCP":
-                found = tuple(sorted(_backends(own, port.get("name") or "")))
-                routes[Front(address, port["port"])] = Route(service, found)
+                # Without a ready endpoint, those that still serve while they terminate.
+                ready, terminating = _backends(own, port.get("name") or "")
+                routes[ListenAddress(address, port["port"])] = Route(service, tuple(sorted(ready or terminating)))
     return routes
 
 
-def _backends(slices: list[Object], port_name: str) -> set[tuple[str, int]]:
-    """Return the ready endpoints; when there are none, those that still serve while they end."""
+def _backends(slices: list[Object], port_name: str) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """Return the endpoints of a port that are ready, and those that serve while they terminate."""
     ready: set[tuple[str, int]] = set()
-    ending: set[tuple[str, int]] = set()
+    terminating: set[tuple[str, int]] = set()
     for one in slices:
         numbers = [p["port"] for p in one.get("ports") or [] if (p.get("name") or "") == port_name]
         for endpoint in one.get("endpoints") or []:
@@ -75,20 +78,20 @@ def _backends(slices: list[Object], port_name: str) -> set[tuple[str, int]]:
             if conditions.get("ready"):
                 ready |= found
             elif conditions.get("serving") and conditions.get("terminating"):
-                ending |= found
-    return ready or ending
+                terminating |= found
+    return ready, terminating
 
 
 class Forwarder:
-    """Listens for every service that has an address in the network."""
+    """Listens on the address of every service in the network."""
 
     def __init__(self, client: ApiClient, recorder: EventRecorder, network: IPv4Network = LOOPBACK) -> None:
         self.informers = [Informer(client, SERVICES), Informer(client, ENDPOINT_SLICES)]
         self._recorder = recorder
         self._network = network
-        self._routes: dict[Front, Route] = {}
-        self._servers: dict[Front, asyncio.Server] = {}
-        self._turn: dict[Front, int] = {}
+        self._routes: dict[ListenAddress, Route] = {}
+        self._servers: dict[ListenAddress, asyncio.Server] = {}
+        self._turn: dict[ListenAddress, int] = {}
         self._changed = asyncio.Event()
         for informer in self.informers:
             informer.listen(lambda _: self._changed.set())
@@ -101,53 +104,54 @@ class Forwarder:
             self._changed.clear()
             services, slices = (informer.objects.values() for informer in self.informers)
             self._routes = make_routes(services, slices, self._network)
-            missing = await self._listen()
+            # Close the addresses of deleted services; open those of new ones.
+            for front in [f for f in self._servers if f not in self._routes]:
+                self._servers.pop(front).close()
+            for front in [f for f in self._routes if f not in self._servers]:
+                await self._open(front)
+            missing = len(self._servers) < len(self._routes)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S if missing else None):
                     await self._changed.wait()
-            # A burst of changes costs one pass.
             await asyncio.sleep(PAUSE_S)
 
-    async def _listen(self) -> bool:
-        """Open what is missing and close what is not wanted. Return whether something could not be opened."""
-        for front in [f for f in self._servers if f not in self._routes]:
-            self._servers.pop(front).close()
-        for front in [f for f in self._routes if f not in self._servers]:
-            await self._open(front)
-        return len(self._servers) < len(self._routes)
-
-    async def _open(self, front: Front) -> None:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._answer(front, reader, writer)
+    async def _open(self, front: ListenAddress) -> None:
+        async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._forward(front, reader, writer)
 
         service, port = self._routes[front].service, front.port
         try:
             try:
-                self._servers[front] = await asyncio.start_server(answer, front.address, port)
+                self._servers[front] = await asyncio.start_server(on_connection, front.address, port)
             except PermissionError:
-                # A plain user may not listen below 1024; a fixed step above is easy to say and to find.
+                # Only root may listen below 1024. A constant offset is easy to document and to remember.
                 port += UNPRIVILEGED_STEP
-                self._servers[front] = await asyncio.start_server(answer, front.address, port)
+                self._servers[front] = await asyncio.start_server(on_connection, front.address, port)
                 message = f"port {front.port} needs root here: listening on {front.address}:{port} instead"
                 self._recorder.post(service, "Normal", "ListensElsewhere", message)
         except OSError as error:
+            logger.warning("event=listen_failed address=%s:%d error=%s", front.address, port, error)
             message = f"cannot listen on {front.address}:{port}: {error.strerror}"
-            LOG.warning("%s", message)
             self._recorder.post(service, "Warning", "FailedToListen", message)
 
-    async def _answer(self, front: Front, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, front: ListenAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             pod = await self._connect(front)
             if pod is not None:
-                await _join((reader, writer), pod)
-        except (OSError, asyncio.CancelledError):
-            # Either side went away, or we are ending: both connections close below.
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(_copy(reader, pod[1]))
+                        group.create_task(_copy(pod[0], writer))
+                finally:
+                    pod[1].close()
+        except* (OSError, asyncio.CancelledError):
+            # The client or the pod closed its connection, or the forwarder stops: both connections close.
             pass
         finally:
             writer.close()
 
-    async def _connect(self, front: Front) -> Pair | None:
-        """Return a connection to the next pod that takes one; None when no pod does."""
+    async def _connect(self, front: ListenAddress) -> Pair | None:
+        """Connect to the next pod that accepts a connection; return None if none does."""
         backends = self._routes[front].backends if front in self._routes else ()
         for _ in backends:
             turn = self._turn.get(front, 0)
@@ -160,22 +164,10 @@ class Forwarder:
         return None
 
 
-async def _join(caller: Pair, pod: Pair) -> None:
-    """Copy both ways until both ends have said all."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_copy(caller[0], pod[1]))
-            group.create_task(_copy(pod[0], caller[1]))
-    except* OSError:
-        # A connection that breaks ends both.
-        pass
-    finally:
-        pod[1].close()
-
-
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(CHUNK_BYTES):
         writer.write(data)
         await writer.drain()
+    # Half-close: the other direction may still transfer data.
     if writer.can_write_eof():
         writer.write_eof()

@@ -23,9 +23,9 @@ def text(*objects: Any) -> str:
 @pytest.fixture(scope="module", autouse=True)
 def widgets(server: Running, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Define the Widget kind once: discovery is cached by each kubectl."""
-    folder = tmp_path_factory.mktemp("crd")
-    (folder / "kubeconfig").write_text(server.kubeconfig)
-    kubectl = Kubectl(folder / "kubeconfig", folder / "cache", "default")
+    directory = tmp_path_factory.mktemp("crd")
+    (directory / "kubeconfig").write_text(server.kubeconfig)
+    kubectl = Kubectl(directory / "kubeconfig", directory / "cache", "default")
     kubectl("apply", "-f", "-", stdin=text(widget_definition()))
     kubectl("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=5s")
 

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, Tell
+from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.templates import REVISION, find_new, revision_of
 
@@ -32,7 +32,7 @@ class Cluster:
     def settle(self, *, available: bool = True) -> None:
         """Make steps, and pods available, until nothing is left to do."""
         for _ in range(50):
-            writes: list[Action] = [a for a in self.step().actions if not isinstance(a, Tell)]
+            writes: list[Action] = [a for a in self.step().actions if not isinstance(a, PostEvent)]
             for rs in self.sets.values():
                 size = rs["spec"]["replicas"]
                 old = rs["status"].get("availableReplicas", 0)

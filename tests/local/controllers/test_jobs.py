@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_local.controllers.changes import Create, Delete
-from shoal_local.controllers.indexes import index_of, read_indexes, written
+from shoal_local.controllers.indexes import format_indexes, index_of, parse_indexes
 from shoal_local.controllers.job_counts import FAILURES
 from shoal_local.objects import Object, condition, has_ended, is_going
 from tests.local.controllers.jobs import World, held, make_job
@@ -41,13 +41,13 @@ def indexes(world: World) -> list[int]:
     ],
 )
 def test_indexes_are_written_as_spans(indexes: tuple[int, ...], text: str) -> None:
-    assert written(indexes) == text
-    assert read_indexes(text) == set(indexes)
+    assert format_indexes(indexes) == text
+    assert parse_indexes(text) == set(indexes)
 
 
 @given(st.frozensets(st.integers(0, 40)))
 def test_indexes_that_were_written_are_read_again(indexes: frozenset[int]) -> None:
-    assert read_indexes(written(indexes)) == indexes
+    assert parse_indexes(format_indexes(indexes)) == indexes
 
 
 def test_an_indexed_job_runs_each_index_once_a_few_at_a_time() -> None:
@@ -83,7 +83,7 @@ def test_an_index_that_failed_is_tried_again_later_and_later() -> None:
     waits = []
     for _ in range(3):
         job.end_all(failed(0, 1))
-        waits.append(job.plan().again_s)
+        waits.append(job.plan().requeue_s)
         job.later(waits[-1] or 0)
         assert indexes(job) == [0, 1]
     # Two fail each time.
@@ -205,7 +205,7 @@ def test_restarts_in_a_pod_count_as_retries() -> None:
 
 def test_a_job_that_takes_too_long_fails_and_its_pods_go_first() -> None:
     job = world(**INDEXED, activeDeadlineSeconds=60)
-    assert job.plan().again_s == 60
+    assert job.plan().requeue_s == 60
     job.later(60)
     assert (job.active, job.reason, job.status["terminating"]) == ([], "", 2)
     job.end_all(lambda pod: "Failed")
@@ -261,7 +261,7 @@ def test_a_pod_that_was_given_up_is_no_success_after_all() -> None:
 def test_a_job_that_is_over_goes_after_its_time() -> None:
     job = world(completions=1, ttlSecondsAfterFinished=30)
     job.end_all()
-    assert (job.plan().actions, job.plan().again_s) == ([], 30)
+    assert (job.plan().actions, job.plan().requeue_s) == ([], 30)
     job.now += timedelta(seconds=30)
     assert job.plan().actions == [Delete(job.job)]
 
@@ -346,7 +346,7 @@ def check(job: World, sizes: Object, *, whole: bool) -> None:
     assert job.status.get("succeeded", 0) <= job.successes <= sizes["completions"]
     assert job.status.get("failed", 0) <= len(job.given_up)
     if job.job["spec"]["completionMode"] == "Indexed":
-        done = read_indexes(job.status.get("completedIndexes", ""))
+        done = parse_indexes(job.status.get("completedIndexes", ""))
         indexes = [index_of(pod) for pod in running]
         assert len(set(indexes)) == len(indexes)
         # A pod that was deleted may succeed beside the one in its place.

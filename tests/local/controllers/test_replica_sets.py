@@ -56,7 +56,7 @@ def test_a_pod_is_available_after_min_ready_seconds(replica_set: Object, make_po
     plan = plan_replica_set(replica_set, [make_pod("a"), make_pod("b")], NOW)
     status = next(a.patch["status"] for a in plan.actions if isinstance(a, Patch))
     assert (status["readyReplicas"], status["availableReplicas"]) == (2, 0)
-    assert plan.again_s == 10
+    assert plan.requeue_s == 10
 
 
 def test_a_refused_pod_is_told_in_the_status(replica_set: Object) -> None:

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.controllers.rolling import Bounds, Share, make_bounds, next_sizes
+from shoal_local.controllers.rolling import Bounds, ReplicaSetCounts, make_bounds, next_sizes
 
 
 @dataclass
@@ -14,8 +14,8 @@ class World:
     asked: dict[str, int] = field(default_factory=dict)
     available: dict[str, int] = field(default_factory=dict)
 
-    def share(self, name: str) -> Share:
-        return Share(name, self.asked[name], self.available[name], created=name)
+    def share(self, name: str) -> ReplicaSetCounts:
+        return ReplicaSetCounts(name, self.asked[name], self.available[name], created=name)
 
     def step(self) -> bool:
         *old, new = sorted(self.asked)
@@ -83,7 +83,7 @@ def test_pods_that_never_come_up_do_not_cost_the_old_ones() -> None:
 
 def test_broken_old_pods_make_room_for_new_ones() -> None:
     limits = make_bounds(4, 0, 1)
-    sizes = next_sizes(limits, Share("b", 0, 0, "b"), [Share("a", 4, 3, "a")])
+    sizes = next_sizes(limits, ReplicaSetCounts("b", 0, 0, "b"), [ReplicaSetCounts("a", 4, 3, "a")])
     assert sizes == {"a": 3}
 
 
@@ -105,4 +105,7 @@ def test_scaling_in_the_midst_of_a_rollout_ends_with_the_new_number(limits: Boun
 
 
 def test_old_pods_that_still_end_take_room() -> None:
-    assert next_sizes(make_bounds(2, 0, 2), Share("b", 0, 0, "b"), [Share("a", 0, 0, "a", pods=2)]) == {}
+    assert (
+        next_sizes(make_bounds(2, 0, 2), ReplicaSetCounts("b", 0, 0, "b"), [ReplicaSetCounts("a", 0, 0, "a", pods=2)])
+        == {}
+    )

@@ -1,4 +1,4 @@
-"""Image volumes: an image's files, from an OCI layout in a folder."""
+"""Image volumes: an image's files, from an OCI layout in a directory."""
 
 import gzip
 import hashlib
@@ -26,9 +26,9 @@ def layer(**files: str | None) -> bytes:
     return raw.getvalue()
 
 
-def layout(folder: Path, *layers: bytes, indexed: bool = False) -> Path:
+def layout(directory: Path, *layers: bytes, indexed: bool = False) -> Path:
     """Write a layout as skopeo and buildah do."""
-    blobs = folder / "blobs" / "sha256"
+    blobs = directory / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 
     def blob(content: bytes) -> dict[str, str]:
@@ -40,13 +40,15 @@ def layout(folder: Path, *layers: bytes, indexed: bool = False) -> Path:
     if indexed:
         other = {"digest": "sha256:" + "0" * 64, "platform": {"architecture": "s390x"}}
         found = blob(json.dumps({"manifests": [other, found]}).encode())
-    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    (folder / "index.json").write_text(json.dumps({"manifests": [found]}))
-    return folder
+    (directory / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    (directory / "index.json").write_text(json.dumps({"manifests": [found]}))
+    return directory
 
 
-def files_in(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+def files_in(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): path.read_text() for path in sorted(directory.rglob("*")) if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("name", [".wh...", "a__.wh..", ".wh."])

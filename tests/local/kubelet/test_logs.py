@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shoal_local.kubelet.logs import BadQueryError, Wanted, shown
+from shoal_local.kubelet.logs import BadQueryError, LogQuery, format_lines
 
 NOW = datetime(2026, 1, 1, 12, 0, 10, tzinfo=UTC)
 LINES = [
@@ -13,7 +13,7 @@ LINES = [
 
 
 def read(**query: str) -> bytes:
-    return b"".join(shown(LINES, Wanted.of(query, NOW)))
+    return b"".join(format_lines(LINES, LogQuery.of(query, NOW)))
 
 
 def test_lines_are_shown_as_they_were_written() -> None:

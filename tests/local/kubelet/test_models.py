@@ -29,7 +29,7 @@ def test_a_kubelet_that_runs_learns_of_a_model_that_is_added(tmp_path: Path) -> 
 def test_a_folder_that_has_gone_takes_no_other_model_along(tmp_path: Path) -> None:
     Models(tmp_path).add({"gone": str(tmp_path / "gone"), "here": str(tmp_path)})
 
-    assert Models(tmp_path).folders() == {"here": str(tmp_path)}
+    assert Models(tmp_path).directories() == {"here": str(tmp_path)}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from shoal_local.kubelet.containers import Exit, Observed
-from shoal_local.kubelet.status import Place, pod_status
+from shoal_local.kubelet.status import StatusContext, pod_status
 
 Object = dict[str, Any]
 NOW = 1_767_225_600.0
@@ -13,7 +13,7 @@ RUNNING = Observed(attempt=0, running_since=NOW, started=True, ready=True)
 def status(spec: Object, *, ending: bool = False, **containers: Observed) -> Object:
     meta = {"name": "web", "namespace": "default", "uid": "u"}
     pod = {"metadata": meta, "spec": spec}
-    return pod_status(Place(pod, NOW, ending=ending), containers, pod_ip="127.1.0.2", host_ip="127.0.0.1")
+    return pod_status(StatusContext(pod, NOW, ending=ending), containers, pod_ip="127.1.0.2", host_ip="127.0.0.1")
 
 
 def condition(status: Object, kind: str) -> str:
@@ -68,11 +68,13 @@ def test_a_condition_that_has_become_true_takes_back_why_it_was_not(spec: Object
     unready = status(spec, a=Observed(attempt=0, running_since=NOW, started=True))
     before = next(c for c in unready["conditions"] if c["type"] == "Ready")
     pod = {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": spec, "status": unready}
-    told = pod_status(Place(pod, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1")
+    told = pod_status(StatusContext(pod, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1")
     after = next(c for c in told["conditions"] if c["type"] == "Ready")
 
     assert before["reason"] == "ContainersNotReady"
     # A patch keeps what it does not name.
     assert (after["status"], after["reason"], after["message"]) == ("True", None, None)
-    again = pod_status(Place({**pod, "status": told}, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1")
+    again = pod_status(
+        StatusContext({**pod, "status": told}, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1"
+    )
     assert "reason" not in next(c for c in again["conditions"] if c["type"] == "Ready")

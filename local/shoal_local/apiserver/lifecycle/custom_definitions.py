@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.printing.cells import find_all
 from shoal_local.apiserver.schemas.cel_rules import parse
-from shoal_local.apiserver.schemas.values import compile_schema, shown, value_causes
+from shoal_local.apiserver.schemas.values import compile_schema, json_text, value_causes
 from shoal_local.objects import Object
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
@@ -28,7 +28,7 @@ def _causes(crd: Object) -> Iterator[Cause]:
         yield Cause("spec.scope", message, "FieldValueNotSupported")
     versions = spec["versions"]
     if [v.get("storage") for v in versions].count(True) != 1:
-        message = f"Invalid value: {shown(versions)}: must have exactly one version marked as storage version"
+        message = f"Invalid value: {json_text(versions)}: must have exactly one version marked as storage version"
         yield Cause("spec.versions", message)
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
@@ -47,7 +47,7 @@ def _column_causes(version: Object, path: str) -> Iterator[Cause]:
             find_all({}, column["jsonPath"])
         except ValueError as error:
             at = f"{path}.additionalPrinterColumns[{index}].jsonPath"
-            yield Cause(at, f"Invalid value: {shown(column['jsonPath'])}: {error}")
+            yield Cause(at, f"Invalid value: {json_text(column['jsonPath'])}: {error}")
 
 
 def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
@@ -78,7 +78,7 @@ def _rule_causes(schema: Object, path: str) -> Iterator[Cause]:
             parse(rule.get("rule") or "true")
         except ValueError as error:
             at = f"{path}.x-kubernetes-validations[{index}].rule"
-            yield Cause(at, f"Invalid value: {shown(rule['rule'])}: {error}")
+            yield Cause(at, f"Invalid value: {json_text(rule['rule'])}: {error}")
 
 
 def established(crd: Object) -> Object:

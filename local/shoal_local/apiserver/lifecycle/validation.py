@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from shoal_local.apiserver.errors import Cause
-from shoal_local.apiserver.schemas.values import shown
+from shoal_local.apiserver.schemas.values import json_text
 from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.objects import Object, dig
 
@@ -19,7 +19,7 @@ def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
 def _immutable(field: str, obj: Object, live: Object | None) -> Iterator[Cause]:
     new, old = (dig(each, *field.split(".")) for each in (obj, live))
     if live is not None and new != old:
-        yield Cause(field, f"Invalid value: {shown(new)}: field is immutable")
+        yield Cause(field, f"Invalid value: {json_text(new)}: field is immutable")
 
 
 def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -30,7 +30,7 @@ def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
         message = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
         yield Cause("spec.replicas", message)
     if not matches_label_selector(spec.get("selector"), labels):
-        message = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+        message = f"Invalid value: {json_text(labels)}: `selector` does not match template `labels`"
         yield Cause("spec.template.metadata.labels", message)
     if template.get("spec", {}).get("restartPolicy", "Always") != "Always":
         yield _unsupported("spec.template.spec.restartPolicy", template["spec"]["restartPolicy"], ["Always"])
@@ -42,7 +42,7 @@ def _deployment(obj: Object, live: Object | None) -> Iterator[Cause]:
     yield from _workload(obj, live)
     bounds = obj["spec"].get("strategy", {}).get("rollingUpdate", {})
     if bounds and all(bounds.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
-        message = f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
+        message = f"Invalid value: {json_text(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
         yield Cause("spec.strategy.rollingUpdate.maxUnavailable", message)
 
 
@@ -109,7 +109,7 @@ def _job_template(spec: Object) -> Iterator[Cause]:
     if "selector" not in spec:
         yield Cause("spec.selector", "Required value", "FieldValueRequired")
     if not matches_label_selector(spec.get("selector"), labels):
-        message = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+        message = f"Invalid value: {json_text(labels)}: `selector` does not match template `labels`"
         yield Cause("spec.template.metadata.labels", message)
     if len(name := labels.get("job-name", "")) > 63:
         yield Cause("spec.template.labels", f'Invalid value: "{name}": must be no more than 63 bytes')
@@ -128,14 +128,14 @@ def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
     indexed = new["completionMode"] == "Indexed"
     if new.get("completions") != old.get("completions") and not (indexed and together):
         why = "can only be modified in tandem with spec.parallelism" if indexed else "field is immutable"
-        yield Cause("spec.completions", f"Invalid value: {shown(new.get('completions'))}: {why}")
+        yield Cause("spec.completions", f"Invalid value: {json_text(new.get('completions'))}: {why}")
     yield from _immutable("spec.selector", obj, live)
     if old.get("suspend") and not live.get("status", {}).get("startTime"):
         fixed = [_fixed(spec["template"]["spec"]) for spec in (new, old)]
     else:
         fixed = [new["template"], old["template"]]
     if fixed[0] != fixed[1]:
-        yield Cause("spec.template", f"Invalid value: {shown(new['template'])}: field is immutable")
+        yield Cause("spec.template", f"Invalid value: {json_text(new['template'])}: field is immutable")
     for field in ("completionMode", "backoffLimitPerIndex", "podFailurePolicy"):
         yield from _immutable(f"spec.{field}", obj, live)
 
@@ -180,7 +180,7 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
             yield Cause(f"spec.ports[{index}].port", message)
     fixed = live["spec"].get("clusterIP") if live else None
     if fixed and spec.get("clusterIP") != fixed:
-        message = f"Invalid value: {shown([spec.get('clusterIP')])}: may not change once set"
+        message = f"Invalid value: {json_text([spec.get('clusterIP')])}: may not change once set"
         yield Cause("spec.clusterIPs[0]", message)
 
 

@@ -53,7 +53,7 @@ def read_managers(obj: Object | None) -> dict[Manager, Owned]:
     }
 
 
-def written(managers: Managers) -> list[Object]:
+def managed_fields_of(managers: Managers) -> list[Object]:
     """Return ``managedFields``; managers that own nothing are left out."""
     order = sorted(managers.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name))
     return [_entry(manager, owned) for manager, owned in order if owned.fields]

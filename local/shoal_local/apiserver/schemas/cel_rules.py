@@ -13,7 +13,7 @@ import cel
 
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.node import Node
-from shoal_local.apiserver.schemas.values import path_text, shown
+from shoal_local.apiserver.schemas.values import json_text, path_text
 
 _RESERVED = re.compile(
     "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|"
@@ -117,7 +117,7 @@ def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> I
 
 def _complaint(rule: Rule, value: Any) -> str:
     # Objects and lists are too long to be shown.
-    message = "" if isinstance(value, dict | list) else f"{shown(value)}: "
+    message = "" if isinstance(value, dict | list) else f"{json_text(value)}: "
     forms = {
         "FieldValueForbidden": f"Forbidden: {rule.message}",
         "FieldValueRequired": f"Required value: {rule.message}",

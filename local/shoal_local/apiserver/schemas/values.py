@@ -73,7 +73,7 @@ def path_text(steps: list[Any]) -> str:
     return text
 
 
-def shown(value: Any) -> str:
+def json_text(value: Any) -> str:
     """Return a value as it stands in a message."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
@@ -98,7 +98,7 @@ _TOLD: Mapping[str, Callable[[ValidationError], str]] = {
     "minItems": lambda e: f"should have at least {e.validator_value} items",
     "uniqueItems": lambda e: "shouldn't contain duplicates",
     "minProperties": lambda e: f"should have at least {e.validator_value} properties",
-    "format": lambda e: f"must be of type {e.validator_value}: {shown(e.instance)}",
+    "format": lambda e: f"must be of type {e.validator_value}: {json_text(e.instance)}",
     "anyOf": lambda e: "must validate at least one schema (anyOf)",
     "oneOf": lambda e: (
         f"must validate one and only one schema (oneOf). Found {'none valid' if e.context else '2 valid alternatives'}"
@@ -115,8 +115,8 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
         name = next(n for n in limit if error.message.startswith(f"{n!r} is"))
         yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
     elif rule == "enum":
-        supported = ", ".join(shown(choice) for choice in limit)
-        told = f"Unsupported value: {shown(value)}: supported values: {supported}"
+        supported = ", ".join(json_text(choice) for choice in limit)
+        told = f"Unsupported value: {json_text(value)}: supported values: {supported}"
         yield Cause(path, told, "FieldValueNotSupported")
     elif rule == "type":
         kind, wanted = _TYPES.get(type(value), "null"), limit if isinstance(limit, str) else ",".join(limit)
@@ -128,7 +128,7 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
         yield Cause(path, f"Too many: {len(value)}: must have at most {limit} items", "FieldValueTooMany")
     else:
         told = _TOLD[rule](error) if rule in _TOLD else error.message
-        yield Cause(path, f"Invalid value: {shown(value)}: {path} in body {told}")
+        yield Cause(path, f"Invalid value: {json_text(value)}: {path} in body {told}")
 
 
 def duplicate_causes(value: Any, node: Node | None, steps: list[Any]) -> Iterator[Cause]:
@@ -150,6 +150,6 @@ def _twice(value: list[Any], node: Node, steps: list[Any]) -> Iterator[Cause]:
     seen = set()
     for index, item in enumerate(value):
         key = {k: item.get(k) for k in node.map_keys} if node.associative and isinstance(item, dict) else item
-        if shown(key) in seen:
-            yield Cause(path_text([*steps, index]), f"Duplicate value: {shown(key)}", "FieldValueDuplicate")
-        seen.add(shown(key))
+        if json_text(key) in seen:
+            yield Cause(path_text([*steps, index]), f"Duplicate value: {json_text(key)}", "FieldValueDuplicate")
+        seen.add(json_text(key))

@@ -9,7 +9,7 @@ from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes
 from shoal_local.apiserver.lifecycle.defaults import apply_defaults
 from shoal_local.apiserver.lifecycle.validation import rule_causes
 from shoal_local.apiserver.patching.field_sets import compare
-from shoal_local.apiserver.patching.managers import Manager, Managers, after_update, read_managers, written
+from shoal_local.apiserver.patching.managers import Manager, Managers, after_update, managed_fields_of, read_managers
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.call import Call
@@ -43,7 +43,7 @@ def admit(
         return {**obj, "metadata": meta}
     if managers is None:
         managers = _after(world, call, resource, {**obj, "metadata": meta}, live)
-    return {**obj, "metadata": meta | {"managedFields": written(managers)}}
+    return {**obj, "metadata": meta | {"managedFields": managed_fields_of(managers)}}
 
 
 def _after(world: World, call: Call, resource: Resource, obj: Object, live: Object | None) -> Managers:
