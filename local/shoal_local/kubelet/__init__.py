@@ -1,4 +1,5 @@
 """A kubelet that runs a pod's containers as processes of this machine.
 
-It owns processes, their files and their pod's status. It never decides where a pod goes nor how many there are.
+It owns the processes, their files and their pod's status. It never decides on which node a pod runs, nor how many pods
+there are.
 """

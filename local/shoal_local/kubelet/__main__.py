@@ -1,4 +1,4 @@
-"""`python -m shoal_local.kubelet`: the kubelet alone."""
+"""`python -m shoal_local.kubelet`: the kubelet as a process of its own."""
 
 import sys
 

@@ -1,7 +1,4 @@
-"""`python -m shoal_local.kubelet`.
-
-The kubelet alone. A signal ends it and leaves its pods running.
-"""
+"""The arguments of `python -m shoal_local.kubelet`, and its objects and tasks."""
 
 import argparse
 import asyncio
@@ -35,31 +32,29 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the kubelet's options."""
     message = "A signal ends the kubelet and leaves its pods running."
     made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=message)
-    made.add_argument(
-        "--kubeconfig", type=Path, required=True, metavar="FILE", help="says how to reach the control plane"
-    )
-    made.add_argument("--dir", type=Path, required=True, help="keeps the pods' files")
+    made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="how to reach the API server")
+    made.add_argument("--dir", type=Path, required=True, help="directory of the pods' files")
     made.add_argument("--node-name", default="shoal-local", help="(%(default)s)")
     made.add_argument("--pod-cidr", type=IPv4Network, default="127.64.0.0/16", help="addresses of pods")
-    made.add_argument("--address", default="127.0.0.1", help="this node's own address")
-    made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
-    made.add_argument("--tls-certificate", type=Path, metavar="FILE", help="serves logs over TLS")
-    made.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
-    message = f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given"
+    made.add_argument("--address", default="127.0.0.1", help="address of this node")
+    made.add_argument("--port", type=int, default=0, help="port for logs; 0 picks a free one")
+    made.add_argument("--tls-certificate", type=Path, metavar="FILE", help="certificate for logs over TLS")
+    made.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of the certificate")
+    message = f"add a resource to the node, such as {GPU}=2; by default NVIDIA GPUs are counted"
     made.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=message)
-    message = "a directory that the runtime's image holds as /models/NAME; may be repeated"
+    message = "directory that the runtime's image holds as /models/NAME; may be repeated"
     made.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
     made.add_argument(
         NO_MOUNTS,
         action="store_true",
-        help="give containers the paths of their volumes' directories, where volumes cannot be mounted",
+        help="give containers the paths of their volumes' directories, for machines without mount namespaces",
     )
-    made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
+    made.add_argument("--images", type=Path, help="YAML that maps image names to commands; DIR/images.yaml by default")
     return made
 
 
 def parse_capacity(given: list[str]) -> dict[str, int]:
-    """Read RESOURCE=COUNT options. Raises ValueError: one is not of that form."""
+    """Parse RESOURCE=COUNT options. Raises ValueError: an option has another form."""
     counts = {GPU: gpu_count()}
     for text in given:
         name, _, count = text.partition("=")
@@ -70,12 +65,12 @@ def parse_capacity(given: list[str]) -> dict[str, int]:
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """Read NAME=DIR options. Raises ValueError: one is not of that form, or its directory does not exist."""
+    """Parse NAME=DIR options. Raises ValueError: an option has another form, or its directory does not exist."""
     models = {}
     for text in given:
         name, equals, directory = text.partition("=")
         if not equals or not name or "/" in name or not Path(directory).is_dir():
-            raise ValueError(f"--model must be NAME=DIR with a directory that exists, not {text!r}")
+            raise ValueError(f"--model must be NAME=DIR with an existing directory, not {text!r}")
         models[name] = str(Path(directory).absolute())
     return models
 
@@ -109,7 +104,7 @@ async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
             port=listening.getsockname()[1],
             capacity={name: str(count) for name, count in counts.items()},
         )
-        # Both are None without TLS.
+        # Both are None without TLS, as uvicorn expects.
         tls = {"ssl_certfile": options.tls_certificate, "ssl_keyfile": options.tls_key}
         server = _Server(uvicorn.Config(make_app(kubelet), log_level="warning", lifespan="off", **tls))
         async with asyncio.TaskGroup() as group:
@@ -121,11 +116,11 @@ async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the kubelet."""
+    """Leaves signals to `run_part`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Install no signal handlers (uvicorn)."""
         yield
 
 

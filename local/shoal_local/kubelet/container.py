@@ -1,8 +1,8 @@
-"""One container of a pod over all its runs. What was observed, kept on disk as far as it must outlive us."""
+"""One container of a pod over all its runs; state that must survive a restart of the kubelet is on disk."""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from shoal_local.kubelet.container_spec import TERMINATION_LOG
 from shoal_local.kubelet.containers import Exit, Member, Observed, next_streak
@@ -17,7 +17,7 @@ _MAX_FALLBACK_BYTES = 2048
 
 @dataclass(slots=True)
 class Verdicts:
-    """What probes say of the present run."""
+    """The results of the probes of the current run."""
 
     started: bool = False
     ready: bool = False
@@ -25,7 +25,7 @@ class Verdicts:
 
 
 class Container:
-    """A container, its present run and its probes."""
+    """A container, its current run and its probes."""
 
     def __init__(self, member: Member, record: PodRecord, on_change: Callable[[], None]) -> None:
         self.member = member
@@ -45,11 +45,11 @@ class Container:
 
     @property
     def next_attempt(self) -> int:
-        """Return the number of the run to come."""
+        """Return the number of the next run."""
         return self._attempt + 1
 
     def adopt(self) -> None:
-        """Take over what an earlier kubelet left."""
+        """Continue with the state and the run of an earlier kubelet."""
         known = read_json(self._record.container(self.member.name) / "state.json")
         if known is None:
             return
@@ -57,7 +57,7 @@ class Container:
         self._previous = Exit(**known["previous"]) if known["previous"] else None
         self.run = Run.adopt(self._record.run(self.member.name, self._attempt))
         if self.run is None:
-            # Killed between the note and the start: that run never was.
+            # The earlier kubelet was killed after it wrote the state and before it started the run.
             self._attempt -= 1
             self._ended = self._previous
         else:
@@ -87,7 +87,7 @@ class Container:
         self._waiting = asyncio.create_task(until_ended())
 
     def probe(self, prober: Prober, *, started: bool = False, ready: bool = False) -> None:
-        """Begin to probe the present run."""
+        """Start to probe the current run."""
 
         def report(kind: Kind, *, verdict: bool) -> None:
             if kind is Kind.READINESS:
@@ -106,13 +106,13 @@ class Container:
             self._probing.cancel()
 
     def release(self) -> None:
-        """Leave the run to itself."""
+        """Stop following the run, which continues."""
         self.stop_probing()
         if self._waiting is not None:
             self._waiting.cancel()
 
     def observed(self, now: float) -> Observed:
-        """Return what is known by now."""
+        """Return the state of the container now."""
         running = self.run is not None and not self.run.ended.is_set()
         since = (self.run.started_at or now) if running and self.run else None
         return Observed(
@@ -130,20 +130,19 @@ class Container:
         )
 
     def _exit(self) -> Exit | None:
+        """Return the end of the latest run, with its termination message."""
         if self._ended is None and self.run is not None and (found := self.run.exit):
-            values = asdict(found)
-            values["message"] = found.message or self._last_words(self.run, found)
-            self._ended = Exit(**values)
+            message = found.message
+            if not message:
+                try:
+                    text = (self.run.directory / TERMINATION_LOG).read_bytes()[-MAX_MESSAGE_BYTES:]
+                except FileNotFoundError:
+                    text = b""
+                policy, log = self.member.spec.get("terminationMessagePolicy"), self.run.directory / "log"
+                if not text and found.code and policy == "FallbackToLogsOnError" and log.exists():
+                    # A line of the log is: time, stream, tag, text.
+                    lines = log.read_bytes()[-16 * MAX_MESSAGE_BYTES :].splitlines()[-MAX_MESSAGE_LINES:]
+                    text = b"\n".join(line.split(b" ", 3)[-1] for line in lines)[-_MAX_FALLBACK_BYTES:]
+                message = text.decode(errors="replace").strip()
+            self._ended = replace(found, message=message)
         return self._ended
-
-    def _last_words(self, run: Run, ended: Exit) -> str:
-        """Return the termination message. The file's, or the end of the log where the spec says so."""
-        try:
-            text = (run.directory / TERMINATION_LOG).read_bytes()[-MAX_MESSAGE_BYTES:]
-        except FileNotFoundError:
-            text = b""
-        policy, log = self.member.spec.get("terminationMessagePolicy"), run.directory / "log"
-        if not text and ended.code and policy == "FallbackToLogsOnError" and log.exists():
-            lines = log.read_bytes()[-16 * MAX_MESSAGE_BYTES :].splitlines()[-MAX_MESSAGE_LINES:]
-            text = b"\n".join(line.split(b" ", 3)[-1] for line in lines)[-_MAX_FALLBACK_BYTES:]
-        return text.decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""Turns a container of a pod's spec into what the shim runs: command, environment, mounts or directories."""
+"""Builds the shim's input from a container of a pod's spec: command, environment, and mounts or directories."""
 
 import os
 import re
@@ -16,15 +16,15 @@ from shoal_local.kubelet.volumes import ACCOUNT_PATH, Volumes, write_account_kub
 from shoal_local.objects import Object
 
 _BEGINS = r"""(?:(?<![^\s'"`=:,;(\[{<>|&])|(?<=://))"""
-"""A path begins a word, follows a sign that parts words, as in ``unix:/run`` or ``A=/tmp``, or is that of a ``file://``."""
+"""A path starts a word, or follows a separator as in ``unix:/run`` and ``A=/tmp``, or follows ``file://``."""
 _ENDS = r"(?![\w.-])"
 TERMINATION_LOG = "termination-log"
 
 
 def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
-    """Return what replaces mount paths in a text, the longest that fits, together with what lies below them.
+    """Return a function that replaces mount paths in a text, longest first, with their sources.
 
-    Where no mounts can be made, a container is told the directories themselves; paths in its own code are not found.
+    Without mounts a container receives the sources' paths instead; paths in its own code are not replaced.
 
     Args:
         paths: mount path to the file or directory of this machine.
@@ -42,56 +42,56 @@ def make_container_spec(
 ) -> Object:
     """Return the content of the shim's container.json.
 
-    Raises UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the message says why.
+    Raises UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: the spec cannot be served; the message
+    says why.
     """
     spec, pod = member.spec, dict(context.pod)
     if "lifecycle" in spec:
         raise ConfigError("lifecycle hooks are not supported by the kubelet of shoal local")
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
     own = make_variables(spec, context)
+    # What the image holds, the hosts file, the termination log, and the volumes.
     files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
     names = {"source": str(machine.hosts), "target": str(HOSTS), "read_only": True}
-    given = [*volumes.mounts_of(spec), _termination_mount(spec, run_directory)]
+    run_directory.mkdir(parents=True, exist_ok=True)
+    log = run_directory / TERMINATION_LOG
+    log.touch(mode=0o666)
+    log_target = spec.get("terminationMessagePath") or "/dev/termination-log"
+    given = [*volumes.mounts_of(spec), {"source": str(log), "target": log_target, "read_only": False}]
     mounts = [*files, *([names] if machine.mounts else ()), *given]
     paths = {} if machine.mounts else {m["target"]: m["source"] for m in mounts}
-    told = rewriter(paths)
-    devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)
-    # A container sees the GPUs that it was given, and none when it asked for none.
+    rewritten = rewriter(paths)
+    devices = machine.devices.acquire(pod["metadata"]["uid"], member.name, spec)
+    # An empty CUDA_VISIBLE_DEVICES hides all GPUs from a container that requests none.
     gpus = [str(n) for name, held in devices.items() if name.startswith("nvidia.com/") for n in held]
+    address = urlsplit(machine.client.url)
     variables = {
         **base_environment(),
         **dict(image.env),
-        **_cluster_variables(pod, machine),
+        "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
+        "KUBERNETES_SERVICE_HOST": address.hostname or "",
+        "KUBERNETES_SERVICE_PORT": str(address.port or 443),
+        "KUBERNETES_SERVICE_PORT_HTTPS": str(address.port or 443),
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-        **_told_variables(paths, pod, machine),
-        **{name: told(value) for name, value in own.items()},
+        **_path_variables(paths, pod, machine),
+        **{name: rewritten(value) for name, value in own.items()},
     }
     argv = command_line(
         image,
-        [told(expand(part, own)) for part in spec.get("command") or []],
-        [told(expand(part, own)) for part in spec.get("args") or []],
+        [rewritten(expand(part, own)) for part in spec.get("command") or []],
+        [rewritten(expand(part, own)) for part in spec.get("args") or []],
     )
     return {
         "argv": argv,
         "env": variables,
-        "cwd": told(spec.get("workingDir") or image.working_dir or "/"),
+        "cwd": rewritten(spec.get("workingDir") or image.working_dir or "/"),
         "mounts": _with_image(mounts, variables) if machine.mounts else [],
         "devices": devices,
     }
 
 
-def _cluster_variables(pod: Object, machine: Machine) -> dict[str, str]:
-    address = urlsplit(machine.client.url)
-    return {
-        "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
-        "KUBERNETES_SERVICE_HOST": address.hostname or "",
-        "KUBERNETES_SERVICE_PORT": str(address.port or 443),
-        "KUBERNETES_SERVICE_PORT_HTTPS": str(address.port or 443),
-    }
-
-
-def _told_variables(paths: Mapping[str, str], pod: Object, machine: Machine) -> dict[str, str]:
-    """Return what tells programs of directories that they look for at fixed places, where these are not mounted."""
+def _path_variables(paths: Mapping[str, str], pod: Object, machine: Machine) -> dict[str, str]:
+    """Return the variables that point programs to directories that are not mounted at their usual paths."""
     found = {"TMPDIR": paths["/tmp"]} if "/tmp" in paths else {}
     if account := paths.get(ACCOUNT_PATH):
         server, space = machine.client.url, pod["metadata"]["namespace"]
@@ -100,17 +100,9 @@ def _told_variables(paths: Mapping[str, str], pod: Object, machine: Machine) -> 
     return found
 
 
-def _termination_mount(spec: Object, run_directory: Path) -> Object:
-    run_directory.mkdir(parents=True, exist_ok=True)
-    file = run_directory / TERMINATION_LOG
-    file.touch(mode=0o666)
-    target = spec.get("terminationMessagePath") or "/dev/termination-log"
-    return {"source": str(file), "target": target, "read_only": False}
-
-
 def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]:
-    """Keep our interpreter and packages in sight when a volume, at /tmp say, would hide them."""
-    # `python -m` puts the directory that it was started in first, where there are no packages of ours.
+    """Add mounts of the interpreter and the packages where a volume, for example at /tmp, would hide them."""
+    # `python -m` adds the current directory first, which holds no package of ours.
     installed = sys.path if sys.flags.safe_path else sys.path[1:]
     needed = [sys.prefix, sys.base_prefix, *installed, *variables.get("PYTHONPATH", "").split(":")]
     hidden = hidden_paths([p for p in needed if p and Path(p).exists()], [m["target"] for m in mounts])
@@ -118,9 +110,9 @@ def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]
 
 
 def hidden_paths(needed: Iterable[str], targets: Iterable[str]) -> list[str]:
-    """Return what must be shown again of the files and directories needed, as mounts at the targets hide them.
+    """Return which of the needed files and directories the mounts at the targets hide.
 
-    What lies below another of them is shown with it.
+    A path below another hidden one is left out: it becomes visible with it.
     """
     over = [os.path.realpath(target) for target in targets]
     paths = {name for path in needed for name in (path, os.path.realpath(path))}

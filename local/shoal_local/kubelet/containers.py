@@ -1,4 +1,4 @@
-"""What the kubelet knows of a pod's containers, as values, and how long one that keeps ending waits."""
+"""The state of a pod's containers as values, and the delay before a restart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ MIN_BACK_OFF_S, MAX_BACK_OFF_S, BACK_OFF_RESET_S = 10.0, 300.0, 600.0
 
 
 def next_streak(streak: int, ran_s: float) -> int:
-    """Return the number of restarts in a row, after a run of this length. A long run clears the slate."""
+    """Return the number of restarts in a row after a run of this length; a long run resets it."""
     return 1 if ran_s >= BACK_OFF_RESET_S else streak + 1
 
 
 def restart_delay_s(streak: int) -> float:
-    """Return the wait before the next restart: none, 10 s, 20 s ... 5 min.
+    """Return the delay before the next restart: 0, 10 s, 20 s, and so on up to 5 min.
 
-    ``streak`` is the number of restarts in a row that were made before.
+    ``streak`` is the number of earlier restarts in a row.
     """
     return 0.0 if streak == 0 else min(MIN_BACK_OFF_S * 2.0 ** min(streak - 1, 10), MAX_BACK_OFF_S)
 
 
 class Role(StrEnum):
-    """How a container lives in its pod."""
+    """The part of a container in its pod."""
 
     INIT = "runs to its end before the next one"
     SIDECAR = "starts before the others and ends after them"
@@ -32,7 +32,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a run ended; times are seconds since 1970."""
+    """The end of a run; times are seconds since 1970."""
 
     code: int
     finished_at: float
@@ -43,13 +43,13 @@ class Exit:
 
     @property
     def shown_reason(self) -> str:
-        """Return the word that kubectl shows."""
+        """Return the reason that kubectl shows."""
         return self.reason or ("Completed" if self.code == 0 else "Error")
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One container by now."""
+    """The state of one container at one moment."""
 
     attempt: int = -1
     """Number of the latest run, from 0; -1 before the first."""
@@ -59,26 +59,26 @@ class Observed:
     previous: Exit | None = None
     """End of the run before the latest."""
     streak: int = 0
-    """Restarts in a row that did not live long."""
+    """Restarts in a row after short runs."""
     started: bool = False
     ready: bool = False
     healthy: bool = True
-    """False once liveness or startup has failed: the run must end."""
+    """False after liveness or startup has failed: the run must be stopped."""
     stopping: bool = False
     waiting: tuple[str, str] | None = None
-    """Reason and message why it cannot be started, such as an unknown image."""
+    """Reason and message of why it cannot start, such as an unknown image."""
     retry_at: float = 0.0
-    """When to try again after ``waiting``."""
+    """Time of the next attempt after ``waiting``."""
 
     @property
     def running(self) -> bool:
-        """Return whether the latest run lives."""
+        """Return whether the latest run has not ended."""
         return self.running_since is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A container's place in the pod."""
+    """A container's name, role and spec."""
 
     name: str
     role: Role
@@ -86,7 +86,7 @@ class Member:
 
 
 def members_of(spec: Object) -> list[Member]:
-    """Return the containers in the order in which they start."""
+    """Return the containers in the order of their start."""
     first = [
         Member(c["name"], Role.SIDECAR if c.get("restartPolicy") == "Always" else Role.INIT, c)
         for c in spec.get("initContainers") or []

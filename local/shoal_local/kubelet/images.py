@@ -1,4 +1,4 @@
-"""The table that stands in for a registry. An image's name to the command that is its content here."""
+"""The table in place of a registry: maps an image's name to a command of this machine."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -7,16 +7,16 @@ from typing import Any
 
 
 class BadTableError(Exception):
-    """A table has an entry that says nothing; the message names it and what is expected."""
+    """An entry of the table is invalid; the message names it and the expected form."""
 
 
 class UnknownImageError(Exception):
-    """No entry has this image; the message says how to add one."""
+    """The table has no entry for an image; the message says how to add one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What runs in the place of an image."""
+    """What runs instead of an image."""
 
     command: tuple[str, ...]
     """Its entry point."""
@@ -24,30 +24,30 @@ class Image:
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
     files: tuple[tuple[str, str], ...] = ()
-    """What it holds: a path in the image, and the file or directory of this machine that is there."""
+    """Path in the image, and the file or directory of this machine that appears there."""
     layout: str = ""
-    """The directory of an OCI layout, from which a volume gets the image's files."""
+    """Directory of an OCI layout, from which image volumes are unpacked."""
 
 
 Table = Mapping[str, Image]
 
 
 def default_table(python: str) -> dict[str, Image]:
-    """Return our own images, and plain Python. ``python`` is the interpreter that has our packages."""
+    """Return Shoal's images, and plain Python. ``python`` is the interpreter with Shoal's packages."""
     modules = ("shoal_proxy", "shoal_runtime", "shoal_operator")
-    ours = {name.replace("_", "/"): Image((python, "-m", name), env=(("PYTHONUNBUFFERED", "1"),)) for name in modules}
-    return {**ours, "python": Image((), (python,))}
+    entries = {n.replace("_", "/"): Image((python, "-m", n), env=(("PYTHONUNBUFFERED", "1"),)) for n in modules}
+    return {**entries, "python": Image((), (python,))}
 
 
 def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
-    """Read ``{name: {command: [], args: [], env: {}, workingDir: "...", files: {path: source}, layout: DIR}}``.
+    """Parse ``{name: {command: [], args: [], env: {}, workingDir: "...", files: {path: source}, layout: DIR}}``.
 
-    Raises BadTableError: an entry is not of that form.
+    Raises BadTableError: an entry has another form.
     """
-    return {name: _image(name, entry) for name, entry in document.items()}
+    return {name: _parse_entry(name, entry) for name, entry in document.items()}
 
 
-def _image(name: str, entry: Any) -> Image:
+def _parse_entry(name: str, entry: Any) -> Image:
     known = {"command", "args", "env", "workingDir", "files", "layout"}
     if not isinstance(entry, dict) or not set(entry) <= known:
         raise BadTableError(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
@@ -68,17 +68,18 @@ def _image(name: str, entry: Any) -> Image:
 
 
 def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, Image]:
-    """Return the table with more files in one of its images."""
+    """Return the table with more files in one of the images."""
     return {**table, name: replace(table[name], files=(*table[name].files, *files.items()))} if files else dict(table)
 
 
 def find_image(name: str, table: Table, where: str) -> Image:
-    """Return the entry for an image.
+    """Return the entry of an image.
 
-    An entry of the whole name goes first, then one without the tag, then one of the last part. ``where`` is the file
-    that a user can add to. Raises UnknownImageError: there is none.
+    The order is: the whole name, the name without tag, its last two parts, its last part. ``where`` is the file in
+    which a user can add an entry. Raises UnknownImageError: there is no entry.
     """
     untagged = name.partition("@")[0]
+    # A colon before a slash belongs to the registry's port.
     head, colon, tag = untagged.rpartition(":")
     repository = head if colon and "/" not in tag else untagged
     parts = repository.split("/")
@@ -88,26 +89,26 @@ def find_image(name: str, table: Table, where: str) -> Image:
     last = repository.rpartition("/")[2]
     raise UnknownImageError(
         f'image "{name}" is not known on this machine: containers run as processes here, so an '
-        f"image needs a command; add '{last}: {{command: [\"/path/to/program\"]}}' to {where}"
+        f"image needs a command. Add '{last}: {{command: [\"/path/to/program\"]}}' to {where}"
     )
 
 
 def find_layout(name: str, table: Table, where: str) -> str:
-    """Return the directory of the layout that an image's files are in. Raises UnknownImageError: there is none."""
+    """Return the directory of an image's OCI layout. Raises UnknownImageError: there is none."""
     with suppress(UnknownImageError):
         if found := find_image(name, table, where).layout:
             return found
     last = name.partition("@")[0].rpartition("/")[2].partition(":")[0]
     raise UnknownImageError(
-        f'image "{name}" of a volume is not known on this machine: `skopeo copy docker://{name} oci:DIR` makes a layout'
-        f" of it; add '{last}: {{layout: DIR}}' to {where}"
+        f'image "{name}" of a volume is not known on this machine. Make a layout with '
+        f"`skopeo copy docker://{name} oci:DIR`, and add '{last}: {{layout: DIR}}' to {where}"
     )
 
 
 def command_line(image: Image, command: list[str], args: list[str]) -> list[str]:
-    """Return what to run.
+    """Return the command line of a container.
 
-    The container's command replaces the image's command and arguments, its args the arguments.
+    Its command replaces the image's command and arguments; its args replace the arguments only.
     """
     if command:
         return [*command, *args]

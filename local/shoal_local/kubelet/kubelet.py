@@ -1,4 +1,4 @@
-"""The kubelet: one worker for each pod that the API puts on this node."""
+"""The kubelet: one worker for each pod that the scheduler bound to this node."""
 
 import asyncio
 import logging
@@ -15,18 +15,19 @@ logger = logging.getLogger(__name__)
 
 
 class Kubelet:
-    """Keeps the pods of this node."""
+    """Runs the pods of this node."""
 
     def __init__(self, client: ApiClient, machine: Machine) -> None:
         self._machine = machine
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # False until earlier pods are adopted: changes before that are part of the first list.
         self._begun = False
         self.pods = Informer(client, PODS, fieldSelector=f"spec.nodeName={machine.node_name}")
         self.pods.listen(self._on_pod)
 
     async def run(self) -> None:
-        """Keep pods until cancelled; then leave them running for the next kubelet."""
+        """Run pods until cancelled; their processes continue for the next kubelet."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.pods.run())
@@ -40,16 +41,16 @@ class Kubelet:
                 task.cancel()
 
     def _begin(self) -> None:
-        """Take over what an earlier kubelet left, and start what is new.
+        """Adopt the pods of an earlier kubelet, end those that were deleted, and start new ones.
 
-        What the API does not know is ended; not before the first list, as a kubelet that
-        cannot reach the API must leave its pods alone.
+        Runs after the first list only: without the API no deleted pod can be recognized.
         """
         known = {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
         records = known_pods(self._machine.root)
         loaded = [(record, found) for record in records if (found := record.load())]
+        # All addresses first: a worker acquires one when it is created.
         for record, (_, address) in loaded:
-            self._machine.addresses.keep(record.uid, address)
+            self._machine.addresses.reserve(record.uid, address)
         for record, (old, _) in loaded:
             worker = self._add(known.get(record.uid, old), record)
             worker.adopt()
@@ -70,14 +71,14 @@ class Kubelet:
         self._tasks[uid] = asyncio.create_task(self._work(uid), name=f"pod {uid}")
 
     async def _work(self, uid: str) -> None:
-        """Run a worker; one that fails begins again, so that an odd pod harms itself only."""
+        """Run a worker, and restart it if it fails: a fault with one pod must not stop the others."""
         worker = self._workers[uid]
         while True:
             try:
                 await worker.run()
                 break
             except Exception:
-                logger.exception("pod %s: its worker failed and begins again", uid)
+                logger.exception("event=pod_worker_failed pod=%s", uid)
                 await asyncio.sleep(1.0)
         del self._workers[uid], self._tasks[uid]
 
@@ -88,6 +89,7 @@ class Kubelet:
         present = self.pods.get(pod["metadata"]["namespace"], pod["metadata"]["name"])
         gone = present is None or present["metadata"]["uid"] != uid
         worker = self._workers.get(uid)
+        # A new pod, a deleted pod, or a change of a known pod.
         if worker is None and not gone and not has_ended(pod):
             self._add(pod, PodRecord(self._machine.root, uid))
             self._launch(uid)
@@ -97,7 +99,7 @@ class Kubelet:
             worker.update(pod)
 
     def run_directory(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
-        """Return the directory of a container's present or previous run. None when there is none."""
+        """Return the directory of a container's current or previous run, or None if there is none."""
         known = self.pods.get(namespace, pod)
         worker = self._workers.get(known["metadata"]["uid"]) if known else None
         return worker.run_directory(container, previous=previous) if worker else None

@@ -1,4 +1,4 @@
-"""Unpacks a container image from an OCI layout in a directory of this machine, as `skopeo copy ... oci:DIR` makes it."""
+"""Unpacks a container image from an OCI layout of this machine, as `skopeo copy ... oci:DIR` writes it."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ _CPUS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def unpack(layout: Path, directory: Path) -> None:
-    """Make ``directory`` hold the image's files, whole or not at all.
+    """Write the image's files to ``directory``, all or nothing.
 
-    Raises OSError: it is no layout, a blob is missing or not what its name says, or a layer is no tar.
+    Raises OSError: it is no OCI layout, a blob is missing or differs from its digest, or a layer is no tar archive.
     """
     if directory.exists():
         return
@@ -25,21 +25,18 @@ def unpack(layout: Path, directory: Path) -> None:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     try:
-        for layer in _manifest(layout)["layers"]:
+        # The first manifest for this machine's architecture; an index may hold one per platform.
+        own = _CPUS.get(platform.machine(), platform.machine())
+        manifest: Object = json.loads((layout / "index.json").read_bytes())
+        while "manifests" in manifest:
+            listed = manifest["manifests"]
+            fitting = [each for each in listed if each.get("platform", {}).get("architecture", own) == own]
+            manifest = json.loads(_blob(layout, (fitting or listed)[0]).read_bytes())
+        for layer in manifest["layers"]:
             _add(_blob(layout, layer), new)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, tarfile.TarError) as error:
         raise OSError(f"{layout} is no OCI layout that can be unpacked: {error}") from None
     new.rename(directory)
-
-
-def _manifest(layout: Path) -> Object:
-    """Return the first manifest that fits this machine; an index may hold one of several platforms."""
-    own = _CPUS.get(platform.machine(), platform.machine())
-    found: Object = json.loads((layout / "index.json").read_bytes())
-    while "manifests" in found:
-        fitting = [each for each in found["manifests"] if each.get("platform", {}).get("architecture", own) == own]
-        found = json.loads(_blob(layout, (fitting or found["manifests"])[0]).read_bytes())
-    return found
 
 
 def _blob(layout: Path, entry: Object) -> Path:
@@ -47,20 +44,21 @@ def _blob(layout: Path, entry: Object) -> Path:
     path = layout / "blobs" / algorithm / Path(digest).name
     with path.open("rb") as file:
         if hashlib.file_digest(file, algorithm).hexdigest() != digest:
-            raise ValueError(f"{entry['digest']} is not what its name says")
+            raise ValueError(f"the content of {entry['digest']} does not match this digest")
     return path
 
 
 def _add(layer: Path, directory: Path) -> None:
-    """Lay a layer over those before it: what it marks is taken away, and no member leads out of the directory."""
+    """Extract a layer over the earlier ones: apply its whiteouts, reject members outside of the directory."""
     with tarfile.open(layer) as archive:
         members = archive.getmembers()
-        for member in members:  # marks speak of the layers below, wherever in this one they stand
+        # Whiteouts apply to the layers below, wherever they stand in this layer: so they go first.
+        for member in members:
             path = Path(member.name)
             name = path.name.removeprefix(_WHITEOUT)
             leads_up = path.name != name and name in ("", ".", "..")
             if path.is_absolute() or ".." in path.parts or leads_up:
-                raise ValueError(f"a layer holds {member.name!r}, which leads out of the image")
+                raise ValueError(f"a layer holds {member.name!r}, which is outside of the image")
             if path.name == _OPAQUE:
                 shutil.rmtree(directory / path.parent, ignore_errors=True)
                 (directory / path.parent).mkdir(parents=True)

@@ -1,6 +1,7 @@
-"""The kubelet's port: logs of containers."""
+"""The HTTP server of the kubelet: container logs and health."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ POLL_S = 0.1
 
 
 class BadQueryError(Exception):
-    """The caller's parameters mean nothing; the message says which."""
+    """A parameter of the request is invalid; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """What to show of a log."""
+    """The options of a request for a log."""
 
     follow: bool = False
     previous: bool = False
@@ -32,12 +33,19 @@ class LogQuery:
     tail_lines: int | None = None
     limit_bytes: int | None = None
     since: str = ""
-    """Time as the log writes it; '' shows all."""
+    """Time in the log's format; '' shows all lines."""
 
     @classmethod
     def of(cls, query: Mapping[str, str], now: datetime) -> Self:
-        """Read the query of the log subresource. Raises BadQueryError: a number is none."""
-        since = _since(query, now)
+        """Parse the query of the log subresource. Raises BadQueryError: a number or time is invalid."""
+        since, seconds = None, _number(query, "sinceSeconds")
+        if seconds is not None:
+            since = now - timedelta(seconds=seconds)
+        elif text := query.get("sinceTime"):
+            try:
+                since = datetime.fromisoformat(text)
+            except ValueError:
+                raise BadQueryError(f"sinceTime must be a time such as 2026-01-31T12:00:00Z, not {text!r}") from None
         return cls(
             follow=query.get("follow") == "true",
             previous=query.get("previous") == "true",
@@ -48,29 +56,17 @@ class LogQuery:
         )
 
 
-def _since(query: Mapping[str, str], now: datetime) -> datetime | None:
-    seconds = _number(query, "sinceSeconds")
-    if seconds is not None:
-        return now - timedelta(seconds=seconds)
-    if text := query.get("sinceTime"):
-        try:
-            return datetime.fromisoformat(text)
-        except ValueError:
-            raise BadQueryError(f"sinceTime must be a time such as 2026-01-31T12:00:00Z, not {text!r}") from None
-    return None
-
-
 def _number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
     if not text.isdigit():
-        raise BadQueryError(f"{name} must be a whole number, 0 or more, not {text!r}")
+        raise BadQueryError(f"{name} must be a whole number of at least 0, not {text!r}")
     return int(text)
 
 
 def format_lines(lines: Iterable[bytes], wanted: LogQuery) -> Iterator[bytes]:
-    """Yield the texts of log lines, each with its newline if the container wrote one."""
+    """Yield the texts of log lines. A partial line (tag P) has no newline: the next line continues it."""
     for line in lines:
         time, _, rest = line.partition(b" ")
         _, _, rest = rest.partition(b" ")
@@ -82,7 +78,7 @@ def format_lines(lines: Iterable[bytes], wanted: LogQuery) -> Iterator[bytes]:
 
 
 def make_app(runs: Kubelet) -> Starlette:
-    """Return the ASGI application."""
+    """Return the ASGI application of the kubelet."""
 
     async def logs(request: Request) -> Response:
         names = request.path_params
@@ -105,7 +101,7 @@ def make_app(runs: Kubelet) -> Starlette:
 
 
 async def stream(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
-    """Yield a log up to the limit, and with ``follow`` what is added while the run lives."""
+    """Yield a log up to the limit; with ``follow``, also what the run writes until its end."""
     left = wanted.limit_bytes
     async for block in _blocks(directory, wanted):
         piece = block if left is None else block[:left]
@@ -119,8 +115,8 @@ async def stream(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
 
 async def _blocks(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
     path = directory / "log"
-    # Another process makes the file.
-    while wanted.follow and not path.exists() and is_alive(directory):  # noqa: ASYNC110
+    # The shim creates the file when the container starts.
+    while wanted.follow and not path.exists() and _may_grow(directory):  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
     if not path.exists():
         return
@@ -131,8 +127,8 @@ async def _blocks(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
             lines = lines[-wanted.tail_lines :] if wanted.tail_lines else []
         yield b"".join(format_lines(lines, wanted))
         while wanted.follow:
-            # Asked first: what was written before the end must still be read.
-            last = not is_alive(directory)
+            # Checked before the read: what was written before the end must still be read.
+            last = not _may_grow(directory)
             if lines := tail.more():
                 yield b"".join(format_lines(lines, wanted))
             elif last:
@@ -141,13 +137,13 @@ async def _blocks(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
                 await asyncio.sleep(POLL_S)
 
 
-def is_alive(directory: Path) -> bool:
+def _may_grow(directory: Path) -> bool:
     """Return whether the run in this directory may still write its log."""
     return directory.exists() and not (directory / "exit.json").exists()
 
 
 class Tail:
-    """Reads a log as it grows, also when it is moved aside and begun anew."""
+    """Reads a log while it grows, across its rotation to log.1."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -161,17 +157,14 @@ class Tail:
         self._file.close()
 
     def more(self) -> list[bytes]:
-        """Return the whole lines that were added since the last call."""
+        """Return the complete lines since the last call."""
         data = self._part + self._file.read()
         whole, _, self._part = data.rpartition(b"\n")
-        if not whole and self._was_replaced():
-            self._file.close()
-            self._file = self._path.open("rb")
-            return self.more()
+        if not whole:
+            # Rotated: the path names another file now.
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(self._path).st_ino != os.fstat(self._file.fileno()).st_ino:
+                    self._file.close()
+                    self._file = self._path.open("rb")
+                    return self.more()
         return [line + b"\n" for line in whole.split(b"\n")] if whole else []
-
-    def _was_replaced(self) -> bool:
-        try:
-            return os.stat(self._path).st_ino != os.fstat(self._file.fileno()).st_ino
-        except FileNotFoundError:
-            return False

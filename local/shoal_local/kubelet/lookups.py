@@ -1,4 +1,4 @@
-"""ConfigMaps, Secrets and tokens that pods ask for, fetched when needed."""
+"""Reads the ConfigMaps, Secrets and tokens of pods from the API."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from shoal_local.objects import Object
 _RESOURCES = {r.plural: r for r in (CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS)}
 ROOT_CERTIFICATE = "kube-root-ca.crt"
 TOKEN_LIFETIME_S = 365 * 86400
-"""Tokens are not renewed while a pod runs, so they live long; a real server may shorten that."""
+"""A year: tokens are not renewed while a pod runs. A Kubernetes API server may shorten it."""
 
 
 class Lookups:
-    """Finds objects of a pod's namespace."""
+    """Reads objects of a pod's namespace."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     async def objects_for(self, pod: Object) -> dict[tuple[str, str], Object | None]:
-        """Return the ConfigMaps and Secrets that a pod's spec names, by plural and name."""
+        """Return the ConfigMaps and Secrets that a pod's spec names, by plural and name; None if one is missing."""
         space = pod["metadata"]["namespace"]
         named = {("configmaps", ROOT_CERTIFICATE), *_named_in(pod["spec"])}
         return {
@@ -36,6 +36,7 @@ class Lookups:
         return str(made["status"]["token"])
 
 
+# Field of a pod's spec, to the plural of the object that it names and the key of its name.
 _NAMING = {
     "configMapKeyRef": ("configmaps", "name"),
     "configMap": ("configmaps", "name"),
@@ -47,7 +48,7 @@ _NAMING = {
 
 
 def _named_in(part: Any) -> set[tuple[str, str]]:
-    """Return plural and name of each ConfigMap and Secret named anywhere in a spec."""
+    """Return plural and name of each ConfigMap and Secret anywhere in a part of a spec."""
     if isinstance(part, list):
         return set().union(*map(_named_in, part))
     if not isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""What all pods of this kubelet share: addresses, devices, the image table, the way to the API."""
+"""What all pods of a node share: addresses, devices, the image table, and the API client."""
 
 import os
 import sys
@@ -17,6 +17,7 @@ from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
 from shoal_local.objects import Object
 
+# Variables of this machine that containers inherit.
 _PASSED_ON = """
 HOME LANG LC_ALL LD_LIBRARY_PATH PYTHONPATH TZ USER VIRTUAL_ENV http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY
 NO_PROXY
@@ -26,21 +27,21 @@ RUNTIME_IMAGE = "shoal/runtime"
 
 
 class Images:
-    """The image table: ours, and what the user's file adds; read anew whenever it is asked for."""
+    """The image table: Shoal's entries and those of the user's file, which is read at each use."""
 
     def __init__(self, file: Path, models: Models) -> None:
         self.file = file
         self._models = models
 
     def table(self) -> Table:
-        """Return the table as it is now. Raises BadTableError: the user's file is broken; the message says where."""
+        """Return the table. Raises BadTableError: the user's file is invalid; the message names the line."""
         models = {f"{MODELS}/{name}": directory for name, directory in self._models.directories().items()}
         ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, models)
         return {**ours, **_read_table(self.file)}
 
 
 def _read_table(file: Path) -> dict[str, Image]:
-    """Return what a user's file adds to the table; nothing if there is none."""
+    """Return the entries of a user's file; none if the file does not exist."""
     try:
         text = file.read_text()
         document, root = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
@@ -55,6 +56,7 @@ def _read_table(file: Path) -> dict[str, Image]:
         return {}
     if not isinstance(root, yaml.MappingNode):
         raise BadTableError(f"{file}, line 1: expected a mapping of image names")
+    # The composed nodes have line numbers, the loaded document has none.
     lines = {key.value: key.start_mark.line + 1 for key, _ in root.value}
     table: dict[str, Image] = {}
     for name, entry in document.items():
@@ -66,22 +68,22 @@ def _read_table(file: Path) -> dict[str, Image]:
 
 
 class AddressPool:
-    """Gives each pod an address of its own."""
+    """Assigns an address of the network to each pod."""
 
     def __init__(self, network: IPv4Network) -> None:
         self._network = network
         self._taken: dict[str, str] = {}
         self._next = 2
 
-    def keep(self, uid: str, address: str) -> None:
-        """Note the address that a pod has already."""
-        self._taken[uid] = address
+    def reserve(self, uid: str, address: str) -> None:
+        """Record the address of an adopted pod."""
 
-    def take(self, uid: str) -> str:
-        """Return the pod's address; a new pod gets one that was not used for the longest time."""
+    def acquire(self, uid: str) -> str:
+        """Return the pod's address; a new pod gets the address that has been unused for longest."""
         if uid in self._taken:
             return self._taken[uid]
         used = set(self._taken.values())
+        # The network, its first host and the broadcast address are left out.
         size = self._network.num_addresses - 3
         for _ in range(size):
             address = str(self._network[self._next])
@@ -89,51 +91,51 @@ class AddressPool:
             if address not in used:
                 self._taken[uid] = address
                 return address
-        raise OSError(f"no free address in {self._network}: pass a larger --pod-cidr")
+        raise OSError(f"no free address in {self._network}. Pass a larger --pod-cidr")
 
-    def give_back(self, uid: str) -> None:
-        """Free a pod's address."""
+    def release(self, uid: str) -> None:
+        """Free the pod's address."""
         self._taken.pop(uid, None)
 
 
 class Devices:
-    """Gives containers the devices that they ask for, by number."""
+    """Assigns devices to containers, by number."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._counts = counts
         self._taken: dict[tuple[str, str], dict[str, list[int]]] = {}
 
-    def keep(self, uid: str, name: str, devices: dict[str, list[int]]) -> None:
-        """Note the devices that a container has already."""
+    def reserve(self, uid: str, name: str, devices: dict[str, list[int]]) -> None:
+        """Record the devices of an adopted container."""
         self._taken[uid, name] = devices
 
-    def take(self, uid: str, name: str, container: Object) -> dict[str, list[int]]:
+    def acquire(self, uid: str, name: str, container: Object) -> dict[str, list[int]]:
         """Return the container's devices by resource.
 
-        Raises OSError: fewer are left than it asks for; the scheduler should not have sent it here.
+        Raises OSError: fewer are free than requested; the scheduler should not have bound the pod.
         """
         if (uid, name) not in self._taken:
             limits = (container.get("resources") or {}).get("limits") or {}
-            self._taken[uid, name] = {
-                resource: self._free(resource, int(limits[resource])) for resource in self._counts if resource in limits
-            }
+            acquired: dict[str, list[int]] = {}
+            for resource, count in self._counts.items():
+                if resource in limits:
+                    wanted = int(limits[resource])
+                    used = {n for held in self._taken.values() for n in held.get(resource, [])}
+                    free = [n for n in range(count) if n not in used]
+                    if len(free) < wanted:
+                        raise OSError(f"{wanted} of {resource} requested, only {len(free)} free")
+                    acquired[resource] = free[:wanted]
+            self._taken[uid, name] = acquired
         return self._taken[uid, name]
 
-    def _free(self, resource: str, wanted: int) -> list[int]:
-        used = {n for held in self._taken.values() for n in held.get(resource, [])}
-        free = [n for n in range(self._counts[resource]) if n not in used]
-        if len(free) < wanted:
-            raise OSError(f"{wanted} of {resource} requested, only {len(free)} free")
-        return free[:wanted]
-
-    def give_back(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """Free the devices of all containers of a pod."""
         self._taken = {key: held for key, held in self._taken.items() if key[0] != uid}
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What pods share."""
+    """What all pods of a node share."""
 
     client: ApiClient
     recorder: EventRecorder
@@ -147,16 +149,16 @@ class Machine:
     host_ip: str
     node_name: str
     hosts: Path
-    """What containers see as ``/etc/hosts``."""
+    """The file that containers see as ``/etc/hosts``."""
     mounts: bool
-    """Whether containers see their volumes at their mount paths; where not, they are told the directories."""
+    """Whether volumes are mounted at their mount paths; otherwise containers get their directories' paths."""
 
 
 def base_environment() -> dict[str, str]:
-    """Return what containers have from this machine, as they would from their image."""
+    """Return the variables that containers inherit from this machine, in place of an image's."""
     found = {name: os.environ[name] for name in _PASSED_ON.split() if name in os.environ}
     if "PYTHONPATH" in found:
-        # Containers start in another directory.
+        # Containers start in another directory, so relative entries would be lost.
         parts = found["PYTHONPATH"].split(":")
         found["PYTHONPATH"] = ":".join(str(Path(part).absolute()) for part in parts)
     own = str(Path(sys.executable).parent)

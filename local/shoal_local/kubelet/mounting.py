@@ -1,4 +1,4 @@
-"""Whether containers can have mounts on this machine, found out by making one."""
+"""Tests whether this machine allows mounts for containers."""
 
 import subprocess
 import sys
@@ -7,15 +7,15 @@ import tempfile
 from shoal_local.kubelet.runs import SHIM_ENVIRONMENT
 
 NO_MOUNTS = "--no-mounts"
-"""The kubelet's option."""
+"""Name of the kubelet's option."""
 _TRIAL = [sys.executable, "-S", "-m", "shoal_local.kubelet.namespaces"]
 
 
 def mounts_refused() -> str:
-    """Return why no mounts can be made here, or '' where they can.
+    """Return why this machine refuses mounts, or '' if it allows them.
 
-    User namespaces are forbidden in most containers and by some distributions, and allowed but of no use in others;
-    so a process of its own does all that a container with volumes needs.
+    Many containers and some distributions forbid user namespaces, and others allow them without mounts. So a separate
+    process performs every step of a container with volumes.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-") as directory:
         done = subprocess.run(
@@ -27,5 +27,5 @@ def mounts_refused() -> str:
 
 
 def refusal_message(refusal: str) -> str:
-    """Return the line that says how containers get their volumes when mounts are refused."""
+    """Return the message of how containers get their volumes when mounts are refused."""
     return f"cannot mount volumes on this machine ({refusal}): containers get the paths of their directories instead"

@@ -1,6 +1,6 @@
-"""HostsFile of Services, as pods look them up: the file that containers see as ``/etc/hosts``.
+"""The file that containers see as ``/etc/hosts``: names of Services, in place of DNS.
 
-There is no DNS here. A Service that comes or goes is in the file a moment later, and programs read it at each lookup.
+A change of a Service is in the file at once; programs read it at each lookup.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _SUFFIXES = ("", ".svc", ".svc.cluster.local")
 
 
 def hosts_text(machine: str, services: Iterable[Object]) -> str:
-    """Return the machine's own lines, and one for each Service that has an address."""
+    """Return the machine's own lines, and one line for each Service with an address."""
     lines = [machine.rstrip("\n")]
     for service in services:
         address, meta = service["spec"].get("clusterIP"), service["metadata"]
@@ -26,11 +26,11 @@ def hosts_text(machine: str, services: Iterable[Object]) -> str:
 
 
 class HostsFile:
-    """Keeps the file up to date."""
+    """Keeps the hosts file up to date."""
 
     def __init__(self, client: ApiClient, file: Path) -> None:
         self._services = Informer(client, SERVICES)
-        self._services.listen(self._on_service)
+        self._services.listen(lambda _: self._write())
         self._file = file
         self._text = ""
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -41,15 +41,12 @@ class HostsFile:
         """Watch Services until cancelled."""
         await self._services.run()
 
-    def _on_service(self, service: Object) -> None:
-        self._write()
-
     def _write(self) -> None:
         own = HOSTS.read_text() if HOSTS.exists() else ""
         text = hosts_text(own, self._services.objects.values())
         if text != self._text:
             self._text = text
-            # In place, as containers have mounted this very file; and it is never empty: they look up localhost, too.
+            # In place: containers have mounted this inode. Never empty: they look up localhost too.
             with self._file.open("r+") as file:
                 file.write(text)
                 file.truncate()

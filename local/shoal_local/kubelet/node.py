@@ -1,4 +1,4 @@
-"""This machine as a Node: what it has, and the heartbeat that says it is there."""
+"""This machine as a Node of the cluster: its capacity, and its heartbeat."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, ApiError, UnreachableError
-from shoal_local.objects import Object, condition, is_ready, timestamp
+from shoal_local.objects import condition, is_ready, timestamp
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_S, LEASE_S = 10.0, 40
@@ -19,30 +19,30 @@ MAX_PODS = 250
 
 
 def gpu_count() -> int:
-    """Return the number of NVIDIA GPUs that this machine shows."""
+    """Return the number of NVIDIA GPUs in /dev."""
     return sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia[0-9]*"))
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Registers the node and keeps it alive."""
+    """Registers the node and renews its Lease."""
 
     client: ApiClient
     name: str
     address: str
     port: int
-    """Where the kubelet serves logs."""
+    """Port on which the kubelet serves logs."""
     capacity: Mapping[str, str]
-    """What the node offers beside processors, memory and pods."""
+    """Resources beside processors, memory and pods."""
 
     async def run(self) -> None:
-        """Register, then beat until cancelled."""
+        """Register the node, then renew its Lease until cancelled."""
         while True:
             try:
                 await self._register()
                 await self._renew()
             except (ApiError, UnreachableError) as error:
-                logger.info("node %s: %s", self.name, error)
+                logger.info("event=heartbeat_failed node=%s error=%s", self.name, error)
                 await asyncio.sleep(1.0)
             else:
                 await asyncio.sleep(HEARTBEAT_S)
@@ -54,26 +54,32 @@ class Node:
             labels = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
             named = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
             known = await self.client.create(NODES, {**named, "spec": {}})
-        status = self._status(known)
-        # Conditions of others do not count.
-        ready, said = status["conditions"][0], known.get("status") or {}
-        if ready not in said.get("conditions", []) or {**said, **status, "conditions": said["conditions"]} != said:
-            await self.client.patch(
-                NODES, known, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH
-            )
-
-    def _status(self, known: Object) -> Object:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         own = {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": str(MAX_PODS)}
         capacity = {**own, **self.capacity}
-        return {
+        before, now = condition(known, "Ready") if is_ready(known) else None, timestamp(datetime.now(UTC))
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "kubelet is posting ready status",
+            "lastHeartbeatTime": before["lastHeartbeatTime"] if before else now,
+            "lastTransitionTime": before["lastTransitionTime"] if before else now,
+        }
+        status = {
             "capacity": capacity,
             "allocatable": capacity,
-            # No Hostname: API servers would ask for logs by that name first, and nobody resolves it.
+            # No Hostname: an API server would prefer it for logs, and no DNS resolves it.
             "addresses": [{"type": "InternalIP", "address": self.address}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
-            "conditions": [_ready(known)],
+            "conditions": [ready],
         }
+        # Other writers' conditions do not count as a change.
+        old = known.get("status") or {}
+        if ready not in old.get("conditions", []) or {**old, **status, "conditions": old["conditions"]} != old:
+            await self.client.patch(
+                NODES, known, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH
+            )
 
     async def _renew(self) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -82,19 +88,8 @@ class Node:
         try:
             await self.client.patch(LEASES, {"metadata": meta}, {"spec": spec})
         except ApiError as error:
+            # 404: the first renewal, or a user deleted the Lease.
             if error.code != 404:
                 raise
             lease = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta, "spec": spec}
             await self.client.create(LEASES, lease)
-
-
-def _ready(known: Object) -> Object:
-    before, now = condition(known, "Ready") if is_ready(known) else None, timestamp(datetime.now(UTC))
-    return {
-        "type": "Ready",
-        "status": "True",
-        "reason": "KubeletReady",
-        "message": "kubelet is posting ready status",
-        "lastHeartbeatTime": before["lastHeartbeatTime"] if before else now,
-        "lastTransitionTime": before["lastTransitionTime"] if before else now,
-    }

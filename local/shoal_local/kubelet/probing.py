@@ -1,4 +1,4 @@
-"""Probes one run of a container for as long as it lives; when one is due and what a row of results means is pure."""
+"""Probes one run of a container. The schedule and the meaning of results in a row are pure."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ Object = Mapping[str, Any]
 
 
 class Kind(StrEnum):
-    """What a probe decides; the value is its field in a container."""
+    """The purpose of a probe; the value is its field in a container."""
 
     STARTUP = "startupProbe"
     LIVENESS = "livenessProbe"
@@ -21,7 +21,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeTiming:
-    """Times in seconds and numbers of results in a row."""
+    """The times of a probe in seconds, and its thresholds in results in a row."""
 
     initial_delay_s: float
     period_s: float
@@ -31,7 +31,7 @@ class ProbeTiming:
 
     @classmethod
     def of(cls, probe: Object) -> Self:
-        """Read a probe, with the defaults of the API."""
+        """Read a probe's spec, with the API's defaults."""
         return cls(
             initial_delay_s=probe.get("initialDelaySeconds") or 0,
             period_s=probe.get("periodSeconds") or 10,
@@ -43,18 +43,18 @@ class ProbeTiming:
 
 @dataclass(frozen=True, slots=True)
 class ProbeState:
-    """What a probe says by now: None until enough results in a row agree."""
+    """The results of a probe so far; the verdict is None until enough results in a row agree."""
 
     timing: ProbeTiming
     scheduled_s: float
-    """Clock time of the next attempt."""
+    """Loop time of the next attempt."""
     verdict: bool | None = None
     last: bool | None = None
     in_a_row: int = 0
 
     @classmethod
     def begin(cls, timing: ProbeTiming, now_s: float, *, verdict: bool | None = None) -> Self:
-        """Return a probe of a container that starts now, or is taken over with a verdict."""
+        """Return the state of a container that starts now, or that was adopted with a verdict."""
         delay_s = timing.initial_delay_s if verdict is None else 0.0
         return cls(timing, now_s + delay_s, verdict)
 
@@ -63,40 +63,40 @@ class ProbeState:
         count = self.in_a_row + 1 if success == self.last else 1
         needed = self.timing.success_threshold if success else self.timing.failure_threshold
         verdict = success if count >= needed else self.verdict
+        # A slow attempt delays the next one; missed periods are skipped.
         scheduled_s = max(self.scheduled_s + self.timing.period_s, now_s)
         return replace(self, scheduled_s=scheduled_s, verdict=verdict, last=success, in_a_row=count)
 
 
 class ProbeClient:
-    """Asks containers whether they are well."""
+    """Sends probes to containers."""
 
     def __init__(self) -> None:
-        # Probes must see what a new caller sees: no kept connections, no proxies, any certificate.
+        # Probes must see what a new client sees: no kept connections, no proxies, any certificate.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         self._http = httpx.AsyncClient(verify=False, trust_env=False, limits=limits)
 
-    async def make(self, probe: Object, address: str, container: Object, timeout_s: float) -> str:
-        """Return '' when the probe succeeds, else what went wrong."""
+    async def attempt(self, probe: Object, address: str, container: Object, timeout_s: float) -> str:
+        """Make one attempt; return '' if it succeeds, else the failure."""
         if "httpGet" not in probe:
             kind = ", ".join(key for key in ("exec", "grpc", "tcpSocket") if key in probe)
-            return f"{kind} is not supported by the kubelet of shoal local; httpGet is"
+            return f"{kind} is not supported by the kubelet of shoal local. Use httpGet"
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._get(probe["httpGet"], address, container)
+                spec = probe["httpGet"]
+                host, scheme = spec.get("host") or address, (spec.get("scheme") or "HTTP").lower()
+                path = (spec.get("path") or "/").removeprefix("/")
+                url = f"{scheme}://{host}:{_port(spec['port'], container)}/{path}"
+                own = [(h["name"], h["value"]) for h in spec.get("httpHeaders") or []]
+                headers = [("user-agent", "kube-probe/shoal"), *own]
+                response = await self._http.get(url, headers=headers, timeout=None)
         except TimeoutError:
             return f"timed out after {timeout_s:g} s"
         except (OSError, httpx.HTTPError, ValueError) as error:
             return f"{type(error).__name__}: {error}"
-
-    async def _get(self, spec: Object, address: str, container: Object) -> str:
-        host, scheme = spec.get("host") or address, (spec.get("scheme") or "HTTP").lower()
-        path = spec.get("path") or "/"
-        url = f"{scheme}://{host}:{_port(spec['port'], container)}/{path.removeprefix('/')}"
-        headers = [(h["name"], h["value"]) for h in spec.get("httpHeaders") or []]
-        answer = await self._http.get(url, headers=[("user-agent", "kube-probe/shoal"), *headers], timeout=None)
-        if 200 <= answer.status_code < 400:
+        if 200 <= response.status_code < 400:
             return ""
-        return f"HTTP probe failed with statuscode: {answer.status_code}"
+        return f"HTTP probe failed with statuscode: {response.status_code}"
 
 
 def _port(port: int | str, container: Object) -> int:
@@ -112,15 +112,15 @@ OnFailure = Callable[[Kind, str], None]
 
 
 class Report(Protocol):
-    """Takes in what a probe says."""
+    """Receives the verdicts of probes."""
 
     def __call__(self, kind: Kind, *, verdict: bool) -> None:
-        """Take in a verdict."""
+        """Receive a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prober:
-    """Runs a container's probes; startup holds the others back."""
+    """Runs a container's probes; readiness and liveness start after startup has succeeded."""
 
     probe_client: ProbeClient
     container: Object
@@ -128,10 +128,14 @@ class Prober:
     on_failure: OnFailure
 
     async def run(self, report: Report, *, started: bool = False, ready: bool = False) -> None:
-        """Report verdicts until cancelled. ``started`` and ready are the last verdicts of an earlier kubelet."""
-        held_back = Kind.STARTUP in self.container and not started
-        if held_back and not await self._started(report):
-            return
+        """Report verdicts until cancelled. ``started`` and ``ready`` are the last verdicts of an earlier kubelet."""
+        if Kind.STARTUP in self.container and not started:
+            state = self._begin(Kind.STARTUP)
+            while state.verdict is None:
+                state = await self._next(Kind.STARTUP, state)
+            if not state.verdict:
+                report(Kind.STARTUP, verdict=False)
+                return
         report(Kind.STARTUP, verdict=True)
         if ready or Kind.READINESS not in self.container:
             report(Kind.READINESS, verdict=True)
@@ -140,31 +144,23 @@ class Prober:
                 if kind in self.container:
                     group.create_task(self._watch(kind, report, verdict=verdict))
 
-    async def _started(self, report: Report) -> bool:
-        gauge = self._begin(Kind.STARTUP)
-        while gauge.verdict is None:
-            gauge = await self._next(Kind.STARTUP, gauge)
-        if not gauge.verdict:
-            report(Kind.STARTUP, verdict=gauge.verdict)
-        return gauge.verdict
-
     async def _watch(self, kind: Kind, report: Report, *, verdict: bool | None) -> None:
-        gauge = self._begin(kind, verdict=verdict)
+        state = self._begin(kind, verdict=verdict)
         while True:
-            before = gauge.verdict
-            gauge = await self._next(kind, gauge)
-            if gauge.verdict is not None and gauge.verdict != before:
-                report(kind, verdict=gauge.verdict)
+            before = state.verdict
+            state = await self._next(kind, state)
+            if state.verdict is not None and state.verdict != before:
+                report(kind, verdict=state.verdict)
 
     def _begin(self, kind: Kind, *, verdict: bool | None = None) -> ProbeState:
         now_s = asyncio.get_running_loop().time()
         return ProbeState.begin(ProbeTiming.of(self.container[kind]), now_s, verdict=verdict)
 
-    async def _next(self, kind: Kind, gauge: ProbeState) -> ProbeState:
+    async def _next(self, kind: Kind, state: ProbeState) -> ProbeState:
         clock = asyncio.get_running_loop().time
-        await asyncio.sleep(max(0.0, gauge.scheduled_s - clock()))
+        await asyncio.sleep(max(0.0, state.scheduled_s - clock()))
         probe, container = self.container[kind], self.container
-        trouble = await self.probe_client.make(probe, self.address, container, gauge.timing.timeout_s)
-        if trouble:
-            self.on_failure(kind, trouble)
-        return gauge.after(success=not trouble, now_s=clock())
+        failure = await self.probe_client.attempt(probe, self.address, container, state.timing.timeout_s)
+        if failure:
+            self.on_failure(kind, failure)
+        return state.after(success=not failure, now_s=clock())

@@ -1,7 +1,7 @@
-"""The kubelet's memory on disk: what it needs to find its pods again after it was killed.
+"""The kubelet's state on disk, by which it adopts its pods after a restart or a kill.
 
-Each pod has a directory named by its uid; each run of a container has one below it. Files are put
-in place at once, so that a kill at any moment leaves either the old or the new.
+Each pod has a directory named by its uid; each run of a container has one below it. Files are replaced atomically: a
+kill leaves either the old content or the new.
 """
 
 import json
@@ -13,7 +13,7 @@ from shoal_local.objects import Object
 
 
 def write_json(path: Path, value: Object) -> None:
-    """Put a file in place at once."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
     new.write_text(json.dumps(value))
@@ -21,7 +21,7 @@ def write_json(path: Path, value: Object) -> None:
 
 
 def read_json(path: Path) -> Object | None:
-    """Return a file's content, or None when there is none."""
+    """Return a file's content, or None if it does not exist."""
     try:
         found: Object = json.loads(path.read_text())
     except FileNotFoundError:
@@ -37,17 +37,17 @@ class PodRecord:
         self.uid = uid
 
     def save(self, pod: Object, address: str) -> None:
-        """Remember the pod as it was last seen, and its address."""
+        """Write the pod as last seen, and its address."""
         write_json(self.directory / "pod.json", {"pod": pod, "address": address})
 
     def load(self) -> tuple[Object, str] | None:
-        """Return the pod and its address. None when the kubelet was killed before it could save them."""
+        """Return the pod and its address, or None if the kubelet was killed before it saved them."""
         found = read_json(self.directory / "pod.json")
         return (found["pod"], found["address"]) if found else None
 
     @property
     def grace_s(self) -> float:
-        """Return how long the pod may take to end."""
+        """Return the pod's termination grace period."""
         found = self.load()
         return float(found[0]["spec"].get("terminationGracePeriodSeconds", 30)) if found else 0.0
 
@@ -80,18 +80,18 @@ def known_pods(root: Path) -> list[PodRecord]:
 
 
 class Models:
-    """HostsFile and directories of models, beside the pods' files."""
+    """Names and directories of models, stored beside the pods' files."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / "models.json"
 
     def add(self, models: Mapping[str, str]) -> None:
-        """Add models, or give a name another directory; pods that run keep what they have."""
+        """Add models, or change the directory of a name; running pods keep theirs."""
         if models:
             write_json(self._file, {**self._all(), **models})
 
     def directories(self) -> dict[str, str]:
-        """Return the directories by name, as they are now; one that has gone stops no other."""
+        """Return the existing directories by name."""
         return {name: directory for name, directory in self._all().items() if Path(directory).is_dir()}
 
     def _all(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""One run of a container: the shim's process and its files. The kubelet may come and go."""
+"""One run of a container: the shim's process and its files. A run outlives the kubelet."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from shoal_local.objects import Object
 SHIM = [sys.executable, "-S", "-m", "shoal_local.kubelet.shim"]
 SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(shoal_local.__file__).parent.parent)}
 LOST = 137
-"""Exit code of a run whose end nobody saw: everything was killed at once."""
+"""Exit code of a run whose end was not recorded, because its shim was killed too."""
 
 
 class Run:
@@ -33,7 +33,7 @@ class Run:
 
     @classmethod
     def start(cls, directory: Path, container: Object) -> "Run":
-        """Start a container; its process runs soon after."""
+        """Start a container; return before its process runs."""
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / "container.json", container)
         with (directory / "shim.log").open("wb") as log:
@@ -41,7 +41,7 @@ class Run:
             shim = Popen(
                 argv, env=SHIM_ENVIRONMENT, cwd="/", stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        # The event loop reaps it by its number; Popen must not on_failure that nobody waited.
+        # The event loop reaps it by its pid; Popen must not warn that it was not waited for.
         shim.returncode = 0
         run = cls(directory, container)
         run._shim = identity(shim.pid)
@@ -51,12 +51,17 @@ class Run:
 
     @classmethod
     def adopt(cls, directory: Path) -> "Run | None":
-        """Take a run over from an earlier kubelet; None when it never began."""
+        """Continue with a run of an earlier kubelet; return None if it never began."""
         container = read_json(directory / "container.json")
         if container is None:
             return None
         run = cls(directory, container)
-        run._shim = _shim_of(directory)
+        # The earlier kubelet may have been killed just after it started the shim, which writes its own file soon.
+        for _ in range(20):
+            run._shim = read_json(directory / "shim.json") or read_json(directory / "running.json")
+            if run._shim or (directory / "exit.json").exists():
+                break
+            time.sleep(0.1)
         if run._shim is not None and is_alive(run._shim):
             run._watch(run._shim["pid"])
         else:
@@ -65,13 +70,13 @@ class Run:
 
     @property
     def started_at(self) -> float | None:
-        """Return when the process began to run, in seconds since 1970; None while it has not."""
+        """Return the start of the process in seconds since 1970, or None before it."""
         found = read_json(self.directory / "running.json")
         return datetime.fromisoformat(found["started_at"]).timestamp() if found else None
 
     @property
     def exit(self) -> Exit | None:
-        """Return how the run ended; None while it lives."""
+        """Return the end of the run, or None while it lives."""
         found = read_json(self.directory / "exit.json")
         if found is None or not self.ended.is_set():
             return None
@@ -90,11 +95,11 @@ class Run:
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the container's process and everything that it started."""
+        """Kill the container's process and its descendants."""
         self._send(signal.SIGUSR1)
 
     async def stop_gracefully(self, grace_s: float) -> None:
-        """Send SIGTERM, and SIGKILL when the grace is over."""
+        """Send SIGTERM, and kill after the grace period."""
         self.terminate()
         try:
             async with asyncio.timeout(grace_s):
@@ -108,6 +113,7 @@ class Run:
                 os.kill(self._shim["pid"], number)
 
     def _watch(self, pid: int) -> None:
+        # A pidfd becomes readable when its process ends, whoever its parent is.
         try:
             file = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -125,7 +131,7 @@ class Run:
         loop.add_reader(file, over)
 
     def _settle(self) -> None:
-        """Note the end. A shim that was killed could not write it, and what it ran must not live on alone."""
+        """Record the end. A killed shim could not, and its container must not live on unattended."""
         if not (self.directory / "exit.json").exists():
             running = read_json(self.directory / "running.json")
             if running:
@@ -137,18 +143,8 @@ class Run:
         self.ended.set()
 
 
-def _shim_of(directory: Path) -> Object | None:
-    """Return the shim's identity. One that was started just before the kubelet was killed is waited for."""
-    for _ in range(20):
-        found = read_json(directory / "shim.json") or read_json(directory / "running.json")
-        if found or (directory / "exit.json").exists():
-            return found
-        time.sleep(0.1)
-    return None
-
-
 def kill_session(running: Object) -> None:
-    """Kill the container's session, if its leader is the process that the shim started."""
+    """Kill the container's session, if its leader is still the process that the shim started."""
     pid = running["process"]
     try:
         ours = os.getsid(pid) == pid and identity(pid)["boot"] == running["boot"]

@@ -1,8 +1,8 @@
-"""Runs one container: starts it, writes its log, remembers how it ended. It outlives the kubelet.
+"""Runs one container: starts it, writes its log, records its end. It outlives the kubelet.
 
-`python -S -m shoal_local.kubelet.shim DIR` reads DIR/container.json and writes DIR/running.json
-once the process runs, DIR/log as it talks and DIR/exit.json when it has ended and nothing that it
-started is left. SIGTERM is passed on; SIGUSR1 kills.
+`python -S -m shoal_local.kubelet.shim DIR` reads DIR/container.json. It writes DIR/running.json once the process runs,
+DIR/log while the process writes, and DIR/exit.json after the process and all its descendants have ended. SIGTERM is
+forwarded to the container; SIGUSR1 kills it.
 
 Standard library only, so that it starts fast and stays small.
 """
@@ -22,8 +22,9 @@ from typing import Any
 from shoal_local.kubelet.namespaces import Mount, View, become_subreaper, isolate
 
 MAX_LOG_BYTES = 10 * 2**20
-"""A log that grows beyond this is moved to log.1; an older log.1 is forgotten."""
+"""A longer log is moved to log.1, and an older log.1 is deleted."""
 CHUNK_BYTES = 16 * 1024
+"""Longest part of a line; longer lines are split, as container runtimes do."""
 CANNOT_START = 128
 
 
@@ -31,33 +32,42 @@ def run(directory: Path) -> int:
     """Run the container until it ends."""
     become_subreaper()
     container = json.loads((directory / "container.json").read_text())
-    told, tells = os.pipe2(os.O_CLOEXEC)
+    # Closed by exec: an empty read means that the container's program has started.
+    failure_read, failure_write = os.pipe2(os.O_CLOEXEC)
     pipes = {name: os.pipe2(os.O_CLOEXEC) for name in ("stdout", "stderr")}
     pid = os.fork()
     if pid == 0:
-        _become(container, directory, {name: pair[1] for name, pair in pipes.items()}, tells)
-    os.close(tells)
+        _become(container, directory, {name: pair[1] for name, pair in pipes.items()}, failure_write)
+    os.close(failure_write)
     for _, write in pipes.values():
         os.close(write)
-    _pass_signals_on(pid)
-    with open(told, "rb") as stream:
-        trouble = stream.read()
-    if trouble:
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL if number == signal.SIGUSR1 else signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, forward)
+    signal.signal(signal.SIGUSR1, forward)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with open(failure_read, "rb") as stream:
+        failure = stream.read()
+    if failure:
         os.waitpid(pid, 0)
-        _write(directory / "exit.json", {**json.loads(trouble), "finished_at": _now()})
+        _write(directory / "exit.json", {**json.loads(failure), "finished_at": _now()})
         return 0
     _write(directory / "running.json", {**identity(os.getpid()), "process": pid, "started_at": _now()})
     status = _pump(pid, {pair[0]: name for name, pair in pipes.items()}, Log(directory / "log"))
     code = os.waitstatus_to_exitcode(status)
+    # As shells do: 128 plus the number of the signal.
     ended = {"code": code if code >= 0 else 128 - code, "signal": max(0, -code)}
     _write(directory / "exit.json", {**ended, "finished_at": _now()})
     return 0
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """Return what tells this process from a later one of the same number.
+    """Return pid, start time and boot id, which distinguish a process from a later one with its pid.
 
-    Raises OSError: there is no such process, or it has ended and only waits to be reaped.
+    Raises OSError: there is no such process, or it has ended and is a zombie.
     """
     # The second field is the command in parentheses; it may hold spaces and parentheses itself.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -68,7 +78,7 @@ def identity(pid: int) -> dict[str, Any]:
 
 
 def is_alive(known: dict[str, Any]) -> bool:
-    """Return whether this very process still runs."""
+    """Return whether the process with this identity still runs."""
     try:
         found = identity(known["pid"])
     except OSError:
@@ -76,72 +86,48 @@ def is_alive(known: dict[str, Any]) -> bool:
     return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
 
 
-def _become(container: dict[str, Any], directory: Path, ends: dict[str, int], tells: int) -> None:
-    """Turn into the container's process; tell the parent if that fails."""
+def _become(container: dict[str, Any], directory: Path, ends: dict[str, int], failure_write: int) -> None:
+    """Turn into the container's process; send the reason to the parent if that fails."""
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(ends["stdout"], 1)
         os.dup2(ends["stderr"], 2)
-        _show_volumes(container, directory)
-        _execute(container)
+        mounts = [Mount(**mount) for mount in container["mounts"]]
+        if mounts:
+            try:
+                isolate()
+            except OSError as error:
+                raise NoNamespacesError(str(error)) from error
+            staging = directory / "root"
+            staging.mkdir(exist_ok=True)
+            View(str(staging)).show(mounts)
+        os.chdir(container["cwd"])
+        # Python ignores SIGPIPE, and exec would pass that on.
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        os.execvpe(container["argv"][0], container["argv"], container["env"])
     except BaseException as error:
-        reason, message = _explained(error, container)
+        reason, message = "StartError", "".join(traceback.format_exception_only(error)).strip()
+        if isinstance(error, NoNamespacesError):
+            reason = "CreateContainerError"
+            message = (
+                f"cannot create a mount namespace any more ({error}). Restart the kubelet (`shoal local down --keep`, "
+                "then `up`): containers then get the paths of their directories instead"
+            )
+        elif isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
+            message = f"cannot run {container['argv'][0]!r} in {container['cwd']}: {error}"
         text = json.dumps({"code": CANNOT_START, "signal": 0, "reason": reason, "message": message})
-        os.write(tells, text.encode())
+        os.write(failure_write, text.encode())
     os._exit(1)
 
 
-def _show_volumes(container: dict[str, Any], directory: Path) -> None:
-    mounts = [Mount(**mount) for mount in container["mounts"]]
-    if not mounts:
-        return
-    try:
-        isolate()
-    except OSError as error:
-        raise NoNamespacesError(str(error)) from error
-    staging = directory / "root"
-    staging.mkdir(exist_ok=True)
-    View(str(staging)).show(mounts)
-
-
 class NoNamespacesError(Exception):
-    """Mounts are wanted and this machine gives no mount namespace."""
-
-
-def _execute(container: dict[str, Any]) -> None:
-    argv = container["argv"]
-    environment = container["env"]
-    os.chdir(container["cwd"])
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
-    os.execvpe(argv[0], argv, environment)
-
-
-def _explained(error: BaseException, container: dict[str, Any]) -> tuple[str, str]:
-    if isinstance(error, NoNamespacesError):
-        return (
-            "CreateContainerError",
-            f"cannot create a mount namespace any more ({error}); restart the kubelet (`shoal local down --keep`, "
-            "then `up`): containers then get the paths of their directories instead",
-        )
-    if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
-        return "StartError", f"cannot run {container['argv'][0]!r} in {container['cwd']}: {error}"
-    return "StartError", "".join(traceback.format_exception_only(error)).strip()
-
-
-def _pass_signals_on(pid: int) -> None:
-    def passed_on(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL if number == signal.SIGUSR1 else signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, passed_on)
-    signal.signal(signal.SIGUSR1, passed_on)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The container has mounts and this machine refuses a mount namespace."""
 
 
 class Log:
-    """The container's log in the format of the container runtime interface. Time, stream, F or P, text."""
+    """The container's log in the format of the container runtime interface: time, stream, F or P, text."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -149,7 +135,7 @@ class Log:
         self._parts = {"stdout": b"", "stderr": b""}
 
     def write(self, stream: str, data: bytes) -> None:
-        """Write whole lines; keep the rest until more comes."""
+        """Write complete lines; keep the rest for the next call."""
         *lines, rest = (self._parts[stream] + data).split(b"\n")
         while len(rest) > CHUNK_BYTES:
             self._line(stream, "P", rest[:CHUNK_BYTES])
@@ -159,7 +145,7 @@ class Log:
             self._line(stream, "F", line)
 
     def close(self) -> None:
-        """Write what did not end with a newline."""
+        """Write an unfinished last line as a partial one."""
         for stream, rest in self._parts.items():
             if rest:
                 self._line(stream, "P", rest)
@@ -175,12 +161,13 @@ class Log:
 
 
 def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
-    """Write the log until the process has ended. Then end what it left behind, and return its status."""
+    """Write the log until the process has ended; then kill its descendants, and return its wait status."""
     ended = os.pidfd_open(pid)
     poll = select.poll()
     for file in (ended, *streams):
         poll.register(file, select.POLLIN)
     status: int | None = None
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
     while streams or status is None:
         for file, _ in poll.poll(None if status is None else 1000):
             if file == ended:
@@ -189,25 +176,20 @@ def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
             elif data := os.read(file, 65536):
                 log.write(streams[file], data)
             else:
+                # All descendants have closed this stream.
                 poll.unregister(file)
                 del streams[file]
-        if status is not None:
-            _end_descendants()
+        # The shim is the subreaper: once the container has ended, all descendants are its children.
+        while status is not None and (found := children.read_text().split()):
+            for child in map(int, found):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            for child in map(int, found):
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(child, 0)
     log.close()
     assert status is not None
     return status
-
-
-def _end_descendants() -> None:
-    """Kill every process that the container left: as its subreaper they are our children by now."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    while found := children.read_text().split():
-        for pid in map(int, found):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in map(int, found):
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
@@ -217,7 +199,7 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 
 def _now() -> str:
-    # Log lines and states tell the time of day.
+    # Wall clock: log lines and states carry the time of day.
     nanoseconds = time.time_ns()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(nanoseconds // 10**9))
     return f"{stamp}.{nanoseconds % 10**9:09d}Z"

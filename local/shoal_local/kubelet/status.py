@@ -1,4 +1,4 @@
-"""The status of a pod, from what is observed of its containers: phase, conditions, containers."""
+"""The status of a pod, from the state of its containers: phase, conditions, container statuses."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ ConditionParts = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class StatusContext:
-    """Whose container it is, and when we look; ``now`` is seconds since 1970."""
+    """The pod of a container, and the time in seconds since 1970."""
 
     pod: Object
     now: float
@@ -25,18 +25,18 @@ def stamp(seconds: float) -> str:
 
 
 def full_name(pod: Object) -> str:
-    """Return the name by which messages tell a pod from every other."""
+    """Return the unique name of a pod in messages."""
     meta = pod["metadata"]
     return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
 
 
 def container_id(pod: Object, name: str, attempt: int) -> str:
-    """Return the id of one run."""
+    """Return the id of one run of a container."""
     return f"shoal://{pod['metadata']['uid']}/{name}/{attempt}"
 
 
 def known_status(pod: Object, name: str, attempt: int) -> Object:
-    """Return what the pod's status said of a run; nothing when it spoke of none or another."""
+    """Return the entry of a run in the pod's status; empty if it has none of this run."""
     status = pod.get("status") or {}
     wanted = container_id(pod, name, attempt)
     for part in ("initContainerStatuses", "containerStatuses"):
@@ -50,6 +50,7 @@ def container_status(member: Member, seen: Observed, place: StatusContext) -> Ob
     """Return an entry of containerStatuses or initContainerStatuses."""
     pod, name = place.pod, member.name
     state = _state(member, seen, place)
+    # While a container waits for its next run, the latest one is its last state.
     last = seen.exit if "waiting" in state and seen.exit else seen.previous
     last_attempt = seen.attempt if "waiting" in state else seen.attempt - 1
     ready = seen.ready and seen.running
@@ -79,15 +80,11 @@ def _state(member: Member, seen: Observed, place: StatusContext) -> Object:
         return {"waiting": {"reason": "PodInitializing" if staged else "ContainerCreating"}}
     comes_back = restarts(policy_of(member, place.pod["spec"]), seen.exit.code)
     if not place.ending and start_at(seen) > place.now and comes_back:
-        return {"waiting": _back_off(member, seen, place.pod)}
+        delay_s = int(restart_delay_s(seen.streak))
+        wait = f"{delay_s // 60}m{delay_s % 60}s" if delay_s >= 60 else f"{delay_s}s"
+        message = f"back-off {wait} restarting failed container={member.name} pod={full_name(place.pod)}"
+        return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
     return {"terminated": _ended(place.pod, member.name, seen.attempt, seen.exit)}
-
-
-def _back_off(member: Member, seen: Observed, pod: Object) -> Object:
-    delay_s = int(restart_delay_s(seen.streak))
-    wait = f"{delay_s // 60}m{delay_s % 60}s" if delay_s >= 60 else f"{delay_s}s"
-    message = f"back-off {wait} restarting failed container={member.name} pod={full_name(pod)}"
-    return {"reason": "CrashLoopBackOff", "message": message}
 
 
 def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
@@ -103,26 +100,37 @@ def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
 
 
 def pod_status(place: StatusContext, containers: Containers, *, pod_ip: str, host_ip: str) -> Object:
-    """Return the status; conditions hold only the kubelet's own types."""
+    """Return the status; its conditions are only those that a kubelet writes."""
     pod, now, ending = place.pod, place.now, place.ending
     spec, known = pod["spec"], pod.get("status") or {}
     members = members_of(spec)
-    initialized = all(_initialized(m, containers.get(m.name, Observed())) for m in members)
-    begun = any(m.role is Role.MAIN and _seen(containers, m).attempt >= 0 for m in members)
+    initialized = True
+    for member in members:
+        seen = _seen(containers, member)
+        if member.role is Role.INIT:
+            initialized &= seen.exit is not None and seen.exit.code == 0
+        elif member.role is Role.SIDECAR:
+            initialized &= seen.running and seen.started
+    # Once a main container has run, the pod counts as initialized, also while a sidecar restarts.
+    initialized |= any(m.role is Role.MAIN and _seen(containers, m).attempt >= 0 for m in members)
     place = StatusContext(pod, now, ending or has_finished(spec, containers))
-    told = [(m, container_status(m, _seen(containers, m), place)) for m in members]
-    phase = _phase(spec, containers, ending=ending, initialized=initialized or begun)
+    entries = [(m, container_status(m, _seen(containers, m), place)) for m in members]
+    main = [_seen(containers, m) for m in members if m.role is Role.MAIN]
+    if place.ending and not any(_seen(containers, m).running for m in members):
+        phase = "Failed" if any(one.exit.code if one.exit else 1 for one in main) else "Succeeded"
+    else:
+        phase = "Running" if initialized and all(one.attempt >= 0 for one in main) else "Pending"
     status: Object = {
         "phase": phase,
-        "conditions": _conditions(pod, told, phase, initialized=initialized or begun, now=now),
-        "containerStatuses": [entry for m, entry in told if m.role is Role.MAIN],
+        "conditions": _conditions(pod, entries, phase, initialized=initialized, now=now),
+        "containerStatuses": [entry for m, entry in entries if m.role is Role.MAIN],
         "podIP": pod_ip,
         "podIPs": [{"ip": pod_ip}],
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
         "startTime": known.get("startTime") or stamp(now),
     }
-    if first := [entry for m, entry in told if m.role is not Role.MAIN]:
+    if first := [entry for m, entry in entries if m.role is not Role.MAIN]:
         status["initContainerStatuses"] = first
     return status
 
@@ -131,32 +139,18 @@ def _seen(containers: Containers, member: Member) -> Observed:
     return containers.get(member.name, Observed())
 
 
-def _initialized(member: Member, seen: Observed) -> bool:
-    if member.role is Role.INIT:
-        return seen.exit is not None and seen.exit.code == 0
-    return member.role is Role.MAIN or (seen.running and seen.started)
-
-
-def _phase(spec: Object, containers: Containers, *, ending: bool, initialized: bool) -> str:
-    members = members_of(spec)
-    main = [_seen(containers, m) for m in members if m.role is Role.MAIN]
-    running = any(_seen(containers, m).running for m in members)
-    if (has_finished(spec, containers) or ending) and not running:
-        codes = [one.exit.code if one.exit else 1 for one in main]
-        return "Failed" if any(codes) else "Succeeded"
-    if not initialized or any(one.attempt < 0 for one in main):
-        return "Pending"
-    return "Running"
-
-
 def _conditions(
-    pod: Object, told: list[tuple[Member, Object]], phase: str, *, initialized: bool, now: float
+    pod: Object, entries: list[tuple[Member, Object]], phase: str, *, initialized: bool, now: float
 ) -> list[Object]:
-    counted = [entry for m, entry in told if m.role is not Role.INIT]
+    counted = [entry for m, entry in entries if m.role is not Role.INIT]
     unready = [entry["name"] for entry in counted if not entry["ready"]]
     up = {Role.SIDECAR: "started", Role.INIT: "ready"}
-    first = " ".join(e["name"] for m, e in told if m.role is not Role.MAIN and not e[up[m.role]])
-    begun, ready = ("True", "", ""), _readiness(unready, phase)
+    first = " ".join(e["name"] for m, e in entries if m.role is not Role.MAIN and not e[up[m.role]])
+    begun = ready = ("True", "", "")
+    if phase in ("Succeeded", "Failed"):
+        ready = ("False", "PodCompleted" if phase == "Succeeded" else "PodFailed", "")
+    elif unready:
+        ready = "False", "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
     held = ("False", "ContainersNotInitialized", f"containers with incomplete status: [{first}]")
     wanted = {
         "PodReadyToStartContainers": begun,
@@ -164,30 +158,21 @@ def _conditions(
         "Ready": ready,
         "ContainersReady": ready,
     }
-    return [_merged(pod, kind, told_now, now) for kind, told_now in wanted.items()]
-
-
-def _readiness(unready: list[str], phase: str) -> ConditionParts:
-    if phase in ("Succeeded", "Failed"):
-        return ("False", "PodCompleted" if phase == "Succeeded" else "PodFailed", "")
-    if unready:
-        return "False", "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
-    return "True", "", ""
-
-
-def _merged(pod: Object, kind: str, told: ConditionParts, now: float) -> Object:
-    status, reason, message = told
-    known = condition(pod, kind)
-    same = known is not None and known["status"] == status
-    since = known["lastTransitionTime"] if known and same else stamp(now)
-    # The status is written as a patch, which keeps what it does not name: what was said before is taken back by null.
-    silenced = {word: None for word in ("reason", "message") if (known or {}).get(word)}
-    return {
-        "type": kind,
-        "status": status,
-        **silenced,
-        **({"reason": reason} if reason else {}),
-        **({"message": message} if message else {}),
-        "lastProbeTime": None,
-        "lastTransitionTime": since,
-    }
+    conditions = []
+    for kind, (value, reason, message) in wanted.items():
+        known = condition(pod, kind)
+        same = known is not None and known["status"] == value
+        # Only null removes a field in a strategic merge patch.
+        removed = {word: None for word in ("reason", "message") if (known or {}).get(word)}
+        conditions.append(
+            {
+                "type": kind,
+                "status": value,
+                **removed,
+                **({"reason": reason} if reason else {}),
+                **({"message": message} if message else {}),
+                "lastProbeTime": None,
+                "lastTransitionTime": known["lastTransitionTime"] if known and same else stamp(now),
+            }
+        )
+    return conditions

@@ -1,4 +1,4 @@
-"""Decides the next steps of a pod. Sidecars and init containers in order, restarts, and the order of the end."""
+"""Decides the next steps of a pod: the order of init containers and sidecars, restarts, and the order of the end."""
 
 from dataclasses import dataclass, field
 
@@ -6,12 +6,12 @@ from shoal_local.kubelet.containers import Containers, Member, Observed, Role, m
 from shoal_local.objects import Object
 
 MIN_SIDECAR_GRACE_S = 2.0
-"""A sidecar gets this long even when the others used the whole grace period up."""
+"""Grace period of a sidecar when the other containers have used up the pod's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop a run: hook, SIGTERM, and SIGKILL when the grace is over."""
+    """Stop a run: SIGTERM, and SIGKILL after the grace period."""
 
     name: str
     grace_s: float
@@ -20,37 +20,38 @@ class Stop:
 
 @dataclass(slots=True)
 class Steps:
-    """What to do now, when to look again, and whether all is over."""
+    """Containers to start and stop, the time of the next decision, and whether the pod is over."""
 
     start: list[str] = field(default_factory=list)
     stop: list[Stop] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
-    """Containers that ended and wait for their next run."""
+    """Containers that have ended and wait for their restart."""
     wake_at: float | None = None
     over: bool = False
-    """No container runs and none will again."""
+    """No container runs, and none will."""
 
     def wake(self, at: float) -> None:
-        """Look again at this time or earlier."""
+        """Decide again at this time or earlier."""
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The pod is to end: since when, and how long it may take."""
+    """The deletion of a pod: its time, and the grace period."""
 
     since: float
     grace_s: float
 
 
 def next_steps(spec: Object, containers: Containers, now: float, end: End | None = None) -> Steps:
-    """Return the steps for a pod; times are seconds since 1970."""
+    """Return the next steps of a pod; times are seconds since 1970."""
     members = members_of(spec)
     steps = Steps()
     if end is not None or has_finished(spec, containers):
         _end(steps, members, containers, now, end or End(now, _grace_s(spec)))
         return steps
     for member in members:
+        # A failed liveness or startup probe.
         seen = containers.get(member.name, Observed())
         if seen.running and not seen.healthy and not seen.stopping:
             steps.stop.append(Stop(member.name, _grace_s(spec, member), "unhealthy"))
@@ -62,7 +63,7 @@ def next_steps(spec: Object, containers: Containers, now: float, end: End | None
 
 
 def has_finished(spec: Object, containers: Containers) -> bool:
-    """Return whether the pod has done what it was for, or can never do it."""
+    """Return whether the pod has completed or can never complete."""
     policy = spec.get("restartPolicy", "Always")
     ends = [(m.role, containers.get(m.name, Observed()).exit) for m in members_of(spec)]
     if policy == "Never" and any(role is Role.INIT and end and end.code for role, end in ends):
@@ -71,12 +72,12 @@ def has_finished(spec: Object, containers: Containers) -> bool:
 
 
 def restarts(policy: str, code: int) -> bool:
-    """Return whether a container that ended with this code runs again."""
+    """Return whether a container that ended with this code is restarted."""
     return policy == "Always" or (policy == "OnFailure" and code != 0)
 
 
 def policy_of(member: Member, spec: Object) -> str:
-    """Return when a container runs again. A sidecar always does, and what comes first ends well once."""
+    """Return a container's restart policy. Sidecars always restart; init containers restart until they succeed."""
     policy = str(spec.get("restartPolicy", "Always"))
     if member.role is Role.SIDECAR:
         return "Always"
@@ -84,7 +85,7 @@ def policy_of(member: Member, spec: Object) -> str:
 
 
 def _grace_s(spec: Object, member: Member | None = None) -> float:
-    """Return the pod's grace period; a probe may have a shorter one of its own."""
+    """Return the pod's grace period, or the shorter one of a container's probe."""
     for probe in ("livenessProbe", "startupProbe") if member else ():
         own = (member.spec.get(probe) or {}).get("terminationGracePeriodSeconds") if member else None
         if own is not None:
@@ -93,9 +94,9 @@ def _grace_s(spec: Object, member: Member | None = None) -> float:
 
 
 def _run_initial(steps: Steps, spec: Object, members: list[Member], containers: Containers, now: float) -> bool:
-    """Bring sidecars and init containers up in order; say whether the main containers may start.
+    """Start init containers and sidecars in order; return whether the main containers may start.
 
-    Once a main container has run, init containers are done for good.
+    Once a main container has run, init containers do not run again.
     """
     begun = any(m.role is Role.MAIN and containers.get(m.name, Observed()).attempt >= 0 for m in members)
     for member in members:
@@ -111,6 +112,7 @@ def _run_initial(steps: Steps, spec: Object, members: list[Member], containers: 
 
 
 def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, now: float) -> None:
+    """Start a container that does not run, unless it has ended for good or its restart is delayed."""
     if seen.running:
         return
     if seen.exit is not None and not restarts(policy_of(member, spec), seen.exit.code):
@@ -132,7 +134,7 @@ def start_at(seen: Observed) -> float:
 
 
 def _end(steps: Steps, members: list[Member], containers: Containers, now: float, end: End) -> None:
-    """Stop the main and init containers together; then the sidecars, last first, one by one."""
+    """Stop main and init containers together; then the sidecars one by one, last first."""
     running = [m for m in members if containers.get(m.name, Observed()).running]
     if not running:
         steps.over = True

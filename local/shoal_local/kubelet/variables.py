@@ -1,4 +1,4 @@
-"""Environment variables. Values, references to fields, ConfigMaps and Secrets, and $(VAR) in them."""
+"""Environment variables of a container: values, references to fields, ConfigMaps and Secrets, and $(VAR)."""
 
 import base64
 import re
@@ -14,12 +14,12 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 class ConfigError(Exception):
-    """The environment cannot be made; the message says which key of which object is missing."""
+    """The environment cannot be built; the message names the missing object or key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What references are resolved against."""
+    """The sources of references: the pod, its addresses, and the objects of its namespace."""
 
     pod: Object
     pod_ip: str
@@ -29,7 +29,7 @@ class Context:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace $(VAR) by its value; $$ is a dollar sign, and what is not known stays as it is."""
+    """Replace $(VAR) with its value. $$ is a dollar sign; unknown names stay as they are."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
@@ -39,16 +39,16 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def make_variables(container: Object, context: Context) -> dict[str, str]:
-    """Return the variables of a container, each expanded with those before it.
+    """Return the variables of a container, each expanded with the earlier ones.
 
-    Raises ConfigError: a reference leads nowhere.
+    Raises ConfigError: a reference cannot be resolved.
     """
     variables: dict[str, str] = {}
     for source in container.get("envFrom") or []:
         variables |= _all_of(source, context)
     for entry in container.get("env") or []:
         if "valueFrom" in entry:
-            found = _value_from(entry["valueFrom"], context)
+            found = _resolve(entry["valueFrom"], context)
             if found is not None:
                 variables[entry["name"]] = found
         else:
@@ -56,18 +56,30 @@ def make_variables(container: Object, context: Context) -> dict[str, str]:
     return variables
 
 
-def _value_from(source: Object, context: Context) -> str | None:
+def _resolve(source: Object, context: Context) -> str | None:
     if "fieldRef" in source:
         return field_value(source["fieldRef"]["fieldPath"], context)
     if "resourceFieldRef" in source:
         raise ConfigError("resourceFieldRef is not supported by the kubelet of shoal local")
     for field, plural in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
-        if field in source:
-            return _key_of(source[field], plural, context)
-    raise ConfigError(f"valueFrom has no source that is known here: {', '.join(source)}")
+        if field not in source:
+            continue
+        reference = source[field]
+        found = context.find(plural, reference["name"])
+        text = ((found or {}).get("data") or {}).get(reference["key"])
+        if text is not None:
+            return str(text) if plural == "configmaps" else _decoded(text)
+        if reference.get("optional"):
+            return None
+        if found is None:
+            raise ConfigError(f'{plural[:-1]} "{reference["name"]}" not found')
+        space = context.pod["metadata"]["namespace"]
+        raise ConfigError(f"couldn't find key {reference['key']} in {plural[:-1]} {space}/{reference['name']}")
+    raise ConfigError(f"valueFrom has no supported source: {', '.join(source)}")
 
 
 def _all_of(source: Object, context: Context) -> dict[str, str]:
+    """Return the variables of an ``envFrom`` entry; keys that are no variable names are skipped."""
     field, plural = ("secretRef", "secrets") if "secretRef" in source else ("configMapRef", "configmaps")
     reference = source[field]
     found = context.find(plural, reference["name"])
@@ -82,21 +94,8 @@ def _decoded(text: str) -> str:
     return base64.b64decode(text).decode(errors="replace")
 
 
-def _key_of(reference: Object, plural: str, context: Context) -> str | None:
-    found = context.find(plural, reference["name"])
-    text = ((found or {}).get("data") or {}).get(reference["key"])
-    if text is not None:
-        return str(text) if plural == "configmaps" else _decoded(text)
-    if reference.get("optional"):
-        return None
-    if found is None:
-        raise ConfigError(f'{plural[:-1]} "{reference["name"]}" not found')
-    space = context.pod["metadata"]["namespace"]
-    raise ConfigError(f"couldn't find key {reference['key']} in {plural[:-1]} {space}/{reference['name']}")
-
-
 def field_value(path: str, context: Context) -> str:
-    """Return a field of the pod as the downward API gives it. Raises ConfigError: the API gives no such field."""
+    """Return a field of the pod as the downward API does. Raises ConfigError: the field is not supported."""
     meta, spec = context.pod["metadata"], context.pod["spec"]
     if found := _SUBSCRIPT.fullmatch(path):
         return str((meta.get(found[1]) or {}).get(found[2], ""))

@@ -1,4 +1,4 @@
-"""Makes a pod's volumes. Directories of this machine that its containers see at their mount paths."""
+"""Makes a pod's volumes: directories of this machine that containers see at their mount paths."""
 
 import asyncio
 import base64
@@ -32,11 +32,12 @@ _ACCOUNT: Object = {
 }
 
 
+# Field of a volume, and the plural of the object that it names.
 _OBJECTS = (("configMap", "configmaps"), ("secret", "secrets"))
 
 
 class VolumeError(Exception):
-    """A volume cannot be made; the message says which and why."""
+    """A volume cannot be made; the message names it and the reason."""
 
 
 class Volumes:
@@ -52,9 +53,9 @@ class Volumes:
         self._sources: dict[str, Path] = {}
 
     async def prepare(self, found: Found, context: Context) -> None:
-        """Make what is missing, and write files anew that come from the API.
+        """Make missing volumes, and write files from the API again.
 
-        Raises VolumeError: a volume is of a kind that this machine does not have, or its source is missing.
+        Raises VolumeError: a kind of volume is not supported, or its source is missing.
         """
         spec = self._pod["spec"]
         mounts = [m["mountPath"].rstrip("/") for c in spec["containers"] for m in c.get("volumeMounts") or []]
@@ -62,17 +63,23 @@ class Volumes:
         for volume in [*(spec.get("volumes") or []), *([_ACCOUNT] if needs_account else [])]:
             self._sources[volume["name"]] = await self._make(volume, found, context)
         if self._short:
-            _shorten(self._record)
+            # A link of another user could lead containers to that user's files.
+            link = _short_path(self._record.uid)
+            self._record.volumes.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                link.symlink_to(self._record.volumes)
+            if link.lstat().st_uid != os.geteuid() or not link.is_symlink():
+                raise VolumeError(f"{link} belongs to another user. Remove it")
 
     @property
     def follows(self) -> bool:
-        """Return whether a volume shows what may change while the pod runs."""
+        """Return whether a volume has content that may change while the pod runs."""
         return any(field in volume for volume in self._pod["spec"].get("volumes") or [] for field, _ in _OBJECTS)
 
     def renew(self, found: Found) -> None:
-        """Write anew what Secrets and ConfigMaps hold now, in volumes that were made.
+        """Write the current content of Secrets and ConfigMaps to volumes that exist.
 
-        Raises VolumeError: one of them is no more; its files stay.
+        Raises VolumeError: one of them was deleted; its files stay.
         """
         for volume in self._pod["spec"].get("volumes") or []:
             for field, plural in _OBJECTS:
@@ -83,21 +90,25 @@ class Volumes:
     async def _make(self, volume: Object, found: Found, context: Context) -> Path:
         directory = self._record.volume(volume["name"])
         if "emptyDir" in volume:
-            return _empty(directory, volume["emptyDir"] or {}, self._record.uid)
+            if (volume["emptyDir"] or {}).get("medium") == "Memory" and os.access("/dev/shm", os.W_OK):
+                directory = Path("/dev/shm", f"shoal-{self._record.uid}", directory.name)
+            if not directory.exists():
+                directory.mkdir(parents=True)
+                directory.chmod(0o777)
+            return directory
         if "hostPath" in volume:
             return _host_path(volume)
         if "image" in volume:
-            return await self._unpacked(volume["image"]["reference"], directory)
+            reference = volume["image"]["reference"]
+            layout = find_layout(reference, self._images.table(), str(self._images.file))
+            # The pod's containers start at the same time, and may share the volume.
+            async with self._unpacking:
+                await asyncio.to_thread(unpack, Path(layout), directory)
+            return directory
         files: dict[str, bytes] = {}
         for source in (volume["projected"].get("sources") or []) if "projected" in volume else [volume]:
             files |= await self._source_files(source, volume["name"], found, context)
         _write_files(directory, files)
-        return directory
-
-    async def _unpacked(self, reference: str, directory: Path) -> Path:
-        layout = find_layout(reference, self._images.table(), str(self._images.file))
-        async with self._unpacking:  # the pod's containers start side by side
-            await asyncio.to_thread(unpack, Path(layout), directory)
         return directory
 
     async def _source_files(self, source: Object, name: str, found: Found, context: Context) -> dict[str, bytes]:
@@ -119,14 +130,14 @@ class Volumes:
             return {wanted["path"]: token.encode()}
         kind = ", ".join(key for key in source if key != "name")
         raise VolumeError(
-            f'volume "{name}": {kind} volumes are not supported by the kubelet of shoal local; '
-            "emptyDir, hostPath, image, configMap, secret, projected and downwardAPI are"
+            f'volume "{name}": {kind} volumes are not supported by the kubelet of shoal local. '
+            "Use emptyDir, hostPath, image, configMap, secret, projected or downwardAPI"
         )
 
     def mounts_of(self, container: Object) -> list[Object]:
-        """Return what the container's view shows; call ``prepare`` first.
+        """Return the mounts of a container; call ``prepare`` first.
 
-        Raises VolumeError: a part of a volume is asked for.
+        Raises VolumeError: a mount has a sub-path.
         """
         mounts = []
         for mount in container.get("volumeMounts") or []:
@@ -142,42 +153,24 @@ class Volumes:
         return mounts
 
     def _source(self, name: str) -> Path:
-        found, kept = self._sources[name], self._record.volumes
-        return _short_way(self._record.uid) / name if self._short and found.parent == kept else found
-
-
-def _empty(directory: Path, spec: Object, uid: str) -> Path:
-    if spec.get("medium") == "Memory" and os.access("/dev/shm", os.W_OK):
-        directory = Path("/dev/shm", f"shoal-{uid}", directory.name)
-    if not directory.exists():
-        directory.mkdir(parents=True)
-        directory.chmod(0o777)
-    return directory
+        found, stored = self._sources[name], self._record.volumes
+        return _short_path(self._record.uid) / name if self._short and found.parent == stored else found
 
 
 def remove_volumes(uid: str) -> None:
-    """Remove what a pod's volumes have outside its record: those in memory, and the short way."""
+    """Remove what a pod's volumes have outside of its record: those in memory, and the short path."""
     shutil.rmtree(Path("/dev/shm", f"shoal-{uid}"), ignore_errors=True)
     with contextlib.suppress(OSError):
-        _short_way(uid).unlink()
+        _short_path(uid).unlink()
 
 
-def _short_way(uid: str) -> Path:
-    """Return a path to a pod's volumes that leaves room for the name of a socket, which has 107 bytes in all."""
+def _short_path(uid: str) -> Path:
+    """Return a short path to a pod's volumes: the path of a socket has at most 107 bytes."""
     return Path("/tmp", f"shoal-{uid}")
 
 
-def _shorten(record: PodRecord) -> None:
-    way = _short_way(record.uid)
-    record.volumes.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        way.symlink_to(record.volumes)
-    if way.lstat().st_uid != os.geteuid() or not way.is_symlink():
-        raise VolumeError(f"{way} belongs to somebody else")
-
-
 def write_account_kubeconfig(directory: Path, server: str, namespace: str) -> Path | None:
-    """Write beside a service account's token a kubeconfig with it, and return its path; None without a token."""
+    """Write a kubeconfig beside a service account's token; return its path, or None without a token."""
     if not (directory / "token").is_file():
         return None
     authority = directory / "ca.crt"
@@ -210,6 +203,7 @@ def _host_path(volume: Object) -> Path:
 
 
 def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]:
+    """Return the files of a ConfigMap or Secret: all keys, or those of ``items`` at their paths."""
     name = source.get("secretName") or source["name"]
     obj = found.get((plural, name))
     if obj is None:
@@ -229,7 +223,7 @@ def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]
 
 
 def _write_files(directory: Path, files: dict[str, bytes]) -> None:
-    """Make the directory hold exactly these files. Each is replaced at once, so readers never see half of one."""
+    """Make the directory hold exactly these files. Each is replaced atomically: readers never see a part of one."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         path = directory / name

@@ -1,11 +1,13 @@
-"""Looks after one pod. Brings its containers to what the steps say, and its status to what is observed."""
+"""Runs one pod: brings its containers to the next steps, and its status to their state."""
 
 import asyncio
 import contextlib
 import logging
 import shutil
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, UnreachableError
 from shoal_local.kubelet.container import Container
@@ -25,9 +27,9 @@ logger = logging.getLogger(__name__)
 RETRY_S = 5.0
 STARTING_S = 10.0
 FOLLOW_S = 2.0
-"""Between two looks at the Secrets and ConfigMaps of a pod that runs; a real kubelet takes up to a minute or two."""
+"""Between two reads of a running pod's Secrets and ConfigMaps; Kubernetes takes up to two minutes."""
 ERASED_GRACE_S = 1.0
-"""A pod that vanished from the API without a grace period gets this long."""
+"""Grace period of a pod that was deleted from the API without one."""
 
 
 def _now() -> float:
@@ -35,14 +37,14 @@ def _now() -> float:
 
 
 class PodWorker:
-    """One pod."""
+    """Runs the containers of one pod."""
 
     def __init__(self, pod: Object, record: PodRecord, machine: Machine) -> None:
         self.pod = pod
         self.uid = record.uid
         self._record = record
         self._machine = machine
-        self._address = machine.addresses.take(record.uid)
+        self._address = machine.addresses.acquire(record.uid)
         self._changed = asyncio.Event()
         self._erased_at: float | None = None
         self._containers = {m.name: Container(m, record, self._changed.set) for m in members_of(pod["spec"])}
@@ -52,41 +54,40 @@ class PodWorker:
         self._held_back: dict[str, int] = {}
 
     def update(self, pod: Object) -> None:
-        """Take in what the API says of the pod now."""
+        """Continue with a new version of the pod."""
         self.pod = pod
         self._changed.set()
 
     def erase(self) -> None:
-        """The API does not know the pod any more: end it."""
+        """End the pod: it is deleted from the API."""
         if self._erased_at is None:
             self._erased_at = _now()
         self._changed.set()
 
     def adopt(self) -> None:
-        """Take over the runs of an earlier kubelet, with what their probes had said."""
+        """Continue with the runs of an earlier kubelet and the last results of their probes."""
         for name, container in self._containers.items():
             container.adopt()
             run = container.run
             if run is None:
                 continue
-            self._machine.devices.keep(self.uid, name, run.container.get("devices") or {})
+            self._machine.devices.reserve(self.uid, name, run.container.get("devices") or {})
             if not run.ended.is_set():
                 known = known_status(self.pod, name, container.next_attempt - 1)
                 started, ready = bool(known.get("started")), bool(known.get("ready"))
                 container.probe(self._prober(container), started=started, ready=ready)
 
     async def run(self) -> None:
-        """Work until the pod is gone."""
+        """Work until the pod has ended and is deleted."""
         self._record.save(self.pod, self._address)
         if self._volumes.follows:
-            self._tasks.add(task := asyncio.create_task(self._follow()))
-            task.add_done_callback(self._tasks.discard)
+            self._keep(self._follow())
         while True:
             self._changed.clear()
             try:
-                wait_s = await self._pass()
+                wait_s = await self._step()
             except (ApiError, UnreachableError) as error:
-                logger.info("pod %s: %s", self.pod["metadata"]["name"], error)
+                logger.info("event=pod_step_failed pod=%s error=%s", self.pod["metadata"]["name"], error)
                 wait_s = 1.0
             if wait_s is not None and wait_s < 0:
                 return
@@ -96,40 +97,58 @@ class PodWorker:
             except TimeoutError:
                 pass
 
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task of this pod; a reference keeps it from being collected."""
+        self._tasks.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._tasks.discard)
+
     async def _follow(self) -> None:
-        """Show the pod's containers what becomes of its Secrets and ConfigMaps, as long as it is there."""
+        """Write changes of the pod's Secrets and ConfigMaps to its volumes, until it ends."""
         while self._end() is None:
             await asyncio.sleep(FOLLOW_S)
             with contextlib.suppress(ApiError, UnreachableError, VolumeError, OSError):
                 self._volumes.renew(await self._machine.lookups.objects_for(self.pod))
 
     def release(self) -> None:
-        """Leave the pod's processes to themselves: the kubelet ends and they do not."""
+        """Stop following the pod's processes, which outlive the kubelet."""
         for container in self._containers.values():
             container.release()
         for task in self._tasks:
             task.cancel()
 
     def run_directory(self, name: str, *, previous: bool) -> Path | None:
-        """Return the directory of a container's present or previous run. None when there is none."""
+        """Return the directory of a container's current or previous run, or None if there is none."""
         container = self._containers.get(name)
         attempt = container.next_attempt - (2 if previous else 1) if container else -1
         return self._record.run(name, attempt) if attempt >= 0 else None
 
-    async def _pass(self) -> float | None:
-        """Make one step; return how long to wait for the next one, or -1 when the pod is gone."""
+    async def _step(self) -> float | None:
+        """Take the next steps; return the delay until the next call, or -1 after the pod's end."""
         now = _now()
         steps = next_steps(self.pod["spec"], self._observed(now), now, self._end())
         for stop in steps.stop:
             self._stop(stop)
         for name in steps.held_back:
-            self._tell_of_back_off(name)
-        # A pod that had ended before this kubelet knew it does not run again.
+            # One event for each run that is delayed.
+            container = self._containers[name]
+            if self._held_back.get(name) != container.next_attempt:
+                self._held_back[name] = container.next_attempt
+                message = f"Back-off restarting failed container {name} in pod {full_name(self.pod)}"
+                self._post_event("Warning", "BackOff", message, container)
+        # A pod that had ended under an earlier kubelet does not run again.
         if steps.start and not has_ended(self.pod):
             await asyncio.gather(*map(self._start, steps.start))
             self._changed.set()
         if steps.over and self._end() is not None:
-            await self._bury()
+            # Publish the final status, delete the pod from the API, and free its resources.
+            await self._publish()
+            if self._erased_at is None:
+                await self._machine.client.delete(PODS, self.pod, grace_s=0)
+            self.release()
+            self._record.remove()
+            remove_volumes(self.uid)
+            self._machine.addresses.release(self.uid)
+            self._machine.devices.release(self.uid)
             return -1
         await self._publish()
         return None if steps.wake_at is None else max(0.0, steps.wake_at - now)
@@ -138,52 +157,51 @@ class PodWorker:
         return {name: c.observed(now) for name, c in self._containers.items()}
 
     def _end(self) -> End | None:
+        # deletionTimestamp is the end of the grace period, not its start.
         if self._erased_at is not None:
             return End(self._erased_at, ERASED_GRACE_S)
         meta = self.pod["metadata"]
         if not meta.get("deletionTimestamp"):
             return None
         grace_s = float(meta.get("deletionGracePeriodSeconds") or 0)
-        due = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp()
-        return End(due - grace_s, grace_s)
+        ends_at = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp()
+        return End(ends_at - grace_s, grace_s)
 
     async def _start(self, name: str) -> None:
         container = self._containers[name]
+        machine = self._machine
         try:
-            content = await self._container_spec(container)
+            found = await machine.lookups.objects_for(self.pod)
+            context = Context(self.pod, self._address, machine.host_ip, lambda plural, name: found.get((plural, name)))
+            await self._volumes.prepare(found, context)
+            directory = self._record.run(name, container.next_attempt)
+            content = make_container_spec(container.member, context, machine, self._volumes, directory)
         except (UnknownImageError, BadTableError) as error:
-            self._cannot_pull(container, str(error))
+            self._on_unknown_image(container, str(error))
         except ConfigError as error:
             self._cannot_start(container, "CreateContainerConfigError", str(error))
         except (VolumeError, OSError) as error:
-            self._tell("Warning", "FailedMount", str(error))
+            self._post_event("Warning", "FailedMount", str(error))
             container.waiting, container.retry_at = None, _now() + RETRY_S
         else:
             await self._launch(container, content)
 
-    async def _container_spec(self, container: Container) -> Object:
-        machine = self._machine
-        found = await machine.lookups.objects_for(self.pod)
-        context = Context(self.pod, self._address, machine.host_ip, lambda plural, name: found.get((plural, name)))
-        await self._volumes.prepare(found, context)
-        directory = self._record.run(container.member.name, container.next_attempt)
-        return make_container_spec(container.member, context, machine, self._volumes, directory)
-
-    def _cannot_pull(self, container: Container, message: str) -> None:
+    def _on_unknown_image(self, container: Container, message: str) -> None:
+        # The first attempt has the reason ErrImagePull, later ones ImagePullBackOff, as with a registry.
         image = container.member.spec["image"]
         before = container.waiting or ("", "")
         if not before[1].endswith(message) or not before[0]:
-            self._tell("Warning", "Failed", f'Failed to pull image "{image}": {message}', container)
+            self._post_event("Warning", "Failed", f'Failed to pull image "{image}": {message}', container)
             self._cannot_start(container, "ErrImagePull", message, retry_s=0.5)
             return
-        told = f'Back-off pulling image "{image}"'
+        back_off = f'Back-off pulling image "{image}"'
         if before[0] != "ImagePullBackOff":
-            self._tell("Normal", "BackOff", told, container)
-        self._cannot_start(container, "ImagePullBackOff", f"{told}: ErrImagePull: {message}")
+            self._post_event("Normal", "BackOff", back_off, container)
+        self._cannot_start(container, "ImagePullBackOff", f"{back_off}: ErrImagePull: {message}")
 
     def _cannot_start(self, container: Container, reason: str, message: str, retry_s: float = RETRY_S) -> None:
         if container.waiting != (reason, message) and reason == "CreateContainerConfigError":
-            self._tell("Warning", "Failed", f"Error: {message}", container)
+            self._post_event("Warning", "Failed", f"Error: {message}", container)
         container.waiting = (reason, message)
         container.retry_at = _now() + retry_s
 
@@ -191,42 +209,42 @@ class PodWorker:
         name, old = container.member.name, container.next_attempt - 2
         image = container.member.spec["image"]
         message = f'Container image "{image}" already present on machine'
-        self._tell("Normal", "Pulled", message, container)
+        self._post_event("Normal", "Pulled", message, container)
+        # Files of the current and the previous run are kept.
         shutil.rmtree(self._record.run(name, old), ignore_errors=True)
         run = container.start(content, _now())
-        self._tell("Normal", "Created", f"Container created: {name}", container)
+        self._post_event("Normal", "Created", f"Container created: {name}", container)
         async with asyncio.timeout(STARTING_S):
-            # The shim tells by a file.
+            # The shim writes a file when the process runs or has failed to start.
             while run.started_at is None and not run.ended.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         if run.exit is not None and run.started_at is None:
-            self._tell("Warning", "Failed", f"Error: {run.exit.message}", container)
+            self._post_event("Warning", "Failed", f"Error: {run.exit.message}", container)
             return
-        self._tell("Normal", "Started", f"Container started: {name}", container)
+        self._post_event("Normal", "Started", f"Container started: {name}", container)
         container.probe(self._prober(container))
 
     def _prober(self, container: Container) -> Prober:
         assert container.run is not None
 
-        def on_failure(kind: Kind, trouble: str) -> None:
-            what = kind.value.removesuffix("Probe").capitalize()
-            self._tell("Warning", "Unhealthy", f"{what} probe failed: {trouble}", container)
+        def on_failure(kind: Kind, failure: str) -> None:
+            name = kind.value.removesuffix("Probe").capitalize()
+            self._post_event("Warning", "Unhealthy", f"{name} probe failed: {failure}", container)
 
         return Prober(self._machine.probe_client, container.member.spec, self._address, on_failure)
 
     def _stop(self, stop: Stop) -> None:
+        # A second stop is sent only at the pod's end, whose grace period may be shorter.
         container = self._containers[stop.name]
         if container.stopping and stop.why != "ending":
             return
         container.stopping = True
-        why = f"Stopping container {stop.name}"
+        message = f"Stopping container {stop.name}"
         if stop.why == "unhealthy":
-            why = f"Container {stop.name} failed liveness probe, will be restarted"
-        self._tell("Normal", "Killing", why, container)
+            message = f"Container {stop.name} failed liveness probe, will be restarted"
+        self._post_event("Normal", "Killing", message, container)
         if container.run is not None:
-            task = asyncio.create_task(container.run.stop_gracefully(stop.grace_s))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(container.run.stop_gracefully(stop.grace_s))
 
     async def _publish(self) -> None:
         now = _now()
@@ -240,6 +258,7 @@ class PodWorker:
                 PODS, self.pod, patch, subresource="status", content_type=STRATEGIC_PATCH
             )
         except ApiError as error:
+            # The pod was deleted, or replaced by another one of this name.
             if error.code not in (404, 409):
                 raise
             return
@@ -247,28 +266,9 @@ class PodWorker:
         if not patched["metadata"].get("deletionTimestamp") or self._end():
             self.pod = {**self.pod, "status": patched["status"]}
 
-    async def _bury(self) -> None:
-        """Tell how it ended, take the pod out of the API, and forget it."""
-        await self._publish()
-        if self._erased_at is None:
-            await self._machine.client.delete(PODS, self.pod, grace_s=0)
-        self.release()
-        self._record.remove()
-        remove_volumes(self.uid)
-        self._machine.addresses.give_back(self.uid)
-        self._machine.devices.give_back(self.uid)
-
-    def _tell(self, kind: str, reason: str, message: str, container: Container | None = None) -> None:
+    def _post_event(self, kind: str, reason: str, message: str, container: Container | None = None) -> None:
         about = {**self.pod, "apiVersion": "v1", "kind": "Pod"}
         if container is not None:
             part = "containers" if container.member.role.name == "MAIN" else "initContainers"
             about["fieldPath"] = f"spec.{part}{{{container.member.name}}}"
         self._machine.recorder.post(about, kind, reason, message)
-
-    def _tell_of_back_off(self, name: str) -> None:
-        """Tell once for each run that the next one waits."""
-        container = self._containers[name]
-        if self._held_back.get(name) != container.next_attempt:
-            self._held_back[name] = container.next_attempt
-            message = f"Back-off restarting failed container {name} in pod {full_name(self.pod)}"
-            self._tell("Warning", "BackOff", message, container)
