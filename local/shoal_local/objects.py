@@ -26,7 +26,7 @@ def condition(obj: Object, kind: str) -> Object | None:
     return next((dict(c) for c in conditions if c["type"] == kind), None)
 
 
-def is_going(obj: Object) -> bool:
+def is_deleting(obj: Object) -> bool:
     """Return whether the object is being deleted."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 

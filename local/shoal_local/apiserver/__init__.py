@@ -1,6 +1,6 @@
-"""The Kubernetes API on one machine: what kubectl, kopf and client-go ask for, in memory.
+"""The Kubernetes API on one machine, for kubectl, kopf and client-go; objects are kept in memory.
 
-It owns objects, their versions and who may touch them. It never runs a pod and never decides where one goes: the
-controllers and the kubelet are clients like any other. Sub-packages are pure: a request, the time and a source of uids
-go in, a reply and the changes to the store come out.
+It owns objects, their versions and access to them. It never runs or schedules a pod: controllers and kubelet are
+clients like any other. Sub-packages are pure: they map a request, the time and a source of uids to a response and
+changes of the store.
 """

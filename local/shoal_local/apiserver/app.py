@@ -1,4 +1,4 @@
-"""The HTTP side: bytes in, a call to the pure verbs, bytes out. Watches and logs stream from here."""
+"""The HTTP server: parses requests, calls the pure verbs, writes responses; streams watches and logs."""
 
 import asyncio
 import logging
@@ -23,38 +23,38 @@ from shoal_local.apiserver.relays import forward, log_response
 from shoal_local.apiserver.storage.store import Change, Verb
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.call import Call, parse_path, verb_of
-from shoal_local.apiserver.verbs.collecting import Pass
-from shoal_local.apiserver.verbs.dispatch import answer, check_call
+from shoal_local.apiserver.verbs.collecting import GarbageCollection
+from shoal_local.apiserver.verbs.dispatch import check_call, respond
+from shoal_local.apiserver.verbs.state import ClusterState
 from shoal_local.apiserver.verbs.streaming import forward_address, log_url
 from shoal_local.apiserver.verbs.subresources import SCALE
-from shoal_local.apiserver.verbs.world import World
-from shoal_local.apiserver.watching import Bell, check_watch, watch_lines
+from shoal_local.apiserver.watching import Notifier, check_watch, watch_lines
 
 logger = logging.getLogger(__name__)
 PAUSE_S = 0.02
-"""Between two passes, so that a burst of changes costs few of them."""
+"""Delay between two passes, so that a burst of changes costs few of them."""
 MAX_REST_S = 60.0
-"""A pass is made after this time even if nothing asked for one: events grow old."""
+"""Longest delay between two passes: events expire without a change."""
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Housekeeping:
-    """Notices what may leave garbage, and collects it."""
+    """Runs the garbage collector after changes that may leave garbage."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._needed = asyncio.Event()
         self._needed.set()
 
     def notice(self, change: Change) -> None:
-        """Remember that a pass is needed, if the change asks for one."""
+        """Schedule a pass if the change may leave garbage."""
         meta = change.object["metadata"]
         if change.verb is Verb.DELETED or meta.get("deletionTimestamp") or meta.get("ownerReferences"):
             self._needed.set()
 
     async def run(self) -> None:
-        """Make passes until cancelled."""
+        """Run passes until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(MAX_REST_S):
@@ -64,69 +64,81 @@ class Housekeeping:
             await asyncio.sleep(PAUSE_S)
             self._needed.clear()
             try:
-                Pass(self._world, datetime.now(UTC)).run()
+                GarbageCollection(self._state, datetime.now(UTC)).run()
             except Exception:
-                # One object that nobody foresaw must not end the collection of all others.
-                logger.exception("a pass of the garbage collector failed; it is tried again")
+                # One unexpected object must not stop the collection of all others.
+                logger.exception("event=garbage_collection_failed")
 
 
 class ApiServer:
-    """Answers requests for one world."""
+    """Serves requests on the state of one cluster."""
 
-    def __init__(self, world: World, bell: Bell, bookmark_interval_s: float = 60.0) -> None:
-        self.world = world
-        self.bell = bell
-        self.housekeeping = Housekeeping(world)
+    def __init__(self, state: ClusterState, notifier: Notifier, bookmark_interval_s: float = 60.0) -> None:
+        self.state = state
+        self.notifier = notifier
+        self.housekeeping = Housekeeping(state)
         self.bookmark_interval_s = bookmark_interval_s
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
         path = "/{path:path}"
-        routes = [Route(path, self.answer, methods=METHODS), WebSocketRoute(path, self.stream)]
-        return Starlette(routes=routes, exception_handlers={ApiError: told, Exception: broken}, lifespan=self._lifespan)
+        routes = [Route(path, self.respond, methods=METHODS), WebSocketRoute(path, self.stream)]
 
-    @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        keeper = asyncio.create_task(self.housekeeping.run(), name="housekeeping")
-        yield
-        keeper.cancel()
+        @asynccontextmanager
+        async def lifespan(app: Starlette) -> AsyncIterator[None]:
+            task = asyncio.create_task(self.housekeeping.run(), name="housekeeping")
+            yield
+            task.cancel()
+
+        handlers = {ApiError: on_api_error, Exception: on_internal_error}
+        return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
     def notice(self, change: Change) -> None:
-        """Tell watchers and the garbage collector of a change."""
-        self.bell.ring()
+        """Notify watchers and the garbage collector of a change."""
+        self.notifier.notify()
         self.housekeeping.notice(change)
 
-    async def answer(self, request: Request) -> Response:
-        """Answer one request."""
+    async def respond(self, request: Request) -> Response:
+        """Serve one HTTP request."""
         user = self._user(request)
         path = request.url.path
-        registry, accept = self.world.registry, request.headers.get("accept", "")
-        if found := page(registry, self.world.definitions, path, accept):
-            access.check(self.world, user, Action(request.method.lower(), path=path))
+        registry, accept = self.state.registry, request.headers.get("accept", "")
+        if found := page(registry, self.state.definitions, path, accept):
+            access.check(self.state, user, Action(request.method.lower(), path=path))
             return _response(found.body, media_type=found.media_type)
-        call = await _call(request, user)
-        check_call(self.world, call)
+        target, query = parse_path(path), dict(request.query_params)
+        call = Call(
+            verb=verb_of(request.method, target, query),
+            target=target,
+            user=user,
+            now=datetime.now(UTC),
+            query=query,
+            body=await request.body(),
+            content_type=request.headers.get("content-type", "application/json"),
+            agent=request.headers.get("user-agent", ""),
+        )
+        check_call(self.state, call)
         if call.target.subresource == "log":
-            return await log_response(log_url(self.world, call))
+            return await log_response(log_url(self.state, call))
         as_table = table_wanted(accept)
         if call.verb == "watch":
-            # What is wrong with the options must be told before the answer starts.
-            check_watch(self.world, call)
+            # Invalid options must be reported before the response starts.
+            check_watch(self.state, call)
             now = partial(datetime.now, UTC)
-            lines = watch_lines(self.world, self.bell, call, self.bookmark_interval_s, as_table=as_table, now=now)
+            lines = watch_lines(self.state, self.notifier, call, self.bookmark_interval_s, as_table=as_table, now=now)
             return StreamingResponse(lines, media_type="application/json")
-        reply = answer(self.world, call)
-        body = reply.body
+        response = respond(self.state, call)
+        body = response.body
         if as_table:
-            resource = SCALE if body.get("kind") == "Scale" else self.world.resource(call.target)
+            resource = SCALE if body.get("kind") == "Scale" else self.state.resource(call.target)
             body = in_table(resource, body, now=call.now, query=call.query)
-        return _response(body, reply.code, warnings=reply.warnings)
+        return _response(body, response.code, warnings=response.warnings)
 
     async def stream(self, websocket: WebSocket) -> None:
-        """Serve one connection of many streams: a port-forward."""
+        """Serve a port-forward: many streams on one WebSocket connection."""
         try:
             target = parse_path(websocket.url.path)
-            address = forward_address(self.world, self._user(websocket), target)
+            address = forward_address(self.state, self._user(websocket), target)
         except ApiError as error:
             await websocket.send_denial_response(_response(error.as_status(), error.code))
             return
@@ -134,23 +146,9 @@ class ApiServer:
 
     def _user(self, connection: HTTPConnection) -> User:
         headers, now = connection.headers, datetime.now(UTC)
-        user = access.authenticate(self.world, headers.get("authorization", ""), now)
+        user = access.authenticate(self.state, headers.get("authorization", ""), now)
         name, groups = headers.get("impersonate-user", ""), headers.getlist("impersonate-group")
-        return access.impersonated(self.world, user, name, groups)
-
-
-async def _call(request: Request, user: User) -> Call:
-    target, query = parse_path(request.url.path), dict(request.query_params)
-    return Call(
-        verb=verb_of(request.method, target, query),
-        target=target,
-        user=user,
-        now=datetime.now(UTC),
-        query=query,
-        body=await request.body(),
-        content_type=request.headers.get("content-type", "application/json"),
-        agent=request.headers.get("user-agent", ""),
-    )
+        return access.impersonated(self.state, user, name, groups)
 
 
 def _response(
@@ -165,12 +163,12 @@ def _response(
     return response
 
 
-async def told(request: Request, error: Exception) -> Response:
-    """Answer a failure with its Status."""
+async def on_api_error(request: Request, error: Exception) -> Response:
+    """Return the Status of an API error."""
     assert isinstance(error, ApiError)
     return _response(error.as_status(), error.code)
 
 
-async def broken(request: Request, error: Exception) -> Response:
-    """Answer what nobody foresaw; the server's log has the traceback."""
+async def on_internal_error(request: Request, error: Exception) -> Response:
+    """Return a 500 for an unexpected error; the server's log has the traceback."""
     return _response(internal(repr(error)).as_status(), 500)

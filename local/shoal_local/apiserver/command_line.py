@@ -1,4 +1,4 @@
-"""`python -m shoal_local.apiserver`: the API server alone."""
+"""The arguments of `python -m shoal_local.apiserver`."""
 
 import argparse
 import os
@@ -9,16 +9,18 @@ from shoal_local.apiserver.server import make_server
 
 def run(arguments: list[str]) -> int:
     """Serve until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m shoal_local.apiserver", description=__doc__)
-    parser.add_argument("--listen", default="127.0.0.1:6443", metavar="HOST:PORT")
-    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="keeps the state; it survives a kill")
-    parser.add_argument("--service-cidr", default="10.96.0.0/16", help="addresses of services; loopback can be called")
+    description = "Serve the Kubernetes API on this machine."
+    parser = argparse.ArgumentParser(prog="python -m shoal_local.apiserver", description=description)
+    parser.add_argument("--listen", default="127.0.0.1:6443", metavar="HOST:PORT", help="(%(default)s)")
+    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="written for clients")
+    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="file of the state, which then survives a kill")
+    message = "addresses of services; only those of loopback can be reached (%(default)s)"
+    parser.add_argument("--service-cidr", default="10.96.0.0/16", help=message)
     options = parser.parse_args(arguments)
     host, _, port = options.listen.rpartition(":")
     network = options.service_cidr
     running = make_server(host, int(port), snapshot=options.snapshot, service_network=network)
-    # Put in place at once, readable by its owner only.
+    # Replaced atomically, and readable by its owner only: it holds the administrator's token.
     new = options.kubeconfig.with_name(f"{options.kubeconfig.name}.new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(running.kubeconfig)

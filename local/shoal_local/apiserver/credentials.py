@@ -1,4 +1,4 @@
-"""Secrets of one cluster: a certificate (kubectl sends tokens over TLS only), tokens, and the kubeconfig."""
+"""The credentials of one cluster: certificates (kubectl sends tokens over TLS only), tokens, and the kubeconfig."""
 
 import base64
 import secrets
@@ -14,7 +14,7 @@ NAME = "shoal-local"
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM texts: the authority's certificate, the server's, and the key of that."""
+    """PEM texts: the certificate of the authority, and the server's certificate and key."""
 
     authority: str
     certificate: str
@@ -22,7 +22,7 @@ class Certificates:
 
 
 def make_certificates(addresses: tuple[str, ...]) -> Certificates:
-    """Make an authority, which signs one certificate for the addresses and is then forgotten."""
+    """Make an authority, sign one certificate for the addresses with it, and discard its key."""
     authority = trustme.CA(organization_name="shoal-local")
     made = authority.issue_cert(*_DNS_NAMES, *addresses, common_name="shoal-local")
     pems = authority.cert_pem, made.cert_chain_pems[0], made.private_key_pem
@@ -31,7 +31,7 @@ def make_certificates(addresses: tuple[str, ...]) -> Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Credentials(Certificates):
-    """What clients trust and what they prove themselves with; it must outlive a restart."""
+    """The secrets of a server, which must survive a restart."""
 
     admin_token: str
     signing_key: str
@@ -39,7 +39,7 @@ class Credentials(Certificates):
 
 
 def new_credentials(host: str) -> Credentials:
-    """Make certificates for loopback and for ``host`` (an IP address), and fresh secrets."""
+    """Make certificates for loopback and ``host`` (an IP address), and new secrets."""
     addresses = tuple(dict.fromkeys(("127.0.0.1", "::1", host)))
     made = make_certificates(addresses)
     return Credentials(**asdict(made), admin_token=secrets.token_urlsafe(32), signing_key=secrets.token_urlsafe(32))

@@ -1,4 +1,4 @@
-"""Passes streams on from where pods run: a container's log, and the connections of `kubectl port-forward`."""
+"""Forwards streams of pods: container logs, and the connections of `kubectl port-forward`."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from shoal_local.apiserver.errors import ApiError, internal
-from shoal_local.apiserver.spdy import BrokenFrameError, Data, Frame, Opened, Ping, Reset, Session, data_frame
+from shoal_local.apiserver.spdy import BrokenFrameError, Data, Opened, Ping, Reset, Session, data_frame
 
 _CONNECT = httpx.Timeout(None, connect=5.0)
 
@@ -19,41 +19,41 @@ _CHUNK_BYTES = 32 * 1024
 
 
 async def log_response(url: str) -> Response:
-    """Return the log at the kubelet's address, streamed.
+    """Stream the log at a URL of the kubelet.
 
-    Raises ApiError: 500, the kubelet does not answer; else what the kubelet said.
+    Raises ApiError: 500, the kubelet is unreachable; else the status and message of the kubelet.
     """
     if not url:
         return PlainTextResponse("")
-    # Loopback must not go through a proxy that the environment names.
+    # trust_env=False: loopback must not go through a proxy that the environment names.
     client = httpx.AsyncClient(timeout=_CONNECT, trust_env=False)
     try:
-        answer = await client.send(client.build_request("GET", url), stream=True)
+        response = await client.send(client.build_request("GET", url), stream=True)
     except httpx.HTTPError as error:
         await client.aclose()
         raise internal(f'Get "{url}": {error}') from None
-    if answer.status_code != 200:
-        told = (await answer.aread()).decode(errors="replace").strip()
+    if response.status_code != 200:
+        message = (await response.aread()).decode(errors="replace").strip()
         await client.aclose()
-        reason = "BadRequest" if answer.status_code == 400 else "NotFound"
-        raise ApiError(answer.status_code, reason, told)
-    return StreamingResponse(_passed_on(client, answer), media_type="text/plain")
+        reason = "BadRequest" if response.status_code == 400 else "NotFound"
+        raise ApiError(response.status_code, reason, message)
 
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            async for chunk in response.aiter_raw():
+                yield chunk
+        except httpx.HTTPError:
+            # The kubelet or the container has ended, and so does the log.
+            return
+        finally:
+            await response.aclose()
+            await client.aclose()
 
-async def _passed_on(client: httpx.AsyncClient, answer: httpx.Response) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in answer.aiter_raw():
-            yield chunk
-    except httpx.HTTPError:
-        # The kubelet or the container went away: the log ends here.
-        return
-    finally:
-        await answer.aclose()
-        await client.aclose()
+    return StreamingResponse(chunks(), media_type="text/plain")
 
 
 async def forward(websocket: WebSocket, address: str) -> None:
-    """Serve the streams of one port-forward until the other side closes it."""
+    """Serve the streams of one port-forward until the client closes it."""
     await websocket.accept(subprotocol=PROTOCOL)
     forwarder = _Forwarder(websocket, address)
     async with asyncio.TaskGroup() as group:
@@ -64,37 +64,42 @@ async def forward(websocket: WebSocket, address: str) -> None:
 
 
 class _Forwarder:
-    """The streams of one connection: each request has one for errors and one for data."""
+    """The streams of one connection; each forwarded connection has one stream for errors and one for data."""
 
     def __init__(self, websocket: WebSocket, address: str) -> None:
         self._websocket = websocket
         self._address = address
         self._session = Session()
+        # Error streams by request id: kubectl opens them before the data streams.
         self._errors: dict[str, int] = {}
         self._writers: dict[int, asyncio.StreamWriter] = {}
 
     async def serve(self, group: asyncio.TaskGroup) -> None:
-        """Take frames until the other side goes."""
+        """Receive frames until the client disconnects."""
         try:
             while (message := await self._websocket.receive())["type"] == "websocket.receive":
                 for frame in self._session.receive(message.get("bytes") or b""):
-                    await self._take(frame, group)
+                    match frame:
+                        case Opened():
+                            await self._open(frame, group)
+                        case Data(stream, data, last):
+                            if (writer := self._writers.get(stream)) is not None:
+                                # A pod that closed its side is reported by the reader.
+                                with contextlib.suppress(OSError):
+                                    writer.write(data)
+                                    if last:
+                                        writer.write_eof()
+                                    await writer.drain()
+                        case Reset(stream):
+                            self._close(stream)
+                        case Ping(response):
+                            await self._websocket.send_bytes(response)
         finally:
             for stream in list(self._writers):
                 self._close(stream)
 
-    async def _take(self, frame: Frame, group: asyncio.TaskGroup) -> None:
-        match frame:
-            case Opened():
-                await self._open(frame, group)
-            case Data():
-                await self._write(frame)
-            case Reset(stream):
-                self._close(stream)
-            case Ping(answer):
-                await self._websocket.send_bytes(answer)
-
     async def _open(self, opened: Opened, group: asyncio.TaskGroup) -> None:
+        """Accept a stream; for a data stream, connect to its port of the pod."""
         await self._websocket.send_bytes(self._session.accept(opened.stream))
         request = opened.headers.get("requestid", "")
         if opened.headers.get("streamtype") == "error":
@@ -113,33 +118,23 @@ class _Forwarder:
         group.create_task(self._read(reader, opened.stream, errors))
 
     async def _read(self, reader: asyncio.StreamReader, stream: int, errors: int) -> None:
-        told = ""
+        error = ""
         try:
             while data := await reader.read(_CHUNK_BYTES):
                 await self._websocket.send_bytes(data_frame(stream, data))
-        except OSError as error:
-            told = str(error)
+        except OSError as failure:
+            error = str(failure)
         except (RuntimeError, WebSocketDisconnect):
-            # Nobody listens any more.
+            # The client has disconnected.
             return
-        await self._finish(stream, errors, told)
+        await self._finish(stream, errors, error)
         self._close(stream)
 
-    async def _finish(self, stream: int, errors: int, told: str) -> None:
+    async def _finish(self, stream: int, errors: int, error: str) -> None:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             if errors:
-                await self._websocket.send_bytes(data_frame(errors, told.encode(), last=True))
+                await self._websocket.send_bytes(data_frame(errors, error.encode(), last=True))
             await self._websocket.send_bytes(data_frame(stream, b"", last=True))
-
-    async def _write(self, frame: Data) -> None:
-        writer = self._writers.get(frame.stream)
-        if writer is None:
-            return
-        with contextlib.suppress(OSError):
-            writer.write(frame.data)
-            if frame.last:
-                writer.write_eof()
-            await writer.drain()
 
     def _close(self, stream: int) -> None:
         writer = self._writers.pop(stream, None)

@@ -1,4 +1,4 @@
-"""Starts and stops a server: its state, its socket, its certificate."""
+"""Creates, runs and stops a server: its state, socket and certificate."""
 
 import socket
 import tempfile
@@ -20,8 +20,8 @@ from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_crede
 from shoal_local.apiserver.journal import Journal, restore
 from shoal_local.apiserver.storage.store import Change, Store
 from shoal_local.apiserver.verbs.bootstrapping import bootstrap
-from shoal_local.apiserver.verbs.world import World
-from shoal_local.apiserver.watching import Bell
+from shoal_local.apiserver.verbs.state import ClusterState
+from shoal_local.apiserver.watching import Notifier
 
 _PATH = "kubernetes-json-schema/v1.37.0-local/_definitions.json"
 
@@ -35,7 +35,7 @@ def load_definitions() -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that has its socket: serve it here, or run it in a thread."""
+    """A server with a listening socket; run it with ``serve``."""
 
     url: str
     credentials: Credentials
@@ -49,11 +49,11 @@ class Running:
         return kubeconfig(self.url, self.credentials.authority, self.credentials.admin_token)
 
     def serve(self) -> None:
-        """Answer requests until SIGINT, SIGTERM or ``stop``."""
+        """Serve until SIGINT, SIGTERM or ``stop``."""
         self.uvicorn.run(sockets=[self.socket])
 
     def stop(self) -> None:
-        """Ask the server to end, also from another thread."""
+        """Stop the server; thread-safe."""
         self.uvicorn.should_exit = True
 
 
@@ -65,21 +65,21 @@ def make_server(
     bookmark_interval_s: float = 60.0,
     service_network: str = "10.96.0.0/16",
 ) -> Running:
-    """Return a server that listens already and has the first objects.
+    """Return a server that listens and has the initial objects.
 
     ``host``: IP address to listen on.
-    ``port``: 0 takes a free one.
-    ``snapshot``: file that keeps the state; read when it exists. None keeps it in memory only.
-    ``service_network``: where services get their addresses.
+    ``port``: 0 picks a free port.
+    ``snapshot``: file of the state, read if it exists; None keeps the state in memory only.
+    ``service_network``: network of the services' addresses.
 
     Raises:
-        BrokenJournalError: ``snapshot`` is not a file of this server.
+        BrokenJournalError: ``snapshot`` is no file of this server.
         OSError: the address cannot be bound.
     """
     store = Store()
     known = snapshot is not None and snapshot.exists()
     credentials = restore(snapshot, store) if snapshot and known else new_credentials(host)
-    world = World(
+    state = ClusterState(
         store,
         load_definitions(),
         lambda: str(uuid.uuid4()),
@@ -89,36 +89,37 @@ def make_server(
         service_network=service_network,
     )
     listening = socket.create_server((host, port))
-    api = ApiServer(world, Bell(), bookmark_interval_s)
+    api = ApiServer(state, Notifier(), bookmark_interval_s)
     journal = Journal(snapshot, credentials, store) if snapshot else None
 
-    def written_then_told(change: Change) -> None:
+    def on_change(change: Change) -> None:
+        # Written before watchers see it: what clients know must survive a kill.
         if journal:
             journal.note(change)
         api.notice(change)
 
-    store.listener = written_then_told
-    bootstrap(world, datetime.now(UTC))
+    store.listener = on_change
+    bootstrap(state, datetime.now(UTC))
     url = f"https://{host}:{listening.getsockname()[1]}"
-    server = _StoppingServer(_config(api, credentials), api.bell)
+    server = _StoppingServer(_config(api, credentials), api.notifier)
     return Running(url, credentials, api, server, listening)
 
 
 class _StoppingServer(uvicorn.Server):
-    """Ends the watches when it stops: they would keep it waiting."""
+    """Ends the watches when it stops: uvicorn would wait for them."""
 
-    def __init__(self, config: uvicorn.Config, bell: Bell) -> None:
+    def __init__(self, config: uvicorn.Config, notifier: Notifier) -> None:
         super().__init__(config)
-        self._bell = bell
+        self._notifier = notifier
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._bell.close()
+        self._notifier.close()
         await super().shutdown(sockets)
 
 
 def _config(api: ApiServer, credentials: Credentials) -> uvicorn.Config:
     with tempfile.TemporaryDirectory() as directory:
-        # The ssl module reads certificates from files only; they are gone once it has.
+        # The ssl module reads certificates from files only; they are deleted after that.
         certificate, key = Path(directory, "certificate.pem"), Path(directory, "key.pem")
         certificate.write_text(credentials.certificate)
         key.touch(mode=0o600)
@@ -130,7 +131,7 @@ def _config(api: ApiServer, credentials: Credentials) -> uvicorn.Config:
             log_level="warning",
             lifespan="on",
             timeout_graceful_shutdown=2,
-            # Others refuse the slash in the name of kubectl's protocol.
+            # Other implementations reject the slash in the name of kubectl's protocol.
             ws="wsproto",
         )
         config.load()
@@ -139,7 +140,7 @@ def _config(api: ApiServer, credentials: Credentials) -> uvicorn.Config:
 
 @contextmanager
 def running_server(*, snapshot: Path | None = None, bookmark_interval_s: float = 60.0) -> Iterator[Running]:
-    """Run a server on a free port of loopback, in a thread, for as long as the block lasts."""
+    """Run a server in a thread, on a free port of loopback, until the block ends."""
     running = make_server(snapshot=snapshot, bookmark_interval_s=bookmark_interval_s)
     thread = threading.Thread(target=running.serve, name="apiserver", daemon=True)
     thread.start()

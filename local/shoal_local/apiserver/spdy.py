@@ -1,10 +1,11 @@
-"""SPDY/3.1 as `kubectl port-forward` speaks it: the server's side, without flow control, which kubectl has none of."""
+"""The server's side of SPDY/3.1 for `kubectl port-forward`, which uses no flow control."""
 
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+# The dictionary of header compression, from the specification of SPDY/3, in two parts.
 _WORDS = """
 options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow
 authorization cache-control connection content-base content-encoding content-language content-length content-location
@@ -35,12 +36,12 @@ DICTIONARY += _REST.encode()
 
 
 class BrokenFrameError(ValueError):
-    """The other side does not speak SPDY/3.1."""
+    """The client's bytes are not SPDY/3.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The other side opened a stream."""
+    """The client opened a stream."""
 
     stream: int
     headers: Mapping[str, str]
@@ -57,16 +58,16 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The other side wants no more of a stream."""
+    """The client rejects further data of a stream."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """A question whose answer is itself."""
+    """A ping; the response is the same frame."""
 
-    answer: bytes
+    response: bytes
 
 
 Frame = Opened | Data | Reset | Ping
@@ -74,16 +75,16 @@ Frame = Opened | Data | Reset | Ping
 
 @dataclass(slots=True)
 class Session:
-    """One connection: what came in part, and the compression of headers, which spans all frames."""
+    """One connection: an incomplete frame, and the header compression, whose state spans all frames."""
 
     _buffer: bytes = b""
     _inflate: "zlib._Decompress" = field(default_factory=lambda: zlib.decompressobj(zdict=DICTIONARY))
     _deflate: "zlib._Compress" = field(default_factory=lambda: zlib.compressobj(zdict=DICTIONARY))
 
     def receive(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that are whole by now; frames that a server needs not know are left out.
+        """Yield the complete frames; frames without a meaning for a server are skipped.
 
-        Raises BrokenFrameError: the bytes are no SPDY/3.1.
+        Raises BrokenFrameError: the bytes are not SPDY/3.1.
         """
         self._buffer += data
         while len(self._buffer) >= _HEAD_BYTES:
@@ -94,6 +95,7 @@ class Session:
             if len(self._buffer) < end:
                 return
             body, self._buffer = self._buffer[_HEAD_BYTES:end], self._buffer[end:]
+            # The first bit is 0 in data frames and 1 in control frames.
             if not first >> 31:
                 yield Data(first, body, bool(flags & _FIN))
             elif frame := self._control(first, body):
@@ -103,18 +105,17 @@ class Session:
         if (first >> 16) & 0x7FFF != _VERSION:
             raise BrokenFrameError(f"SPDY version {(first >> 16) & 0x7FFF} is not supported")
         try:
-            return self._known(first & 0xFFFF, body)
+            kind = first & 0xFFFF
+            if kind == _SYN_STREAM:
+                return Opened(_stream(body), self._headers(body[10:]))
+            if kind == _RST_STREAM:
+                return Reset(_stream(body))
+            return Ping(_control(_PING, body)) if kind == _PING else None
         except (struct.error, zlib.error, UnicodeDecodeError) as error:
-            raise BrokenFrameError(f"a control frame cannot be read: {error}") from None
-
-    def _known(self, kind: int, body: bytes) -> Frame | None:
-        if kind == _SYN_STREAM:
-            return Opened(_stream(body), self._headers(body[10:]))
-        if kind == _RST_STREAM:
-            return Reset(_stream(body))
-        return Ping(_control(_PING, body)) if kind == _PING else None
+            raise BrokenFrameError(f"a control frame cannot be parsed: {error}") from None
 
     def _headers(self, block: bytes) -> dict[str, str]:
+        # A count, then length and text of each name and value. Bounded, as a small block may inflate to gigabytes.
         data = self._inflate.decompress(block, MAX_HEADERS_BYTES)
         (count,) = struct.unpack_from(">I", data)
         at, texts = 4, []
@@ -125,13 +126,13 @@ class Session:
         return dict(zip(texts[::2], texts[1::2], strict=True))
 
     def accept(self, stream: int) -> bytes:
-        """Return the frame that takes a stream which the other side opened."""
+        """Return the frame that accepts a stream of the client."""
         nothing = self._deflate.compress(struct.pack(">I", 0)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
         return _control(_SYN_REPLY, struct.pack(">I", stream) + nothing)
 
 
 def data_frame(stream: int, data: bytes, *, last: bool = False) -> bytes:
-    """Return a frame of a stream's bytes; ``last`` ends our side of it."""
+    """Return a data frame of a stream; ``last`` closes the server's side of it."""
     return struct.pack(">II", stream, (_FIN if last else 0) << 24 | len(data)) + data
 
 

@@ -1,8 +1,7 @@
-"""Watches: a stream of changes, as long as the client stays.
+"""Watches: streams of changes until the client disconnects.
 
-A watch holds no queue. It keeps the revision that it has told of and, whenever the bell rings,
-reads the changes since from the store; so a slow client costs nothing but its own delay, and one
-that is too slow is told 410.
+A watch has no queue. It keeps its revision and reads later changes from the store at each notification. A slow client
+costs nothing, and one that falls behind the log of changes gets a 410.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
-from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.objects import Object
 
 NO_MATCH = Cause(
@@ -30,143 +29,146 @@ NO_MATCH = Cause(
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
-class Bell:
-    """Wakes everyone who waits for the next change."""
+class Notifier:
+    """Wakes all tasks that wait for the next change."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._event = asyncio.Event()
         self.closed = False
 
-    def ring(self) -> None:
-        """Wake all waiters."""
-        self._rung.set()
-        self._rung = asyncio.Event()
+    def notify(self) -> None:
+        """Wake all waiting tasks."""
+        self._event.set()
+        self._event = asyncio.Event()
 
     def close(self) -> None:
-        """Wake all waiters for the last time: the server stops."""
+        """Wake all waiting tasks for the last time: the server stops."""
         self.closed = True
-        self.ring()
+        self.notify()
 
     async def wait(self, timeout_s: float) -> None:
-        """Return at the next ring, or after the time-out."""
+        """Return at the next notification, or after the time-out."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
+                await self._event.wait()
         except TimeoutError:
             pass
 
 
 @dataclass(slots=True)
 class Watch:
-    """One watch: what it wants and how far it has told."""
+    """One watch: its selection and its revision."""
 
-    world: World
+    state: ClusterState
     call: Call
     resource: Resource
     as_table: bool
     wanted: Predicate
     revision: int
     now: Callable[[], datetime]
-    """What ages are counted to: in a table each event tells the age that its object has by then."""
-    columns_told: bool = False
+    """The end of ages: in a table, each event has the age of its object at that time."""
+    columns_sent: bool = False
 
     def initial(self) -> list[Object]:
-        """Return the present objects as ADDED, and move to the present revision."""
-        objects = [obj for obj in self.world.store.objects_of(self.resource.key) if self.wanted(obj)]
-        self.revision = self.world.store.revision
+        """Return the current objects as ADDED, and advance to the current revision."""
+        objects = [obj for obj in self.state.store.objects_of(self.resource.key) if self.wanted(obj)]
+        self.revision = self.state.store.revision
         return [self._event(Verb.ADDED, obj) for obj in objects]
 
-    def news(self) -> list[Object]:
-        """Return the events since the last call. Raises TooOldError: some are forgotten."""
-        changes = self.world.store.since(self.resource.key, self.revision)
-        self.revision = max(self.revision, self.world.store.revision)
-        return [event for change in changes if (event := self._seen(change))]
+    def new_events(self) -> list[Object]:
+        """Return the events since the last call. Raises TooOldError: the log does not reach back to it."""
+        changes = self.state.store.since(self.resource.key, self.revision)
+        self.revision = max(self.revision, self.state.store.revision)
+        return [event for change in changes if (event := self._selected(change))]
 
-    def _seen(self, change: Change) -> Object | None:
-        """Return the change as this selection sees it: an object may enter or leave it."""
+    def _selected(self, change: Change) -> Object | None:
+        """Return the event of a change for this selection, which an object may enter or leave."""
         before = change.before is not None and self.wanted(change.before)
         now = change.verb is not Verb.DELETED and self.wanted(change.object)
         if now:
             return self._event(Verb.MODIFIED if before else Verb.ADDED, change.object)
         if not before:
             return None
-        # One that no longer fits is told with its old content, at the revision of the change.
+        # An object that leaves the selection is sent with its old content and the revision of the change.
         old, meta = change.before or change.object, change.object["metadata"]
         last = {**old, "metadata": {**old["metadata"], "resourceVersion": meta["resourceVersion"]}}
         return self._event(Verb.DELETED, change.object if change.verb is Verb.DELETED else last)
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> Object:
-        """Return an event that only tells the revision."""
+        """Return an event that has only the revision."""
         meta: dict[str, Any] = {"resourceVersion": str(self.revision), "creationTimestamp": None}
         if annotations:
             meta["annotations"] = annotations
         return {"type": "BOOKMARK", "object": presented(self.resource, {"metadata": meta})}
 
     def _event(self, verb: Verb, obj: Object) -> Object:
-        shown = presented(self.resource, self.world.as_read(self.resource, obj))
+        sent = presented(self.resource, self.state.as_read(self.resource, obj))
         if self.as_table:
-            shown = in_table(self.resource, shown, now=self.now(), query=self.call.query)
-            if self.columns_told:
-                shown["columnDefinitions"] = None
-            self.columns_told = True
-        return {"type": str(verb), "object": shown}
+            sent = in_table(self.resource, sent, now=self.now(), query=self.call.query)
+            # Columns are part of the first event only.
+            if self.columns_sent:
+                sent["columnDefinitions"] = None
+            self.columns_sent = True
+        return {"type": str(verb), "object": sent}
 
 
-def check_watch(world: World, call: Call) -> None:
-    """Look at the options of a watch. Raises ApiError: 400 or 422, one cannot be."""
-    selection(call, world.resource(call.target))
+def check_watch(state: ClusterState, call: Call) -> None:
+    """Check the options of a watch. Raises ApiError: 400 or 422, an option is invalid."""
+    selection(call, state.resource(call.target))
     call.number("timeoutSeconds")
     revision_in(call)
     if "sendInitialEvents" in call.query and call.query.get("resourceVersionMatch") != "NotOlderThan":
         raise invalid("ListOptions", "meta.k8s.io", "", [NO_MATCH])
 
 
-def open_watch(world: World, call: Call, *, as_table: bool, now: Callable[[], datetime]) -> tuple[Watch, list[Object]]:
-    """Return a watch and what it tells first.
+def open_watch(
+    state: ClusterState, call: Call, *, as_table: bool, now: Callable[[], datetime]
+) -> tuple[Watch, list[Object]]:
+    """Return a watch and its initial events.
 
-    Without a resourceVersion, or with 0, it tells the present state first; with
-    ``sendInitialEvents`` it also says where that state ends.
+    Without a resourceVersion, or with 0, these are the current objects; with ``sendInitialEvents`` a bookmark follows
+    them.
     """
-    resource = world.resource(call.target)
-    watch = Watch(world, call, resource, as_table, selection(call, resource), revision_in(call), now)
+    resource = state.resource(call.target)
+    watch = Watch(state, call, resource, as_table, selection(call, resource), revision_in(call), now)
     if call.flag("sendInitialEvents"):
         return watch, [*watch.initial(), watch.bookmark(INITIAL_EVENTS_END)]
     if watch.revision == 0 and "sendInitialEvents" not in call.query:
         return watch, watch.initial()
-    if watch.revision > world.store.revision:
-        # The client knows a future that this server lost with its memory: it must list again.
+    if watch.revision > state.store.revision:
+        # The server lost later revisions in a restart without a snapshot: the client must list again.
         raise TooOldError
-    watch.revision = watch.revision or world.store.revision
+    watch.revision = watch.revision or state.store.revision
     return watch, []
 
 
 async def watch_lines(
-    world: World,
-    bell: Bell,
+    state: ClusterState,
+    notifier: Notifier,
     call: Call,
     bookmark_interval_s: float,
     *,
     as_table: bool,
     now: Callable[[], datetime],
 ) -> AsyncIterator[bytes]:
-    """Yield events as JSON lines until ``timeoutSeconds`` are over or the server stops."""
+    """Yield events as JSON lines until ``timeoutSeconds`` have passed or the server stops."""
     clock = asyncio.get_running_loop().time
     end = clock() + (call.number("timeoutSeconds") or 3600)
     next_bookmark = clock() + bookmark_interval_s
     try:
-        watch, events = open_watch(world, call, as_table=as_table, now=now)
+        watch, events = open_watch(state, call, as_table=as_table, now=now)
         yield _lines(events)
-        while clock() < end and not bell.closed:
-            if events := watch.news():
+        while clock() < end and not notifier.closed:
+            if events := watch.new_events():
                 yield _lines(events)
             elif clock() >= next_bookmark and call.flag("allowWatchBookmarks"):
                 yield _lines([watch.bookmark()])
                 next_bookmark = clock() + bookmark_interval_s
             else:
-                due = min(end, next_bookmark) if call.flag("allowWatchBookmarks") else end
-                await bell.wait(max(due - clock(), 0.001))
+                until = min(end, next_bookmark) if call.flag("allowWatchBookmarks") else end
+                await notifier.wait(max(until - clock(), 0.001))
     except TooOldError:
-        message = f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
+        message = f"too old resource version: {call.query.get('resourceVersion', 0)} ({state.store.revision})"
         yield _lines([{"type": "ERROR", "object": expired(message).as_status()}])
 
 

@@ -7,13 +7,13 @@ from shoal_local.controllers.changes import Changes, Create, Delete, Patch, Post
 from shoal_local.controllers.progress import deadline_in_s, deployment_status
 from shoal_local.controllers.rolling import Bounds, ReplicaSetCounts, make_bounds, next_sizes
 from shoal_local.controllers.templates import REVISION, copied_annotations, find_new, make_replica_set, revision_of
-from shoal_local.objects import Object, is_going
+from shoal_local.objects import Object, is_deleting
 
 
 def plan_deployment(deployment: Object, owned: Sequence[Object], now: datetime) -> Changes:
     """Return the next step for a Deployment and its ReplicaSets."""
     changes = Changes()
-    if is_going(deployment):
+    if is_deleting(deployment):
         return changes
     bounds = bounds_of(deployment)
     new = find_new(deployment, owned)
@@ -32,7 +32,7 @@ def plan_deployment(deployment: Object, owned: Sequence[Object], now: datetime) 
         if new is not None:
             _set_revision(changes, deployment, new, old)
     # Old ReplicaSets without pods beyond revisionHistoryLimit, oldest first.
-    idle = sorted((rs for rs in old if not _counts_of(rs).occupied and not is_going(rs)), key=revision_of)
+    idle = sorted((rs for rs in old if not _counts_of(rs).occupied and not is_deleting(rs)), key=revision_of)
     excess = len(idle) - deployment["spec"].get("revisionHistoryLimit", 10)
     changes.add(*(Delete(rs) for rs in idle[: max(0, excess)]))
     status = deployment_status(deployment, new, owned, bounds=bounds, now=now)

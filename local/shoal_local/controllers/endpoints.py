@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Sequence
 
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch
-from shoal_local.objects import Object, has_ended, is_going, is_ready, reference_to
+from shoal_local.objects import Object, has_ended, is_deleting, is_ready, reference_to
 
 MANAGER = "endpointslice-controller.k8s.io"
 SERVICE_NAME, MANAGED_BY = "kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by"
@@ -24,7 +24,7 @@ def plan_slices(service: Object, pods: Sequence[Object], present: Sequence[Objec
     labelled = [(s["metadata"].get("labels") or {}, s) for s in present]
     # Slices that a user or another controller wrote are left alone.
     managed = {s["metadata"]["name"]: s for labels, s in labelled if labels.get(MANAGED_BY) == MANAGER}
-    if is_going(service) or not service["spec"].get("selector"):
+    if is_deleting(service) or not service["spec"].get("selector"):
         changes.add(*(Delete(s) for s in managed.values()))
         return changes
     wanted = {made["metadata"]["name"]: made for made in make_slices(service, pods)}
@@ -89,7 +89,7 @@ def _target(port: Object, pod: Object) -> int | None:
 
 
 def _endpoint(service: Object, pod: Object) -> Object:
-    meta, going = pod["metadata"], is_going(pod)
+    meta, going = pod["metadata"], is_deleting(pod)
     serving = is_ready(pod)
     open_early = bool(service["spec"].get("publishNotReadyAddresses"))
     return {

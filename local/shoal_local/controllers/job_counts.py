@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shoal_local.controllers.indexes import annotated, index_of, parse_indexes
-from shoal_local.objects import Object, condition, has_ended, is_going
+from shoal_local.objects import Object, condition, has_ended, is_deleting
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
@@ -52,7 +52,7 @@ def count_pods(job: Object, pods: Sequence[Object]) -> Counts:
     for pod in own:
         phase = (pod.get("status") or {}).get("phase", "Pending")
         # A pod that is being deleted has failed if it may be replaced before its end.
-        failed = phase == "Failed" or (early and is_going(pod) and not has_ended(pod))
+        failed = phase == "Failed" or (early and is_deleting(pod) and not has_ended(pod))
         if failed or pod["metadata"]["uid"] in given_up:
             lost.append(pod)
         if phase == "Succeeded" and pod["metadata"]["uid"] not in given_up:
@@ -70,8 +70,8 @@ def count_pods(job: Object, pods: Sequence[Object]) -> Counts:
         kept = [uid for uid in _uncounted_uids(status, name) if uid in uids]
         uncounted[name] = kept + [uid for pod in some if (uid := pod["metadata"]["uid"]) not in kept]
     return Counts(
-        active=[pod for pod in pods if not is_going(pod) and not has_ended(pod)],
-        terminating=sum(is_going(pod) and not has_ended(pod) for pod in pods),
+        active=[pod for pod in pods if not is_deleting(pod) and not has_ended(pod)],
+        terminating=sum(is_deleting(pod) and not has_ended(pod) for pod in pods),
         counted=[*done, *lost, *(pod for pod in held if has_ended(pod) and not fits(job, pod))],
         held=len(held),
         succeeded=len(completed) if indexed else _total(status, "succeeded", held) + len(uncounted["succeeded"]),

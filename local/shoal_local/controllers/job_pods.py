@@ -7,7 +7,7 @@ from shoal_local.controllers.changes import Action, Changes, Create, Delete, Pat
 from shoal_local.controllers.indexes import INDEX, annotated, index_of
 from shoal_local.controllers.job_counts import FAILURES, TRACKING, Counts, fits, has_own_limits, is_held, is_indexed
 from shoal_local.controllers.replica_sets import MAX_CREATED_AT_ONCE, make_pod, rank
-from shoal_local.objects import Object, has_ended, is_going
+from shoal_local.objects import Object, has_ended, is_deleting
 
 RETRY_S, MAX_RETRY_S = 10.0, 600.0
 MAX_PREFIX = 58
@@ -32,7 +32,7 @@ def plan_pods(job: Object, pods: Sequence[Object], counts: Counts, now: datetime
     taken = [pod for pod in counts.active if pod not in surplus]
     if spec["podReplacementPolicy"] == "Failed":
         # A pod that is being deleted is replaced only after its end.
-        taken += [pod for pod in pods if is_going(pod) and not has_ended(pod)]
+        taken += [pod for pod in pods if is_deleting(pod) and not has_ended(pod)]
     missing = max(0, min(wanted - len(taken), MAX_CREATED_AT_ONCE))
     indexes = [-1] * missing
     if is_indexed(job):
@@ -45,7 +45,7 @@ def plan_pods(job: Object, pods: Sequence[Object], counts: Counts, now: datetime
             changes.requeue(wait_s)
         else:
             # A pod that was released before its end, as surplus, did not fail.
-            failures = [annotated(pod, FAILURES, 0) + 1 for pod in tried if is_held(pod) or not is_going(pod)]
+            failures = [annotated(pod, FAILURES, 0) + 1 for pod in tried if is_held(pod) or not is_deleting(pod)]
             changes.add(Create(make_job_pod(job, index, max(failures, default=0))))
     return changes
 
@@ -70,7 +70,7 @@ def retry_in_s(pods: Iterable[Object], now: datetime, retry_s: float) -> float:
     """Return the delay before the next attempt: 0, or doubled for each failure since the last success."""
     ends = []
     for pod in pods:
-        if has_ended(pod) and not is_going(pod):
+        if has_ended(pod) and not is_deleting(pod):
             states = [status.get("state", {}) for status in pod["status"].get("containerStatuses") or []]
             times = [s["terminated"]["finishedAt"] for s in states if s.get("terminated", {}).get("finishedAt")]
             ends.append((max(times, default=str(pod["metadata"]["creationTimestamp"])), pod["status"]["phase"]))

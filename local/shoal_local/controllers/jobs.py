@@ -10,7 +10,7 @@ from shoal_local.controllers.changes import Changes, Delete, Patch, PostEvent, s
 from shoal_local.controllers.indexes import format_indexes
 from shoal_local.controllers.job_counts import Counts, count_pods, has_own_limits, is_indexed
 from shoal_local.controllers.job_pods import RETRY_S, end, plan_pods, release
-from shoal_local.objects import Object, condition, is_going, is_ready, timestamp
+from shoal_local.objects import Object, condition, is_deleting, is_ready, timestamp
 
 ConditionParts = tuple[str, str, str, str]
 """Type, status, reason and message of a condition."""
@@ -28,7 +28,7 @@ def plan_job(job: Object, owned: Sequence[Object], now: datetime, *, retry_s: fl
     if final := next(filter(None, (condition(job, kind) for kind in FINAL.values())), None):
         # Finished: delete the Job once its ttlSecondsAfterFinished has passed.
         kept_s = job["spec"].get("ttlSecondsAfterFinished")
-        if kept_s is not None and not is_going(job):
+        if kept_s is not None and not is_deleting(job):
             left_s = kept_s - seconds_since(final["lastTransitionTime"], now)
             changes.requeue(max(left_s, 0.0))
             if left_s <= 0:
@@ -38,10 +38,10 @@ def plan_job(job: Object, owned: Sequence[Object], now: datetime, *, retry_s: fl
     verdict = _verdict(job, owned, counts, now)
     _plan_status(changes, job, counts, verdict, now)
     # After the status is written: once its finalizer is removed, a pod is never counted again.
-    changes.add(*release(owned if is_going(job) else counts.counted))
+    changes.add(*release(owned if is_deleting(job) else counts.counted))
     if verdict:
         changes.add(*(action for pod in counts.active for action in end(job, pod)))
-    elif not is_going(job):
+    elif not is_deleting(job):
         pods = plan_pods(job, owned, counts, now, retry_s)
         changes.add(*pods.actions)
         changes.requeue(pods.requeue_s)

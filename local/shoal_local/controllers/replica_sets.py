@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent, available_in_s, status_differs
-from shoal_local.objects import Object, condition, has_ended, is_going, is_ready, reference_to, timestamp
+from shoal_local.objects import Object, condition, has_ended, is_deleting, is_ready, reference_to, timestamp
 
 MAX_CREATED_AT_ONCE = 500
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -19,9 +19,9 @@ def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime
     ``failure`` is the message with which the API server rejected the last new pod.
     """
     changes = Changes()
-    active = [pod for pod in owned if not is_going(pod) and not has_ended(pod)]
+    active = [pod for pod in owned if not is_deleting(pod) and not has_ended(pod)]
     wanted = replica_set["spec"]["replicas"]
-    if not is_going(replica_set):
+    if not is_deleting(replica_set):
         missing = min(wanted - len(active), MAX_CREATED_AT_ONCE)
         changes.add(*(Create(make_pod(replica_set)) for _ in range(missing)))
         surplus = sorted(active, key=lambda pod: rank(pod, now))[: max(0, len(active) - wanted)]

@@ -14,10 +14,10 @@ from shoal_local.apiserver.server import load_definitions
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.access import ADMIN
 from shoal_local.apiserver.verbs.bootstrapping import bootstrap
-from shoal_local.apiserver.verbs.call import Call, Reply, parse_path, verb_of
-from shoal_local.apiserver.verbs.collecting import Pass
-from shoal_local.apiserver.verbs.dispatch import answer, check_call
-from shoal_local.apiserver.verbs.world import World
+from shoal_local.apiserver.verbs.call import ApiResponse, Call, parse_path, verb_of
+from shoal_local.apiserver.verbs.collecting import GarbageCollection
+from shoal_local.apiserver.verbs.dispatch import check_call, respond
+from shoal_local.apiserver.verbs.state import ClusterState
 
 Object = dict[str, Any]
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -29,9 +29,9 @@ APPLY = "application/apply-patch+yaml"
 
 @dataclass
 class Cluster:
-    """A world, a clock that stands still until it is moved, and short words for requests."""
+    """A state, a clock that stands still until it is moved, and short words for requests."""
 
-    world: World
+    state: ClusterState
     now: datetime = START
     user: User = field(default=ADMIN)
 
@@ -43,14 +43,14 @@ class Cluster:
         *,
         kind: str = "application/json",
         **query: Any,
-    ) -> Reply:
+    ) -> ApiResponse:
         """Send one request as the pure part of the server sees it."""
         where, _, text = path.partition("?")
         options = dict(part.split("=", 1) for part in text.split("&") if part)
         options |= {name: str(value) for name, value in query.items()}
         call = self.call(method, where, body, kind, options)
-        check_call(self.world, call)
-        return answer(self.world, call)
+        check_call(self.state, call)
+        return respond(self.state, call)
 
     def call(self, method: str, path: str, body: Any, kind: str, query: Mapping[str, str]) -> Call:
         """Return the call that a request makes."""
@@ -81,7 +81,7 @@ class Cluster:
 
     def collect(self) -> None:
         """Make one pass of the garbage collector."""
-        Pass(self.world, self.now).run()
+        GarbageCollection(self.state, self.now).run()
 
     def later(self, seconds: float) -> None:
         """Move the clock."""
@@ -94,7 +94,7 @@ DEFINITIONS = cache(load_definitions)
 def new_cluster() -> Cluster:
     """Return a cluster with its first objects; uids are numbers, so that runs are alike."""
     numbers = itertools.count(1)
-    world = World(
+    state = ClusterState(
         Store(),
         DEFINITIONS(),
         lambda: f"{next(numbers):05d}000-0000-4000-8000-000000000000",
@@ -102,8 +102,8 @@ def new_cluster() -> Cluster:
         admin_token="admin",
         authority="CERTIFICATE",
     )
-    bootstrap(world, START)
-    return Cluster(world)
+    bootstrap(state, START)
+    return Cluster(state)
 
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal_local.apiserver.watching import Bell, watch_lines
+from shoal_local.apiserver.watching import Notifier, watch_lines
 from tests.local.apiserver.cluster import CONFIG_MAPS, Cluster, Object, config_map
 
 Told = list[tuple[str, str]]
@@ -36,10 +36,10 @@ def watching(
     """Open a watch and let a story play with it."""
 
     async def play() -> Any:
-        bell = Bell()
-        cluster.world.store.listener = lambda change: bell.ring()
+        notifier = Notifier()
+        cluster.state.store.listener = lambda change: notifier.notify()
         call = cluster.call("GET", path, None, "", {"watch": "true", **query})
-        lines = watch_lines(cluster.world, bell, call, 0.01, as_table=as_table, now=lambda: cluster.now)
+        lines = watch_lines(cluster.state, notifier, call, 0.01, as_table=as_table, now=lambda: cluster.now)
         async with asyncio.timeout(5):
             return await story(Watcher(lines))
 
@@ -86,7 +86,7 @@ def test_an_object_enters_and_leaves_a_selection(cluster: Cluster) -> None:
         cluster.post(CONFIG_MAPS, {**config_map("z"), "metadata": {"name": "z", "labels": {"on": "yes"}}})
         return await watcher.told(4)
 
-    version = str(cluster.world.store.revision)
+    version = str(cluster.state.store.revision)
     told = watching(cluster, story, labelSelector="on=yes", resourceVersion=version)
     assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "z")]
 
@@ -116,7 +116,7 @@ def test_initial_events_end_with_a_marked_bookmark(cluster: Cluster) -> None:
     assert bookmark["type"] == "BOOKMARK"
     meta = bookmark["object"]["metadata"]
     assert meta["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert meta["resourceVersion"] == str(cluster.world.store.revision)
+    assert meta["resourceVersion"] == str(cluster.state.store.revision)
 
 
 def test_a_quiet_watch_is_told_the_revision_from_time_to_time(cluster: Cluster) -> None:
@@ -124,11 +124,11 @@ def test_a_quiet_watch_is_told_the_revision_from_time_to_time(cluster: Cluster) 
         cluster.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "other"}})
         return await watcher.next()
 
-    version = str(cluster.world.store.revision)
+    version = str(cluster.state.store.revision)
     bookmark = watching(cluster, story, resourceVersion=version, allowWatchBookmarks="true")
 
     assert bookmark["type"] == "BOOKMARK"
-    assert bookmark["object"]["metadata"]["resourceVersion"] == str(cluster.world.store.revision)
+    assert bookmark["object"]["metadata"]["resourceVersion"] == str(cluster.state.store.revision)
 
 
 @pytest.mark.parametrize("version", ["1", "999999"], ids=["forgotten", "from another life"])
@@ -136,7 +136,7 @@ def test_a_version_that_is_not_known_is_gone(cluster: Cluster, version: str) -> 
     async def story(watcher: Watcher) -> Object:
         return await watcher.next()
 
-    cluster.world.store.log_length = 1
+    cluster.state.store.log_length = 1
     for number in range(5):
         cluster.post(CONFIG_MAPS, config_map(f"m{number}"))
 
@@ -173,11 +173,11 @@ def test_a_watch_ends_after_its_time(cluster: Cluster) -> None:
 
 def test_a_watch_ends_when_the_server_stops(cluster: Cluster) -> None:
     async def play() -> int:
-        bell = Bell()
+        notifier = Notifier()
         call = cluster.call("GET", CONFIG_MAPS, None, "", {"watch": "true"})
-        lines = watch_lines(cluster.world, bell, call, 60, as_table=False, now=lambda: cluster.now)
+        lines = watch_lines(cluster.state, notifier, call, 60, as_table=False, now=lambda: cluster.now)
         await anext(lines)
-        asyncio.get_running_loop().call_soon(bell.close)
+        asyncio.get_running_loop().call_soon(notifier.close)
         async with asyncio.timeout(5):
             return len([line async for line in lines])
 

@@ -10,7 +10,7 @@ from shoal_local.controllers.changes import Action, Changes, Create, Delete, Pat
 from shoal_local.controllers.indexes import index_of
 from shoal_local.controllers.job_counts import TRACKING
 from shoal_local.controllers.jobs import plan_job
-from shoal_local.objects import Object, condition, has_ended, is_going, timestamp
+from shoal_local.objects import Object, condition, has_ended, is_deleting, timestamp
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -61,7 +61,7 @@ class World:
     @property
     def active(self) -> list[Object]:
         """Return the pods that neither ended nor are going."""
-        return [pod for pod in self.unended if not is_going(pod)]
+        return [pod for pod in self.unended if not is_deleting(pod)]
 
     @property
     def reason(self) -> str:
@@ -126,13 +126,13 @@ class World:
         elif held([pod]) and uid not in self.given_up:
             self.won[uid] = index_of(pod)
         state = {"terminated": {"finishedAt": timestamp(self.now)}}
-        meta = {**pod["metadata"], **({"deletionGracePeriodSeconds": 0} if is_going(pod) else {})}
+        meta = {**pod["metadata"], **({"deletionGracePeriodSeconds": 0} if is_deleting(pod) else {})}
         self._put({**pod, "metadata": meta, "status": {"phase": phase, "containerStatuses": [{"state": state}]}})
 
     def _put(self, pod: Object) -> None:
         meta = pod["metadata"]
         self.pods[meta["uid"]] = pod
-        if is_going(pod) and not meta["deletionGracePeriodSeconds"] and not meta.get("finalizers"):
+        if is_deleting(pod) and not meta["deletionGracePeriodSeconds"] and not meta.get("finalizers"):
             del self.pods[meta["uid"]]
 
     @property

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal_local.controllers.changes import Create, Delete
 from shoal_local.controllers.indexes import format_indexes, index_of, parse_indexes
 from shoal_local.controllers.job_counts import FAILURES
-from shoal_local.objects import Object, condition, has_ended, is_going
+from shoal_local.objects import Object, condition, has_ended, is_deleting
 from tests.local.controllers.jobs import World, held, make_job
 
 INDEXED: Object = {"completionMode": "Indexed", "completions": 4, "parallelism": 2}
@@ -243,7 +243,7 @@ def test_a_pod_that_is_going_is_replaced_at_once_or_when_it_has_ended(policy: st
     job.delete(job.active[0])
     job.settle()
     assert len(job.active) == created
-    job.end_all(lambda pod: "Failed" if is_going(pod) else "Succeeded")
+    job.end_all(lambda pod: "Failed" if is_deleting(pod) else "Succeeded")
     assert job.status["failed"] == 1
 
 
@@ -329,7 +329,7 @@ def happen(job: World, what: str, number: int) -> None:
     pod = job.unended[number % len(job.unended)] if job.unended else None
     if what in ("succeed", "fail") and pod:
         job.end(pod, {"succeed": "Succeeded", "fail": "Failed"}[what])
-    elif what == "delete" and pod and not is_going(pod):
+    elif what == "delete" and pod and not is_deleting(pod):
         job.delete(pod)
     elif what == "vanish":
         for ended in [pod for pod in job.pods.values() if has_ended(pod)][number:]:

@@ -1,1 +1,1 @@
-"""Who is asking, and may they: tokens and role-based access control. Pure: the time is an argument."""
+"""Authentication and authorization: tokens and role-based access control. Pure: the time is an argument."""

@@ -1,4 +1,4 @@
-"""Role-based access control: deny, unless some role that is bound to the user allows it."""
+"""Role-based access control: denied, unless a role that is bound to the user allows it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who is asking."""
+    """The sender of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is asked for: a verb on a resource, or on a path that is none (``path``)."""
+    """A verb on a resource, or on a path that is no resource (``path``)."""
 
     verb: str
     group: str = ""
@@ -39,26 +39,24 @@ class Roles:
     """The RBAC objects of the cluster."""
 
     list_of: Callable[[str], Iterable[Object]]
-    """Kind's plural to its objects, of all namespaces."""
+    """Maps the plural of a kind to its objects in all namespaces."""
     find: Callable[[str, str, str], Object | None]
-    """Plural, namespace and name to an object."""
+    """Maps plural, namespace and name to an object."""
 
     def rules_of(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
         """Yield the rules of a user's roles: those bound cluster-wide, and those bound in the namespace."""
-        for binding in self.list_of("clusterrolebindings"):
-            yield from self._of(binding, user)
-        for binding in self.list_of("rolebindings"):
-            if namespace and binding["metadata"]["namespace"] == namespace:
-                yield from self._of(binding, user)
-
-    def _of(self, binding: Object, user: User) -> Iterator[Mapping[str, Any]]:
-        space, ref = binding["metadata"].get("namespace", ""), binding["roleRef"]
-        if any(_is(subject, user, space) for subject in binding.get("subjects") or []):
-            plural, where = ("clusterroles", "") if ref["kind"] == "ClusterRole" else ("roles", space)
-            yield from (self.find(plural, where, ref["name"]) or {}).get("rules") or ()
+        for plural in ("clusterrolebindings", "rolebindings"):
+            for binding in self.list_of(plural):
+                space, ref = binding["metadata"].get("namespace", ""), binding["roleRef"]
+                if plural == "rolebindings" and (not namespace or space != namespace):
+                    continue
+                if any(_matches(subject, user, space) for subject in binding.get("subjects") or []):
+                    # A RoleBinding may refer to a ClusterRole and limits it to its namespace.
+                    kind, where = ("clusterroles", "") if ref["kind"] == "ClusterRole" else ("roles", space)
+                    yield from (self.find(kind, where, ref["name"]) or {}).get("rules") or ()
 
 
-def _is(subject: Mapping[str, str], user: User, namespace: str) -> bool:
+def _matches(subject: Mapping[str, str], user: User, namespace: str) -> bool:
     if subject["kind"] == "Group":
         return subject["name"] in user.groups
     if subject["kind"] == "ServiceAccount":
@@ -67,7 +65,7 @@ def _is(subject: Mapping[str, str], user: User, namespace: str) -> bool:
 
 
 def allows(roles: Roles, user: User, action: Action) -> bool:
-    """Return whether the user may do this."""
+    """Return whether the user may perform the action."""
     rules = roles.rules_of(user, action.namespace)
     return MASTERS in user.groups or any(rule_allows(rule, action) for rule in rules)
 
@@ -78,6 +76,7 @@ def rule_allows(rule: Mapping[str, Any], action: Action) -> bool:
         return False
     if action.path:
         return any(fnmatchcase(action.path, pattern) for pattern in rule.get("nonResourceURLs") or ())
+    # A subresource is also covered by `*/log`.
     names, subresource = rule.get("resourceNames"), action.resource.partition("/")[2]
     resources = (action.resource, f"*/{subresource}") if subresource else (action.resource,)
     return (
@@ -91,8 +90,8 @@ def _among(value: str, allowed: Iterable[str] | None) -> bool:
     return any(entry in ("*", value) for entry in allowed or ())
 
 
-def refusal(user: User, action: Action) -> ApiError:
-    """Return the 403 that says who may not do what where."""
+def denial(user: User, action: Action) -> ApiError:
+    """Return the 403 that names the user, the verb and the resource or path."""
     if action.path:
         message = f'User "{user.name}" cannot {action.verb} path "{action.path}"'
         return ApiError(403, "Forbidden", f"forbidden: {message}")

@@ -1,4 +1,4 @@
-"""Service account tokens: JSON Web Tokens that this server signs (HS256) and checks itself."""
+"""Service account tokens: JSON Web Tokens that this server signs (HS256) and verifies."""
 
 import base64
 import hashlib
@@ -13,12 +13,12 @@ _HEADER = {"alg": "HS256", "typ": "JWT"}
 
 
 class BadTokenError(Exception):
-    """The token was not made here, is broken, or is too old."""
+    """The token was not signed by this server, is malformed, or has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A service account as a token names it; the uid tells it from a later one of the same name."""
+    """The service account of a token; the uid excludes a later account with the same name."""
 
     namespace: str
     name: str
@@ -43,9 +43,9 @@ def make_token(
 
 
 def read_token(token: str, key: bytes, now_s: int) -> Account:
-    """Return the account that a token stands for.
+    """Return the service account of a token.
 
-    Raises BadTokenError: it was not signed with this key, or it is too old.
+    Raises BadTokenError: another key signed it, or it has expired.
     """
     signed, _, signature = token.rpartition(".")
     if not hmac.compare_digest(signature.encode(), _signature(signed, key).encode()):

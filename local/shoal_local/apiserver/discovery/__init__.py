@@ -1,1 +1,1 @@
-"""Documents that tell clients what this server serves: discovery and OpenAPI. Pure."""
+"""Documents that describe the served kinds to clients: discovery and OpenAPI. Pure."""

@@ -1,6 +1,6 @@
-"""Discovery: what groups, versions, kinds and verbs there are, a document for each group version.
+"""Discovery documents: the groups, versions, kinds and verbs, one document per group version.
 
-Clients that ask for all in one document (``as=APIGroupDiscoveryList``) take these instead: here that costs 30 ms, once.
+Clients that request one aggregated document (``as=APIGroupDiscoveryList``) fall back to these, which costs 30 ms once.
 """
 
 from dataclasses import dataclass
@@ -24,33 +24,34 @@ VERSION: Document = {
 }
 
 JSON = "application/json"
-# Asked for with an @, which is no media type: the answer names it with a dot.
+# Clients request it with an @, which is invalid in a media type: the response has a dot instead.
 OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 HEALTH = ("healthz", "livez", "readyz")
 
 
 def groups(registry: Registry) -> Document:
-    """Return the answer to ``/apis``."""
+    """Return the document at ``/apis``."""
     listed = [group(registry, name) for name in registry.groups if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
 
 def group(registry: Registry, name: str) -> Document:
-    """Return the answer to ``/apis/<group>``; without versions when there is no such group."""
+    """Return the document at ``/apis/<group>``; without versions if the group does not exist."""
     found = [{"groupVersion": f"{name}/{v}", "version": v} for v in registry.groups.get(name, [])]
     head = {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": found}
     return head | ({"preferredVersion": found[0]} if found else {})
 
 
 def resources(registry: Registry, group: str, version: str) -> Document:
-    """Return the answer to ``/apis/<group>/<version>``."""
-    listed = [doc for r in registry.in_version(group, version) for doc in _old_form(r)]
+    """Return the document at ``/apis/<group>/<version>``."""
+    listed = [entry for r in registry.in_version(group, version) for entry in _entries(r)]
     group_version = f"{group}/{version}" if group else version
     head = {"kind": "APIResourceList", "apiVersion": "v1"}
     return {**head, "groupVersion": group_version, "resources": listed}
 
 
-def _old_form(resource: Resource) -> list[Document]:
+def _entries(resource: Resource) -> list[Document]:
+    """Return the entries of a kind and its subresources in an APIResourceList."""
     main = {
         "name": resource.plural,
         "singularName": resource.singular,
@@ -73,51 +74,39 @@ def _old_form(resource: Resource) -> list[Document]:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A document and its media type; text and bytes are sent as they are."""
+    """A document and its media type; text and bytes are sent unchanged."""
 
     body: Any
     media_type: str = JSON
 
 
 def page(registry: Registry, definitions: openapi.Definitions, path: str, accept: str) -> Page | None:
-    """Return the document at a path, or None when no document is there."""
+    """Return the document at a path, or None if the path has none."""
     parts = path.strip("/").split("/")
+    body: Document
     match parts:
         case [name, *_] if name in HEALTH:
             return Page("ok", "text/plain")
-        case ["version"]:
-            return Page(VERSION)
         case ["openapi", "v2"] if accept.startswith(OPENAPI_PROTOBUF):
             return Page(openapi.version_2_in_protobuf(), OPENAPI_PROTOBUF.replace("@", "."))
-        case ["openapi", *rest]:
-            return _openapi(registry, definitions, rest)
-        case _:
-            return _of_group(registry, parts)
-
-
-def _of_group(registry: Registry, parts: list[str]) -> Page | None:
-    match parts:
+        case ["version"]:
+            body = VERSION
+        case ["openapi", "v3"]:
+            body = openapi.index(registry)
+        case ["openapi", "v3", "api", version] if version in registry.groups[""]:
+            body = openapi.document(registry, definitions, "", version)
+        case ["openapi", "v3", "apis", name, version] if version in registry.groups.get(name, []):
+            body = openapi.document(registry, definitions, name, version)
         case ["api"]:
-            return Page({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+            body = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case ["apis"]:
-            return Page(groups(registry))
+            body = groups(registry)
         case ["apis", name] if name in registry.groups:
-            return Page(group(registry, name))
+            body = group(registry, name)
         case ["api", version] if version in registry.groups[""]:
-            return Page(resources(registry, "", version))
+            body = resources(registry, "", version)
         case ["apis", name, version] if version in registry.groups.get(name, []):
-            return Page(resources(registry, name, version))
+            body = resources(registry, name, version)
         case _:
             return None
-
-
-def _openapi(registry: Registry, definitions: openapi.Definitions, rest: list[str]) -> Page | None:
-    match rest:
-        case ["v3"]:
-            return Page(openapi.index(registry))
-        case ["v3", "api", version] if version in registry.groups[""]:
-            return Page(openapi.document(registry, definitions, "", version))
-        case ["v3", "apis", group, version] if version in registry.groups.get(group, []):
-            return Page(openapi.document(registry, definitions, group, version))
-        case _:
-            return None
+    return Page(body)

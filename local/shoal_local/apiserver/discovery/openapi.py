@@ -1,10 +1,7 @@
-"""OpenAPI v3 and v2 documents of what is served.
+"""OpenAPI v3 and v2 documents, for `kubectl apply`, `explain` and `--validate`.
 
-Enough for `kubectl apply`, `explain` and `--validate`.
-
-A document of one group version lists its paths, whose operations name their kind and the options
-that kubectl looks for (``fieldValidation``, ``dryRun``), and every definition that its kinds
-reach.
+The document of a group version lists its paths, whose operations name their kind and the options that kubectl checks
+for (``fieldValidation``, ``dryRun``), and all definitions that its kinds refer to.
 """
 
 import hashlib
@@ -32,10 +29,10 @@ _WRITES = ("create", "update", "patch")
 
 
 def index(registry: Registry) -> Document:
-    """Return the answer to ``/openapi/v3``: where each group version's document is, with its hash.
+    """Return the document at ``/openapi/v3``: the URL of each group version's document, with a hash.
 
-    Clients keep a document as long as its hash stays. It is taken over what documents are made
-    of, which is cheaper than making them all.
+    Clients cache a document until its hash changes. The hash covers the inputs of the document, which is cheaper than
+    to build it.
     """
     paths = {}
     for group, versions in registry.groups.items():
@@ -60,7 +57,7 @@ def document(registry: Registry, definitions: Definitions, group: str, version: 
 
 
 def schema_name(resource: Resource) -> str:
-    """Return the name of a kind's definition. Custom kinds turn their group around as the real server does."""
+    """Return the name of a kind's definition; that of a custom kind has the group's labels in reverse order."""
     backwards = ".".join(reversed(resource.group.split(".")))
     return resource.definition or f"{backwards}.{resource.version}.{resource.kind}"
 
@@ -71,6 +68,7 @@ def _schemas(resources: Iterable[Resource], definitions: Definitions) -> dict[st
         gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
         root = root_of(resource.definition, resource.schema, definitions).resolved
         found[schema_name(resource)] = {**root, "x-kubernetes-group-version-kind": [gvk]}
+    # Add what the definitions refer to, transitively.
     waiting = list(found.values())
     while waiting:
         for name in _references(waiting.pop()):
@@ -93,9 +91,9 @@ def _references(schema: Any) -> Iterable[str]:
 
 
 def _rewritten(schema: Any, prefix: str) -> Any:
-    """Return the schema in OpenAPI's dialect.
+    """Return the schema in the dialect of OpenAPI 3.0.
 
-    It knows one type only where JSON Schema has ``[type, null]``; references go below ``prefix``.
+    A list of types ``[type, null]`` becomes the type; references point below ``prefix``.
     """
     if isinstance(schema, list):
         return [_rewritten(value, prefix) for value in schema]
@@ -138,9 +136,9 @@ def _operation(resource: Resource, verb: str) -> Document:
 
 
 def version_2_in_protobuf() -> bytes:
-    """Return the answer to ``/openapi/v2`` in protobuf (gnostic's ``openapi.v2.Document``): no definitions.
+    """Return the document at ``/openapi/v2`` in protobuf (gnostic's ``openapi.v2.Document``), without definitions.
 
-    kubectl asks for it before it applies a ``kind: List``, and checks on its own side the kinds that it
-    finds there. Finding none it leaves the checking to the server, as it does for everything else.
+    kubectl requests it before it applies a ``kind: List`` and validates the kinds that it finds. Without definitions it
+    leaves the validation to the server, as for all other objects.
     """
     return b"\n\x032.0\x12\x15\n\nKubernetes\x12\x07v1.37.0"

@@ -1,1 +1,1 @@
-"""What kinds exist: built in ones as a table, custom ones read from their definitions. Pure."""
+"""The served kinds: a table of built-in kinds, and custom kinds from their definitions. Pure."""

@@ -1,4 +1,4 @@
-"""The built-in kinds, as one table. What is not here is not served; a definition can add it as a custom kind."""
+"""The table of built-in kinds. Other kinds are served only if a CustomResourceDefinition adds them."""
 
 from typing import Any
 

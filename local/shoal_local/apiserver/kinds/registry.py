@@ -1,4 +1,4 @@
-"""All kinds that are served now: the table of built-in ones and those that definitions add."""
+"""The kinds that are served now: built-in kinds, and those of CustomResourceDefinitions."""
 
 import re
 from collections.abc import Iterable
@@ -16,19 +16,18 @@ CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 
 
 def resources_of(crd: Object) -> list[Resource]:
-    """Return one resource for each served version, the newest first as discovery prefers."""
+    """Return one resource for each served version, in the order of discovery: v2, v1, v1beta2, v1alpha1, others."""
+
+    def priority(version: Object) -> tuple[int, int, int, str]:
+        found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version["name"])
+        if not found:
+            return (3, 0, 0, version["name"])
+        stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
+        return (stage, -int(found[1]), -int(found[3] or 0), version["name"])
+
     versions = [v for v in crd["spec"]["versions"] if v.get("served")]
     since = int(crd["metadata"].get("resourceVersion", 0))
-    return [_resource(crd["spec"], v, since) for v in sorted(versions, key=lambda v: _priority(v["name"]))]
-
-
-def _priority(version: str) -> tuple[int, int, int, str]:
-    """Order v2, v1, v1beta2, v1alpha1, then the rest by name."""
-    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
-    if not found:
-        return (3, 0, 0, version)
-    stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
-    return (stage, -int(found[1]), -int(found[3] or 0), version)
+    return [_resource(crd["spec"], v, since) for v in sorted(versions, key=priority)]
 
 
 def _resource(spec: Object, version: Object, since: int) -> Resource:
@@ -60,7 +59,7 @@ def _resource(spec: Object, version: Object, since: int) -> Resource:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Kinds by group, version and plural."""
+    """The served kinds by group, version and plural."""
 
     resources: dict[tuple[str, str, str], Resource]
 
@@ -71,24 +70,24 @@ class Registry:
         return cls({(r.group, r.version, r.plural): r for r in (*BUILTIN, *custom)})
 
     def find(self, group: str, version: str, plural: str) -> Resource:
-        """Return the kind. Raises ApiError: 404, it is not served."""
+        """Return the kind. Raises ApiError: 404, the kind is not served."""
         try:
             return self.resources[group, version, plural]
         except KeyError:
             raise no_such_path() from None
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
-        """Return the resource of ``apps/v1`` and ``Deployment``, as an owner reference names it."""
+        """Return the kind of an owner reference, such as ``apps/v1`` and ``Deployment``."""
         return next((r for r in self.resources.values() if r.kind == kind and r.api_version == api_version), None)
 
     def in_version(self, group: str, version: str) -> list[Resource]:
-        """Return the kinds of one group version, by plural."""
+        """Return the kinds of one group version, sorted by plural."""
         found = [r for r in self.resources.values() if (r.group, r.version) == (group, version)]
         return sorted(found, key=lambda r: r.plural)
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """Return versions by group, the preferred version first; the core group is ''."""
+        """Return the versions of each group, the preferred version first; the core group is ''."""
         found: dict[str, list[str]] = {}
         for group, version, _ in self.resources:
             if version not in found.setdefault(group, []):

@@ -1,4 +1,4 @@
-"""One kind in one version: names, scope, verbs, subresources, columns."""
+"""A kind in one version: names, scope, verbs, subresources, columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A printer column of a custom kind: where its cell is, and what it means."""
+    """A printer column of a custom kind."""
 
     name: str
     json_path: str
@@ -35,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the scale subresource finds its numbers, as dotted paths (``.spec.replicas``)."""
+    """The dotted paths of the numbers of the scale subresource, such as ``.spec.replicas``."""
 
     spec: str = ".spec.replicas"
     status: str = ".status.replicas"
@@ -56,7 +56,7 @@ class Resource:
     subresources: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     generation: bool = False
-    """Whether metadata.generation counts changes of anything but metadata and status."""
+    """Whether metadata.generation counts changes outside of metadata and status."""
     definition: str = ""
     """Name of the OpenAPI definition of a built-in kind; empty for a custom kind."""
     schema: Mapping[str, Any] | None = None
@@ -64,9 +64,9 @@ class Resource:
     columns: tuple[Column, ...] = ()
     scale: ScalePaths = field(default_factory=ScalePaths)
     selectable: tuple[str, ...] = ()
-    """Dotted fields that a field selector may name beside metadata.name and metadata.namespace."""
+    """Dotted fields for field selectors, beside metadata.name and metadata.namespace."""
     since: int = 0
-    """Revision at which the definition of a custom kind was written last: older objects may not fit its schema."""
+    """Revision of the last write of a custom kind's definition: older objects may not fit its schema."""
     singular_name: str = ""
     list_kind_name: str = ""
 
@@ -77,20 +77,20 @@ class Resource:
 
     @property
     def key(self) -> str:
-        """Return the storage key, the same in every version of the kind."""
+        """Return the storage key, which is the same for all versions of the kind."""
         return f"{self.group}/{self.plural}"
 
     @property
     def singular(self) -> str:
-        """Return the name of one, in lower case."""
+        """Return the singular name in lower case."""
         return self.singular_name or self.kind.lower()
 
     @property
     def list_kind(self) -> str:
-        """Return the kind of a list of these."""
+        """Return the kind of a list."""
         return self.list_kind_name or f"{self.kind}List"
 
     @property
     def custom(self) -> bool:
-        """Return whether a CustomResourceDefinition made this kind."""
+        """Return whether a CustomResourceDefinition defines this kind."""
         return not self.definition

@@ -1,1 +1,1 @@
-"""What happens to an object between request and store: defaults, metadata rules, deletion. Pure."""
+"""The steps between request and store: defaults, metadata rules, validation. Pure."""

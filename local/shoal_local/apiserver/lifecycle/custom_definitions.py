@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what is wrong with one, and its status once it is accepted."""
+"""CustomResourceDefinitions: validation, and the status of an accepted one."""
 
 import copy
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _ANY_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields
 
 
 def definition_causes(crd: Object) -> list[Cause]:
-    """Return what is wrong with a definition."""
+    """Return the violations of a definition."""
     return list(_causes(crd))
 
 
@@ -38,23 +38,16 @@ def _causes(crd: Object) -> Iterator[Cause]:
             yield Cause(f"{path}.schema.openAPIV3Schema", message, "FieldValueRequired")
         else:
             yield from _schema_causes(schema, f"{path}.schema.openAPIV3Schema")
-        yield from _column_causes(version, path)
-
-
-def _column_causes(version: Object, path: str) -> Iterator[Cause]:
-    for index, column in enumerate(version.get("additionalPrinterColumns", [])):
-        try:
-            find_all({}, column["jsonPath"])
-        except ValueError as error:
-            at = f"{path}.additionalPrinterColumns[{index}].jsonPath"
-            yield Cause(at, f"Invalid value: {json_text(column['jsonPath'])}: {error}")
+        for number, column in enumerate(version.get("additionalPrinterColumns", [])):
+            try:
+                find_all({}, column["jsonPath"])
+            except ValueError as error:
+                at = f"{path}.additionalPrinterColumns[{number}].jsonPath"
+                yield Cause(at, f"Invalid value: {json_text(column['jsonPath'])}: {error}")
 
 
 def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
-    """Yield what is wrong with a schema.
-
-    It is not structural, refuses its own default, or has a rule that cannot be parsed.
-    """
+    """Yield the violations of a schema: not structural, an invalid default, or a rule that cannot be compiled."""
     if not schema.get("type") and not any(schema.get(mark) for mark in _ANY_TYPE):
         message = "Required value: must not be empty for specified object fields"
         yield Cause(f"{path}.type", message, "FieldValueRequired")
@@ -64,7 +57,12 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
     if "default" in schema:
         for cause in value_causes(compile_schema(schema), schema["default"]):
             yield Cause(f"{path}.default.{cause.field}".rstrip("."), cause.message, cause.reason)
-    yield from _rule_causes(schema, path)
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or []):
+        try:
+            parse(rule.get("rule") or "true")
+        except ValueError as error:
+            at = f"{path}.x-kubernetes-validations[{index}].rule"
+            yield Cause(at, f"Invalid value: {json_text(rule['rule'])}: {error}")
     for name, inner in (schema.get("properties") or {}).items():
         yield from _schema_causes(inner, f"{path}.properties[{name}]")
     for part in ("items", "additionalProperties"):
@@ -72,17 +70,8 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
             yield from _schema_causes(schema[part], f"{path}.{part}")
 
 
-def _rule_causes(schema: Object, path: str) -> Iterator[Cause]:
-    for index, rule in enumerate(schema.get("x-kubernetes-validations") or []):
-        try:
-            parse(rule.get("rule") or "true")
-        except ValueError as error:
-            at = f"{path}.x-kubernetes-validations[{index}].rule"
-            yield Cause(at, f"Invalid value: {json_text(rule['rule'])}: {error}")
-
-
 def established(crd: Object) -> Object:
-    """Return the definition with its finalizer and the status of one that is served."""
+    """Return the definition with its finalizer, and the status of a served definition."""
     crd = copy.deepcopy(crd)
     meta = crd["metadata"]
     if not meta.get("deletionTimestamp") and CLEANUP not in meta.get("finalizers", []):
@@ -90,20 +79,22 @@ def established(crd: Object) -> Object:
     stored = [v["name"] for v in crd["spec"]["versions"] if v.get("storage")]
     status = crd.get("status") or {}
     former = status.get("storedVersions") or []
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": why,
+            "message": text,
+            "lastTransitionTime": meta["creationTimestamp"],
+        }
+        for kind, why, text in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+    ]
     crd["status"] = {
         "acceptedNames": crd["spec"]["names"],
-        "conditions": status.get("conditions") or _conditions(meta["creationTimestamp"]),
+        "conditions": status.get("conditions") or conditions,
         "storedVersions": [*former, *(name for name in stored if name not in former)],
     }
     return crd
-
-
-def _conditions(now: str) -> list[Object]:
-    told = (
-        ("NamesAccepted", "NoConflicts", "no conflicts found"),
-        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-    )
-    return [
-        {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
-        for kind, reason, message in told
-    ]

@@ -1,4 +1,4 @@
-"""Defaults of the built-in kinds: a function for each kind that has any, which edits the fresh object it is given."""
+"""Defaults of the built-in kinds: one function per kind, which modifies the new object in place."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from shoal_local.objects import Object
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_PROBE_DEFAULTS = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _MODES = ("secret", "configMap", "projected", "downwardAPI")
 
 MAX_INT32 = 2**31 - 1
@@ -13,7 +14,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def template_defaults(spec: Object) -> None:
-    """Fill in what every pod spec has, also one in a template."""
+    """Set the defaults of a pod spec, in a pod or a template."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -22,47 +23,35 @@ def template_defaults(spec: Object) -> None:
     if "serviceAccountName" in spec:
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
-        _container_defaults(container)
+        tag = container.get("image", "").rpartition("/")[2]
+        pinned = "@" in tag or (":" in tag and not tag.endswith(":latest"))
+        container.setdefault("imagePullPolicy", "IfNotPresent" if pinned else "Always")
+        container.setdefault("resources", {})
+        container.setdefault("terminationMessagePath", "/dev/termination-log")
+        container.setdefault("terminationMessagePolicy", "File")
+        for port in container.get("ports", []):
+            port.setdefault("protocol", "TCP")
+        for name in _PROBES:
+            if name in container:
+                probe = container[name] = {**_PROBE_DEFAULTS, **container[name]}
+                if "httpGet" in probe:
+                    probe["httpGet"] = {"path": "/", "scheme": "HTTP", **probe["httpGet"]}
+        for variable in container.get("env", []):
+            if field := variable.get("valueFrom", {}).get("fieldRef"):
+                field.setdefault("apiVersion", "v1")
     for volume in spec.get("volumes", []):
-        _volume_defaults(volume)
-
-
-def _container_defaults(container: Object) -> None:
-    tag = container.get("image", "").rpartition("/")[2]
-    pinned = "@" in tag or (":" in tag and not tag.endswith(":latest"))
-    container.setdefault("imagePullPolicy", "IfNotPresent" if pinned else "Always")
-    container.setdefault("resources", {})
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    for port in container.get("ports", []):
-        port.setdefault("protocol", "TCP")
-    for probe in _PROBES:
-        if probe in container:
-            _probe_defaults(container[probe])
-    for variable in container.get("env", []):
-        if field := variable.get("valueFrom", {}).get("fieldRef"):
-            field.setdefault("apiVersion", "v1")
-
-
-def _probe_defaults(probe: Object) -> None:
-    for name, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
-        probe.setdefault(name, value)
-    if "httpGet" in probe:
-        probe["httpGet"] = {"path": "/", "scheme": "HTTP", **probe["httpGet"]}
-
-
-def _volume_defaults(volume: Object) -> None:
-    if set(volume) == {"name"}:
-        volume["emptyDir"] = {}
-    for source in _MODES:
-        if source in volume:
-            volume[source].setdefault("defaultMode", 420)
-    if "hostPath" in volume:
-        volume["hostPath"].setdefault("type", "")
+        # A volume without a source is an emptyDir.
+        if set(volume) == {"name"}:
+            volume["emptyDir"] = {}
+        for source in _MODES:
+            if source in volume:
+                volume[source].setdefault("defaultMode", 0o644)
+        if "hostPath" in volume:
+            volume["hostPath"].setdefault("type", "")
 
 
 def pod_defaults(pod: Object) -> None:
-    """Fill in what a pod gets beyond its template: account, requests, phase."""
+    """Set the defaults of a pod beyond its template: account, requests, phase."""
     spec = pod["spec"]
     spec.setdefault("serviceAccountName", "default")
     template_defaults(spec)
@@ -70,6 +59,7 @@ def pod_defaults(pod: Object) -> None:
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("priority", 0)
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
+        # A limit is the default of the request.
         resources = container["resources"]
         if limits := resources.get("limits"):
             resources["requests"] = {**limits, **resources.get("requests", {})}
@@ -77,7 +67,7 @@ def pod_defaults(pod: Object) -> None:
 
 
 def apply_defaults(key: str, obj: Object) -> None:
-    """Fill in the defaults of a built-in kind, by its storage key."""
+    """Set the defaults of a built-in kind, by its storage key."""
     if key in DEFAULTS:
         DEFAULTS[key](obj)
 
@@ -139,6 +129,7 @@ def _job(obj: Object) -> None:
     if "parallelism" not in spec:
         spec.setdefault("completions", 1)
     retried = MAX_INT32 if "backoffLimitPerIndex" in spec else 6
+    # A Job with limits per index has no limit for the whole Job by default.
     given = {"parallelism": 1, "backoffLimit": retried, "completionMode": "NonIndexed", "suspend": False}
     given |= {"manualSelector": False, "podReplacementPolicy": "TerminatingOrFailed"}
     for name, value in given.items():

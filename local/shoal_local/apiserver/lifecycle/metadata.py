@@ -1,4 +1,4 @@
-"""What the server itself writes into metadata, and what a client may change there."""
+"""The rules of metadata: names, fields that the server writes, and fields that are immutable."""
 
 import re
 from typing import Any
@@ -29,30 +29,26 @@ _FREE_NAMES = "rbac.authorization.k8s.io"
 
 
 def name_causes(resource: Resource, name: str) -> list[Cause]:
-    """Return what is wrong with a name."""
-    pattern, rule, longest = _name_rule(resource)
-    told = []
-    if not re.fullmatch(pattern, name):
-        told.append(Cause("metadata.name", f'Invalid value: "{name}": {rule}'))
-    if len(name) > longest:
-        told.append(Cause("metadata.name", f'Invalid value: "{name}": must be no more than {longest} characters'))
-    return told
-
-
-def _name_rule(resource: Resource) -> tuple[str, str, int]:
+    """Return the violations of a name: each kind of object has a pattern and a maximum length."""
+    pattern, rule, longest = _SUBDOMAIN, _SUBDOMAIN_RULE, 253
     if resource.group == _FREE_NAMES:
-        return r"(?!\.{1,2}$)[^/%]+", "may not contain '/' or '%'", 253
-    if resource.key == "/services":
-        return _DNS_1035, _DNS_1035_RULE, 63
-    if resource.key == "/namespaces":
-        return _LABEL, _LABEL_RULE, 63
-    return _SUBDOMAIN, _SUBDOMAIN_RULE, 253
+        pattern, rule = r"(?!\.{1,2}$)[^/%]+", "may not contain '/' or '%'"
+    elif resource.key == "/services":
+        pattern, rule, longest = _DNS_1035, _DNS_1035_RULE, 63
+    elif resource.key == "/namespaces":
+        pattern, rule, longest = _LABEL, _LABEL_RULE, 63
+    causes = []
+    if not re.fullmatch(pattern, name):
+        causes.append(Cause("metadata.name", f'Invalid value: "{name}": {rule}'))
+    if len(name) > longest:
+        causes.append(Cause("metadata.name", f'Invalid value: "{name}": must be no more than {longest} characters'))
+    return causes
 
 
 def for_create(obj: Object, resource: Resource, *, uid: str, now: str) -> Object:
-    """Return a new object's metadata, with a name made from ``generateName`` when it has none.
+    """Return the metadata of a new object, with a name made from ``generateName`` if it has none.
 
-    Raises ApiError: 422, there is no name or it cannot be one.
+    Raises ApiError: 422, the name is missing or invalid.
     """
     meta = {key: value for key, value in obj["metadata"].items() if key not in _SERVER_OWNED}
     if not meta.get("name") and meta.get("generateName"):
@@ -70,7 +66,7 @@ NAME_REQUIRED = Cause("metadata.name", "Required value: name or generateName is 
 
 
 def for_update(new: Object, live: Object, *, counted: bool) -> Object:
-    """Return an updated object's metadata: what the server owns stays. A change that counts raises the generation."""
+    """Return the metadata of an update: server-owned fields stay. A counted change increments the generation."""
     old = live["metadata"]
     meta = {key: value for key, value in new["metadata"].items() if key not in _SERVER_OWNED}
     meta |= {key: old[key] for key in _SERVER_OWNED if key in old}
@@ -86,7 +82,7 @@ def _counted_part(obj: Object) -> dict[str, Any]:
 
 
 def immutable_causes(new: Object, live: Object) -> list[Cause]:
-    """Return what an update may not change."""
+    """Return the changes of immutable metadata."""
     causes = []
     for field in ("name", "namespace", "uid"):
         old, value = live["metadata"].get(field), new["metadata"].get(field)
@@ -94,7 +90,7 @@ def immutable_causes(new: Object, live: Object) -> list[Cause]:
             causes.append(Cause(f"metadata.{field}", f'Invalid value: "{value}": field is immutable'))
     if live["metadata"].get("deletionTimestamp"):
         old = live["metadata"].get("finalizers") or []
-        told = ", ".join(f'"{name}"' for name in new["metadata"].get("finalizers") or [] if name not in old)
+        new_names = ", ".join(f'"{name}"' for name in new["metadata"].get("finalizers") or [] if name not in old)
         why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers "
-        causes += [Cause("metadata.finalizers", f"{why}[{told}]", "FieldValueForbidden")] if told else []
+        causes += [Cause("metadata.finalizers", f"{why}[{new_names}]", "FieldValueForbidden")] if new_names else []
     return causes

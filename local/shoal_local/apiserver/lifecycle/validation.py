@@ -1,4 +1,4 @@
-"""Rules of the built-in kinds that their OpenAPI definitions do not tell."""
+"""Rules of the built-in kinds that their OpenAPI definitions do not contain."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ Check = Callable[[Object, Object | None], Iterator[Cause]]
 
 
 def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
-    """Return what is wrong with an object of a built-in kind; ``live`` is its former version."""
+    """Return the violations of an object of a built-in kind; ``live`` is its stored version."""
     return list(CHECKS[key](obj, live)) if key in CHECKS else []
 
 
@@ -36,16 +36,14 @@ def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
         yield _unsupported("spec.template.spec.restartPolicy", template["spec"]["restartPolicy"], ["Always"])
     yield from _pod_spec(template.get("spec", {}), "spec.template.spec")
     yield from _immutable("spec.selector", obj, live)
-
-
-def _deployment(obj: Object, live: Object | None) -> Iterator[Cause]:
-    yield from _workload(obj, live)
-    bounds = obj["spec"].get("strategy", {}).get("rollingUpdate", {})
+    # Only a Deployment has a strategy.
+    bounds = spec.get("strategy", {}).get("rollingUpdate", {})
     if bounds and all(bounds.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
         message = f"Invalid value: {json_text(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
         yield Cause("spec.strategy.rollingUpdate.maxUnavailable", message)
 
 
+# Numbers of a JobSpec that must not be negative.
 _JOB_NUMBERS = (
     *("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
     *("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
@@ -58,9 +56,13 @@ def _job(obj: Object, live: Object | None) -> Iterator[Cause]:
     spec = obj["spec"]
     for name in _NOT_HERE:
         if name in spec:
-            why = "Forbidden: the Jobs of shoal local have none; leave it out here"
+            why = "Forbidden: the Jobs of shoal local do not support it"
             yield Cause(f"spec.{name}", why, "FieldValueForbidden")
-    yield from _job_rules((spec.get("podFailurePolicy") or {}).get("rules") or [])
+    for number, rule in enumerate((spec.get("podFailurePolicy") or {}).get("rules") or []):
+        known = rule.get("onExitCodes") and (rule["action"], rule["onExitCodes"]["operator"]) == ("FailJob", "In")
+        if not (known or (rule.get("onPodConditions") and rule["action"] == "Ignore")):
+            why = "Forbidden: shoal local supports only FailJob with onExitCodes (In) and Ignore with onPodConditions"
+            yield Cause(f"spec.podFailurePolicy.rules[{number}]", why, "FieldValueForbidden")
     for name in _JOB_NUMBERS:
         if spec.get(name, 0) < 0:
             yield Cause(f"spec.{name}", f"Invalid value: {spec[name]}: must be greater than or equal to 0")
@@ -73,17 +75,9 @@ def _job(obj: Object, live: Object | None) -> Iterator[Cause]:
         yield from _job_changes(obj, live)
 
 
-def _job_rules(rules: Iterable[Object]) -> Iterator[Cause]:
-    for number, rule in enumerate(rules):
-        known = rule.get("onExitCodes") and (rule["action"], rule["onExitCodes"]["operator"]) == ("FailJob", "In")
-        if not (known or (rule.get("onPodConditions") and rule["action"] == "Ignore")):
-            why = "Forbidden: shoal local knows FailJob of exit codes In some, and Ignore of conditions, alone"
-            yield Cause(f"spec.podFailurePolicy.rules[{number}]", why, "FieldValueForbidden")
-
-
 def _unsupported(field: str, value: str, words: Iterable[str]) -> Cause:
-    told = ", ".join(f'"{word}"' for word in words)
-    return Cause(field, f'Unsupported value: "{value}": supported values: {told}', "FieldValueNotSupported")
+    supported = ", ".join(f'"{word}"' for word in words)
+    return Cause(field, f'Unsupported value: "{value}": supported values: {supported}', "FieldValueNotSupported")
 
 
 def _job_by_index(spec: Object, name: str) -> Iterator[Cause]:
@@ -91,6 +85,7 @@ def _job_by_index(spec: Object, name: str) -> Iterator[Cause]:
     limit, most = spec.get("backoffLimitPerIndex"), spec.get("maxFailedIndexes")
     if indexed and wanted is None:
         yield Cause("spec.completions", "Required value: when completion mode is Indexed", "FieldValueRequired")
+    # The name of the last pod must be a valid host name.
     host = f"{name}-{max(0, (wanted or 1) - 1)}"
     if indexed and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", host):
         message = f'Invalid value: "{name}": will not able to create pod with invalid DNS label: {host}'
@@ -105,6 +100,7 @@ def _job_by_index(spec: Object, name: str) -> Iterator[Cause]:
 
 
 def _job_template(spec: Object) -> Iterator[Cause]:
+    # The selector must match the labels, and the restart policy must not be Always.
     labels = spec["template"].get("metadata", {}).get("labels", {})
     if "selector" not in spec:
         yield Cause("spec.selector", "Required value", "FieldValueRequired")
@@ -122,7 +118,7 @@ def _job_template(spec: Object) -> Iterator[Cause]:
 
 
 def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
-    """Yield what may not change. What only steers where pods go may, while no pod has been started."""
+    """Yield the changes of immutable fields. Until the first pod starts, a suspended Job may move to other nodes."""
     new, old = obj["spec"], live["spec"]
     together = new.get("completions") == new["parallelism"]
     indexed = new["completionMode"] == "Indexed"
@@ -130,19 +126,14 @@ def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
         why = "can only be modified in tandem with spec.parallelism" if indexed else "field is immutable"
         yield Cause("spec.completions", f"Invalid value: {json_text(new.get('completions'))}: {why}")
     yield from _immutable("spec.selector", obj, live)
+    fixed = [new["template"], old["template"]]
     if old.get("suspend") and not live.get("status", {}).get("startTime"):
-        fixed = [_fixed(spec["template"]["spec"]) for spec in (new, old)]
-    else:
-        fixed = [new["template"], old["template"]]
+        free = ("affinity", "nodeSelector", "tolerations", "schedulingGates")
+        fixed = [{k: v for k, v in t["spec"].items() if k not in free} for t in fixed]
     if fixed[0] != fixed[1]:
         yield Cause("spec.template", f"Invalid value: {json_text(new['template'])}: field is immutable")
     for field in ("completionMode", "backoffLimitPerIndex", "podFailurePolicy"):
         yield from _immutable(f"spec.{field}", obj, live)
-
-
-def _fixed(spec: Object) -> Object:
-    free = ("affinity", "nodeSelector", "tolerations", "schedulingGates")
-    return {name: value for name, value in spec.items() if name not in free}
 
 
 def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
@@ -155,16 +146,13 @@ def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
             if name in seen:
                 yield Cause(f"{at}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
             seen.add(name)
-            yield from _container(container, {volume["name"] for volume in spec.get("volumes", [])}, at)
-
-
-def _container(container: Object, volumes: set[str], path: str) -> Iterator[Cause]:
-    if not container.get("image"):
-        yield Cause(f"{path}.image", "Required value", "FieldValueRequired")
-    for index, mount in enumerate(container.get("volumeMounts", [])):
-        if mount.get("name") not in volumes:
-            at = f"{path}.volumeMounts[{index}].name"
-            yield Cause(at, f'Not found: "{mount.get("name")}"', "FieldValueNotFound")
+            if not container.get("image"):
+                yield Cause(f"{at}.image", "Required value", "FieldValueRequired")
+            volumes = {volume["name"] for volume in spec.get("volumes", [])}
+            for number, mount in enumerate(container.get("volumeMounts", [])):
+                if mount.get("name") not in volumes:
+                    message = f'Not found: "{mount.get("name")}"'
+                    yield Cause(f"{at}.volumeMounts[{number}].name", message, "FieldValueNotFound")
 
 
 def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -187,7 +175,7 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
 CHECKS: Mapping[str, Check] = {
     "/pods": lambda obj, live: _pod_spec(obj["spec"], "spec"),
     "/services": _service,
-    "apps/deployments": _deployment,
+    "apps/deployments": _workload,
     "apps/replicasets": _workload,
     "batch/jobs": _job,
 }

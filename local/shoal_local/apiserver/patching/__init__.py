@@ -1,1 +1,1 @@
-"""The four patch types of the Kubernetes API and who owns which field. Pure."""
+"""The four patch types of the Kubernetes API, and the ownership of fields. Pure."""

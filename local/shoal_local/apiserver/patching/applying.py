@@ -1,9 +1,8 @@
-"""Server-side apply: lay a configuration over an object, field by field, and settle who owns what.
+"""Server-side apply: merge a configuration into an object, and update the owners of its fields.
 
-1. The configuration's fields become the applier's, and no others.
-2. A field that it changes and that someone else owns is a conflict, unless the apply is forced:
-   then it changes hands.
-3. A field that the applier owned, names no longer and that nobody else owns, is removed.
+1. The applier owns exactly the fields of the configuration.
+2. A changed field of another owner is a conflict; a forced apply transfers the field instead.
+3. A field that the applier owned, no longer lists, and that has no other owner, is removed.
 
 Source: sigs.k8s.io/structured-merge-diff, merge/update.go.
 """
@@ -31,7 +30,7 @@ from shoal_local.objects import Object
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """Who applies, when, and whether fields are taken from their owners."""
+    """The manager that applies, the time, and whether the apply is forced."""
 
     manager: Manager
     now: str
@@ -40,17 +39,16 @@ class Applier:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The object after an apply, and its managers."""
+    """The object after an apply, and the managers of its fields."""
 
     object: Object
     managers: dict[Manager, Owned]
 
 
 def apply(live: Object, config: Object, managers: Managers, applier: Applier, node: Node) -> Applied:
-    """Lay ``config`` over ``live``.
+    """Merge ``config`` into ``live``.
 
-    ``live`` is the present object, ``{}`` when there is none. Raises ApiError: 409, somebody else owns a field that
-    would change.
+    ``live`` is the stored object, or ``{}`` for a new one. Raises ApiError: 409, a changed field has another owner.
     """
     wanted = owned_part(field_set(config, node))
     merged = merge(live, config, node)
@@ -62,17 +60,18 @@ def apply(live: Object, config: Object, managers: Managers, applier: Applier, no
     others = {m: replace(o, fields=o.fields - conflicts[m]) for m, o in others.items()}
     nothing = Owned(frozenset(), config["apiVersion"], applier.now)
     former = managers.get(applier.manager, nothing)
-    # What the applier names no longer goes, unless somebody owns it or a part of it.
+    # The applier's former fields are removed, unless they or a part of them have another owner.
     kept = wanted.union(*(owned.fields for owned in others.values()))
     held = {path[:length] for path in kept for length in range(1, len(path) + 1)}
     merged = without(merged, (former.fields - wanted) - held, node)
     same = former.fields == wanted and former is not nothing
+    # An apply without a change keeps its time, so that the object stays identical.
     own = former if same else replace(nothing, fields=wanted)
     return Applied(merged, {m: o for m, o in {**others, applier.manager: own}.items() if o.fields})
 
 
 def merge(live: Any, config: Any, node: Node | None) -> Any:
-    """Return ``live`` with the configuration's fields set. Neither is edited."""
+    """Return ``live`` with the configuration's fields set. Both arguments stay unchanged."""
     if isinstance(config, dict) and isinstance(live, dict) and not is_atomic(config, node):
         merged = dict(live)
         for key, value in config.items():
@@ -84,7 +83,7 @@ def merge(live: Any, config: Any, node: Node | None) -> Any:
 
 
 def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iterator[Any]:
-    """Yield the elements in the configuration's order. Those that only ``live`` has keep their place between."""
+    """Yield the elements in the order of the configuration; the other elements of ``live`` keep their positions."""
     item_node = node.item if node else None
     old = {list_step(item, node): item for item in live}
     waiting = {list_step(item, node): item for item in config}
@@ -101,8 +100,8 @@ def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iter
 
 
 def without(value: Any, paths: FieldSet, node: Node | None) -> Any:
-    """Return the value without the given paths; what becomes empty by that goes too. Nothing is edited."""
-    # The whole before its parts: an element without its key could no longer be found.
+    """Return the value without the given paths and without what becomes empty. The argument stays unchanged."""
+    # Containers first: an element without its key could not be found any more.
     for path in sorted(paths, key=len):
         value = _removed(value, path, node)
     return value
@@ -113,6 +112,7 @@ def _removed(value: Any, path: Path, node: Node | None) -> Any:
     try:
         inner = step_into(value, step, node)
     except KeyError:
+        # Removed already, together with a container.
         return value
     left = _removed(inner, rest, child_node(node, step)) if rest else None
     keep = bool(rest) and (left not in ({}, []) or inner in ({}, []))
@@ -124,21 +124,17 @@ def _removed(value: Any, path: Path, node: Node | None) -> Any:
 
 
 def conflict_error(conflicts: dict[tuple[Manager, Owned], FieldSet]) -> ApiError:
-    """Return the 409 that names each owner and its fields."""
+    """Return the 409 that lists each owner and its fields."""
     causes, lines = [], []
     for (manager, owned), fields in conflicts.items():
-        who, paths = _who(manager, owned), sorted(path_text(path) for path in fields)
-        causes += [Cause(path, f"conflict with {who}", "FieldManagerConflict") for path in paths]
+        owner = f'"{manager.name}"'
+        if manager.subresource:
+            owner += f' with subresource "{manager.subresource}"'
+        if manager.operation == "Update":
+            owner += f" using {owned.api_version}"
+        paths = sorted(path_text(path) for path in fields)
+        causes += [Cause(path, f"conflict with {owner}", "FieldManagerConflict") for path in paths]
         listed = "".join(f"\n- {path}" for path in paths)
-        lines.append(f"conflict with {who}: {paths[0]}" if len(paths) == 1 else f"conflicts with {who}:{listed}")
+        lines.append(f"conflict with {owner}: {paths[0]}" if len(paths) == 1 else f"conflicts with {owner}:{listed}")
     count = "1 conflict" if len(causes) == 1 else f"{len(causes)} conflicts"
     return apply_conflict(f"Apply failed with {count}: " + "\n".join(lines), causes)
-
-
-def _who(manager: Manager, owned: Owned) -> str:
-    who = f'"{manager.name}"'
-    if manager.subresource:
-        who += f' with subresource "{manager.subresource}"'
-    if manager.operation == "Update":
-        who += f" using {owned.api_version}"
-    return who

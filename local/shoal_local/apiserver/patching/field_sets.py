@@ -1,8 +1,7 @@
-"""Sets of field paths, and the ``fieldsV1`` form in which objects carry them.
+"""Sets of field paths, and their ``fieldsV1`` form in objects.
 
-A path is a tuple of steps: ``f:spec`` (a field or a map's key), ``k:{"name":"a"}`` (an element of
-a keyed list), ``v:"x"`` (an element of a set). Atomic lists and maps, and lists without a
-declared type, are owned as a whole.
+A path is a tuple of steps: ``f:spec`` (a field or a map's key), ``k:{"name":"a"}`` (an element of a keyed list),
+``v:"x"`` (an element of a set). Atomic lists and maps, and lists without a declared type, have one owner as a whole.
 
 Source: sigs.k8s.io/structured-merge-diff, typed/tofieldset.go and fieldpath.
 """
@@ -44,7 +43,7 @@ def _walk(value: Any, node: Node | None, path: Path) -> Iterator[Path]:
 
 
 def is_atomic(value: Any, node: Node | None) -> bool:
-    """Return whether a list or map is owned as a whole."""
+    """Return whether a list or map has one owner as a whole."""
     if isinstance(value, list):
         return node is None or node.tag("list-type") not in ("map", "set")
     return node is not None and node.tag("map-type") == "atomic"
@@ -53,15 +52,14 @@ def is_atomic(value: Any, node: Node | None) -> bool:
 def list_step(item: Any, node: Node | None) -> str:
     """Return the step to an element of a keyed list or of a set."""
     if node is not None and node.associative and isinstance(item, dict):
-        keys = {key: item.get(key, _default(node, key)) for key in sorted(node.map_keys)}
+        keys = {}
+        for key in sorted(node.map_keys):
+            field = node.item.child(key) if node.item else None
+            # A port's protocol is part of its key, and TCP by default.
+            default = field.schema.get("default", "TCP" if key == "protocol" else None) if field else None
+            keys[key] = item.get(key, default)
         return "k:" + _text({key: value for key, value in keys.items() if value is not None})
     return "v:" + _text(item)
-
-
-def _default(node: Node, key: str) -> Any:
-    # A port's protocol is part of its key and is TCP when it is left out.
-    field = node.item.child(key) if node.item else None
-    return field.schema.get("default", "TCP" if key == "protocol" else None) if field else None
 
 
 def _text(value: Any) -> str:
@@ -69,7 +67,7 @@ def _text(value: Any) -> str:
 
 
 def step_into(value: Any, step: str, node: Node | None) -> Any:
-    """Return what a step leads to; KeyError when it leads nowhere."""
+    """Return the value at a step. Raises KeyError: there is none."""
     if step.startswith("f:") and isinstance(value, dict):
         return value[step[2:]]
     if isinstance(value, list):
@@ -80,14 +78,14 @@ def step_into(value: Any, step: str, node: Node | None) -> Any:
 
 
 def child_node(node: Node | None, step: str) -> Node | None:
-    """Return the schema that a step leads to."""
+    """Return the schema at a step."""
     if node is None:
         return None
     return node.child(step[2:]) if step.startswith("f:") else node.item
 
 
 def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
-    """Return the nested form; ``.`` marks a place that is owned itself and has owned parts."""
+    """Return the nested form; ``.`` marks a path that is in the set itself, beside paths below it."""
     tree: dict[str, Any] = {}
     for path in sorted(paths):
         at = tree
@@ -102,7 +100,7 @@ def _without_lone_dots(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_fields_v1(tree: dict[str, Any], path: Path = ()) -> FieldSet:
-    """Read the nested form, which stands at a path."""
+    """Return the paths in a nested form that starts at ``path``."""
     found: FieldSet = frozenset()
     for step, inner in tree.items():
         below = path if step == "." else (*path, step)
@@ -111,30 +109,30 @@ def from_fields_v1(tree: dict[str, Any], path: Path = ()) -> FieldSet:
 
 
 def path_text(path: Path) -> str:
-    """Return ``.spec.containers[name="a"].image``."""
-    return "".join(map(_step_text, path))
-
-
-def _step_text(step: str) -> str:
-    kind, text = step[0], step[2:]
-    if kind == "f":
-        return f".{text}"
-    if kind == "v":
-        return f"[={text}]"
-    keys: dict[str, Any] = orjson.loads(text)
-    return "[" + ",".join(f"{key}={_text(value)}" for key, value in keys.items()) + "]"
+    """Return the text of a path, such as ``.spec.containers[name="a"].image``."""
+    texts = []
+    for step in path:
+        kind, text = step[0], step[2:]
+        if kind == "f":
+            texts.append(f".{text}")
+        elif kind == "v":
+            texts.append(f"[={text}]")
+        else:
+            keys: dict[str, Any] = orjson.loads(text)
+            texts.append("[" + ",".join(f"{key}={_text(value)}" for key, value in keys.items()) + "]")
+    return "".join(texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Paths that were set to something new, and paths that are gone."""
+    """Paths that were added or changed, and paths that were removed."""
 
     changed: FieldSet
     removed: FieldSet
 
 
 def compare(old: Any, new: Any, node: Node | None) -> Difference:
-    """Return what changed from ``old`` to ``new``."""
+    """Return the difference between ``old`` and ``new``."""
     found = list(_differences(old, new, node, ()))
     changed = frozenset(path for path, gone in found if not gone)
     return Difference(changed, frozenset(path for path, gone in found if gone))
@@ -142,7 +140,14 @@ def compare(old: Any, new: Any, node: Node | None) -> Difference:
 
 def _differences(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[tuple[Path, bool]]:
     if old is _ABSENT or new is _ABSENT:
-        yield from _whole(old, new, node, path)
+        gone = new is _ABSENT
+        value = old if gone else new
+        # Added structs and keyed lists are not in the set themselves, only what they contain.
+        struct = isinstance(value, list) or (isinstance(value, dict) and node and node.fields)
+        if gone or not value or is_atomic(value, node) or path[-1][0] == "k" or not struct:
+            yield path, gone
+        for below in field_set(value, node):
+            yield (*path, *below), gone
     elif old == new:
         return
     elif type(old) is type(new) and isinstance(old, dict | list) and not is_atomic(new, node):
@@ -158,14 +163,3 @@ def _parts(value: Any, node: Node | None) -> dict[str, Any]:
     if isinstance(value, dict):
         return {f"f:{key}": inner for key, inner in value.items()}
     return {list_step(item, node): item for item in value}
-
-
-def _whole(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[tuple[Path, bool]]:
-    gone = new is _ABSENT
-    value = old if gone else new
-    # A new struct and a new keyed list are no fields themselves, only what is in them.
-    struct = isinstance(value, list) or (isinstance(value, dict) and node and node.fields)
-    if gone or not value or is_atomic(value, node) or path[-1][0] == "k" or not struct:
-        yield path, gone
-    for below in field_set(value, node):
-        yield (*path, *below), gone

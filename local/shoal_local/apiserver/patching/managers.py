@@ -1,8 +1,7 @@
-"""``metadata.managedFields``: who owns which field of an object.
+"""``metadata.managedFields``: the owners of an object's fields.
 
-A manager is a name, how it writes (Apply or Update) and the subresource through which it does.
-Plain writes take the fields that they change; an apply owns what its configuration names, and no
-more.
+A manager is a name, its operation (Apply or Update) and the subresource that it writes. A plain write owns the fields
+that it changes; an apply owns exactly the fields of its configuration.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ _UNOWNED: frozenset[Path] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Who owns fields."""
+    """The owner of fields."""
 
     name: str
     operation: str
@@ -31,7 +30,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What a manager owns, in which version of the kind, since when."""
+    """The fields of a manager, the version of the kind in which it wrote them, and the time."""
 
     fields: FieldSet
     api_version: str
@@ -54,32 +53,33 @@ def read_managers(obj: Object | None) -> dict[Manager, Owned]:
 
 
 def managed_fields_of(managers: Managers) -> list[Object]:
-    """Return ``managedFields``; managers that own nothing are left out."""
+    """Return ``managedFields``, without managers that own nothing."""
     order = sorted(managers.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name))
-    return [_entry(manager, owned) for manager, owned in order if owned.fields]
-
-
-def _entry(manager: Manager, owned: Owned) -> Object:
-    entry = {
-        "manager": manager.name,
-        "operation": manager.operation,
-        "apiVersion": owned.api_version,
-        "time": owned.time,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": to_fields_v1(owned.fields),
-    }
-    return entry | ({"subresource": manager.subresource} if manager.subresource else {})
+    entries = []
+    for manager, owned in order:
+        if not owned.fields:
+            continue
+        entry = {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": owned.api_version,
+            "time": owned.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": to_fields_v1(owned.fields),
+        }
+        entries.append(entry | ({"subresource": manager.subresource} if manager.subresource else {}))
+    return entries
 
 
 def owned_part(fields: FieldSet) -> FieldSet:
-    """Return the fields that managers can own: not those that the server writes itself."""
+    """Return the fields that managers can own: not those that the server writes."""
     return frozenset(path for path in fields if path not in _UNOWNED and path[:2] not in _UNOWNED)
 
 
 def after_update(
     managers: Managers, difference: Difference, writer: Manager, *, api_version: str, now: str
 ) -> dict[Manager, Owned]:
-    """Return the managers after a plain write: the writer takes what it changed from everyone."""
+    """Return the managers after a plain write, which takes the fields that it changed from all others."""
     changed, removed = owned_part(difference.changed), owned_part(difference.removed)
     if not changed and not removed:
         return dict(managers)
@@ -94,7 +94,7 @@ def after_update(
 
 
 def _without(fields: FieldSet, removed: FieldSet) -> FieldSet:
-    """Return the fields that are not removed, neither themselves nor with something above them."""
+    """Return the fields that are neither removed nor below a removed one."""
     if not removed:
         return fields
     return frozenset(p for p in fields if not any(p[:length] in removed for length in range(1, len(p) + 1)))

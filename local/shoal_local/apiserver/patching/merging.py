@@ -1,4 +1,4 @@
-"""Merge patches: plain (RFC 7386), and strategic, which knows which lists are sets or are keyed.
+"""Merge patches: plain (RFC 7386), and strategic, which treats lists as sets or keyed lists.
 
 Directives: ``$patch: replace|delete|merge``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``,
 ``$retainKeys``. Keys and strategies are those of the OpenAPI definitions.
@@ -11,7 +11,7 @@ from shoal_local.apiserver.schemas.node import Node
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Return ``target`` with ``patch`` laid over it; null removes, a list replaces. Neither is edited."""
+    """Return ``target`` with ``patch`` merged; null removes, a list replaces. Both arguments stay unchanged."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}
@@ -29,9 +29,9 @@ _RETAIN = "$retainKeys"
 
 
 def strategic_merge(target: Any, patch: Any, node: Node | None) -> Any:
-    """Return ``target`` with ``patch`` laid over it, by the schema at ``node``. Neither is edited.
+    """Return ``target`` with ``patch`` merged by the schema at ``node``. Both arguments stay unchanged.
 
-    Raises ApiError: 400, an element of a keyed list lacks its key, or a directive is unknown.
+    Raises ApiError: 400, an element of a keyed list does not have its key, or a directive is unknown.
     """
     if not isinstance(patch, dict):
         return patch
@@ -41,14 +41,11 @@ def strategic_merge(target: Any, patch: Any, node: Node | None) -> Any:
     if directive == "delete":
         return {}
     base = {} if directive == "replace" or not isinstance(target, dict) else dict(target)
-    return _merge_map(base, patch, node)
-
-
-def _merge_map(base: dict[str, Any], patch: dict[str, Any], node: Node | None) -> dict[str, Any]:
     if _RETAIN in patch:
         base = {key: value for key, value in base.items() if key in patch[_RETAIN]}
     before = dict(base)
     for key, value in patch.items():
+        # Directives are applied below, to the merged fields.
         if key.startswith("$"):
             continue
         child = node.child(key) if node else None
@@ -59,7 +56,14 @@ def _merge_map(base: dict[str, Any], patch: dict[str, Any], node: Node | None) -
             base[key] = _ordered(merged, value, before.get(key) or [], _key(child))
         else:
             base[key] = strategic_merge(base.get(key), value, child)
-    return _by_directives(base, patch, before, node)
+    for directive, value in patch.items():
+        name = directive.partition("/")[2]
+        if directive.startswith(_DELETE):
+            base[name] = [item for item in base.get(name) or [] if item not in value]
+        elif directive.startswith(_ORDER) and isinstance(base.get(name), list):
+            child = node.child(name) if node else None
+            base[name] = _ordered(base[name], value, before.get(name) or [], _key(child))
+    return base
 
 
 def _key(node: Node | None) -> str:
@@ -68,6 +72,7 @@ def _key(node: Node | None) -> str:
 
 def _merge_list(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
     if not _key(node):
+        # A set.
         return [*target, *(value for value in patch if value not in target)]
     if any(isinstance(value, dict) and value.get("$patch") == "replace" for value in patch):
         return [value for value in patch if "$patch" not in value]
@@ -81,24 +86,11 @@ def _merge_list(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
     return merged
 
 
-def _by_directives(
-    merged: dict[str, Any], patch: dict[str, Any], before: dict[str, Any], node: Node | None
-) -> dict[str, Any]:
-    for directive, value in patch.items():
-        name = directive.partition("/")[2]
-        if directive.startswith(_DELETE):
-            merged[name] = [item for item in merged.get(name) or [] if item not in value]
-        elif directive.startswith(_ORDER) and isinstance(merged.get(name), list):
-            child = node.child(name) if node else None
-            merged[name] = _ordered(merged[name], value, before.get(name) or [], _key(child))
-    return merged
-
-
 def _ordered(items: list[Any], order: list[Any], before: list[Any], merge_key: str) -> list[Any]:
-    """Put the patch's elements in its order.
+    """Return the patch's elements in its order, between the other elements in theirs.
 
-    The others keep theirs, and come first only if they did before. So an element that is new stands in front of those
-    that the patch does not name.
+    The others precede an element only if they did before, so new elements stand in front of those that the patch does
+    not list.
     """
 
     def places(listed: list[Any]) -> dict[str, int]:

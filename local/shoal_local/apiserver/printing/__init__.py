@@ -1,1 +1,1 @@
-"""Tables as `kubectl get` shows them, printed by the server. Pure: the time is an argument."""
+"""The tables of `kubectl get`, which the server prints. Pure: the time is an argument."""

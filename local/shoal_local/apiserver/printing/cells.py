@@ -1,4 +1,4 @@
-"""What stands in a cell: an age as kubectl writes it (``5m30s``, ``3h``, ``2d``), or what is at a JSONPath."""
+"""The content of a cell: an age as kubectl prints it (``5m30s``, ``3h``, ``2d``), or the values at a JSONPath."""
 
 import math
 import re
@@ -20,9 +20,9 @@ _STEP = re.compile(
 
 
 def find_all(obj: Any, path: str) -> list[Any]:
-    """Return the values at a path; none when something on the way is missing.
+    """Return the values at a path; none if a part of the path is missing.
 
-    Raises ValueError: the path is written in no form that is known here.
+    Raises ValueError: the path has an unsupported form.
     """
     values = [obj]
     at = 0
@@ -31,12 +31,12 @@ def find_all(obj: Any, path: str) -> list[Any]:
         step = _STEP.match(path, at)
         if not step or step.end() == at:
             raise ValueError(f"cannot read the JSONPath {path!r} at {path[at:]!r}")
-        values = [inner for value in values for inner in _walk(value, step)]
+        values = [inner for value in values for inner in _step_into(value, step)]
         at = step.end()
     return values
 
 
-def _walk(value: Any, step: re.Match[str]) -> Iterator[Any]:
+def _step_into(value: Any, step: re.Match[str]) -> Iterator[Any]:
     name = (step["name"] or step["key"] or "").replace("\\.", ".")
     if name:
         if isinstance(value, dict) and name in value:
@@ -60,7 +60,7 @@ def age(created: str | None, now: datetime) -> str:
 
 
 _SHOWN = (
-    # Below so many seconds: the unit's seconds and letter, and those of the smaller unit beside it.
+    # Upper bound in seconds, the unit in seconds and its letter, and the same of the smaller unit beside it.
     (120, 1, "s", 0, ""),
     (600, 60, "m", 1, "s"),
     (3 * 3600, 60, "m", 0, ""),
@@ -74,7 +74,7 @@ _SHOWN = (
 
 
 def human_duration(seconds: int) -> str:
-    """Round a duration as kubectl does: finer while it is short."""
+    """Round a duration as kubectl does: shorter ones are more precise."""
     if seconds < -1:
         return "<invalid>"
     seconds = max(seconds, 0)

@@ -1,4 +1,4 @@
-"""How a pod is printed: the one word that says what is going on with it.
+"""The columns of a pod.
 
 Source: kubernetes/kubernetes pkg/printers/internalversion/printers.go (printPod).
 """
@@ -17,18 +17,29 @@ def _always(container: Object) -> bool:
 
 
 def pod_reason(pod: Object) -> str:
-    """Return what stands under STATUS."""
+    """Return the value of the column STATUS."""
     status = pod.get("status", {})
-    reason = status.get("reason") or status.get("phase", "Unknown")
-    waiting = _init_reason(pod)
-    reason = waiting or _container_reason(pod, reason)
+    reason = _init_reason(pod)
+    if not reason:
+        reason, running = status.get("reason") or status.get("phase", "Unknown"), False
+        # The first container that waits or has ended gives the reason.
+        for container in reversed(status.get("containerStatuses", [])):
+            state = container.get("state", {})
+            if waiting := state.get("waiting", {}).get("reason"):
+                reason = waiting
+            elif "terminated" in state:
+                reason = _ended(state["terminated"])
+            elif container.get("ready") and "running" in state:
+                running = True
+        if reason == "Completed" and running:
+            reason = "Running" if is_ready(pod) else "NotReady"
     if pod["metadata"].get("deletionTimestamp"):
         return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
     return reason
 
 
 def _init_reason(pod: Object) -> str:
-    """Return ``Init:...`` while some init container is not done."""
+    """Return ``Init:...`` until all init containers are done, else ''."""
     containers = pod["spec"].get("initContainers", [])
     sidecars = {c["name"] for c in containers if _always(c)}
     for done, status in enumerate(pod.get("status", {}).get("initContainerStatuses", [])):
@@ -38,8 +49,8 @@ def _init_reason(pod: Object) -> str:
             continue
         if ended:
             return "Init:" + _ended(ended)
-        told = state.get("waiting", {}).get("reason", "")
-        return f"Init:{told}" if told not in ("", "PodInitializing") else f"Init:{done}/{len(containers)}"
+        waiting = state.get("waiting", {}).get("reason", "")
+        return f"Init:{waiting}" if waiting not in ("", "PodInitializing") else f"Init:{done}/{len(containers)}"
     return ""
 
 
@@ -51,43 +62,24 @@ def _ended(terminated: Object) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _container_reason(pod: Object, reason: str) -> str:
-    running = False
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    for status in reversed(statuses):
-        state = status.get("state", {})
-        if told := state.get("waiting", {}).get("reason"):
-            reason = told
-        elif "terminated" in state:
-            reason = _ended(state["terminated"])
-        elif status.get("ready") and "running" in state:
-            running = True
-    if reason == "Completed" and running:
-        return "Running" if is_ready(pod) else "NotReady"
-    return reason
-
-
 def _counted(pod: Object) -> list[Object]:
-    """Return the statuses of the containers that stay. Sidecars count, other init containers do not."""
+    """Return the statuses of the containers that keep running: sidecars and main containers."""
     status = pod.get("status", {})
     sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if _always(c)}
     first = [s for s in status.get("initContainerStatuses", []) if s["name"] in sidecars]
     return [*first, *status.get("containerStatuses", [])]
 
 
-def _restarts(pod: Object, now: datetime) -> str:
-    status = pod.get("status", {})
-    starting = bool(_init_reason(pod))
-    counted = status.get("initContainerStatuses", []) if starting else _counted(pod)
-    count = sum(s.get("restartCount", 0) for s in counted)
-    ends = [e for s in counted if (e := s.get("lastState", {}).get("terminated", {}).get("finishedAt"))]
-    return f"{count} ({age(max(ends), now)} ago)" if count and ends else str(count)
-
-
 def pod_cells(pod: Object, now: datetime) -> list[Any]:
-    """Return ready containers, status, restarts and age; address and node for ``-o wide``."""
+    """Return ready containers, status, restarts and age; for ``-o wide`` also address and node."""
     spec, status = pod["spec"], pod.get("status", {})
     total = len(spec["containers"]) + sum(_always(c) for c in spec.get("initContainers", []))
     ready = f"{sum(bool(s.get('ready')) for s in _counted(pod))}/{total}"
-    own = [ready, pod_reason(pod), _restarts(pod, now), age(pod["metadata"]["creationTimestamp"], now)]
+    # Until init containers are done, their restarts count; then those of the others.
+    counted = status.get("initContainerStatuses", []) if _init_reason(pod) else _counted(pod)
+    restarts = str(sum(s.get("restartCount", 0) for s in counted))
+    ends = [e for s in counted if (e := s.get("lastState", {}).get("terminated", {}).get("finishedAt"))]
+    if restarts != "0" and ends:
+        restarts += f" ({age(max(ends), now)} ago)"
+    own = [ready, pod_reason(pod), restarts, age(pod["metadata"]["creationTimestamp"], now)]
     return [*own, status.get("podIP") or NONE, spec.get("nodeName") or NONE]

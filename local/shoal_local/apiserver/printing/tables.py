@@ -1,6 +1,6 @@
-"""Objects to a ``Table``, the form that `kubectl get` asks for: a row for each object, columns by its kind.
+"""The ``Table`` form that `kubectl get` requests: one row per object, columns by kind.
 
-Built-in kinds that are not listed here show their name and age, as any kind without columns of its own does.
+Built-in kinds that are not listed here have the columns name and age, as custom kinds without columns do.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,27 +24,29 @@ _NUMBERS = ("Desired", "Current")
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """Columns (name, type, format, description, priority) and the function that fills them but for the name."""
+    """Columns (name, type, format, description, priority), and the function that returns all cells but the name."""
 
     columns: tuple[Header, ...]
     cells: Cells
 
 
 def table_wanted(accept: str) -> bool:
-    """Return whether the first form in an Accept header that this server can write is a Table.
+    """Return whether the first supported form in an Accept header is a Table.
 
-    Raises ApiError: 406, it can write none.
+    Raises ApiError: 406, no form is supported.
     """
     for entry in accept.split(",") if accept else ["*/*"]:
         media, *parameters = [part.strip() for part in entry.split(";")]
-        asked = dict(p.split("=", 1) for p in parameters if "=" in p).get("as", "")
-        if media in (*OFFERED, "*/*", "application/*") and asked in ("", "Table"):
-            return asked == "Table"
+    for entry in accept.split(",") if accept else ["*/*"]:
+        media, *parameters = [part.strip() for part in entry.split(";")]
+        form = dict(p.split("=", 1) for p in parameters if "=" in p).get("as", "")
+        if media in (*OFFERED, "*/*", "application/*") and form in ("", "Table"):
+            return form == "Table"
     raise not_acceptable(OFFERED)
 
 
 def in_table(resource: Resource, body: Object, *, now: datetime, query: Mapping[str, str]) -> Object:
-    """Return an object or a list as a Table; a Status stays a Status."""
+    """Return an object or a list as a Table; a Status is returned unchanged."""
     if body.get("kind") == "Status":
         return body
     version = {"resourceVersion": body["metadata"].get("resourceVersion", "")}
@@ -56,56 +58,59 @@ def as_table(resource: Resource, objects: Sequence[Object], meta: Object, *, now
     """Return a Table with a row for each object.
 
     ``meta``: metadata of the list (resourceVersion, continue).
-    ``now``: what ages are counted to.
-    ``include``: which part of each object goes along: Object, None or (the default) Metadata.
+    ``now``: the end of ages.
+    ``include``: the part of each object in its row: Object, None or (by default) Metadata.
     """
     printer = printer_of(resource)
+    head = {"kind": resource.kind, "apiVersion": resource.api_version}
+    rows = []
+    for obj in objects:
+        part = None
+        if include == "Object":
+            part = {**head, **obj}
+        elif include != "None":
+            part = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+        rows.append({"cells": [obj["metadata"]["name"], *printer.cells(obj, now)], "object": part})
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": meta,
         "columnDefinitions": [dict(zip(_HEADER, column, strict=True)) for column in (NAME, *printer.columns)],
-        "rows": [
-            {"cells": [obj["metadata"]["name"], *printer.cells(obj, now)], "object": _included(resource, obj, include)}
-            for obj in objects
-        ],
+        "rows": rows,
     }
 
 
-def _included(resource: Resource, obj: Object, include: str) -> Object | None:
-    if include in ("Object", "None"):
-        head = {"kind": resource.kind, "apiVersion": resource.api_version}
-        return {**head, **obj} if include == "Object" else None
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
-
-
 def printer_of(resource: Resource) -> Printer:
-    """Return how this kind is printed."""
+    """Return the printer of a kind."""
     columns = resource.columns or (_AGE,)
     heads = tuple((c.name, c.type, c.format, c.description, c.priority) for c in columns)
-    custom = Printer(heads, lambda obj, now: [_cell(obj, column, now) for column in columns])
-    return PRINTERS.get(resource.key, custom)
+
+    def cells(obj: Object, now: datetime) -> list[Any]:
+        found: list[Any] = []
+        for column in columns:
+            values = find_all(obj, column.json_path)
+            if not values:
+                found.append(None)
+            elif column.type == "date":
+                found.append(age(values[0], now))
+            elif column.type == "string":
+                # JSON's spelling of true and false.
+                found.append(",".join(str(v).lower() if isinstance(v, bool) else str(v) for v in values))
+            else:
+                found.append(values[0])
+        return found
+
+    return PRINTERS.get(resource.key, Printer(heads, cells))
 
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
-def _cell(obj: Object, column: Column, now: datetime) -> Any:
-    values = find_all(obj, column.json_path)
-    if not values:
-        return None
-    if column.type == "date":
-        return age(values[0], now)
-    if column.type == "string":
-        return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
-    return values[0]
-
-
 def _printer(names: str, cells: Cells, wide: str = "") -> Printer:
-    """Return a printer of the named columns; those in ``wide`` are shown by ``-o wide``."""
-    shown = [(name, 0) for name in names.split("|")] + [(name, 1) for name in wide.split("|") if name]
-    kinds = {name: "integer" if name in _NUMBERS else "string" for name, _ in shown}
-    return Printer(tuple((name, kinds[name], "", name, priority) for name, priority in shown), cells)
+    """Return a printer of the named columns; ``-o wide`` also prints those in ``wide``."""
+    columns = [(name, 0) for name in names.split("|")] + [(name, 1) for name in wide.split("|") if name]
+    kinds = {name: "integer" if name in _NUMBERS else "string" for name, _ in columns}
+    return Printer(tuple((name, kinds[name], "", name, priority) for name, priority in columns), cells)
 
 
 def _with_age(names: str, cells: Callable[[Object], list[Any]]) -> Printer:
@@ -113,15 +118,11 @@ def _with_age(names: str, cells: Callable[[Object], list[Any]]) -> Printer:
     return _printer(f"{names}|Age", lambda obj, now: [*cells(obj), age(obj["metadata"]["creationTimestamp"], now)])
 
 
+# Functions with the name of a kind return its cells.
 def _deployment(obj: Object) -> list[Any]:
     status, wanted = obj.get("status", {}), obj["spec"].get("replicas", 0)
     counts = [status.get(name, 0) for name in ("updatedReplicas", "availableReplicas")]
     return [f"{status.get('readyReplicas', 0)}/{wanted}", *counts]
-
-
-def _replica_set(obj: Object) -> list[Any]:
-    status = obj.get("status", {})
-    return [obj["spec"].get("replicas", 0), status.get("replicas", 0), str(status.get("readyReplicas", 0))]
 
 
 def _job(obj: Object, now: datetime) -> list[Any]:
@@ -130,15 +131,14 @@ def _job(obj: Object, now: datetime) -> list[Any]:
     wanted = spec.get("completions", f"1{several}")
     end = datetime.fromisoformat(status["completionTime"]) if "completionTime" in status else now
     lasted = age(status["startTime"], end) if "startTime" in status else ""
-    counts = [_job_state(obj), f"{status.get('succeeded', 0)}/{wanted}", lasted]
-    return [*counts, age(obj["metadata"]["creationTimestamp"], now)]
-
-
-def _job_state(obj: Object) -> str:
-    true = [c["type"] for c in obj.get("status", {}).get("conditions", []) if c.get("status") == "True"]
-    going = ["Terminating"] if obj["metadata"].get("deletionTimestamp") else []
+    # The first that applies, in the order of kubectl.
+    true = [c["type"] for c in status.get("conditions", []) if c.get("status") == "True"]
+    if obj["metadata"].get("deletionTimestamp"):
+        true.append("Terminating")
     order = ("Complete", "Failed", "Terminating", "Suspended", "FailureTarget", "SuccessCriteriaMet")
-    return next((state for state in order if state in [*true, *going]), "Running")
+    state = next((state for state in order if state in true), "Running")
+    counts = [state, f"{status.get('succeeded', 0)}/{wanted}", lasted]
+    return [*counts, age(obj["metadata"]["creationTimestamp"], now)]
 
 
 def _service(obj: Object) -> list[Any]:
@@ -156,8 +156,8 @@ def _node(obj: Object) -> list[Any]:
 def _event(obj: Object, now: datetime) -> list[Any]:
     about = obj.get("involvedObject") or {}
     seen = obj.get("lastTimestamp") or obj.get("firstTimestamp") or obj.get("eventTime")
-    told = [obj.get("type", ""), obj.get("reason", ""), f"{about.get('kind', '').lower()}/{about.get('name', '')}"]
-    return [age(seen, now), *told, obj.get("message", "").strip()]
+    cells = [obj.get("type", ""), obj.get("reason", ""), f"{about.get('kind', '').lower()}/{about.get('name', '')}"]
+    return [age(seen, now), *cells, obj.get("message", "").strip()]
 
 
 def _endpoint_slice(obj: Object) -> list[Any]:
@@ -180,7 +180,14 @@ PRINTERS: Mapping[str, Printer] = {
     "/pods": _printer("Ready|Status|Restarts|Age", pod_cells, "IP|Node"),
     "/services": _with_age("Type|Cluster-IP|External-IP|Port(s)", _service),
     "apps/deployments": _with_age("Ready|Up-to-date|Available", _deployment),
-    "apps/replicasets": _with_age("Desired|Current|Ready", _replica_set),
+    "apps/replicasets": _with_age(
+        "Desired|Current|Ready",
+        lambda obj: [
+            obj["spec"].get("replicas", 0),
+            obj.get("status", {}).get("replicas", 0),
+            str(obj.get("status", {}).get("readyReplicas", 0)),
+        ],
+    ),
     "batch/jobs": _printer("Status|Completions|Duration|Age", _job),
     "coordination.k8s.io/leases": _with_age("Holder", lambda obj: [obj.get("spec", {}).get("holderIdentity", "")]),
     "discovery.k8s.io/endpointslices": _with_age("AddressType|Ports|Endpoints", _endpoint_slice),

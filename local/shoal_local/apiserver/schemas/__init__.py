@@ -1,1 +1,1 @@
-"""What an object may look like: built-in definitions and structural schemas of custom kinds. Pure."""
+"""The schemas of objects: built-in definitions, and structural schemas of custom kinds. Pure."""

@@ -1,7 +1,7 @@
 """`x-kubernetes-validations`: rules in the Common Expression Language.
 
-A rule sees the value as ``self`` and, when it names it, the former value as ``oldSelf``; such a
-rule holds on updates only. Keyed lists find the former value by key, so an element may move.
+A rule has the value as ``self``. A rule that names ``oldSelf`` gets the former value and applies to updates only.
+Former elements of keyed lists are found by key, so an element may move.
 """
 
 import re
@@ -34,24 +34,33 @@ class Rule:
 
     @property
     def transition(self) -> bool:
-        """Return whether the rule compares with the former value."""
+        """Return whether the rule names the former value."""
         return _OLD.search(self.text) is not None
 
 
 Rules = dict[int, tuple[Rule, ...]]
-"""Rules by the identity of the schema dictionary that holds them."""
+"""Rules by the identity of the schema dictionary that contains them."""
 
 
 def compile_rules(schema: Any) -> Rules:
-    """Compile the rules of a schema and all that is in it.
+    """Compile the rules of a schema and of all schemas in it.
 
-    Raises ValueError: a rule cannot be parsed; the message names it.
+    Raises ValueError: a rule cannot be compiled; the message quotes it.
     """
     found: Rules = {}
     if isinstance(schema, Mapping):
         rules = schema.get("x-kubernetes-validations")
         if isinstance(rules, list):
-            found[id(schema)] = tuple(_compile(rule) for rule in rules)
+            found[id(schema)] = tuple(
+                Rule(
+                    text=rule["rule"],
+                    program=parse(rule["rule"]),
+                    message=rule.get("message", "").strip() or f"failed rule: {rule['rule'].strip()}",
+                    reason=rule.get("reason", "FieldValueInvalid"),
+                    field_path=rule.get("fieldPath", ""),
+                )
+                for rule in rules
+            )
         for inner in schema.values():
             found |= compile_rules(inner)
     elif isinstance(schema, list):
@@ -60,19 +69,8 @@ def compile_rules(schema: Any) -> Rules:
     return found
 
 
-def _compile(rule: Mapping[str, Any]) -> Rule:
-    text = rule["rule"]
-    return Rule(
-        text=text,
-        program=parse(text),
-        message=rule.get("message", "").strip() or f"failed rule: {text.strip()}",
-        reason=rule.get("reason", "FieldValueInvalid"),
-        field_path=rule.get("fieldPath", ""),
-    )
-
-
 def parse(text: str) -> Any:
-    """Compile an expression. Raises ValueError: it cannot be parsed."""
+    """Compile an expression. Raises ValueError: it cannot be compiled."""
     try:
         return cel.compile(text)
     except (ValueError, RuntimeError) as error:
@@ -80,17 +78,16 @@ def parse(text: str) -> Any:
 
 
 def rule_causes(rules: Rules, node: Node | None, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
-    """Yield the rules that a value, or what is in it, breaks.
+    """Yield a cause for each rule that a value, or a value inside of it, violates.
 
-    ``old``: the former value at this place; None when there is none.
+    ``old``: the former value at this place, or None.
     """
     if node is None or value is None or not rules:
         return
     for rule in rules.get(id(node.schema), ()):
-        # What was there before and is the same is not judged again, or a stricter rule would
-        # block old objects.
+        # Unchanged values are not validated again: a stricter rule must not block writes to old objects.
         if old is not None if rule.transition else value != old:
-            yield from _judged(rule, node, value, old, steps)
+            yield from _evaluate(rule, node, value, old, steps)
     if isinstance(value, dict):
         former = old if isinstance(old, dict) else {}
         for key, inner in value.items():
@@ -102,7 +99,7 @@ def rule_causes(rules: Rules, node: Node | None, value: Any, old: Any, steps: li
             yield from rule_causes(rules, node.item, inner, next(same, None), [*steps, index])
 
 
-def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
+def _evaluate(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
     variables = {"self": as_cel(value, node)} | ({"oldSelf": as_cel(old, node)} if rule.transition else {})
     path = (path_text(steps) or "<nil>") + rule.field_path
     try:
@@ -112,22 +109,18 @@ def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> I
         message = f"{error} evaluating rule: {rule.message}"
         yield Cause(path, f'Invalid value: "{node.type}": {message}', "FieldValueInvalid")
         return
-    yield Cause(path, _complaint(rule, value), rule.reason)
-
-
-def _complaint(rule: Rule, value: Any) -> str:
-    # Objects and lists are too long to be shown.
+    # Objects and lists are too long for a message.
     message = "" if isinstance(value, dict | list) else f"{json_text(value)}: "
     forms = {
         "FieldValueForbidden": f"Forbidden: {rule.message}",
         "FieldValueRequired": f"Required value: {rule.message}",
         "FieldValueDuplicate": f"Duplicate value: {message}".removesuffix(": "),
     }
-    return forms.get(rule.reason, f"Invalid value: {message}{rule.message}")
+    yield Cause(path, forms.get(rule.reason, f"Invalid value: {message}{rule.message}"), rule.reason)
 
 
 def as_cel(value: Any, node: Node | None) -> Any:
-    """Return a JSON value as rules see it: field names escaped, whole numbers as the schema calls them."""
+    """Return a JSON value for rules: field names are escaped, whole numbers typed by the schema."""
     if node is None:
         return value
     if isinstance(value, dict):
@@ -140,7 +133,7 @@ def as_cel(value: Any, node: Node | None) -> Any:
 
 
 def escaped(name: str) -> str:
-    """Return a field name as expressions write it."""
+    """Return a field name in the spelling of expressions."""
     if _RESERVED.fullmatch(name):
         return f"__{name}__"
     for old, new in (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):

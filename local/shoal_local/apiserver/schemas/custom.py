@@ -1,4 +1,4 @@
-"""All that a custom kind's schema does to an object: prune, default, check."""
+"""The schema of a custom kind, applied to an object: prune, set defaults, validate."""
 
 import copy
 import re
@@ -16,7 +16,7 @@ from shoal_local.objects import Object
 _KEPT = ("apiVersion", "kind", "metadata")
 
 BLOCKING = {f"FieldValue{why}" for why in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")}
-"""An object with one of these is not fit for its rules."""
+"""Causes after which the rules of an object are not evaluated."""
 NOT_CHECKED = Cause(
     "<nil>",
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
@@ -26,9 +26,9 @@ _MISSING = object()
 
 
 def prune(value: Any, node: Node | None) -> Any:
-    """Return the value without the fields that the schema does not know.
+    """Return the value without fields that the schema does not declare.
 
-    A field under ``x-kubernetes-preserve-unknown-fields`` stays; what the schema knows below it is pruned still.
+    A field under ``x-kubernetes-preserve-unknown-fields`` stays; declared fields below it are still pruned.
     """
     if isinstance(value, list):
         item = node.item if node else None
@@ -46,7 +46,7 @@ def prune(value: Any, node: Node | None) -> Any:
 
 
 def with_defaults(value: Any, node: Node | None) -> Any:
-    """Return the value with defaults for missing fields; null ones that may not be null count as missing."""
+    """Return the value with defaults for missing fields; null counts as missing where it is not allowed."""
     if node is None:
         return value
     if isinstance(value, list):
@@ -75,44 +75,43 @@ class CustomSchema:
 
     @classmethod
     def of(cls, root: Node) -> "CustomSchema":
-        """Compile the schema of a whole object."""
+        """Compile the schema of a complete object."""
         plain = {key: value for key, value in root.schema.items() if key != "properties"}
         meta = {key: value for key, value in root.fields["metadata"].items() if key != "$ref"}
         fields = {**root.fields, "metadata": meta}
         return cls(root, compile_schema({**plain, "properties": fields}), compile_rules(root.schema))
 
     def admitted(self, obj: Object) -> Object:
-        """Return the object pruned and with defaults; metadata is left as it is."""
+        """Return the object pruned and with defaults; metadata stays unchanged."""
         meta = obj["metadata"]
         return {**with_defaults(prune(obj, self.root), self.root), "metadata": meta}
 
     def causes(self, obj: Object, live: Object | None) -> list[Cause]:
-        """Return what is wrong with an object.
+        """Return the violations of an object.
 
-        What was wrong before and has not been touched is let through, so that a stricter schema
-        does not stop writes to objects that are older than it.
+        Violations that exist in ``live`` with the same value are skipped: a stricter schema must not block writes to
+        old objects.
         """
-        told = value_causes(self.validator, obj) or list(duplicate_causes(obj, self.root, []))
-        told = [cause for cause in told if live is None or not _untouched(cause, obj, live)]
-        if self.rules and any(cause.reason in BLOCKING for cause in told):
-            return [*told, NOT_CHECKED]
-        return [*told, *rule_causes(self.rules, self.root, _seen(obj), _seen(live), [])]
+        found = value_causes(self.validator, obj) or list(duplicate_causes(obj, self.root, []))
+        causes = []
+        for cause in found:
+            steps = [int(s) if s.isdigit() else s for s in re.findall(r"[^.\[\]]+", cause.field)]
+            # A missing field concerns the object that does not have it.
+            steps = steps[:-1] if cause.reason == "FieldValueRequired" else steps
+            old = _MISSING if live is None else _at(live, steps)
+            if old is _MISSING or old != _at(obj, steps):
+                causes.append(cause)
+        if self.rules and any(cause.reason in BLOCKING for cause in causes):
+            return [*causes, NOT_CHECKED]
+        return [*causes, *rule_causes(self.rules, self.root, _for_rules(obj), _for_rules(live), [])]
 
 
-def _seen(obj: Object | None) -> Object | None:
-    """Return the object as rules at its root see it: of metadata only the names."""
+def _for_rules(obj: Object | None) -> Object | None:
+    """Return the object for rules at its root, which can only access the names in metadata."""
     if obj is None:
         return None
     meta = {key: value for key, value in obj["metadata"].items() if key in ("name", "generateName")}
     return {**obj, "metadata": meta}
-
-
-def _untouched(cause: Cause, obj: Object, live: Object) -> bool:
-    steps = [int(s) if s.isdigit() else s for s in re.findall(r"[^.\[\]]+", cause.field)]
-    if cause.reason == "FieldValueRequired":
-        steps = steps[:-1]
-    old = _at(live, steps)
-    return old is not _MISSING and old == _at(obj, steps)
 
 
 def _at(value: Any, steps: list[Any]) -> Any:

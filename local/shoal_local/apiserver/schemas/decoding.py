@@ -1,7 +1,7 @@
-"""Built-in kinds: JSON to what the real server's Go types would hold.
+"""Decodes JSON as the Go types of built-in kinds do.
 
-Nulls and unknown fields vanish, quantities take their canonical form, a value of the wrong type is refused as Go's
-decoder does.
+Nulls and unknown fields are dropped, quantities become canonical, values of the wrong type are rejected with the
+message of Go's decoder.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,19 +24,22 @@ _GO_TYPES = {"integer": "int32", "boolean": "bool", "number": "float64"}
 
 
 def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> Any:
-    """Return the value as the server holds it.
+    """Return the value as the Go type holds it.
 
-    ``kind``: name of the Go type that the last named definition on the way stands for.
+    ``kind``: name of the Go type of the innermost named definition.
     ``path``: dotted fields from the root.
 
     Raises:
-        ApiError: 400, a value has the wrong type.
+        ApiError: 400, a value has the wrong type or is no quantity.
     """
     if node is None:
         return value
     kind = node.reference.rpartition(".")[2] or kind
     if node.reference == QUANTITY:
-        return _quantity(value)
+        try:
+            return canonical_quantity(value)
+        except ValueError as error:
+            raise bad_request(str(error)) from None
     _check_type(value, node, kind, path)
     if isinstance(value, dict):
         return {
@@ -49,13 +52,6 @@ def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> An
     return value
 
 
-def _quantity(value: Any) -> str:
-    try:
-        return canonical_quantity(value)
-    except ValueError as error:
-        raise bad_request(str(error)) from None
-
-
 def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
     wanted = node.type if node.resolved.get("type") else ""
     if not wanted or value is None:
@@ -63,20 +59,18 @@ def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
     fits = isinstance(value, _JSON_TYPES[wanted]) and not (isinstance(value, bool) and wanted != "boolean")
     if not fits:
         names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
-        into = f"Go struct field {kind}.{path} of type {_go_type(node, wanted, kind)}"
+        # The name of the Go type in the message.
+        go_type = _GO_TYPES.get(wanted, f"v1.{kind}" if wanted == "object" else wanted)
+        if wanted == "integer":
+            go_type = str(node.resolved.get("format", "int32"))
+        elif wanted == "array":
+            go_type = "[]" + (node.item.type if node.item else "")
+        into = f"Go struct field {kind}.{path} of type {go_type}"
         raise bad_request(f"json: cannot unmarshal {names.get(type(value), 'object')} into {into}")
 
 
-def _go_type(node: Node, wanted: str, kind: str) -> str:
-    if wanted == "integer":
-        return str(node.resolved.get("format", "int32"))
-    if wanted == "array":
-        return "[]" + (node.item.type if node.item else "")
-    return _GO_TYPES.get(wanted, f"v1.{kind}" if wanted == "object" else wanted)
-
-
 def required_causes(value: Any, node: Node | None, path: str = "") -> Iterator[Cause]:
-    """Yield the fields that are missing. The status is the controllers' own affair and is not looked at."""
+    """Yield the missing required fields, outside of the status, which controllers write."""
     if node is None or path == "status":
         return
     if isinstance(value, list):

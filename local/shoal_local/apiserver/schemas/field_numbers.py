@@ -1,10 +1,12 @@
-"""Which field of a message has which number, of the kinds that Go clients write in protobuf.
+"""Field numbers of the messages that Go clients write in protobuf.
 
-Those that `kubectl create KIND NAME` makes, reviews and tokens, and what controllers write for themselves: Leases,
-Events, the status of an Ingress. One message a line, wrapped: its name, then its fields in the order of their numbers
-from 1, as the ``generated.proto`` files of k8s.io/api and k8s.io/apimachinery have them, in the spelling of JSON.
-``-`` is a number that JSON has no field for; ``&`` is a message whose fields JSON holds in the message around it;
-``?`` ends the name of a number or boolean whose zero says as much as none.
+They are those of `kubectl create KIND NAME`, of reviews and tokens, and of what controllers write for themselves:
+Leases, Events, the status of an Ingress.
+
+One message per line, wrapped: its name, then its fields in the order of their numbers from 1, as in the
+``generated.proto`` files of k8s.io/api and k8s.io/apimachinery, in the spelling of JSON. ``-`` is a number without a
+field in JSON; ``&`` is a message whose fields are inlined in JSON; ``?`` follows a number or boolean for which zero
+equals absent.
 """
 
 from collections.abc import Mapping
@@ -106,11 +108,6 @@ rbac.v1.Subject: kind apiGroup name namespace
 """
 
 
-def _read(table: str) -> Mapping[str, tuple[str, ...]]:
-    lines = table.replace("\n  ", " ").strip().splitlines()
-    pairs = (line.partition(":") for line in lines)
-    return {name: tuple(fields.split()) for name, _, fields in pairs}
-
-
-FIELDS = _read(_TABLE)
-"""Names of fields, in the order of their numbers from 1, by the end of the definition's name."""
+_LINES = (line.partition(":") for line in _TABLE.replace("\n  ", " ").strip().splitlines())
+FIELDS: Mapping[str, tuple[str, ...]] = {name: tuple(fields.split()) for name, _, fields in _LINES}
+"""Names of fields in the order of their numbers from 1, by the end of the definition's name."""

@@ -1,4 +1,4 @@
-"""One view of both kinds of schema. OpenAPI definitions with references, and structural schemas of custom kinds."""
+"""One view of both kinds of schemas: OpenAPI definitions with references, and structural schemas of custom kinds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +10,8 @@ _REF = "#/$defs/"
 class Node:
     """A place in a schema.
 
-    Walk down with ``child`` (a field or a map's value) and ``item`` (a list's element). A node
-    remembers its children: the same few places are visited for every object of a kind.
+    Descend with ``child`` (a field or a map's value) and ``item`` (a list's element). A node
+    caches its children: the same few places are visited for every object of a kind.
     """
 
     __slots__ = ("_children", "_item", "definitions", "fields", "reference", "resolved", "schema")
@@ -23,26 +23,26 @@ class Node:
         self.reference: str = reference.removeprefix(_REF) if isinstance(reference, str) else ""
         """Name of the definition that this place refers to, or ''."""
         self.resolved = definitions[self.reference] if self.reference else schema
-        """The schema itself, behind the reference."""
+        """The schema, with the reference resolved."""
         self.fields: Mapping[str, Any] = self.resolved.get("properties") or {}
         """The named properties."""
         self._children: dict[str, Node | None] = {}
         self._item: Node | None = None
 
     def tag(self, name: str) -> Any:
-        """Return ``x-kubernetes-<name>`` of this place. One beside a reference wins over one behind it."""
+        """Return ``x-kubernetes-<name>`` of this place. A tag beside a reference overrides one behind it."""
         key = f"x-kubernetes-{name}"
         return self.schema.get(key, self.resolved.get(key))
 
     @property
     def type(self) -> str:
-        """Return the JSON type, or '' when any will do."""
+        """Return the JSON type, or '' for any type."""
         found = self.resolved.get("type", "")
         return found if isinstance(found, str) else next(t for t in found if t != "null")
 
     @property
     def open(self) -> bool:
-        """Return whether fields that the schema does not name are kept."""
+        """Return whether fields that the schema does not declare are kept."""
         schema = self.resolved
         return bool(
             self.tag("preserve-unknown-fields")
@@ -52,13 +52,13 @@ class Node:
         )
 
     def child(self, name: str) -> "Node | None":
-        """Return the schema of a field or of a map's value. None when the schema does not know it."""
+        """Return the schema of a field or of a map's value, or None if the schema does not declare it."""
         if name in self._children:
             return self._children[name]
         values = self.resolved.get("additionalProperties")
         schema = self.fields.get(name, values)
         found = Node(schema, self.definitions) if isinstance(schema, Mapping) else None
-        # Keys of a map are the user's: remembering them all would be a leak.
+        # Keys of a map are unbounded and must not be cached.
         if name in self.fields:
             self._children[name] = found
         return found
@@ -73,17 +73,17 @@ class Node:
 
     @property
     def associative(self) -> bool:
-        """Return whether this is a list whose elements are known by their keys."""
+        """Return whether this is a list whose elements are identified by keys."""
         return bool(self.tag("list-type") == "map")
 
     @property
     def map_keys(self) -> tuple[str, ...]:
-        """Return the fields that name an element of an associative list."""
+        """Return the key fields of an associative list."""
         return tuple(self.tag("list-map-keys") or ())
 
 
 def root_of(definition: str, schema: Mapping[str, Any] | None, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
-    """Return the schema of a whole object, of a built-in kind or of a custom one."""
+    """Return the schema of a complete object of a built-in or custom kind."""
     if definition:
         return Node(definitions[definition], definitions)
     schema = schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -91,7 +91,7 @@ def root_of(definition: str, schema: Mapping[str, Any] | None, definitions: Mapp
         **(schema.get("properties") or {}),
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        # What the author demands of a name is checked as a value; the rest of metadata is the server's affair.
+        # The author's rules for names are checked as values; the server validates the rest of metadata.
         "metadata": {**(schema.get("properties") or {}).get("metadata", {}), "$ref": _REF + OBJECT_META},
     }
     return Node({**schema, "properties": named}, definitions)

@@ -1,9 +1,7 @@
-r"""Reads the protobuf bodies that typed Go clients send.
+r"""Reads the protobuf bodies of typed Go clients: `kubectl run`, `kubectl create`, leader election, events.
 
-`kubectl run`, `kubectl create`, leader election, events.
-
-A body is ``k8s\0`` and a ``runtime.Unknown`` that names the kind and holds the message. Types
-come from the OpenAPI definitions, field numbers, which those lack, from ``field_numbers``.
+A body is ``k8s\0`` and a ``runtime.Unknown``, which names the kind and contains the message. Types come from the
+OpenAPI definitions, field numbers from ``field_numbers``.
 """
 
 import base64
@@ -25,13 +23,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the object in a body, as JSON would hold it.
+    """Return the object in a body, in the form of JSON.
 
-    ``definition`` is the name of the kind that is expected; the body's own kind decides if it is DeleteOptions. Raises
-    ApiError: 415, the field numbers of this kind are not known here. Raises ValueError: the body is broken.
+    ``definition`` is the name of the expected kind, unless the body's own kind is DeleteOptions. Raises ApiError: 415,
+    the field numbers of the kind are unknown. Raises ValueError: the body is malformed.
     """
     if not body.startswith(MAGIC):
-        raise ValueError("a protobuf body starts with k8s and a zero byte")
+        raise ValueError("a protobuf body must start with k8s and a zero byte")
     outer = dict(_fields(body[len(MAGIC) :]))
     head = {number: bytes(value).decode() for number, value in _fields(outer.get(1, b""))}
     kind = head.get(2, "")
@@ -58,26 +56,33 @@ def _read(data: bytes, node: Node, message: str) -> dict[str, Any]:
         if child is None:
             # A field, or a whole kind, that is not in the table.
             raise unsupported_media_type(_JSON)
-        if raw or not name.endswith("?"):
-            _put(found, name.rstrip("?"), raw, child)
+        name = name.rstrip("?") if raw or not name.endswith("?") else ""
+        values = child.resolved.get("additionalProperties")
+        if not name:
+            # Zero, which JSON leaves out.
+            continue
+        if child.item is not None:
+            found.setdefault(name, []).append(_value(raw, child.item))
+        elif isinstance(values, Mapping):
+            # A map is a list of entries: key in field 1, value in field 2.
+            entry = dict(_fields(raw))
+            inner = _value(entry.get(2, b""), Node(values, child.definitions))
+            found.setdefault(name, {})[bytes(entry.get(1, b"")).decode()] = inner
+        else:
+            found[name] = _value(raw, child)
     return found
-
-
-def _put(found: dict[str, Any], name: str, raw: Any, node: Node) -> None:
-    values = node.resolved.get("additionalProperties")
-    if node.item is not None:
-        found.setdefault(name, []).append(_value(raw, node.item))
-    elif isinstance(values, Mapping):
-        entry = dict(_fields(raw))
-        inner = _value(entry.get(2, b""), Node(values, node.definitions))
-        found.setdefault(name, {})[bytes(entry.get(1, b"")).decode()] = inner
-    else:
-        found[name] = _value(raw, node)
 
 
 def _value(raw: Any, node: Node) -> Any:
     if node.reference in (f"{_META}Time", f"{_META}MicroTime"):
-        return _time(raw, micro=node.reference.endswith("MicroTime"))
+        # Seconds in field 1, nanoseconds in field 2.
+        parts = dict(_fields(raw))
+        if not parts:
+            return None
+        moment = _EPOCH + timedelta(seconds=parts.get(1, 0), microseconds=parts.get(2, 0) // 1000)
+        return moment.strftime(
+            "%Y-%m-%dT%H:%M:%S.%fZ" if node.reference.endswith("MicroTime") else "%Y-%m-%dT%H:%M:%SZ"
+        )
     if node.reference in _WRAPPED:
         return _WRAPPED[node.reference](dict(_fields(raw)))
     if node.type == "boolean":
@@ -94,7 +99,7 @@ def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-# Messages that JSON writes as one value.
+# Messages that are one value in JSON.
 _WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
     f"{_META}FieldsV1": lambda parts: orjson.loads(parts.get(1, b"{}")),
     "io.k8s.apimachinery.pkg.api.resource.Quantity": lambda parts: bytes(parts.get(1, b"")).decode(),
@@ -104,27 +109,20 @@ _WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
 }
 
 
-def _time(raw: bytes, *, micro: bool) -> str | None:
-    parts = dict(_fields(raw))
-    if not parts:
-        return None
-    moment = _EPOCH + timedelta(seconds=parts.get(1, 0), microseconds=parts.get(2, 0) // 1000)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
-
-
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield number and raw value of each field: an int, or bytes."""
+    """Yield the number and raw value of each field: an int or bytes."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
+        # Wire type 0 is a varint, 1 is 8 bytes, 5 is 4 bytes, 2 has its length in front.
         if wire == 0:
             value, at = _varint(data, at)
             yield number, value
             continue
         length, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}.get(wire, len(data)), at)
         if at + length > len(data):
-            raise ValueError("the protobuf body ends within a field")
+            raise ValueError("the protobuf body ends inside a field")
         yield number, data[at : at + length]
         at += length
 
@@ -133,7 +131,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
-            raise ValueError("the protobuf body ends within a number")
+            raise ValueError("the protobuf body ends inside a number")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift

@@ -1,4 +1,4 @@
-"""Kubernetes quantities: ``500m``, ``1Gi``, ``1e3`` and their one canonical form."""
+"""Kubernetes quantities, such as ``500m``, ``1Gi`` and ``1e3``, and their canonical form."""
 
 import re
 from decimal import Decimal
@@ -10,7 +10,7 @@ _SIZES = _DECIMAL | _BINARY
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number that a quantity means. Raises ValueError: the text is not a quantity."""
+    """Return the number of a quantity. Raises ValueError: the text is no quantity."""
     found = _FORM.fullmatch(text)
     if not found:
         raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
@@ -19,9 +19,9 @@ def parse_quantity(text: str) -> Decimal:
 
 
 def canonical_quantity(value: str | int | float) -> str:
-    """Return the form in which the server stores a quantity: a whole number with the largest suffix of its family.
+    """Return the canonical form of a quantity: a whole number with the largest suffix of its family.
 
-    Raises ValueError: the value is not a quantity.
+    Raises ValueError: the value is no quantity.
     """
     text = str(value)
     number = parse_quantity(text)
@@ -31,4 +31,5 @@ def canonical_quantity(value: str | int | float) -> str:
     for suffix, size in reversed((_BINARY if binary else _DECIMAL).items()):
         if number % size == 0:
             return f"{int(number / size)}{suffix}"
+    # Smaller than a nano unit: rounded up, as Kubernetes does.
     return str(int(number)) if binary else f"{int(number.scaleb(9)) + 1}n"

@@ -1,4 +1,4 @@
-"""Structural schemas: whether a value fits, told in the words of the real server."""
+"""Structural schemas: validation of values, with the messages of the Kubernetes API server."""
 
 import json
 import re
@@ -35,17 +35,25 @@ for _name, _check in _CHECKS.items():
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Draft4Validator:
-    """Return a validator of the structural schema."""
+    """Return a validator of a structural schema."""
     return Draft4Validator(_plain(schema), format_checker=FORMATS)
 
 
 def _plain(schema: Any) -> Any:
-    """Return the schema in plain JSON Schema, draft 4. Nullable and int-or-string become lists of types."""
+    """Return the schema in JSON Schema draft 4: nullable and int-or-string become lists of types."""
     if isinstance(schema, list):
         return [_plain(value) for value in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found = {key: _plain_value(key, value) for key, value in schema.items() if key != "default"}
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            # Names of fields, which may equal keywords.
+            found[key] = {name: _plain(inner) for name, inner in value.items()}
+        elif key in ("enum", "required", "pattern", "description"):
+            found[key] = value
+        elif key != "default":
+            found[key] = _plain(value)
     if schema.get("x-kubernetes-int-or-string"):
         found["type"] = ["integer", "string"]
     if schema.get("nullable") and "type" in found:
@@ -54,19 +62,13 @@ def _plain(schema: Any) -> Any:
     return found
 
 
-def _plain_value(key: str, value: Any) -> Any:
-    if key == "properties":
-        return {name: _plain(inner) for name, inner in value.items()}
-    return value if key in ("enum", "required", "pattern", "description") else _plain(value)
-
-
 def value_causes(validator: Draft4Validator, value: Any) -> list[Cause]:
-    """Return what is wrong with a value, in the order of its fields."""
+    """Return the violations of a value, in the order of its fields."""
     return [cause for error in validator.iter_errors(value) for cause in _causes(error)]
 
 
 def path_text(steps: list[Any]) -> str:
-    """Return ``spec.parts[0].name``."""
+    """Return the text of a path, such as ``spec.parts[0].name``."""
     text = ""
     for step in steps:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
@@ -74,7 +76,7 @@ def path_text(steps: list[Any]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as it stands in a message."""
+    """Return a value as messages quote it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -82,14 +84,14 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list:
 
 
 def _bound(word: str, strict: str) -> Callable[[ValidationError], str]:
-    def told(error: ValidationError) -> str:
+    def message(error: ValidationError) -> str:
         exclusive = error.schema.get(strict)
         return f"should be {word} than {'' if exclusive else 'or equal to '}{error.validator_value}"
 
-    return told
+    return message
 
 
-_TOLD: Mapping[str, Callable[[ValidationError], str]] = {
+_MESSAGES: Mapping[str, Callable[[ValidationError], str]] = {
     "minimum": _bound("greater", "exclusiveMinimum"),
     "maximum": _bound("less", "exclusiveMaximum"),
     "multipleOf": lambda e: f"should be a multiple of {e.validator_value}",
@@ -111,45 +113,41 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
     path = path_text(list(error.absolute_path))
     rule, limit, value = str(error.validator), error.validator_value, error.instance
     if rule == "required":
-        # The library reports one error for each missing name, and says which only in its message.
+        # The library reports one error for each missing name, and the name only in its message.
         name = next(n for n in limit if error.message.startswith(f"{n!r} is"))
         yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
     elif rule == "enum":
         supported = ", ".join(json_text(choice) for choice in limit)
-        told = f"Unsupported value: {json_text(value)}: supported values: {supported}"
-        yield Cause(path, told, "FieldValueNotSupported")
+        message = f"Unsupported value: {json_text(value)}: supported values: {supported}"
+        yield Cause(path, message, "FieldValueNotSupported")
     elif rule == "type":
         kind, wanted = _TYPES.get(type(value), "null"), limit if isinstance(limit, str) else ",".join(limit)
-        told = f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
-        yield Cause(path, told, "FieldValueTypeInvalid")
+        message = f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
+        yield Cause(path, message, "FieldValueTypeInvalid")
     elif rule == "maxLength":
         yield Cause(path, f"Too long: may not be more than {limit} bytes", "FieldValueTooLong")
     elif rule in ("maxItems", "maxProperties"):
         yield Cause(path, f"Too many: {len(value)}: must have at most {limit} items", "FieldValueTooMany")
     else:
-        told = _TOLD[rule](error) if rule in _TOLD else error.message
-        yield Cause(path, f"Invalid value: {json_text(value)}: {path} in body {told}")
+        message = _MESSAGES[rule](error) if rule in _MESSAGES else error.message
+        yield Cause(path, f"Invalid value: {json_text(value)}: {path} in body {message}")
 
 
 def duplicate_causes(value: Any, node: Node | None, steps: list[Any]) -> Iterator[Cause]:
-    """Yield the elements that stand twice in a list that is a set or is keyed."""
+    """Yield the repeated elements of sets and keyed lists."""
     if node is None:
         return
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from duplicate_causes(inner, node.child(key), [*steps, key])
     if isinstance(value, list):
-        yield from _twice(value, node, steps)
+        if node.tag("list-type") in ("set", "map"):
+            seen = set()
+            for index, item in enumerate(value):
+                keyed = node.associative and isinstance(item, dict)
+                key = json_text({k: item.get(k) for k in node.map_keys} if keyed else item)
+                if key in seen:
+                    yield Cause(path_text([*steps, index]), f"Duplicate value: {key}", "FieldValueDuplicate")
+                seen.add(key)
         for index, inner in enumerate(value):
             yield from duplicate_causes(inner, node.item, [*steps, index])
-
-
-def _twice(value: list[Any], node: Node, steps: list[Any]) -> Iterator[Cause]:
-    if node.tag("list-type") not in ("set", "map"):
-        return
-    seen = set()
-    for index, item in enumerate(value):
-        key = {k: item.get(k) for k in node.map_keys} if node.associative and isinstance(item, dict) else item
-        if json_text(key) in seen:
-            yield Cause(path_text([*steps, index]), f"Duplicate value: {json_text(key)}", "FieldValueDuplicate")
-        seen.add(json_text(key))

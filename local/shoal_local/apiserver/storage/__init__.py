@@ -1,1 +1,1 @@
-"""Objects by key with one revision counter and a bounded log of changes. Pure: no I/O, no clock."""
+"""Objects by key, one revision counter, and a bounded log of changes. Pure: no I/O, no clock."""

@@ -16,7 +16,7 @@ _EXISTS = re.compile(r"^(?P<absent>!?)\s*(?P<key>[^\s!=,()]+)$")
 
 
 def label_selector(text: str) -> LabelTest:
-    """Parse ``app=cat,tier in (a,b),!old`` into a test of labels. Raises ApiError: 400, the text is not a selector."""
+    """Parse ``app=cat,tier in (a,b),!old`` into a test of labels. Raises ApiError: 400, the text is no selector."""
     tests = [_label_test(part) for part in _split(text)]
     return lambda labels: all(test(labels) for test in tests)
 
@@ -44,7 +44,7 @@ def _label_test(part: str) -> LabelTest:
 def field_selector(text: str, allowed: tuple[str, ...]) -> Predicate:
     """Parse ``metadata.name=a,status.phase!=Running`` into a test of objects.
 
-    Raises ApiError: 400, the text is not a selector or names a field that this kind cannot be selected by.
+    Raises ApiError: 400, the text is no selector, or the kind does not support a field in it.
     """
     tests = [_field_test(part, allowed) for part in _split(text)]
     return lambda obj: all(test(obj) for test in tests)
@@ -57,18 +57,18 @@ def _field_test(part: str, allowed: tuple[str, ...]) -> Predicate:
     path = found["key"]
     if path not in ("metadata.name", "metadata.namespace", *allowed):
         raise bad_request(f"field label not supported: {path}")
-    value, equal = found["value"], found["op"] != "!="
-    return lambda obj: (_text(dig(obj, *path.split("."))) == value) == equal
+    wanted, equal = found["value"], found["op"] != "!="
 
+    def test(obj: Object) -> bool:
+        value = dig(obj, *path.split("."))
+        text = str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+        return (text == wanted) == equal
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else str(value)
+    return test
 
 
 def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Test labels against a selector object (matchLabels, matchExpressions). An absent one matches nothing."""
+    """Return whether a selector object (matchLabels, matchExpressions) matches labels; None matches nothing."""
     if selector is None:
         return False
     equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())

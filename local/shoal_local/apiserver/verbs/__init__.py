@@ -1,1 +1,1 @@
-"""What each verb does: a call and the world go in, a reply comes out and the store is changed. No I/O, no clock."""
+"""The verbs: functions from a request and the state to a response, which change the store. No I/O, no clock."""

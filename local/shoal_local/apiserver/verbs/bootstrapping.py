@@ -1,4 +1,4 @@
-"""The objects that every cluster has from the start."""
+"""The initial objects of every cluster."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ import orjson
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.verbs.call import Call, Target
-from shoal_local.apiserver.verbs.world import World
+from shoal_local.apiserver.verbs.state import ClusterState
 from shoal_local.apiserver.verbs.writing import create
 from shoal_local.objects import Object, key_of
 
@@ -20,7 +20,7 @@ _DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
 
 
 def first_objects() -> list[Object]:
-    """Return them in the order in which they can be created."""
+    """Return the initial objects in the order in which they can be created."""
     return [
         *(namespace(name) for name in NAMESPACES),
         *_role("cluster-admin", [_EVERYTHING, _paths(["*"], ["*"])], "system:masters"),
@@ -31,7 +31,7 @@ def first_objects() -> list[Object]:
 
 
 def namespace(name: str) -> Object:
-    """Return a Namespace as a client would send it."""
+    """Return a Namespace in the form of a client's request."""
     return {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
 
 
@@ -52,11 +52,11 @@ def _role(name: str, rules: list[Object], *groups: str) -> list[Object]:
 SYSTEM = User("system:apiserver", ("system:masters",))
 
 
-def bootstrap(world: World, now: datetime) -> None:
-    """Create what is missing of the first objects."""
+def bootstrap(state: ClusterState, now: datetime) -> None:
+    """Create the initial objects that are missing."""
     for obj in first_objects():
-        resource = world.registry.by_kind(obj["apiVersion"], obj["kind"])
+        resource = state.registry.by_kind(obj["apiVersion"], obj["kind"])
         assert resource
-        if world.store.get(resource.key, key_of(obj)) is None:
+        if state.store.get(resource.key, key_of(obj)) is None:
             target = Target(resource.group, resource.version, resource.plural, obj["metadata"].get("namespace", ""))
-            create(world, Call("create", target, SYSTEM, now, body=orjson.dumps(obj), agent="apiserver"))
+            create(state, Call("create", target, SYSTEM, now, body=orjson.dumps(obj), agent="apiserver"))

@@ -1,4 +1,4 @@
-"""A request, read: which object, which verb, which options, by whom and when."""
+"""A parsed request: object, verb, options, user and time."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _TRUE = ("true", "True", "1")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path points at. ``name`` is empty for a collection."""
+    """The resource or object of a path. ``name`` is empty for a collection."""
 
     group: str
     version: str
@@ -26,7 +26,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to one resource."""
+    """One API request."""
 
     verb: str
     target: Target
@@ -37,40 +37,40 @@ class Call:
     body: bytes = b""
     content_type: str = "application/json"
     agent: str = ""
-    """The User-Agent header: it names the field manager when the request does not."""
+    """The User-Agent header, which names the field manager if the request does not."""
 
     def flag(self, name: str) -> bool:
-        """Return a boolean option of the query."""
+        """Return a boolean parameter of the query."""
         return self.query.get(name, "") in _TRUE
 
     def number(self, name: str) -> float | None:
-        """Return a number of the query, None when it is not there. Raises ApiError: 400, it is none, or below zero."""
+        """Return a number of the query, or None without one. Raises ApiError: 400, it is no number of at least 0."""
         text = self.query.get(name)
         if not text:
             return None
         if not re.fullmatch(r"\d+(\.\d+)?", text):
-            raise bad_request(f"{name}: Invalid value: {text!r}: must be a number, not below 0")
+            raise bad_request(f"{name}: Invalid value: {text!r}: must be a number of at least 0")
         return float(text)
 
     @property
     def dry_run(self) -> bool:
-        """Return whether the answer is wanted and the change is not."""
+        """Return whether the request must not change the store."""
         return "All" in self.query.get("dryRun", "")
 
     @property
     def manager(self) -> str:
-        """Return the name under which this request's fields are owned."""
+        """Return the name of the field manager."""
         return self.query.get("fieldManager") or self.agent.split("/")[0][:128] or "unknown"
 
     @property
     def timestamp(self) -> str:
-        """Return the time of the request as the API writes it."""
+        """Return the time of the request in the format of the API."""
         return timestamp(self.now)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer: HTTP code, body, and warnings that kubectl shows."""
+class ApiResponse:
+    """HTTP code, body, and warnings for kubectl."""
 
     body: Object
     code: int = 200
@@ -78,7 +78,7 @@ class Reply:
 
 
 def parse_path(path: str) -> Target:
-    """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``. Raises ApiError: 404, the path is none of the two."""
+    """Parse ``/api/v1/...`` or ``/apis/<group>/<version>/...``. Raises ApiError: 404, the path has another form."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) >= 3:
         return _below("", parts[1], parts[2:])
@@ -89,6 +89,7 @@ def parse_path(path: str) -> Target:
 
 def _below(group: str, version: str, rest: list[str]) -> Target:
     namespace = ""
+    # `namespaces/NAME/status` is a subresource of the namespace, not a collection in it.
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     if len(rest) > 3:
@@ -98,7 +99,7 @@ def _below(group: str, version: str, rest: list[str]) -> Target:
 
 
 def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
-    """Return the verb as RBAC knows it."""
+    """Return the verb in the terms of RBAC."""
     if method in ("GET", "HEAD"):
         if target.name:
             return "get"

@@ -1,4 +1,4 @@
-"""Bytes of a request to an object, refused in the words of the real server."""
+"""Decodes and checks bodies, with the messages of the Kubernetes API server."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ READABLE = ("application/json", "application/yaml")
 
 
 def decode(call: Call) -> Any:
-    """Parse a JSON or YAML body. Raises ApiError: 400 or 415, it is neither."""
+    """Parse a JSON or YAML body. Raises ApiError: 400 or 415, the body is neither."""
     kind = call.content_type.split(";")[0].strip()
     try:
         if kind.endswith("json") or not kind:
             return orjson.loads(call.body)
         if kind.endswith("yaml"):
-            # Most of what is sent as such is JSON, which is much quicker to read.
+            # kubectl sends JSON as YAML; it is much faster to parse.
             with contextlib.suppress(orjson.JSONDecodeError):
                 return orjson.loads(call.body)
             return yaml.safe_load(call.body)
@@ -33,7 +33,7 @@ def decode(call: Call) -> Any:
 
 
 def decode_object(call: Call, resource: Resource) -> Object:
-    """Parse a body that must be an object of this kind. And check that it is the one that the path names."""
+    """Parse a body that must be an object of this kind, and check it against the path."""
     obj = decode(call)
     if not isinstance(obj, dict):
         raise bad_request(f"json: cannot unmarshal into Go value of type {resource.kind}")
@@ -41,9 +41,9 @@ def decode_object(call: Call, resource: Resource) -> Object:
 
 
 def checked(obj: Object, call: Call, resource: Resource) -> Object:
-    """Return the object with kind, apiVersion and namespace filled in from the path.
+    """Return the object with kind, apiVersion and namespace from the path.
 
-    Raises ApiError: 400, one of them contradicts the path.
+    Raises ApiError: 400, the object contradicts the path.
     """
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
     if obj["apiVersion"] != resource.api_version:
@@ -54,23 +54,19 @@ def checked(obj: Object, call: Call, resource: Resource) -> Object:
     meta = obj.get("metadata")
     if meta is not None and not isinstance(meta, dict):
         raise bad_request("json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta")
-    obj["metadata"] = _meta_in_place({k: v for k, v in (meta or {}).items() if v is not None}, call, resource)
+    meta = {k: v for k, v in (meta or {}).items() if v is not None}
+    if not resource.namespaced:
+        meta.pop("namespace", None)
+    elif meta.setdefault("namespace", call.target.namespace) != call.target.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    obj["metadata"] = meta
     return obj
 
 
-def _meta_in_place(meta: Object, call: Call, resource: Resource) -> Object:
-    if not resource.namespaced:
-        return {key: value for key, value in meta.items() if key != "namespace"}
-    namespace = meta.setdefault("namespace", call.target.namespace)
-    if namespace != call.target.namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    return meta
-
-
 def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
-    """Return warnings about fields that the schema does not know.
+    """Return warnings about fields that the schema does not declare.
 
-    Raises ApiError: 400, there are some and the caller asked for ``fieldValidation=Strict``.
+    Raises ApiError: 400, there are such fields and the request has ``fieldValidation=Strict``.
     """
     mode = call.query.get("fieldValidation", "Warn")
     unknown = [] if mode == "Ignore" else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]
@@ -84,7 +80,7 @@ def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
 
 
 def unknown_fields(value: Any, node: Node | None, path: str = "") -> Iterator[str]:
-    """Yield the paths of fields that the schema does not know."""
+    """Yield the paths of fields that the schema does not declare."""
     if node is None or value is None:
         return
     if isinstance(value, list):

@@ -1,7 +1,5 @@
 """patch: JSON patch, merge patch, strategic merge patch and server-side apply."""
 
-from typing import Any
-
 import jsonpatch
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type, untyped
@@ -10,9 +8,9 @@ from shoal_local.apiserver.patching.applying import Applier, apply
 from shoal_local.apiserver.patching.managers import Manager, read_managers
 from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
 from shoal_local.apiserver.verbs.admission import clean
-from shoal_local.apiserver.verbs.call import Call, Reply
+from shoal_local.apiserver.verbs.call import ApiResponse, Call
 from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields, unknown_fields
-from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.apiserver.verbs.writing import check_version, store_new, store_update
 from shoal_local.objects import Object
 
@@ -25,27 +23,27 @@ MANAGER_REQUIRED = Cause("fieldManager", "Required value: is required for apply 
 
 
 def is_apply(call: Call) -> bool:
-    """Return whether this is a server-side apply, which may create."""
+    """Return whether the request is a server-side apply, which may create an object."""
     return call.verb == "patch" and call.content_type.split(";")[0].strip() in APPLY_PATCHES
 
 
-def patch(world: World, call: Call) -> Reply:
+def patch(state: ClusterState, call: Call) -> ApiResponse:
     """Change an object by one of the patch types."""
-    resource = world.resource(call.target)
+    resource = state.resource(call.target)
     if is_apply(call):
-        return _apply(world, call, resource)
-    live = world.existing(resource, call.target)
-    new = checked(patched(world, call, resource, presented(resource, live)), call, resource)
-    warnings = strict_fields(new, call, world.schema(resource))
-    stored = store_update(world, call, resource, live, new)
-    return Reply(presented(resource, stored), warnings=warnings)
+        return _apply(state, call, resource)
+    live = state.existing(resource, call.target)
+    new = checked(patched(state, call, resource, presented(resource, live)), call, resource)
+    warnings = strict_fields(new, call, state.schema(resource))
+    stored = store_update(state, call, resource, live, new)
+    return ApiResponse(presented(resource, stored), warnings=warnings)
 
 
-def _apply(world: World, call: Call, resource: Resource) -> Reply:
-    config, node = _configuration(world, call, resource), world.schema(resource)
-    live = world.find(resource, (call.target.namespace, call.target.name))
+def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
+    config, node = _configuration(state, call, resource), state.schema(resource)
+    live = state.find(resource, (call.target.namespace, call.target.name))
     if live is None and call.target.subresource:
-        live = world.existing(resource, call.target)
+        live = state.existing(resource, call.target)
     if live is not None:
         check_version(resource, live, config)
     manager = Manager(call.manager, "Apply", call.target.subresource)
@@ -53,14 +51,14 @@ def _apply(world: World, call: Call, resource: Resource) -> Reply:
     base = {k: v for k, v in (live or {}).items() if k not in ("apiVersion", "kind")}
     applied = apply(base, config, read_managers(live), applier, node)
     if live is None:
-        stored = store_new(world, call, resource, applied.object, applied.managers)
-        return Reply(presented(resource, stored), 201)
-    stored = store_update(world, call, resource, live, applied.object, applied.managers)
-    return Reply(presented(resource, stored))
+        stored = store_new(state, call, resource, applied.object, applied.managers)
+        return ApiResponse(presented(resource, stored), 201)
+    stored = store_update(state, call, resource, live, applied.object, applied.managers)
+    return ApiResponse(presented(resource, stored))
 
 
-def _configuration(world: World, call: Call, resource: Resource) -> Object:
-    """Return what is applied: the body, without the parts that this endpoint does not write."""
+def _configuration(state: ClusterState, call: Call, resource: Resource) -> Object:
+    """Return the body of an apply, without the parts that this endpoint does not write."""
     if not call.query.get("fieldManager"):
         raise invalid("PatchOptions", "meta.k8s.io", "", [MANAGER_REQUIRED])
     config = decode_object(call, resource)
@@ -70,43 +68,40 @@ def _configuration(world: World, call: Call, resource: Resource) -> Object:
     if named != call.target.name:
         why = f"the name of the object ({named}) does not match the name on the URL ({call.target.name})"
         raise bad_request(why)
-    for field in unknown_fields(config, world.schema(resource)):
-        whose = f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}"
-        raise untyped(whose, field)
-    config = clean(world, resource, config)
+    for field in unknown_fields(config, state.schema(resource)):
+        target = f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}"
+        raise untyped(target, field)
+    config = clean(state, resource, config)
     if "status" not in resource.subresources:
         return config
+    # The status endpoint writes the status only, the main endpoint everything else.
     hidden = "spec" if call.target.subresource == "status" else "status"
     return {key: value for key, value in config.items() if key != hidden}
 
 
-def patched(world: World, call: Call, resource: Resource, live: Object) -> Object:
-    """Return the object with the call's patch laid over it.
+def patched(state: ClusterState, call: Call, resource: Resource, live: Object) -> Object:
+    """Return the object with the request's patch applied.
 
-    Raises ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or does not fit.
+    Raises ApiError: 415, the kind does not support the patch type; 400 or 422, the patch is invalid or does not fit.
     """
     kind = call.content_type.split(";")[0].strip()
     if kind == STRATEGIC_MERGE_PATCH and resource.custom:
         raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
     body = decode(call)
     if kind == JSON_PATCH:
-        found = _json_patch(live, body)
+        try:
+            found = jsonpatch.apply_patch(live, body)
+        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+            message = f"the server rejected our request due to an error in our request: {error}"
+            raise ApiError(422, "Invalid", message) from None
+        except (TypeError, ValueError, AttributeError) as error:
+            raise bad_request(f"error decoding patch: {error}") from None
     elif kind == MERGE_PATCH:
         found = merge_patch(live, body)
     elif kind == STRATEGIC_MERGE_PATCH:
-        found = strategic_merge(live, body, world.schema(resource))
+        found = strategic_merge(live, body, state.schema(resource))
     else:
         raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
     if not isinstance(found, dict):
-        raise bad_request("the patch does not leave an object")
+        raise bad_request("the result of the patch is not an object")
     return found
-
-
-def _json_patch(target: Object, operations: Any) -> Any:
-    try:
-        return jsonpatch.apply_patch(target, operations)
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        message = f"the server rejected our request due to an error in our request: {error}"
-        raise ApiError(422, "Invalid", message) from None
-    except (TypeError, ValueError, AttributeError) as error:
-        raise bad_request(f"error decoding patch: {error}") from None

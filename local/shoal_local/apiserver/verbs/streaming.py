@@ -1,4 +1,4 @@
-"""Subresources of pods that stream: where a log is, where a port is forwarded to, what nothing serves."""
+"""Streaming subresources of pods: logs, port-forward, and those that are not served."""
 
 from urllib.parse import urlencode
 
@@ -6,83 +6,79 @@ from shoal_local.apiserver.access.rbac import Action, User
 from shoal_local.apiserver.errors import bad_request, internal, not_implemented
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.call import Call, Target
-from shoal_local.apiserver.verbs.world import World
-from shoal_local.objects import Object, dig, key_of
+from shoal_local.apiserver.verbs.state import ClusterState
+from shoal_local.objects import dig, key_of
 
 NODES = "/nodes"
-_PASSED_ON = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")
+_FORWARDED = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")
 
+# Alternatives to the subresources that are not served.
 _INSTEAD = {
-    "attach": "read what the container prints with `kubectl logs --follow`",
-    "exec": "containers are processes of this machine and share its files: run the command here",
-    "ephemeralcontainers": "containers are processes of this machine: attach a debugger to them here",
-    "proxy": "pods and services have addresses on this machine: `kubectl get pods,services --output wide`",
+    "attach": "Read the container's output with `kubectl logs --follow`",
+    "exec": "Containers are processes of this machine and share its files: run the command here",
+    "ephemeralcontainers": "Containers are processes of this machine: attach a debugger here",
+    "proxy": "Pods and services have addresses on this machine: `kubectl get pods,services --output wide`",
 }
 _NEEDS_WEBSOCKET = (
-    "port-forward is served over WebSocket only: use kubectl 1.31 or newer, "
+    "port-forward is served over WebSocket only. Use kubectl 1.31 or newer, "
     "without KUBECTL_PORT_FORWARD_WEBSOCKETS=false"
 )
 
 
-def log_url(world: World, call: Call) -> str:
-    """Return the kubelet's address of a container's log; '' while the pod is on no node.
+def log_url(state: ClusterState, call: Call) -> str:
+    """Return the URL of a container's log at the kubelet, or '' while the pod is on no node.
 
-    The node tells it: ``status.addresses`` (InternalIP) and ``status.daemonEndpoints.kubeletEndpoint.Port``. Raises
-    ApiError: 400, the pod has no such container; 500, its node is gone or tells no address.
+    The node's status has the address: InternalIP and ``daemonEndpoints.kubeletEndpoint.Port``. Raises ApiError: 400,
+    the pod has no such container; 500, the node was deleted or has no address.
     """
-    pod = world.existing(world.resource(call.target), call.target)
-    container = _container(pod, call.query.get("container", ""))
+    pod = state.existing(state.resource(call.target), call.target)
+    spec, container = pod["spec"], call.query.get("container", "")
+    own = [c["name"] for c in spec["containers"]]
+    first = [c["name"] for c in spec.get("initContainers", [])]
+    if container and container not in own + first:
+        raise bad_request(f"container {container} is not valid for pod {call.target.name}")
+    if not container and len(own) > 1:
+        choices = f"choose one of: [{' '.join(own)}]"
+        extra = f" or one of the init containers: [{' '.join(first)}]" if first else ""
+        raise bad_request(f"a container name must be specified for pod {call.target.name}, {choices}{extra}")
+    container = container or own[0]
     node_name = pod["spec"].get("nodeName")
     if not node_name:
         return ""
-    node = world.store.get(NODES, ("", node_name)) or {}
+    node = state.store.get(NODES, ("", node_name)) or {}
     addresses = {a["type"]: a["address"] for a in dig(node, "status", "addresses") or []}
     port = dig(node, "status", "daemonEndpoints", "kubeletEndpoint", "Port")
     if "InternalIP" not in addresses or not port:
-        raise internal(f'no address of a kubelet is known for node "{node_name}"')
-    query = {key: value for key, value in call.query.items() if key in _PASSED_ON}
+        raise internal(f'node "{node_name}" has no address of a kubelet in its status')
+    query = {key: value for key, value in call.query.items() if key in _FORWARDED}
     namespace, name = key_of(pod)
     base = f"http://{addresses['InternalIP']}:{port}/containerLogs/{namespace}/{name}/{container}"
     return f"{base}?{urlencode(query)}" if query else base
 
 
-def _container(pod: Object, asked: str) -> str:
-    spec, name = pod["spec"], pod["metadata"]["name"]
-    own = [c["name"] for c in spec["containers"]]
-    first = [c["name"] for c in spec.get("initContainers", [])]
-    if asked and asked not in own + first:
-        raise bad_request(f"container {asked} is not valid for pod {name}")
-    if not asked and len(own) > 1:
-        choices = f"choose one of: [{' '.join(own)}]"
-        extra = f" or one of the init containers: [{' '.join(first)}]" if first else ""
-        raise bad_request(f"a container name must be specified for pod {name}, {choices}{extra}")
-    return asked or str(own[0])
-
-
 def check_streaming(target: Target) -> None:
-    """Refuse what needs a connection of many streams, and say what to do instead.
+    """Reject subresources that need a streaming connection, and name the alternative.
 
-    Raises ApiError: 501 for what is not served at all, 400 for what comes in another way.
+    Raises ApiError: 501 for those that are not served, 400 for port-forward without WebSocket.
     """
     if target.plural == "pods" and target.subresource in _INSTEAD:
-        what = target.subresource
-        raise not_implemented(f"shoal local does not serve {what}; {_INSTEAD[what]}")
+        raise not_implemented(f"shoal local does not serve {target.subresource}. {_INSTEAD[target.subresource]}")
     if target.plural == "pods" and target.subresource == "portforward":
         raise bad_request(_NEEDS_WEBSOCKET)
 
 
-def forward_address(world: World, user: User, target: Target) -> str:
-    """Return the address of the pod whose ports are to be forwarded.
+def forward_address(state: ClusterState, user: User, target: Target) -> str:
+    """Return the address of the pod of a port-forward.
 
-    Raises ApiError: 403, the user may not; 400, the pod has no address; 404 or 501, the path is another one.
+    Raises ApiError: 403, the user must not; 400, the pod has no address; 404 or 501, the path is no port-forward.
     """
     if target.subresource != "portforward":
         check_streaming(target)
-    resource = world.resource(target)
+    resource = state.resource(target)
     name = f"{target.plural}/{target.subresource}"
-    access.check(world, user, Action("create", target.group, name, target.namespace, target.name))
-    pod = world.existing(resource, target)
+    access.check(state, user, Action("create", target.group, name, target.namespace, target.name))
+    pod = state.existing(resource, target)
     address = dig(pod, "status", "podIP")
     if not address:
-        raise bad_request(f"pod {target.name} does not have an address yet: wait until it runs")
+        raise bad_request(f"pod {target.name} does not have an address yet. Wait until it runs")
     return str(address)

@@ -1,4 +1,4 @@
-"""Subresources that are answered at once: binding, token and scale."""
+"""Subresources without streaming: binding, token and scale."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,11 +7,11 @@ from shoal_local.apiserver.access.tokens import ISSUER, Account, make_token
 from shoal_local.apiserver.errors import Cause, bad_request, conflict, invalid
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.verbs.admission import clean, read_as
-from shoal_local.apiserver.verbs.call import Call, Reply
+from shoal_local.apiserver.verbs.call import ApiResponse, Call
 from shoal_local.apiserver.verbs.decoding import checked, decode_object
 from shoal_local.apiserver.verbs.patching import patched
-from shoal_local.apiserver.verbs.world import World, presented
-from shoal_local.apiserver.verbs.writing import may_go, store_update
+from shoal_local.apiserver.verbs.state import ClusterState, presented
+from shoal_local.apiserver.verbs.writing import may_be_removed, store_update
 from shoal_local.objects import Object, dig, timestamp
 
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -21,11 +21,11 @@ SCALE = Resource("autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.a
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def bind(world: World, call: Call) -> Reply:
-    """Assign a pod to the node that a Binding names."""
-    resource = world.resource(call.target)
-    pod = world.existing(resource, call.target)
-    node = dig(read_as(world, call, "api.core.v1.Binding"), "target", "name")
+def bind(state: ClusterState, call: Call) -> ApiResponse:
+    """Assign a pod to the node of a Binding."""
+    resource = state.resource(call.target)
+    pod = state.existing(resource, call.target)
+    node = dig(read_as(state, call, "api.core.v1.Binding"), "target", "name")
     if not node:
         raise bad_request("Binding: target.name: Required value")
     if assigned := pod["spec"].get("nodeName"):
@@ -35,24 +35,24 @@ def bind(world: World, call: Call) -> Reply:
     others = [c for c in status.get("conditions", []) if c["type"] != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": call.timestamp}
     bound = {"spec": {**pod["spec"], "nodeName": node}, "status": {**status, "conditions": [*others, scheduled]}}
-    world.write(call, resource, {**pod, **bound})
-    return Reply(_SUCCESS, 201)
+    state.write(call, resource, {**pod, **bound})
+    return ApiResponse(_SUCCESS, 201)
 
 
-def issue_token(world: World, call: Call) -> Reply:
-    """Answer a TokenRequest for a service account."""
-    resource = world.resource(call.target)
-    account = world.existing(resource, call.target)
-    request = read_as(world, call, "api.authentication.v1.TokenRequest")
+def issue_token(state: ClusterState, call: Call) -> ApiResponse:
+    """Respond to a TokenRequest for a service account."""
+    resource = state.resource(call.target)
+    account = state.existing(resource, call.target)
+    request = read_as(state, call, "api.authentication.v1.TokenRequest")
     spec = dig(request, "spec") or {}
     lifetime_s = int(spec.get("expirationSeconds") or 3600)
     if not 600 <= lifetime_s <= _MAX_LIFETIME_S:
-        raise bad_request(f"spec.expirationSeconds must be within 600 and {_MAX_LIFETIME_S}, not {lifetime_s}")
+        raise bad_request(f"spec.expirationSeconds must be between 600 and {_MAX_LIFETIME_S}, not {lifetime_s}")
     audiences = tuple(spec.get("audiences") or (ISSUER,))
     meta = account["metadata"]
     holder = Account(meta["namespace"], meta["name"], meta["uid"])
     now_s = int(call.now.timestamp())
-    token = make_token(holder, world.signing_key, now_s=now_s, lifetime_s=lifetime_s, audiences=audiences)
+    token = make_token(holder, state.signing_key, now_s=now_s, lifetime_s=lifetime_s, audiences=audiences)
     until = timestamp(call.now + timedelta(seconds=lifetime_s))
     body = {
         "kind": "TokenRequest",
@@ -61,46 +61,49 @@ def issue_token(world: World, call: Call) -> Reply:
         "spec": {"audiences": list(audiences), "expirationSeconds": lifetime_s},
         "status": {"token": token, "expirationTimestamp": until},
     }
-    return Reply(body, 201)
+    return ApiResponse(body, 201)
 
 
-def store_finalizers(world: World, call: Call, resource: Resource, live: Object, finalizers: list[str]) -> Object:
-    """Store a namespace's finalizers, or let it go."""
+def store_finalizers(
+    state: ClusterState, call: Call, resource: Resource, live: Object, finalizers: list[str]
+) -> Object:
+    """Store the finalizers of a namespace, or remove the namespace if none are left."""
     new = {**live, "spec": {**live.get("spec", {}), "finalizers": finalizers}}
-    return world.remove(call, resource, new) if may_go(new) else world.write(call, resource, new)
+    return state.remove(call, resource, new) if may_be_removed(new) else state.write(call, resource, new)
 
 
-def get_scale(world: World, call: Call) -> Reply:
+def get_scale(state: ClusterState, call: Call) -> ApiResponse:
     """Return the Scale of an object."""
-    resource = world.resource(call.target)
-    return Reply(scale_of(resource, world.existing(resource, call.target)))
+    resource = state.resource(call.target)
+    return ApiResponse(scale_of(resource, state.existing(resource, call.target)))
 
 
-def update_scale(world: World, call: Call) -> Reply:
+def update_scale(state: ClusterState, call: Call) -> ApiResponse:
     """Set the replicas from a Scale."""
-    return _store(world, call, clean(world, SCALE, decode_object(call, SCALE)))
+    return _store(state, call, clean(state, SCALE, decode_object(call, SCALE)))
 
 
-def patch_scale(world: World, call: Call) -> Reply:
+def patch_scale(state: ClusterState, call: Call) -> ApiResponse:
     """Set the replicas from a patch of the Scale."""
-    resource = world.resource(call.target)
-    live = scale_of(resource, world.existing(resource, call.target))
-    scale = checked(patched(world, call, SCALE, live), call, SCALE)
-    return _store(world, call, clean(world, SCALE, scale))
+    resource = state.resource(call.target)
+    live = scale_of(resource, state.existing(resource, call.target))
+    scale = checked(patched(state, call, SCALE, live), call, SCALE)
+    return _store(state, call, clean(state, SCALE, scale))
 
 
-def _store(world: World, call: Call, scale: Object) -> Reply:
-    resource = world.resource(call.target)
-    live = world.existing(resource, call.target)
+def _store(state: ClusterState, call: Call, scale: Object) -> ApiResponse:
+    resource = state.resource(call.target)
+    live = state.existing(resource, call.target)
     replicas = dig(scale, "spec", "replicas") or 0
     if not isinstance(replicas, int) or replicas < 0:
         message = f"Invalid value: {replicas}: must be greater than or equal to 0"
         raise invalid("Scale", "autoscaling", call.target.name, [Cause("spec.replicas", message)])
     path = _steps(resource.scale.spec)
+    # Preconditions in the Scale apply to the object.
     version = {k: v for k, v in scale["metadata"].items() if k in ("resourceVersion", "uid")}
     new = presented(resource, _with(live, path, replicas))
     new["metadata"] = {**new["metadata"], **version}
-    return Reply(scale_of(resource, store_update(world, call, resource, live, new)))
+    return ApiResponse(scale_of(resource, store_update(state, call, resource, live, new)))
 
 
 def scale_of(resource: Resource, obj: Object) -> Object:
@@ -121,7 +124,7 @@ def scale_of(resource: Resource, obj: Object) -> Object:
 
 
 def selector_text(selector: Object) -> str:
-    """Return a selector object as one line: ``app=web,tier in (a,b)``."""
+    """Return the text of a selector object, such as ``app=web,tier in (a,b)``."""
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for rule in selector.get("matchExpressions") or []:
         values = f"({','.join(rule.get('values') or [])})"
@@ -136,6 +139,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _with(obj: Any, path: list[str], value: Any) -> Any:
+    """Return a copy of the object with the value at the path."""
     if not path:
         return value
     return {**(obj or {}), path[0]: _with((obj or {}).get(path[0]), path[1:], value)}

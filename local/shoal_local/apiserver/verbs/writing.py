@@ -1,14 +1,14 @@
-"""create and update: one way into the store for every change of an object."""
+"""create and update, and the only path of changed objects into the store."""
 
 from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle import metadata
 from shoal_local.apiserver.patching.managers import Managers
 from shoal_local.apiserver.verbs.admission import admit
-from shoal_local.apiserver.verbs.call import Call, Reply
+from shoal_local.apiserver.verbs.call import ApiResponse, Call
 from shoal_local.apiserver.verbs.decoding import decode_object, strict_fields
 from shoal_local.apiserver.verbs.namespace_defaults import create_defaults
-from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.objects import Object, key_of
 
 NAMESPACES = "/namespaces"
@@ -16,36 +16,38 @@ PODS = "/pods"
 ACCOUNTS = "/serviceaccounts"
 
 
-def create(world: World, call: Call) -> Reply:
+def create(state: ClusterState, call: Call) -> ApiResponse:
     """Store a new object."""
-    resource = world.resource(call.target)
+    resource = state.resource(call.target)
     obj = decode_object(call, resource)
-    warnings = strict_fields(obj, call, world.schema(resource))
-    return Reply(presented(resource, store_new(world, call, resource, obj)), 201, warnings)
+    warnings = strict_fields(obj, call, state.schema(resource))
+    return ApiResponse(presented(resource, store_new(state, call, resource, obj)), 201, warnings)
 
 
-def store_new(world: World, call: Call, resource: Resource, obj: Object, managers: Managers | None = None) -> Object:
-    """Fill in, check and store a new object."""
-    obj = {**obj, "metadata": metadata.for_create(obj, resource, uid=world.new_uid(), now=call.timestamp)}
+def store_new(
+    state: ClusterState, call: Call, resource: Resource, obj: Object, managers: Managers | None = None
+) -> Object:
+    """Complete, check and store a new object."""
+    obj = {**obj, "metadata": metadata.for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)}
     name = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-    if world.store.get(resource.key, name):
+    if state.store.get(resource.key, name):
         raise already_exists(resource.plural, resource.group, name[1])
-    check_namespace(world, resource, name)
+    check_namespace(state, resource, name)
     if resource.key == PODS:
-        check_account(world, obj)
+        check_account(state, obj)
     if "status" in resource.subresources:
         obj.pop("status", None)
-    stored = world.write(call, resource, admit(world, call, resource, obj, None, managers))
+    stored = state.write(call, resource, admit(state, call, resource, obj, None, managers))
     if resource.key == NAMESPACES and not call.dry_run:
-        create_defaults(world, call, name[1])
+        create_defaults(state, call, name[1])
     return stored
 
 
-def check_namespace(world: World, resource: Resource, name: tuple[str, str]) -> None:
-    """Refuse to create in a namespace that does not exist or is going away."""
+def check_namespace(state: ClusterState, resource: Resource, name: tuple[str, str]) -> None:
+    """Reject new objects in a namespace that does not exist or is being deleted."""
     if not resource.namespaced:
         return
-    namespace = world.store.get(NAMESPACES, ("", name[0]))
+    namespace = state.store.get(NAMESPACES, ("", name[0]))
     if namespace is None:
         raise not_found("namespaces", "", name[0])
     if namespace["metadata"].get("deletionTimestamp"):
@@ -54,51 +56,58 @@ def check_namespace(world: World, resource: Resource, name: tuple[str, str]) -> 
         raise forbidden(resource.plural, resource.group, name[1], why, [ending])
 
 
-def check_account(world: World, pod: Object) -> None:
-    """Refuse a pod whose service account does not exist."""
+def check_account(state: ClusterState, pod: Object) -> None:
+    """Reject a pod whose service account does not exist."""
     spec, meta = pod.get("spec") or {}, pod["metadata"]
     account = spec.get("serviceAccountName") or "default"
     space = meta.get("namespace", "")
-    if world.store.get(ACCOUNTS, (space, account)) is None:
+    if state.store.get(ACCOUNTS, (space, account)) is None:
         why = f'error looking up service account {space}/{account}: serviceaccount "{account}" not found'
         raise forbidden("pods", "", meta["name"], why)
 
 
-def update(world: World, call: Call) -> Reply:
-    """Replace an object, or its status, if the caller saw its last version."""
-    resource = world.resource(call.target)
-    live = world.existing(resource, call.target)
+def update(state: ClusterState, call: Call) -> ApiResponse:
+    """Replace an object or its status, if the request is based on the current version."""
+    resource = state.resource(call.target)
+    live = state.existing(resource, call.target)
     new = decode_object(call, resource)
     if (named := new["metadata"].get("name", "")) != call.target.name:
         raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({call.target.name})")
-    warnings = strict_fields(new, call, world.schema(resource))
-    return Reply(presented(resource, store_update(world, call, resource, live, new)), warnings=warnings)
+    warnings = strict_fields(new, call, state.schema(resource))
+    return ApiResponse(presented(resource, store_update(state, call, resource, live, new)), warnings=warnings)
 
 
 def store_update(
-    world: World, call: Call, resource: Resource, live: Object, new: Object, managers: Managers | None = None
+    state: ClusterState, call: Call, resource: Resource, live: Object, new: Object, managers: Managers | None = None
 ) -> Object:
-    """Check and store the next version of an object; the same version again is no write.
+    """Check and store a new version of an object; an identical version is not written.
 
-    Raises ApiError: 409, ``new`` rests on an older version; 422, it breaks a rule.
+    Raises ApiError: 409, ``new`` is based on an older version; 422, it violates a rule.
     """
     check_version(resource, live, new)
     if causes := metadata.immutable_causes(new, live):
         raise invalid(resource.kind, resource.group, live["metadata"]["name"], causes)
-    new = _only_its_part(resource, call.target.subresource, live, new)
+    if "status" in resource.subresources:
+        # The status endpoint changes the status only, the main endpoint everything else.
+        source, base = (new, live) if call.target.subresource == "status" else (live, new)
+        new = {key: value for key, value in base.items() if key != "status"}
+        new |= {"status": source["status"]} if "status" in source else {}
+    else:
+        new = dict(new)
     new |= {"kind": live["kind"], "apiVersion": live["apiVersion"]}
     new["metadata"] = metadata.for_update(new, live, counted=False)
-    new = admit(world, call, resource, new, live, managers)
+    new = admit(state, call, resource, new, live, managers)
     new["metadata"] = metadata.for_update(new, live, counted=resource.generation)
-    if new == world.store.get(resource.key, key_of(live)):
+    # Compared with the stored form: a read by a newer definition is a change to be written.
+    if new == state.store.get(resource.key, key_of(live)):
         return live
-    if may_go(new):
-        return world.remove(call, resource, new)
-    return world.write(call, resource, new)
+    if may_be_removed(new):
+        return state.remove(call, resource, new)
+    return state.write(call, resource, new)
 
 
 def check_version(resource: Resource, live: Object, new: Object) -> None:
-    """Refuse a write that rests on an older version. Or was meant for another object of the same name."""
+    """Reject a write that is based on an older version, or on another object of the same name."""
     old, meta = live["metadata"], new["metadata"]
     version = meta.get("resourceVersion")
     if version and version != old["resourceVersion"]:
@@ -108,23 +117,14 @@ def check_version(resource: Resource, live: Object, new: Object) -> None:
         raise conflict(resource.plural, resource.group, old["name"], why)
 
 
-def may_go(obj: Object) -> bool:
-    """Return whether a deleted object is free to leave the store now."""
+def may_be_removed(obj: Object) -> bool:
+    """Return whether a deleted object can be removed from the store now."""
     meta = obj["metadata"]
     waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
     return bool(meta.get("deletionTimestamp")) and not waits and not namespace_finalizers(obj)
 
 
 def namespace_finalizers(obj: Object) -> list[str]:
-    """Return what a namespace waits for beside its metadata's finalizers; [] for other kinds."""
+    """Return the finalizers in a namespace's spec; [] for other kinds."""
     spec = (obj.get("spec") or {}) if obj["kind"] == "Namespace" else {}
     return spec.get("finalizers") or []
-
-
-def _only_its_part(resource: Resource, subresource: str, live: Object, new: Object) -> Object:
-    """Keep what this endpoint may change: all but the status, or nothing but the status."""
-    if "status" not in resource.subresources:
-        return dict(new)
-    source, base = (new, live) if subresource == "status" else (live, new)
-    part = {key: value for key, value in base.items() if key != "status"}
-    return part | ({"status": source["status"]} if "status" in source else {})

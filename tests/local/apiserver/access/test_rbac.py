@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from shoal_local.apiserver.access.rbac import Action, Roles, User, allows, refusal, rule_allows
+from shoal_local.apiserver.access.rbac import Action, Roles, User, allows, denial, rule_allows
 from shoal_local.apiserver.verbs.access import service_account
 
 Object = dict[str, Any]
@@ -122,5 +122,5 @@ def test_masters_may_do_anything() -> None:
     ],
 )
 def test_refusals_say_who_may_not_do_what_where(action: Action, told: str) -> None:
-    error = refusal(User("u"), action)
+    error = denial(User("u"), action)
     assert (error.code, error.message) == (403, told)

@@ -63,7 +63,7 @@ def test_a_subresource_is_allowed_on_its_own(cluster: Cluster, deployment: Objec
 
 
 def test_users_are_known_by_their_tokens(cluster: Cluster) -> None:
-    world = cluster.world
+    state = cluster.state
     account = cluster.get("/api/v1/namespaces/default/serviceaccounts/default")["metadata"]
     now_s = int(START.timestamp())
 
@@ -71,17 +71,17 @@ def test_users_are_known_by_their_tokens(cluster: Cluster) -> None:
         holder = Account("default", "default", uid)
         return "Bearer " + make_token(holder, b"key", now_s=now_s, lifetime_s=60)
 
-    assert authenticate(world, "", START) == ANONYMOUS
-    assert authenticate(world, "Bearer admin", START) == ADMIN
-    user = authenticate(world, token(account["uid"]), START)
+    assert authenticate(state, "", START) == ANONYMOUS
+    assert authenticate(state, "Bearer admin", START) == ADMIN
+    user = authenticate(state, token(account["uid"]), START)
     assert user.name == "system:serviceaccount:default:default"
     for bad in ("Bearer x", "Basic admin", "Bearer ", token("of an account that was deleted")):
         with pytest.raises(ApiError) as told:
-            authenticate(world, bad, START)
+            authenticate(state, bad, START)
         assert told.value.code == 401
 
 
 def test_taking_anothers_place_needs_leave(cluster: Cluster) -> None:
-    assert impersonated(cluster.world, ADMIN, "jane", ["devs"]) == User("jane", ("devs", "system:authenticated"))
+    assert impersonated(cluster.state, ADMIN, "jane", ["devs"]) == User("jane", ("devs", "system:authenticated"))
     with pytest.raises(ApiError, match='cannot impersonate resource "users"'):
-        impersonated(cluster.world, User("joe"), "jane", [])
+        impersonated(cluster.state, User("joe"), "jane", [])

@@ -18,25 +18,25 @@ def widgets(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def refusal(cluster: Cluster, method: str, path: str, body: Any = None, **query: Any) -> ApiError:
+def denial(cluster: Cluster, method: str, path: str, body: Any = None, **query: Any) -> ApiError:
     with pytest.raises(ApiError) as told:
         cluster.ask(method, path, body, **query)
     return told.value
 
 
 def test_a_broken_rule_of_an_object_does_not_show_the_object(widgets: Cluster) -> None:
-    told = refusal(widgets, "POST", WIDGETS, widget("w", min=2, max=1))
+    told = denial(widgets, "POST", WIDGETS, widget("w", min=2, max=1))
     assert told.message == 'Widget.example.com "w" is invalid: spec: Invalid value: min must not exceed max'
 
 
 def test_rules_are_not_checked_on_an_object_of_the_wrong_shape(widgets: Cluster) -> None:
-    told = refusal(widgets, "POST", WIDGETS, widget("w", color="blue", min=2, max=1))
+    told = denial(widgets, "POST", WIDGETS, widget("w", color="blue", min=2, max=1))
     assert [cause["field"] for cause in told.details["causes"]] == ["spec.color", "<nil>"]
     assert NOT_CHECKED in told.message
 
 
 def test_rules_are_checked_on_an_object_with_a_number_out_of_range(widgets: Cluster) -> None:
-    told = refusal(widgets, "POST", WIDGETS, widget("w", size=11, min=2, max=1))
+    told = denial(widgets, "POST", WIDGETS, widget("w", size=11, min=2, max=1))
     assert [cause["field"] for cause in told.details["causes"]] == ["spec.size", "spec"]
 
 
@@ -52,14 +52,14 @@ def test_a_rule_for_names_holds(cluster: Cluster) -> None:
     cluster.post(CRDS, definition)
 
     cluster.post(WIDGETS, widget("abc"))
-    told = refusal(cluster, "POST", WIDGETS, widget("abcd"))
+    told = denial(cluster, "POST", WIDGETS, widget("abcd"))
     assert "metadata.name: Too long: may not be more than 3 bytes" in told.message
 
 
 def test_unknown_fields_of_built_in_kinds_are_dropped(cluster: Cluster) -> None:
-    reply = cluster.ask("POST", CONFIG_MAPS, {**config_map("m"), "extra": {}})
-    assert reply.warnings == ('unknown field "extra"',)
-    assert "extra" not in reply.body
+    response = cluster.ask("POST", CONFIG_MAPS, {**config_map("m"), "extra": {}})
+    assert response.warnings == ('unknown field "extra"',)
+    assert "extra" not in response.body
 
 
 def test_unknown_fields_are_refused_by_server_side_apply(cluster: Cluster) -> None:
@@ -71,7 +71,7 @@ def test_unknown_fields_are_refused_by_server_side_apply(cluster: Cluster) -> No
 
 def test_a_put_of_another_name_is_refused(cluster: Cluster) -> None:
     cluster.post(CONFIG_MAPS, config_map("m"))
-    told = refusal(cluster, "PUT", f"{CONFIG_MAPS}/m", config_map("n"))
+    told = denial(cluster, "PUT", f"{CONFIG_MAPS}/m", config_map("n"))
     assert (told.code, told.message) == (400, "the name of the object (n) does not match the name on the URL (m)")
 
 
@@ -89,5 +89,5 @@ def test_empty_labels_are_no_labels(cluster: Cluster) -> None:
 def test_a_watch_that_cannot_be_is_refused_before_it_begins(cluster: Cluster, query: dict[str, str], code: int) -> None:
     call = cluster.call("GET", CONFIG_MAPS, None, "application/json", {"watch": "1", **query})
     with pytest.raises(ApiError) as told:
-        check_watch(cluster.world, call)
+        check_watch(cluster.state, call)
     assert told.value.code == code

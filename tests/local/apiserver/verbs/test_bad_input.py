@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.schemas.protobuf import MAGIC, MEDIA_TYPE
-from shoal_local.apiserver.verbs.dispatch import answer
+from shoal_local.apiserver.verbs.dispatch import respond
 from tests.local.apiserver.cluster import (
     APPLY,
     CRDS,
@@ -72,8 +72,8 @@ quietly = settings(max_examples=60, deadline=None)
 def sound(cluster: Cluster) -> None:
     """All that is stored can be listed, printed and collected, and roles can be asked."""
     cluster.collect()
-    for resource in cluster.world.registry.stored.values():
-        for obj in cluster.world.store.objects_of(resource.key):
+    for resource in cluster.state.registry.stored.values():
+        for obj in cluster.state.store.objects_of(resource.key):
             assert obj["metadata"]["name"]
             assert obj["metadata"]["uid"]
 
@@ -115,8 +115,8 @@ def test_any_bytes_are_refused(body: bytes) -> None:
     ):
         call = cluster.call("POST", "/api/v1/namespaces/default/configmaps", None, kind, {})
         with pytest.raises(ApiError) as told:
-            answer(
-                cluster.world,
+            respond(
+                cluster.state,
                 type(call)(**{f: getattr(call, f) for f in call.__slots__} | {"body": data}),
             )
         assert told.value.code in (400, 415, 422)

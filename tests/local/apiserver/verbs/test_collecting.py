@@ -35,9 +35,9 @@ def names(cluster: Cluster) -> set[str]:
 def settle(cluster: Cluster) -> None:
     for _ in range(5):
         cluster.collect()
-    revision = cluster.world.store.revision
+    revision = cluster.state.store.revision
     cluster.collect()
-    assert cluster.world.store.revision == revision
+    assert cluster.state.store.revision == revision
 
 
 def test_dependents_go_after_their_owner_through_all_generations(cluster: Cluster) -> None:
@@ -138,7 +138,7 @@ def test_custom_objects_go_with_their_definition(cluster: Cluster, crd: Object) 
     cluster.delete(f"{CRDS}/widgets.example.com")
     settle(cluster)
 
-    assert cluster.world.store.objects_of("example.com/widgets") == []
+    assert cluster.state.store.objects_of("example.com/widgets") == []
     with pytest.raises(ApiError, match="could not find the requested resource"):
         cluster.get(WIDGETS)
 

@@ -19,7 +19,7 @@ def job(name: str = "sums", policy: str = "Never", **spec: Any) -> Object:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
 
 
-def refusal(cluster: Cluster, body: Object) -> str:
+def denial(cluster: Cluster, body: Object) -> str:
     with pytest.raises(ApiError) as told:
         cluster.post(JOBS, body)
     assert told.value.code == 422
@@ -112,7 +112,7 @@ def test_a_selector_of_ones_own_is_kept(cluster: Cluster) -> None:
     ],
 )
 def test_what_cannot_be_a_job_is_refused(cluster: Cluster, body: Object, said: str) -> None:
-    assert refusal(cluster, body) == said
+    assert denial(cluster, body) == said
 
 
 def patched(**spec: Any) -> Object:

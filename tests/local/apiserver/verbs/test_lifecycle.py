@@ -69,9 +69,9 @@ def test_what_the_server_owns_cannot_be_changed(cluster: Cluster) -> None:
 
 
 def test_a_dry_run_changes_nothing(cluster: Cluster, deployment: Object) -> None:
-    revision = cluster.world.store.revision
+    revision = cluster.state.store.revision
     assert cluster.post(DEPLOYMENTS, deployment, dryRun="All")["spec"]["strategy"]
-    assert cluster.world.store.revision == revision
+    assert cluster.state.store.revision == revision
 
 
 def test_names_are_made_from_a_prefix(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""What verbs work on: the store, the kinds served now, and the sources of what is not computed."""
+"""The state of a cluster on which the verbs operate: the store, the served kinds, and secrets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ Kind = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class World:
+class ClusterState:
     """The state of one cluster."""
 
     store: Store
@@ -28,24 +28,24 @@ class World:
     signing_key: bytes = b""
     """Key of the service account tokens."""
     admin_token: str = ""
-    """Bearer token of the administrator; nobody is when it is empty."""
+    """Bearer token of the administrator; empty disables it."""
     authority: str = ""
-    """Certificate of the authority that vouches for this server, PEM."""
+    """Certificate of the authority of the server's certificate, PEM."""
     service_network: str = "10.96.0.0/16"
-    """Where services get their addresses."""
+    """Network of the services' addresses."""
     _registry: Registry | None = None
     _roots: dict[Kind, Node] = field(default_factory=dict)
     _custom: dict[Kind, CustomSchema] = field(default_factory=dict)
 
     @property
     def registry(self) -> Registry:
-        """Return the kinds served now."""
+        """Return the kinds that are served now."""
         if self._registry is None:
             self._registry = Registry.of(self.store.objects_of(CRDS))
         return self._registry
 
     def resource(self, target: Target) -> Resource:
-        """Return the kind that a path points at. Raises ApiError: 404, the kind or its subresource is not served."""
+        """Return the kind of a path. Raises ApiError: 404, the kind or its subresource is not served."""
         found = self.registry.find(target.group, target.version, target.plural)
         if target.subresource and target.subresource not in found.subresources:
             raise no_such_path()
@@ -67,29 +67,29 @@ class World:
         return self._custom[kind]
 
     def existing(self, resource: Resource, target: Target) -> Object:
-        """Return the object that a path points at. Raises ApiError: 404, there is none."""
+        """Return the object of a path. Raises ApiError: 404, it does not exist."""
         found = self.find(resource, (target.namespace, target.name))
         if found is None:
             raise not_found(target.plural, target.group, target.name)
         return found
 
     def find(self, resource: Resource, name: Key) -> Object | None:
-        """Return an object as its kind reads it now, or None."""
+        """Return an object by the current schema of its kind, or None."""
         found = self.store.get(resource.key, name)
         return found and self.as_read(resource, found)
 
     def as_read(self, resource: Resource, stored: Object) -> Object:
-        """Return a stored object as its kind reads it now.
+        """Return a stored object by the current schema of its kind.
 
-        One that is older than the definition of its kind is pruned and gets defaults; the store keeps it as it is
-        until it is written again.
+        An object that is older than its definition is pruned and gets defaults; the store keeps it unchanged until the
+        next write.
         """
         if not resource.custom or int(stored["metadata"]["resourceVersion"]) > resource.since:
             return stored
         return self.custom_schema(resource).admitted(stored)
 
     def write(self, call: Call, resource: Resource, obj: Object) -> Object:
-        """Store the object, or only return it when this is a dry run."""
+        """Store the object, unless the request is a dry run; return it."""
         if call.dry_run:
             return obj
         written = self.store.write(resource.key, obj)
@@ -97,7 +97,7 @@ class World:
         return written
 
     def remove(self, call: Call, resource: Resource, obj: Object) -> Object:
-        """Take the object away, or only return it when this is a dry run."""
+        """Remove the object, unless the request is a dry run; return its last state."""
         if call.dry_run:
             return obj
         last = self.store.remove(resource.key, obj)
@@ -105,6 +105,7 @@ class World:
         return last
 
     def _changed(self, resource: Resource) -> None:
+        # The definitions of custom kinds may have changed.
         if resource.key == CRDS:
             self._registry = None
             self._roots.clear()
@@ -112,14 +113,12 @@ class World:
 
 
 def presented(resource: Resource, obj: Object) -> Object:
-    """Return the object as this version of its kind shows it."""
+    """Return the object with kind and apiVersion of this version of its kind."""
     head = {"kind": resource.kind, "apiVersion": resource.api_version}
     return {**head, **obj, **head}
 
 
 def listed(resource: Resource, obj: Object) -> Object:
-    """Return the object as a list shows it: of a built-in kind without its head, which the list has."""
-    shown = presented(resource, obj)
-    return {
-        name: value for name, value in shown.items() if not (resource.definition and name in ("kind", "apiVersion"))
-    }
+    """Return the object as an item of a list; items of built-in kinds have neither kind nor apiVersion."""
+    item = presented(resource, obj)
+    return {name: value for name, value in item.items() if not (resource.definition and name in ("kind", "apiVersion"))}
