@@ -80,7 +80,12 @@ class Cluster:
         Raises CannotStartError: a part exited, or the cluster is not ready after `START_S`.
         """
         with self._locked():
-            network = self._network()
+            file = self.directory / "cluster.json"
+            if (stored := read_json(file)) is not None:
+                network = Network(**stored)
+            else:
+                network = Network.make(self.directory)
+                file.write_text(json.dumps(asdict(network)))
             if kubelet_options:
                 # Options are read at the start. Pods keep running while the kubelet restarts.
                 self.parts["kubelet"].stop()
@@ -107,15 +112,6 @@ class Cluster:
     def mounts_refused(self) -> str:
         """Return why the running kubelet cannot make mounts, or '' if it can."""
         return str((read_json(self._mounts_file) or {}).get("why", ""))
-
-    def _network(self) -> Network:
-        file = self.directory / "cluster.json"
-        stored = read_json(file)
-        if stored is not None:
-            return Network(**stored)
-        network = Network.make(self.directory)
-        file.write_text(json.dumps(asdict(network)))
-        return network
 
     def _commands(self, network: Network, kubelet_options: list[str]) -> dict[str, list[str]]:
         config = ["--kubeconfig", str(self.kubeconfig)]

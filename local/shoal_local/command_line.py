@@ -98,7 +98,13 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
         _print_error(error)
         return 1
     except KeyboardInterrupt:
-        _on_interrupt(cluster, ran=ran)
+        # Stop what this command started; a cluster that ran before continues.
+        if ran:
+            command = f"shoal local down --dir {shlex.quote(str(cluster.directory))}"
+            sys.stderr.write(f"\ninterrupted; the cluster ran before and keeps running: `{command}` stops it\n")
+        else:
+            sys.stderr.write("\ninterrupted: stopping what was started\n")
+            cluster.down(keep=True)
         raise
     sys.stdout.write(_state(cluster, options))
     if not options.json:
@@ -106,13 +112,3 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
             sys.stdout.write(f"\nfile:///models/{name} is {directory} in pods that start from now on\n")
         sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0
-
-
-def _on_interrupt(cluster: "Cluster", *, ran: bool) -> None:
-    """Stop the cluster that this `up` started; leave one that ran before."""
-    if ran:
-        command = f"shoal local down --dir {shlex.quote(str(cluster.directory))}"
-        sys.stderr.write(f"\ninterrupted; the cluster ran before and keeps running: `{command}` stops it\n")
-        return
-    sys.stderr.write("\ninterrupted: stopping what was started\n")
-    cluster.down(keep=True)

@@ -55,7 +55,12 @@ class WorkQueue:
 
     async def _work(self) -> None:
         while True:
-            key = await self._next()
+            while (key := next((k for k in self._dirty if k not in self._busy), None)) is None:
+                # Without an await between the search and clear() no mark is lost; each mark wakes all workers.
+                self._wake.clear()
+                await self._wake.wait()
+            del self._dirty[key]
+            self._busy.add(key)
             try:
                 await self._reconcile_once(key)
             finally:
@@ -63,17 +68,6 @@ class WorkQueue:
                 # Marked again during the pass: another worker skipped it.
                 if key in self._dirty:
                     self.mark(key)
-
-    async def _next(self) -> Key:
-        while True:
-            for key in self._dirty:
-                if key not in self._busy:
-                    del self._dirty[key]
-                    self._busy.add(key)
-                    return key
-            # Without an await between the loop above and clear() no mark is lost; each mark wakes all workers.
-            self._wake.clear()
-            await self._wake.wait()
 
     async def _reconcile_once(self, key: Key) -> None:
         try:

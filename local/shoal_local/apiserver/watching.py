@@ -15,7 +15,7 @@ import orjson
 from shoal_local.apiserver.errors import Cause, expired, invalid
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.printing.tables import in_table
-from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
+from shoal_local.apiserver.storage.store import TooOldError, Verb
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
 from shoal_local.apiserver.verbs.state import ClusterState, presented
@@ -79,20 +79,20 @@ class Watch:
         """Return the events since the last call. Raises TooOldError: the log does not reach back to it."""
         changes = self.state.store.since(self.resource.key, self.revision)
         self.revision = max(self.revision, self.state.store.revision)
-        return [event for change in changes if (event := self._selected(change))]
-
-    def _selected(self, change: Change) -> Object | None:
-        """Return the event of a change for this selection, which an object may enter or leave."""
-        before = change.before is not None and self.wanted(change.before)
-        now = change.verb is not Verb.DELETED and self.wanted(change.object)
-        if now:
-            return self._event(Verb.MODIFIED if before else Verb.ADDED, change.object)
-        if not before:
-            return None
-        # An object that leaves the selection is sent with its old content and the revision of the change.
-        old, meta = change.before or change.object, change.object["metadata"]
-        last = {**old, "metadata": {**old["metadata"], "resourceVersion": meta["resourceVersion"]}}
-        return self._event(Verb.DELETED, change.object if change.verb is Verb.DELETED else last)
+        events = []
+        for change in changes:
+            # A changed object may enter or leave the selection.
+            before = change.before is not None and self.wanted(change.before)
+            if change.verb is not Verb.DELETED and self.wanted(change.object):
+                events.append(self._event(Verb.MODIFIED if before else Verb.ADDED, change.object))
+            elif before and change.verb is Verb.DELETED:
+                events.append(self._event(Verb.DELETED, change.object))
+            elif before and change.before is not None:
+                # An object that leaves the selection is sent with its old content and the revision of the change.
+                version = change.object["metadata"]["resourceVersion"]
+                last = {**change.before, "metadata": {**change.before["metadata"], "resourceVersion": version}}
+                events.append(self._event(Verb.DELETED, last))
+        return events
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> Object:
         """Return an event that has only the revision."""

@@ -39,6 +39,7 @@ def plan_slices(service: Object, pods: Sequence[Object], present: Sequence[Objec
 
 def make_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
     """Return the slices; a service without pods has one empty slice."""
+    open_early = bool(service["spec"].get("publishNotReadyAddresses"))
     groups: dict[str, tuple[list[Object], list[Object]]] = {}
     for pod in sorted(pods, key=lambda p: str(p["metadata"]["name"])):
         if not (pod.get("status") or {}).get("podIP") or has_ended(pod):
@@ -50,7 +51,16 @@ def make_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
             for port, number in numbered
             if number is not None
         ]
-        groups.setdefault(json.dumps(ports), (ports, []))[1].append(_endpoint(service, pod))
+        meta, serving, terminating = pod["metadata"], is_ready(pod), is_deleting(pod)
+        # A terminating pod may still serve, but is never ready.
+        ready = open_early or (serving and not terminating)
+        endpoint = {
+            "addresses": [pod["status"]["podIP"]],
+            "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
+            "nodeName": pod["spec"].get("nodeName"),
+            "targetRef": {"kind": "Pod", "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
+        }
+        groups.setdefault(json.dumps(ports), (ports, []))[1].append(endpoint)
     if not groups:
         return [_slice(service, [], [])]
     return [_slice(service, ports, endpoints) for ports, endpoints in groups.values()]
@@ -86,15 +96,3 @@ def _target(port: Object, pod: Object) -> int | None:
             if offered.get("name") == target:
                 return int(offered["containerPort"])
     return None
-
-
-def _endpoint(service: Object, pod: Object) -> Object:
-    meta, going = pod["metadata"], is_deleting(pod)
-    serving = is_ready(pod)
-    open_early = bool(service["spec"].get("publishNotReadyAddresses"))
-    return {
-        "addresses": [pod["status"]["podIP"]],
-        "conditions": {"ready": open_early or (serving and not going), "serving": serving, "terminating": going},
-        "nodeName": pod["spec"].get("nodeName"),
-        "targetRef": {"kind": "Pod", "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
-    }

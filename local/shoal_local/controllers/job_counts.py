@@ -62,7 +62,12 @@ def count_pods(job: Object, pods: Sequence[Object]) -> Counts:
     # A failed Job stops its pods itself: their failures do not count against their indexes.
     if has_own_limits(job) and condition(job, "FailureTarget") is None:
         broken |= {index_of(pod) for pod in lost if annotated(pod, FAILURES, 0) >= job["spec"]["backoffLimitPerIndex"]}
-        lost = [pod for pod in lost if index_of(pod) in completed | broken or _has_successor(pod, pods)]
+        # The failure of an unfinished index counts once a later pod of the index carries it; until then this pod does.
+        latest: dict[int, int] = {}
+        for pod in pods:
+            latest[index_of(pod)] = max(latest.get(index_of(pod), 0), annotated(pod, FAILURES, 0))
+        settled = completed | broken
+        lost = [p for p in lost if index_of(p) in settled or latest[index_of(p)] > annotated(p, FAILURES, 0)]
     ended = {"failed": lost} if indexed else {"failed": lost, "succeeded": done}
     uids = {pod["metadata"]["uid"] for pod in held}
     uncounted = {}
@@ -100,12 +105,6 @@ def has_own_limits(job: Object) -> bool:
 def is_held(pod: Object) -> bool:
     """Return whether the finalizer holds the pod until its Job has counted it."""
     return TRACKING in (pod["metadata"].get("finalizers") or [])
-
-
-def _has_successor(pod: Object, pods: Iterable[Object]) -> bool:
-    """Return whether a later pod of the index carries the count of this failure; until then only this pod does."""
-    failures = annotated(pod, FAILURES, 0)
-    return any(index_of(other) == index_of(pod) and annotated(other, FAILURES, 0) > failures for other in pods)
 
 
 def _total(status: Object, name: str, held: Iterable[Object]) -> int:

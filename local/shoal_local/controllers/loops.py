@@ -203,10 +203,9 @@ class SchedulerLoop:
             return None
         nodes = list(self._sources.nodes.objects.values())
         node, message = place(pod, nodes, self._sources.pods.objects.values())
-        await (self._bind(pod, node) if node else self._report_unschedulable(pod, message))
-        return None
-
-    async def _bind(self, pod: Object, node: str) -> None:
+        if not node:
+            await self._report_unschedulable(pod, message)
+            return None
         meta = {part: pod["metadata"][part] for part in ("name", "namespace", "uid")}
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
@@ -218,6 +217,7 @@ class SchedulerLoop:
             pods.note(bound)
         message = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
         self._recorder.post(pod, "Normal", "Scheduled", message)
+        return None
 
     async def _report_unschedulable(self, pod: Object, message: str) -> None:
         known = condition(pod, "PodScheduled")

@@ -28,7 +28,28 @@ def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime
         changes.add(*(Delete(pod) for pod in surplus))
         names = [pod["metadata"]["name"] for pod in surplus]
         changes.add(*(PostEvent(replica_set, "Normal", "SuccessfulDelete", f"Deleted pod: {name}") for name in names))
-    _plan_status(changes, replica_set, active, now=now, failure=failure)
+    spec, meta = replica_set["spec"], replica_set["metadata"]
+    labels = ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
+    waits = [available_in_s(pod, spec.get("minReadySeconds", 0), now) for pod in active]
+    conditions: list[Object] = []
+    if failure:
+        # The time of the first rejection with this message is kept.
+        known = condition(replica_set, "ReplicaFailure")
+        made = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}
+        same = known is not None and known["message"] == failure
+        conditions = [known if known and same else {**made, "lastTransitionTime": timestamp(now)}]
+    status: Object = {
+        "observedGeneration": meta["generation"],
+        "replicas": len(active),
+        "fullyLabeledReplicas": sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
+        "readyReplicas": sum(wait is not None for wait in waits),
+        "availableReplicas": sum(wait == 0 for wait in waits),
+        "conditions": conditions,
+    }
+    if status_differs(status, replica_set):
+        changes.add(Patch(replica_set, {"status": status}, subresource="status"))
+    # When the next pod becomes available, the counts change without an event.
+    changes.requeue(min((wait for wait in waits if wait), default=None))
     return changes
 
 
@@ -66,29 +87,3 @@ def rank(pod: Object, now: datetime) -> tuple[Any, ...]:
         -max(counts, default=0),
         -created,
     )
-
-
-def _plan_status(
-    changes: Changes, replica_set: Object, active: Sequence[Object], *, now: datetime, failure: str
-) -> None:
-    spec, meta = replica_set["spec"], replica_set["metadata"]
-    labels = ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
-    waits = [available_in_s(pod, spec.get("minReadySeconds", 0), now) for pod in active]
-    conditions: list[Object] = []
-    if failure:
-        # The time of the first rejection with this message is kept.
-        known = condition(replica_set, "ReplicaFailure")
-        made = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}
-        same = known is not None and known["message"] == failure
-        conditions = [known if known and same else {**made, "lastTransitionTime": timestamp(now)}]
-    status: Object = {
-        "observedGeneration": meta["generation"],
-        "replicas": len(active),
-        "fullyLabeledReplicas": sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
-        "readyReplicas": sum(wait is not None for wait in waits),
-        "availableReplicas": sum(wait == 0 for wait in waits),
-        "conditions": conditions,
-    }
-    if status_differs(status, replica_set):
-        changes.add(Patch(replica_set, {"status": status}, subresource="status"))
-    changes.requeue(min((wait for wait in waits if wait), default=None))

@@ -44,27 +44,27 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
 
     Raises BadTableError: an entry has another form.
     """
-    return {name: _parse_entry(name, entry) for name, entry in document.items()}
-
-
-def _parse_entry(name: str, entry: Any) -> Image:
     known = {"command", "args", "env", "workingDir", "files", "layout"}
-    if not isinstance(entry, dict) or not set(entry) <= known:
-        raise BadTableError(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
-    for part in ("command", "args"):
-        if not isinstance(entry.get(part, []), list):
-            raise BadTableError(f"image {name!r}: {part} must be a list, not {entry[part]!r}")
-    for part in ("env", "files"):
-        if not isinstance(entry.get(part) or {}, dict):
-            raise BadTableError(f"image {name!r}: {part} must be a mapping, not {entry[part]!r}")
-    return Image(
-        command=tuple(map(str, entry.get("command", []))),
-        args=tuple(map(str, entry.get("args", []))),
-        env=tuple((str(k), str(v)) for k, v in (entry.get("env") or {}).items()),
-        working_dir=str(entry.get("workingDir", "")),
-        files=tuple((str(k), str(v)) for k, v in (entry.get("files") or {}).items()),
-        layout=str(entry.get("layout", "")),
-    )
+    table = {}
+    for name, entry in document.items():
+        if not isinstance(entry, dict) or not set(entry) <= known:
+            raise BadTableError(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
+        for part in ("command", "args"):
+            if not isinstance(entry.get(part, []), list):
+                raise BadTableError(f"image {name!r}: {part} must be a list, not {entry[part]!r}")
+        for part in ("env", "files"):
+            # `env:` without a value is null in YAML.
+            if not isinstance(entry.get(part) or {}, dict):
+                raise BadTableError(f"image {name!r}: {part} must be a mapping, not {entry[part]!r}")
+        table[name] = Image(
+            command=tuple(map(str, entry.get("command", []))),
+            args=tuple(map(str, entry.get("args", []))),
+            env=tuple((str(k), str(v)) for k, v in (entry.get("env") or {}).items()),
+            working_dir=str(entry.get("workingDir", "")),
+            files=tuple((str(k), str(v)) for k, v in (entry.get("files") or {}).items()),
+            layout=str(entry.get("layout", "")),
+        )
+    return table
 
 
 def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, Image]:

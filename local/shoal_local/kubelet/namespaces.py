@@ -113,29 +113,26 @@ class View:
         at = self._staging if directory == "/" else directory
         _mount("tmpfs", at, "tmpfs", 0, "mode=755,size=1m")
         for name in names:
-            _copy_entry(f"/proc/self/fd/{original}/{name}", f"{at}/{name}")
+            source, target = f"/proc/self/fd/{original}/{name}", f"{at}/{name}"
+            mode = os.lstat(source).st_mode
+            if stat.S_ISLNK(mode):
+                os.symlink(os.readlink(source), target)
+                continue
+            if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and name != "tty" and name.startswith(_TERMINALS)):
+                # Containers do not need the machine's disks and consoles.
+                continue
+            # A bind mount needs a target of the same kind.
+            if stat.S_ISDIR(mode):
+                os.mkdir(target)
+            else:
+                _touch(target)
+            _mount(source, target, None, _MS_BIND | _MS_REC)
         os.close(original)
         if directory == "/":
             os.chdir(at)
             _mount(at, "/", None, _MS_MOVE)
             os.chroot(".")
         self._replaced.add(directory)
-
-
-def _copy_entry(source: str, target: str) -> None:
-    mode = os.lstat(source).st_mode
-    if stat.S_ISLNK(mode):
-        os.symlink(os.readlink(source), target)
-        return
-    name = os.path.basename(target)
-    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and name != "tty" and name.startswith(_TERMINALS)):
-        # Containers do not need the machine's disks and consoles.
-        return
-    if stat.S_ISDIR(mode):
-        os.mkdir(target)
-    else:
-        _touch(target)
-    _mount(source, target, None, _MS_BIND | _MS_REC)
 
 
 def _touch(path: str) -> None:

@@ -86,7 +86,10 @@ class ProbeClient:
                 spec = probe["httpGet"]
                 host, scheme = spec.get("host") or address, (spec.get("scheme") or "HTTP").lower()
                 path = (spec.get("path") or "/").removeprefix("/")
-                url = f"{scheme}://{host}:{_port(spec['port'], container)}/{path}"
+                port, ports = spec["port"], {p.get("name"): p["containerPort"] for p in container.get("ports") or []}
+                if isinstance(port, str) and port not in ports:
+                    return f"the container has no port named {port!r}"
+                url = f"{scheme}://{host}:{ports[port] if isinstance(port, str) else port}/{path}"
                 own = [(h["name"], h["value"]) for h in spec.get("httpHeaders") or []]
                 headers = [("user-agent", "kube-probe/shoal"), *own]
                 response = await self._http.get(url, headers=headers, timeout=None)
@@ -97,15 +100,6 @@ class ProbeClient:
         if 200 <= response.status_code < 400:
             return ""
         return f"HTTP probe failed with statuscode: {response.status_code}"
-
-
-def _port(port: int | str, container: Object) -> int:
-    if isinstance(port, int):
-        return port
-    for offered in container.get("ports") or []:
-        if offered.get("name") == port:
-            return int(offered["containerPort"])
-    raise ValueError(f"the container has no port named {port!r}")
 
 
 OnFailure = Callable[[Kind, str], None]

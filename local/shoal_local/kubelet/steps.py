@@ -48,7 +48,17 @@ def next_steps(spec: Object, containers: Containers, now: float, end: End | None
     members = members_of(spec)
     steps = Steps()
     if end is not None or has_finished(spec, containers):
-        _end(steps, members, containers, now, end or End(now, _grace_s(spec)))
+        # Main and init containers stop together; then the sidecars one by one, last first.
+        running = [m for m in members if containers.get(m.name, Observed()).running]
+        steps.over = not running
+        end = end or End(now, _grace_s(spec))
+        first = [m for m in running if m.role is not Role.SIDECAR]
+        left_s = max(0.0, end.since + end.grace_s - now)
+        if not first and end.grace_s > 0:
+            left_s = max(left_s, MIN_SIDECAR_GRACE_S)
+        for member in first or running[-1:]:
+            if not containers[member.name].stopping:
+                steps.stop.append(Stop(member.name, left_s, "ending"))
         return steps
     for member in members:
         # A failed liveness or startup probe.
@@ -131,18 +141,3 @@ def start_at(seen: Observed) -> float:
     if seen.exit is None:
         return seen.retry_at
     return max(seen.retry_at, seen.exit.finished_at + restart_delay_s(seen.streak))
-
-
-def _end(steps: Steps, members: list[Member], containers: Containers, now: float, end: End) -> None:
-    """Stop main and init containers together; then the sidecars one by one, last first."""
-    running = [m for m in members if containers.get(m.name, Observed()).running]
-    if not running:
-        steps.over = True
-        return
-    first = [m for m in running if m.role is not Role.SIDECAR]
-    left_s = max(0.0, end.since + end.grace_s - now)
-    if not first and end.grace_s > 0:
-        left_s = max(left_s, MIN_SIDECAR_GRACE_S)
-    for member in first or running[-1:]:
-        if not containers[member.name].stopping:
-            steps.stop.append(Stop(member.name, left_s, "ending"))

@@ -45,7 +45,14 @@ def make_variables(container: Object, context: Context) -> dict[str, str]:
     """
     variables: dict[str, str] = {}
     for source in container.get("envFrom") or []:
-        variables |= _all_of(source, context)
+        field, plural = ("secretRef", "secrets") if "secretRef" in source else ("configMapRef", "configmaps")
+        obj = context.find(plural, source[field]["name"])
+        if obj is None and not source[field].get("optional"):
+            raise ConfigError(f'{plural[:-1]} "{source[field]["name"]}" not found')
+        for key, text in ((obj or {}).get("data") or {}).items():
+            # Keys that are no variable names are skipped.
+            if _NAME.fullmatch(key):
+                variables[source.get("prefix", "") + key] = text if plural == "configmaps" else _decoded(text)
     for entry in container.get("env") or []:
         if "valueFrom" in entry:
             found = _resolve(entry["valueFrom"], context)
@@ -76,18 +83,6 @@ def _resolve(source: Object, context: Context) -> str | None:
         space = context.pod["metadata"]["namespace"]
         raise ConfigError(f"couldn't find key {reference['key']} in {plural[:-1]} {space}/{reference['name']}")
     raise ConfigError(f"valueFrom has no supported source: {', '.join(source)}")
-
-
-def _all_of(source: Object, context: Context) -> dict[str, str]:
-    """Return the variables of an ``envFrom`` entry; keys that are no variable names are skipped."""
-    field, plural = ("secretRef", "secrets") if "secretRef" in source else ("configMapRef", "configmaps")
-    reference = source[field]
-    found = context.find(plural, reference["name"])
-    if found is None and not reference.get("optional"):
-        raise ConfigError(f'{plural[:-1]} "{reference["name"]}" not found')
-    held = ((found or {}).get("data") or {}).items()
-    texts = {key: text if plural == "configmaps" else _decoded(text) for key, text in held}
-    return {source.get("prefix", "") + key: text for key, text in texts.items() if _NAME.fullmatch(key)}
 
 
 def _decoded(text: str) -> str:

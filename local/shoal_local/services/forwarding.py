@@ -136,7 +136,16 @@ class Forwarder:
 
     async def _forward(self, front: ListenAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            pod = await self._connect(front)
+            pod = None
+            backends = self._routes[front].backends if front in self._routes else ()
+            for _ in backends:
+                turn = self._turn.get(front, 0)
+                self._turn[front] = turn + 1
+                # A pod that does not accept the connection is skipped.
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(CONNECT_S):
+                        pod = await asyncio.open_connection(*backends[turn % len(backends)])
+                    break
             if pod is not None:
                 try:
                     async with asyncio.TaskGroup() as group:
@@ -149,19 +158,6 @@ class Forwarder:
             pass
         finally:
             writer.close()
-
-    async def _connect(self, front: ListenAddress) -> Pair | None:
-        """Connect to the next pod that accepts a connection; return None if none does."""
-        backends = self._routes[front].backends if front in self._routes else ()
-        for _ in backends:
-            turn = self._turn.get(front, 0)
-            self._turn[front] = turn + 1
-            try:
-                async with asyncio.timeout(CONNECT_S):
-                    return await asyncio.open_connection(*backends[turn % len(backends)])
-            except (OSError, TimeoutError):
-                continue
-        return None
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -45,23 +45,21 @@ class Roles:
 
     def rules_of(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
         """Yield the rules of a user's roles: those bound cluster-wide, and those bound in the namespace."""
+        identities = {("User", user.name), *(("Group", group) for group in user.groups)}
         for plural in ("clusterrolebindings", "rolebindings"):
             for binding in self.list_of(plural):
                 space, ref = binding["metadata"].get("namespace", ""), binding["roleRef"]
                 if plural == "rolebindings" and (not namespace or space != namespace):
                     continue
-                if any(_matches(subject, user, space) for subject in binding.get("subjects") or []):
-                    # A RoleBinding may refer to a ClusterRole and limits it to its namespace.
-                    kind, where = ("clusterroles", "") if ref["kind"] == "ClusterRole" else ("roles", space)
-                    yield from (self.find(kind, where, ref["name"]) or {}).get("rules") or ()
-
-
-def _matches(subject: Mapping[str, str], user: User, namespace: str) -> bool:
-    if subject["kind"] == "Group":
-        return subject["name"] in user.groups
-    if subject["kind"] == "ServiceAccount":
-        return user.name == f"{_ACCOUNT}{subject.get('namespace', namespace)}:{subject['name']}"
-    return subject["kind"] == "User" and subject["name"] == user.name
+                for subject in binding.get("subjects") or []:
+                    kind, name = subject["kind"], subject["name"]
+                    if kind == "ServiceAccount":
+                        kind, name = "User", f"{_ACCOUNT}{subject.get('namespace', space)}:{name}"
+                    if (kind, name) in identities:
+                        # A RoleBinding may refer to a ClusterRole and limits it to its namespace.
+                        role, where = ("clusterroles", "") if ref["kind"] == "ClusterRole" else ("roles", space)
+                        yield from (self.find(role, where, ref["name"]) or {}).get("rules") or ()
+                        break
 
 
 def allows(roles: Roles, user: User, action: Action) -> bool:

@@ -47,7 +47,18 @@ def index(registry: Registry) -> Document:
 def document(registry: Registry, definitions: Definitions, group: str, version: str) -> Document:
     """Return the OpenAPI v3 document of one group version."""
     resources = registry.in_version(group, version)
-    schemas = _schemas(resources, definitions)
+    schemas: dict[str, Any] = {}
+    for resource in resources:
+        gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
+        root = root_of(resource.definition, resource.schema, definitions).resolved
+        schemas[schema_name(resource)] = {**root, "x-kubernetes-group-version-kind": [gvk]}
+    # Add what the definitions refer to, transitively.
+    waiting = list(schemas.values())
+    while waiting:
+        for name in _references(waiting.pop()):
+            if name not in schemas:
+                schemas[name] = definitions[name]
+                waiting.append(definitions[name])
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.37.0"},
@@ -60,22 +71,6 @@ def schema_name(resource: Resource) -> str:
     """Return the name of a kind's definition; that of a custom kind has the group's labels in reverse order."""
     backwards = ".".join(reversed(resource.group.split(".")))
     return resource.definition or f"{backwards}.{resource.version}.{resource.kind}"
-
-
-def _schemas(resources: Iterable[Resource], definitions: Definitions) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for resource in resources:
-        gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
-        root = root_of(resource.definition, resource.schema, definitions).resolved
-        found[schema_name(resource)] = {**root, "x-kubernetes-group-version-kind": [gvk]}
-    # Add what the definitions refer to, transitively.
-    waiting = list(found.values())
-    while waiting:
-        for name in _references(waiting.pop()):
-            if name not in found:
-                found[name] = definitions[name]
-                waiting.append(definitions[name])
-    return found
 
 
 def _references(schema: Any) -> Iterable[str]:
@@ -112,27 +107,23 @@ def _paths(resource: Resource) -> Document:
     prefix = f"/apis/{resource.group}" if resource.group else "/api"
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     base = f"{prefix}/{resource.version}{scope}/{resource.plural}"
+    gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
+    names = resource.group.title().replace(".", ""), resource.version.title()
+    content = {"application/json": {"schema": {"$ref": _COMPONENTS + schema_name(resource)}}}
     paths: Document = {}
     for verb, (method, name) in _METHODS.items():
-        if verb in resource.verbs:
-            path = f"{base}/{name}" if name else base
-            paths.setdefault(path, {})[method] = _operation(resource, verb)
+        if verb not in resource.verbs:
+            continue
+        # kubectl looks for these options before it sends a write.
+        options = ("dryRun", "fieldManager", "fieldValidation") if verb in _WRITES else ()
+        paths.setdefault(f"{base}/{name}" if name else base, {})[method] = {
+            "operationId": "".join((verb, *names, resource.kind)),
+            "parameters": [{"in": "query", "name": name, "schema": {"type": "string"}} for name in options],
+            "responses": {"200": {"description": "OK", "content": content}},
+            "x-kubernetes-action": verb,
+            "x-kubernetes-group-version-kind": gvk,
+        }
     return paths
-
-
-def _operation(resource: Resource, verb: str) -> Document:
-    gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
-    options = ("dryRun", "fieldManager", "fieldValidation") if verb in _WRITES else ()
-    reference = {"$ref": _COMPONENTS + schema_name(resource)}
-    names = resource.group.title().replace(".", ""), resource.version.title()
-    content = {"application/json": {"schema": reference}}
-    return {
-        "operationId": "".join((verb, *names, resource.kind)),
-        "parameters": [{"in": "query", "name": name, "schema": {"type": "string"}} for name in options],
-        "responses": {"200": {"description": "OK", "content": content}},
-        "x-kubernetes-action": verb,
-        "x-kubernetes-group-version-kind": gvk,
-    }
 
 
 def version_2_in_protobuf() -> bytes:

@@ -25,36 +25,34 @@ def resources_of(crd: Object) -> list[Resource]:
         stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
         return (stage, -int(found[1]), -int(found[3] or 0), version["name"])
 
-    versions = [v for v in crd["spec"]["versions"] if v.get("served")]
-    since = int(crd["metadata"].get("resourceVersion", 0))
-    return [_resource(crd["spec"], v, since) for v in sorted(versions, key=priority)]
-
-
-def _resource(spec: Object, version: Object, since: int) -> Resource:
-    names = spec["names"]
-    subresources = version.get("subresources") or {}
-    scale = subresources.get("scale")
-    return Resource(
-        group=spec["group"],
-        version=version["name"],
-        kind=names["kind"],
-        plural=names["plural"],
-        namespaced=spec["scope"] == "Namespaced",
-        short_names=tuple(names.get("shortNames") or ()),
-        categories=tuple(names.get("categories") or ()),
-        subresources=tuple(sorted(subresources)),
-        generation=True,
-        schema=(version.get("schema") or {}).get("openAPIV3Schema"),
-        columns=tuple(
+    spec, names, resources = crd["spec"], crd["spec"]["names"], []
+    for version in sorted((v for v in spec["versions"] if v.get("served")), key=priority):
+        subresources = version.get("subresources") or {}
+        scale = subresources.get("scale")
+        columns = [
             Column(c["name"], c["jsonPath"], *(c.get(part, default) for part, default in _COLUMN.items()))
             for c in version.get("additionalPrinterColumns") or ()
-        ),
-        scale=ScalePaths(*(scale.get(path, "") for path in _SCALE_PATHS)) if scale else ScalePaths(),
-        selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
-        since=since,
-        singular_name=names.get("singular", ""),
-        list_kind_name=names.get("listKind", ""),
-    )
+        ]
+        resource = Resource(
+            group=spec["group"],
+            version=version["name"],
+            kind=names["kind"],
+            plural=names["plural"],
+            namespaced=spec["scope"] == "Namespaced",
+            short_names=tuple(names.get("shortNames") or ()),
+            categories=tuple(names.get("categories") or ()),
+            subresources=tuple(sorted(subresources)),
+            generation=True,
+            schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+            columns=tuple(columns),
+            scale=ScalePaths(*(scale.get(path, "") for path in _SCALE_PATHS)) if scale else ScalePaths(),
+            selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
+            since=int(crd["metadata"].get("resourceVersion", 0)),
+            singular_name=names.get("singular", ""),
+            list_kind_name=names.get("listKind", ""),
+        )
+        resources.append(resource)
+    return resources
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,8 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _ANY_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 
 
-def definition_causes(crd: Object) -> list[Cause]:
-    """Return the violations of a definition."""
-    return list(_causes(crd))
-
-
-def _causes(crd: Object) -> Iterator[Cause]:
+def definition_causes(crd: Object) -> Iterator[Cause]:
+    """Yield the violations of a definition."""
     spec, name = crd["spec"], crd["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
         message = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'

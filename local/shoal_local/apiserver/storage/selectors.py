@@ -71,18 +71,10 @@ def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[s
     """Return whether a selector object (matchLabels, matchExpressions) matches labels; None matches nothing."""
     if selector is None:
         return False
-    equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
-    return equal and all(_expression(rule, labels) for rule in selector.get("matchExpressions") or [])
-
-
-def _expression(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, values = rule["key"], rule.get("values") or []
-    match rule["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels
+    tests = [labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items()]
+    for rule in selector.get("matchExpressions") or []:
+        key, values = rule["key"], rule.get("values") or []
+        present, among = key in labels, labels.get(key) in values
+        # The remaining operator is DoesNotExist.
+        tests.append({"In": among, "NotIn": not among, "Exists": present}.get(rule["operator"], not present))
+    return all(tests)

@@ -65,7 +65,7 @@ def _by_schema(state: ClusterState, resource: Resource, obj: Object, live: Objec
     if resource.key == SERVICES:
         obj = with_cluster_ip(state, obj, live)
     if resource.key == CRDS:
-        return established(obj), definition_causes(obj)
+        return established(obj), list(definition_causes(obj))
     return obj, rule_causes(resource.key, obj, live)
 
 

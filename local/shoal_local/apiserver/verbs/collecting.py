@@ -98,8 +98,17 @@ class GarbageCollection:
         for item in [i for i in items.values() if references_of(i.object) and not i.deleting]:
             self._settle_dependent(item, items, dependents)
         for crd in self.state.store.objects_of(CRDS):
-            if Item(self._resource(CRDS), crd).holds(CLEANUP):
-                self._empty_definition(crd)
+            definition = Item(self._resource(CRDS), crd)
+            if not definition.holds(CLEANUP):
+                continue
+            key = f"{crd['spec']['group']}/{crd['spec']['names']['plural']}"
+            resource, objects = self.state.registry.stored.get(key), self.state.store.objects_of(key)
+            # The definition stays until the next pass, so that its objects' dependents can be found.
+            if resource and objects:
+                for obj in objects:
+                    self._delete(Item(resource, obj), {})
+            else:
+                self._drop_finalizer(definition, CLEANUP)
         for namespace in self.state.store.objects_of(NAMESPACES):
             if namespace["metadata"].get("deletionTimestamp"):
                 self._empty_namespace(namespace)
@@ -142,16 +151,6 @@ class GarbageCollection:
         elif fate is not Fate.STAY:
             first = fate is Fate.DELETE_FOREGROUND and item.uid in dependents
             self._delete(item, {"propagationPolicy": "Foreground"} if first else {})
-
-    def _empty_definition(self, crd: Object) -> None:
-        key = f"{crd['spec']['group']}/{crd['spec']['names']['plural']}"
-        resource, objects = self.state.registry.stored.get(key), self.state.store.objects_of(key)
-        if resource and objects:
-            # The definition stays until the next pass, so that its objects' dependents can be found.
-            for obj in objects:
-                self._delete(Item(resource, obj), {})
-        else:
-            self._drop_finalizer(Item(self._resource(CRDS), crd), CLEANUP)
 
     def _empty_namespace(self, namespace: Object) -> None:
         """Delete the objects of a namespace, and its finalizer once it is empty."""

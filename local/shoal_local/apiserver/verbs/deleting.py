@@ -18,10 +18,20 @@ _POLICIES = ("Background", *_FINALIZER)
 
 
 def delete(state: ClusterState, call: Call) -> ApiResponse:
-    """Delete one object; return its last state."""
+    """Delete one object; return its last state.
+
+    Raises ApiError: 400, the propagation policy is unknown; 404, there is no object; 409, a precondition failed.
+    """
     resource = state.resource(call.target)
     live = state.existing(resource, call.target)
-    options = _options(state, call)
+    options = read_as(state, call, "apimachinery.pkg.apis.meta.v1.DeleteOptions")
+    # Options in the body override those of the query.
+    if policy := call.query.get("propagationPolicy"):
+        options.setdefault("propagationPolicy", policy)
+    if (grace_s := call.number("gracePeriodSeconds")) is not None:
+        options.setdefault("gracePeriodSeconds", int(grace_s))
+    if options.get("propagationPolicy", "Background") not in _POLICIES:
+        raise bad_request(f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one of {_POLICIES}")
     wanted, meta = options.get("preconditions") or {}, live["metadata"]
     for field, name in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         if wanted.get(field) and wanted[field] != meta[field]:
@@ -31,21 +41,6 @@ def delete(state: ClusterState, call: Call) -> ApiResponse:
             )
             raise conflict(resource.kind, resource.group, meta["name"], why)
     return ApiResponse(presented(resource, delete_object(state, call, resource, live, options)))
-
-
-def _options(state: ClusterState, call: Call) -> dict[str, Any]:
-    """Return DeleteOptions from the body, completed from the query.
-
-    Raises ApiError: 400, the propagation policy is unknown.
-    """
-    options = read_as(state, call, "apimachinery.pkg.apis.meta.v1.DeleteOptions")
-    if policy := call.query.get("propagationPolicy"):
-        options.setdefault("propagationPolicy", policy)
-    if (grace_s := call.number("gracePeriodSeconds")) is not None:
-        options.setdefault("gracePeriodSeconds", int(grace_s))
-    if options.get("propagationPolicy", "Background") not in _POLICIES:
-        raise bad_request(f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one of {_POLICIES}")
-    return options
 
 
 def delete_object(state: ClusterState, call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Object:
