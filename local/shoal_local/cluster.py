@@ -193,7 +193,25 @@ class Cluster:
             # No controller may replace, and no kubelet restart, the pods that are stopped next.
             for name in ("controllers", "kubelet"):
                 self.parts[name].stop()
-            self._stop_pods()
+            # Also the pods that an earlier kubelet left behind.
+            pods = known_pods(self.directory / "node" / "pods")
+            shims = [
+                known
+                for pod in pods
+                for run in pod.directory.glob("containers/*/*/shim.json")
+                if (known := read_json(run)) and is_alive(known)
+            ]
+            # The grace period of the slowest pod, then SIGUSR1, at which a shim kills its container.
+            graces = [pod.grace_s for pod in pods]
+            stop_all(shims, min(max(graces, default=0.0), MAX_GRACE_S), last=SIGUSR1)
+            for pod in pods:
+                # A container may outlive a shim that was killed.
+                for file in pod.directory.glob("containers/*/*/running.json"):
+                    running = read_json(file)
+                    if running and not file.with_name("exit.json").exists():
+                        kill_session(running)
+                remove_volumes(pod.uid)
+                pod.remove()
             for name in ("services", "apiserver"):
                 self.parts[name].stop()
             for name in () if keep else ("node", "parts", "logs"):
@@ -206,27 +224,6 @@ class Cluster:
             ]
             for path in () if keep else files:
                 path.unlink(missing_ok=True)
-
-    def _stop_pods(self) -> None:
-        """End the processes of all pods, also those that an earlier kubelet left behind."""
-        pods = known_pods(self.directory / "node" / "pods")
-        shims = [
-            known
-            for pod in pods
-            for run in pod.directory.glob("containers/*/*/shim.json")
-            if (known := read_json(run)) and is_alive(known)
-        ]
-        # The grace period of the slowest pod, then SIGUSR1, at which a shim kills its container.
-        graces = [pod.grace_s for pod in pods]
-        stop_all(shims, min(max(graces, default=0.0), MAX_GRACE_S), last=SIGUSR1)
-        for pod in pods:
-            # A container may outlive a shim that was killed.
-            for file in pod.directory.glob("containers/*/*/running.json"):
-                running = read_json(file)
-                if running and not file.with_name("exit.json").exists():
-                    kill_session(running)
-            remove_volumes(pod.uid)
-            pod.remove()
 
     def facts(self) -> Object:
         """Return the state for programs: parts with memory in bytes, and counts of pods."""

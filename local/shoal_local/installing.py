@@ -99,7 +99,14 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
         address = dig(stored, "spec", "clusterIP") or address
     try:
         async with asyncio.timeout(ready_s):
-            while not await _operator_is_available(client):  # noqa: ASYNC110 (runs once, for seconds: not worth a watch)
+            while True:
+                deployment = await client.get(DEPLOYMENTS, NAMESPACE, f"{RELEASE}-operator")
+                status, wanted = deployment.get("status") or {}, deployment["metadata"].get("generation", 0)
+                # After an upgrade the counts are of the old pods until the controller has observed the new generation.
+                observed = status.get("observedGeneration", 0) >= wanted
+                if observed and status.get("updatedReplicas") and status.get("availableReplicas"):
+                    return
+                # Once, for seconds: not worth a watch.
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         pods = (await client.list(PODS))["items"]
@@ -113,14 +120,6 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
 def with_address(body: Object, operator_ip: str) -> Object:
     """Return an object with the operator's address in place of `OPERATOR_IP`."""
     return cast(Object, json.loads(json.dumps(body).replace(OPERATOR_IP, operator_ip)))
-
-
-async def _operator_is_available(client: ApiClient) -> bool:
-    # After an upgrade the counts are of the old pods until the controller has observed the new generation.
-    deployment = await client.get(DEPLOYMENTS, NAMESPACE, f"{RELEASE}-operator")
-    status = deployment.get("status") or {}
-    observed = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    return bool(observed and status.get("updatedReplicas") and status.get("availableReplicas"))
 
 
 def pod_failures(pods: list[Object]) -> str:

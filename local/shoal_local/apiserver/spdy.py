@@ -104,26 +104,24 @@ class Session:
     def _control(self, first: int, body: bytes) -> Frame | None:
         if (first >> 16) & 0x7FFF != _VERSION:
             raise BrokenFrameError(f"SPDY version {(first >> 16) & 0x7FFF} is not supported")
+        kind = first & 0xFFFF
         try:
-            kind = first & 0xFFFF
-            if kind == _SYN_STREAM:
-                return Opened(_stream(body), self._headers(body[10:]))
             if kind == _RST_STREAM:
                 return Reset(_stream(body))
-            return Ping(_control(_PING, body)) if kind == _PING else None
+            if kind != _SYN_STREAM:
+                return Ping(_control(_PING, body)) if kind == _PING else None
+            # Headers start at byte 10. Bounded, as a small block may inflate to gigabytes.
+            data = self._inflate.decompress(body[10:], MAX_HEADERS_BYTES)
+            # A count, then length and text of each name and value.
+            (count,) = struct.unpack_from(">I", data)
+            at, texts = 4, []
+            for _ in range(2 * min(count, MAX_HEADERS_BYTES)):
+                (length,) = struct.unpack_from(">I", data, at)
+                at += 4 + length
+                texts.append(data[at - length : at].decode())
+            return Opened(_stream(body), dict(zip(texts[::2], texts[1::2], strict=True)))
         except (struct.error, zlib.error, UnicodeDecodeError) as error:
             raise BrokenFrameError(f"a control frame cannot be parsed: {error}") from None
-
-    def _headers(self, block: bytes) -> dict[str, str]:
-        # A count, then length and text of each name and value. Bounded, as a small block may inflate to gigabytes.
-        data = self._inflate.decompress(block, MAX_HEADERS_BYTES)
-        (count,) = struct.unpack_from(">I", data)
-        at, texts = 4, []
-        for _ in range(2 * min(count, MAX_HEADERS_BYTES)):
-            (length,) = struct.unpack_from(">I", data, at)
-            at += 4 + length
-            texts.append(data[at - length : at].decode())
-        return dict(zip(texts[::2], texts[1::2], strict=True))
 
     def accept(self, stream: int) -> bytes:
         """Return the frame that accepts a stream of the client."""

@@ -96,18 +96,16 @@ def make_job_pod(job: Object, index: int, failures: int) -> Object:
     meta["generateName"] = job["metadata"]["name"][: MAX_PREFIX - len(suffix)] + suffix
     spec = {**pod["spec"], "hostname": f"{job['metadata']['name']}-{index}"}
     source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
+    variable = {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}
     for part in ("initContainers", "containers"):
-        if part in spec:
-            spec[part] = [_with_variable(c, {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}) for c in spec[part]]
+        for at, container in enumerate(spec.get(part) or []):
+            env = container.get("env") or []
+            # A variable of the template takes precedence. The template itself stays unchanged.
+            if all(known["name"] != variable["name"] for known in env):
+                copied = {**container, "env": [*env, variable]}
+                spec[part] = [*spec[part][:at], copied, *spec[part][at + 1 :]]
     pod["spec"] = spec
     return pod
-
-
-def _with_variable(container: Object, variable: Object) -> Object:
-    env = container.get("env") or []
-    if any(known["name"] == variable["name"] for known in env):
-        return container
-    return {**container, "env": [*env, variable]}
 
 
 def release(pods: Iterable[Object]) -> list[Action]:

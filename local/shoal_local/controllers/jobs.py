@@ -35,7 +35,15 @@ def plan_job(job: Object, owned: Sequence[Object], now: datetime, *, retry_s: fl
                 changes.add(Delete(job))
         return changes
     counts = count_pods(job, owned)
-    verdict = _verdict(job, owned, counts, now)
+    # The condition that ends the Job: decided before, failed now, completed now, or none yet.
+    verdict: ConditionParts | None = None
+    wanted = job["spec"].get("completions")
+    if known := next(filter(None, (condition(job, kind) for kind in FINAL)), None):
+        verdict = known["type"], "True", known["reason"], known["message"]
+    elif failure := _failure(job, owned, counts, now):
+        verdict = "FailureTarget", "True", *failure
+    elif not counts.active and counts.succeeded >= (1 if wanted is None else wanted):
+        verdict = "SuccessCriteriaMet", "True", "CompletionsReached", "Reached expected number of succeeded pods"
     _plan_status(changes, job, counts, verdict, now)
     # After the status is written: once its finalizer is removed, a pod is never counted again.
     changes.add(*release(owned if is_deleting(job) else counts.counted))
@@ -47,18 +55,6 @@ def plan_job(job: Object, owned: Sequence[Object], now: datetime, *, retry_s: fl
         changes.requeue(pods.requeue_s)
         changes.requeue(_left_s(job, now))
     return changes
-
-
-def _verdict(job: Object, pods: Iterable[Object], counts: Counts, now: datetime) -> ConditionParts | None:
-    """Return the condition that ends the Job, or None while it continues."""
-    if known := next(filter(None, (condition(job, kind) for kind in FINAL)), None):
-        return known["type"], "True", known["reason"], known["message"]
-    if failure := _failure(job, pods, counts, now):
-        return "FailureTarget", "True", *failure
-    wanted = job["spec"].get("completions")
-    if counts.active or counts.succeeded < (1 if wanted is None else wanted):
-        return None
-    return "SuccessCriteriaMet", "True", "CompletionsReached", "Reached expected number of succeeded pods"
 
 
 def _failure(job: Object, pods: Iterable[Object], counts: Counts, now: datetime) -> tuple[str, str] | None:

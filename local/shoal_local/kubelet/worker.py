@@ -177,7 +177,16 @@ class PodWorker:
             directory = self._record.run(name, container.next_attempt)
             content = make_container_spec(container.member, context, machine, self._volumes, directory)
         except (UnknownImageError, BadTableError) as error:
-            self._on_unknown_image(container, str(error))
+            # The first attempt has the reason ErrImagePull, later ones ImagePullBackOff, as with a registry.
+            image, message, before = container.member.spec["image"], str(error), container.waiting
+            if before is None or not before[1].endswith(message):
+                self._post_event("Warning", "Failed", f'Failed to pull image "{image}": {message}', container)
+                self._cannot_start(container, "ErrImagePull", message, retry_s=0.5)
+                return
+            back_off = f'Back-off pulling image "{image}"'
+            if before[0] != "ImagePullBackOff":
+                self._post_event("Normal", "BackOff", back_off, container)
+            self._cannot_start(container, "ImagePullBackOff", f"{back_off}: ErrImagePull: {message}")
         except ConfigError as error:
             self._cannot_start(container, "CreateContainerConfigError", str(error))
         except (VolumeError, OSError) as error:
@@ -185,19 +194,6 @@ class PodWorker:
             container.waiting, container.retry_at = None, _now() + RETRY_S
         else:
             await self._launch(container, content)
-
-    def _on_unknown_image(self, container: Container, message: str) -> None:
-        # The first attempt has the reason ErrImagePull, later ones ImagePullBackOff, as with a registry.
-        image = container.member.spec["image"]
-        before = container.waiting or ("", "")
-        if not before[1].endswith(message) or not before[0]:
-            self._post_event("Warning", "Failed", f'Failed to pull image "{image}": {message}', container)
-            self._cannot_start(container, "ErrImagePull", message, retry_s=0.5)
-            return
-        back_off = f'Back-off pulling image "{image}"'
-        if before[0] != "ImagePullBackOff":
-            self._post_event("Normal", "BackOff", back_off, container)
-        self._cannot_start(container, "ImagePullBackOff", f"{back_off}: ErrImagePull: {message}")
 
     def _cannot_start(self, container: Container, reason: str, message: str, retry_s: float = RETRY_S) -> None:
         if container.waiting != (reason, message) and reason == "CreateContainerConfigError":

@@ -16,15 +16,12 @@ _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\
 _DURATION = re.compile(r"[+-]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+|0")
 
 
-def _is_date_time(value: object) -> bool:
-    if not isinstance(value, str):
-        return True
-    fits = _DATE_TIME.fullmatch(value) is not None
-    return fits and bool(datetime.fromisoformat(value.upper()))
-
-
 _CHECKS: Mapping[str, Callable[[object], bool]] = {
-    "date-time": _is_date_time,
+    # The pattern alone admits a month 13.
+    "date-time": lambda value: (
+        not isinstance(value, str)
+        or (_DATE_TIME.fullmatch(value) is not None and bool(datetime.fromisoformat(value.upper())))
+    ),
     "duration": lambda value: not isinstance(value, str) or _DURATION.fullmatch(value) is not None,
     "int32": lambda value: not isinstance(value, int) or -(2**31) <= value < 2**31,
     "int64": lambda value: not isinstance(value, int) or -(2**63) <= value < 2**63,

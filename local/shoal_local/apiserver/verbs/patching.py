@@ -40,8 +40,22 @@ def patch(state: ClusterState, call: Call) -> ApiResponse:
 
 
 def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
-    config, node = _configuration(state, call, resource), state.schema(resource)
+    if not call.query.get("fieldManager"):
+        raise invalid("PatchOptions", "meta.k8s.io", "", [MANAGER_REQUIRED])
+    config, node = decode_object(call, resource), state.schema(resource)
+    if config["metadata"].get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    named = config["metadata"].setdefault("name", call.target.name)
+    if named != call.target.name:
+        raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({call.target.name})")
+    for field in unknown_fields(config, node):
+        raise untyped(f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}", field)
+    config = clean(state, resource, config)
+    if "status" in resource.subresources:
+        # The status endpoint writes the status only, the main endpoint everything else.
+        config.pop("spec" if call.target.subresource == "status" else "status", None)
     live = state.find(resource, (call.target.namespace, call.target.name))
+    # An apply creates a missing object, but not by its subresource.
     if live is None and call.target.subresource:
         live = state.existing(resource, call.target)
     if live is not None:
@@ -55,28 +69,6 @@ def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
         return ApiResponse(presented(resource, stored), 201)
     stored = store_update(state, call, resource, live, applied.object, applied.managers)
     return ApiResponse(presented(resource, stored))
-
-
-def _configuration(state: ClusterState, call: Call, resource: Resource) -> Object:
-    """Return the body of an apply, without the parts that this endpoint does not write."""
-    if not call.query.get("fieldManager"):
-        raise invalid("PatchOptions", "meta.k8s.io", "", [MANAGER_REQUIRED])
-    config = decode_object(call, resource)
-    if config["metadata"].get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")
-    named = config["metadata"].setdefault("name", call.target.name)
-    if named != call.target.name:
-        why = f"the name of the object ({named}) does not match the name on the URL ({call.target.name})"
-        raise bad_request(why)
-    for field in unknown_fields(config, state.schema(resource)):
-        target = f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}"
-        raise untyped(target, field)
-    config = clean(state, resource, config)
-    if "status" not in resource.subresources:
-        return config
-    # The status endpoint writes the status only, the main endpoint everything else.
-    hidden = "spec" if call.target.subresource == "status" else "status"
-    return {key: value for key, value in config.items() if key != hidden}
 
 
 def patched(state: ClusterState, call: Call, resource: Resource, live: Object) -> Object:
