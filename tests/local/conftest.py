@@ -24,14 +24,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def mounts(cluster: Cluster) -> None:
-    """Skip the test where containers see the machine's files only: test_without_mounts has what holds there."""
+    """Skip the test on machines without mounts, which test_without_mounts covers."""
     if cluster.mounts_refused:
         pytest.skip(f"no mounts can be made here: {cluster.mounts_refused}")
 
 
 @pytest.fixture
 def kubectl(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """An unmodified kubectl, in a namespace that is gone when the test is over."""
+    """An unmodified kubectl, in a namespace that is deleted after the test."""
     name = f"test-{zlib.crc32(request.node.name.encode())}"
     found = Kubectl(cluster.kubeconfig, tmp_path / "cache", name)
     found("create", "namespace", name)

@@ -1,4 +1,4 @@
-"""What tests of a running cluster share: its processes, its pods, and patience."""
+"""Helpers for tests of a running cluster: its processes, its pods, and waiting."""
 
 import json
 import time
@@ -26,7 +26,7 @@ def processes_of(cluster: Cluster) -> dict[int, str]:
 
 
 def eventually(check: Callable[[], Any], limit_s: float = 20.0) -> Any:
-    """Return what the check returns once that is true."""
+    """Return the check's result once it is true."""
     end_s = time.monotonic() + limit_s
     while not (found := check()):
         assert time.monotonic() < end_s, "it did not come true in time"

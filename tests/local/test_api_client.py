@@ -1,4 +1,4 @@
-"""Reading a watch: one event a line, whatever its texts hold."""
+"""Lines of a watch: one event each, whatever its strings contain."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -136,7 +136,7 @@ def test_a_pod_that_has_ended_and_is_held_by_a_finalizer_stays_as_it_was(cluster
     kill(cluster, "kubelet")
     cluster.up(["--capacity", "nvidia.com/gpu=1"])
     kubectl("label", "pod", "held", "seen=twice", "--overwrite")
-    # The node takes others: it has seen this one too.
+    # Another pod runs, so the kubelet has processed this one too.
     apply(kubectl, pod("other", "exit 0", restartPolicy="Never"))
     kubectl("wait", "pod/other", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
     assert status_of(kubectl, "held") == before
@@ -147,10 +147,10 @@ def test_a_pod_that_has_ended_and_is_held_by_a_finalizer_stays_as_it_was(cluster
 def test_a_pod_that_fits_nowhere_says_what_is_short(kubectl: Kubectl) -> None:
     resources = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
     apply(kubectl, pod("big", "true", resources))
-    told = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    expected = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     query = "jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}"
-    eventually(lambda: kubectl("get", "pod", "big", "-o", query) == told)
-    eventually(lambda: told in kubectl("get", "events"))
+    eventually(lambda: kubectl("get", "pod", "big", "-o", query) == expected)
+    eventually(lambda: expected in kubectl("get", "events"))
 
 
 def test_a_container_sees_the_devices_that_it_asked_for(kubectl: Kubectl) -> None:
@@ -161,9 +161,9 @@ def test_a_container_sees_the_devices_that_it_asked_for(kubectl: Kubectl) -> Non
         pod("with", script, gpu, restartPolicy="Never"),
         pod("without", script, restartPolicy="Never"),
     )
-    for name, told in (("with", "[0]"), ("without", "[]")):
+    for name, expected in (("with", "[0]"), ("without", "[]")):
         kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
-        assert kubectl("logs", name).strip() == told
+        assert kubectl("logs", name).strip() == expected
 
 
 def test_an_unknown_image_says_how_to_add_it_and_starts_once_it_is_there(cluster: Cluster, kubectl: Kubectl) -> None:
@@ -171,7 +171,7 @@ def test_an_unknown_image_says_how_to_add_it_and_starts_once_it_is_there(cluster
     waiting = eventually(
         lambda: (w := state_of(kubectl, "strange").get("waiting", {})).get("reason") == "ImagePullBackOff" and w
     )
-    assert "add 'strange: {command:" in waiting["message"]
+    assert "strange: {command:" in waiting["message"]
     assert str(cluster.images) in waiting["message"]
     cluster.images.write_text("strange: {}\n")
     eventually(lambda: "running" in state_of(kubectl, "strange"))
@@ -184,12 +184,12 @@ def test_a_crash_leaves_its_last_words(kubectl: Kubectl) -> None:
         pod("logs", "echo the model is broken >&2; exit 3", fallback),
         pod("file", "echo out of luck > /dev/termination-log; exit 4"),
     )
-    for name, code, told in (("logs", 3, "the model is broken"), ("file", 4, "out of luck")):
+    for name, code, expected in (("logs", 3, "the model is broken"), ("file", 4, "out of luck")):
         eventually(lambda name=name: "waiting" in state_of(kubectl, name))  # type: ignore[misc]
         status = status_of(kubectl, name)["containerStatuses"][0]
         assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
         ended = status["lastState"]["terminated"]
-        assert (ended["exitCode"], ended["message"]) == (code, told)
+        assert (ended["exitCode"], ended["message"]) == (code, expected)
         assert status["restartCount"] == 1
     assert kubectl("logs", "logs", "--previous").strip() == "the model is broken"
     eventually(lambda: "Back-off restarting failed container" in kubectl("get", "events"))
@@ -283,5 +283,5 @@ def test_the_status_counts_no_pod_as_running_whose_container_crashes(kubectl: Ku
     eventually(lambda: "CrashLoopBackOff" in kubectl("get", "pods"))
     kubectl("wait", "--for=condition=Ready", "pod/sound", "--timeout=20s")
     assert status_of(kubectl, "crashing")["phase"] == "Running"
-    # For the moment that a restarted one lives it does run.
+    # The restarted container counts as running until it crashes again.
     assert eventually(lambda: "pods: 1 of 2 running, 1 ready" in cluster.status())

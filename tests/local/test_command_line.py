@@ -1,4 +1,4 @@
-"""`shoal local`: what its arguments are told."""
+"""The arguments of `shoal local`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a kubelet does around containers, each part seen through kubectl: probes, hooks, volumes."""
+"""Probes, hooks and volumes of containers, observed through kubectl."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ server.serve_forever()
 
 
 def server(*arguments: str, **more: Any) -> Object:
-    """Return a container that answers on the pod's port 8080, over TLS when files are given."""
+    """Return a container that serves HTTP on the pod's port 8080, over TLS if files are given."""
     ports = [{"name": "web", "containerPort": 8080}]
     return {"command": ["python", "-c", SERVE, *arguments], "env": [POD_IP], "ports": ports, **more}
 
@@ -43,7 +43,7 @@ def until_ready(kubectl: Kubectl, name: str) -> None:
     kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=20s")
 
 
-def until_told(kubectl: Kubectl, message: str) -> None:
+def until_event_says(kubectl: Kubectl, message: str) -> None:
     eventually(lambda: message in kubectl("get", "events").replace("\\", ""))
 
 
@@ -73,20 +73,20 @@ def test_an_https_probe_takes_any_certificate(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("probe", "told"),
+    ("probe", "message"),
     [
         ({"httpGet": {"port": 8080, "httpHeaders": [{"name": "wanted", "value": "404"}]}}, "statuscode: 404"),
         ({"httpGet": {"port": 9}}, "ConnectError"),
-        ({"httpGet": {"port": "nowhere"}}, "the container has no port named 'nowhere'"),
-        ({"grpc": {"port": 8080}}, "grpc is not supported by the kubelet of shoal local"),
-        ({"exec": {"command": ["true"]}}, "exec is not supported by the kubelet of shoal local; httpGet is"),
+        ({"httpGet": {"port": "nowhere"}}, "'nowhere'"),
+        ({"grpc": {"port": 8080}}, "grpc is not supported"),
+        ({"exec": {"command": ["true"]}}, "exec is not supported"),
     ],
     ids=["http", "closed", "no-port", "grpc", "command"],
 )
-def test_a_probe_that_fails_says_why_and_keeps_the_pod_unready(kubectl: Kubectl, probe: Object, told: str) -> None:
+def test_a_probe_that_fails_says_why_and_keeps_the_pod_unready(kubectl: Kubectl, probe: Object, message: str) -> None:
     apply(kubectl, pod("web", "", server(readinessProbe={"periodSeconds": 1, **probe})))
-    until_told(kubectl, "Readiness probe failed")
-    until_told(kubectl, told)
+    until_event_says(kubectl, "Readiness probe failed")
+    until_event_says(kubectl, message)
     assert not status_of(kubectl, "web")["containerStatuses"][0]["ready"]
 
 
@@ -103,7 +103,7 @@ def test_a_startup_probe_holds_the_others_back(kubectl: Kubectl) -> None:
 
 def test_a_container_with_hooks_is_not_started_and_says_why(kubectl: Kubectl) -> None:
     apply(kubectl, pod("hooked", "true", {"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}))
-    until_told(kubectl, "lifecycle hooks are not supported by the kubelet of shoal local")
+    until_event_says(kubectl, "lifecycle hooks are not supported")
 
 
 def test_a_projected_volume_holds_all_of_its_sources(kubectl: Kubectl) -> None:
@@ -128,11 +128,11 @@ def test_a_projected_volume_holds_all_of_its_sources(kubectl: Kubectl) -> None:
     made["spec"]["volumes"] = [{"name": "all", "projected": {"sources": sources}}]
     apply(kubectl, made)
     kubectl("wait", "pod/one", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
-    told = kubectl("logs", "one").split()
-    assert told[:4] == ["fast", "swim", 'app="shoal"', "one"]
-    assert told[4:9] == ["conf", "deep", "labels", "token", "word"]
-    assert json.loads(base64.urlsafe_b64decode(told[9] + "=="))["alg"]
-    assert told[10:] == []
+    lines = kubectl("logs", "one").split()
+    assert lines[:4] == ["fast", "swim", 'app="shoal"', "one"]
+    assert lines[4:9] == ["conf", "deep", "labels", "token", "word"]
+    assert json.loads(base64.urlsafe_b64decode(lines[9] + "=="))["alg"]
+    assert lines[10:] == []
 
 
 @pytest.mark.usefixtures("mounts")
@@ -146,17 +146,17 @@ def test_a_read_only_mount_is_sealed(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("volume", "mount", "told"),
+    ("volume", "mount", "message"),
     [
         ({"emptyDir": {}}, {"subPath": "part"}, "sub-paths are not supported"),
         ({"hostPath": {"path": "/no/such/place", "type": "Directory"}}, {}, "/no/such/place is not a Directory"),
-        ({"nfs": {"server": "x", "path": "/"}}, {}, "nfs volumes are not supported by the kubelet of shoal local"),
+        ({"nfs": {"server": "x", "path": "/"}}, {}, "nfs volumes are not supported"),
         ({"secret": {"secretName": "none"}}, {}, 'secret "none" not found'),
     ],
     ids=["sub-path", "no-host-path", "unknown-kind", "no-secret"],
 )  # fmt: skip
-def test_a_volume_that_cannot_be_made_says_why(kubectl: Kubectl, volume: Object, mount: Object, told: str) -> None:
+def test_a_volume_that_cannot_be_made_says_why(kubectl: Kubectl, volume: Object, mount: Object, message: str) -> None:
     mounts = [{"name": "v", "mountPath": "/v", **mount}]
     made = pod("one", "true", {"volumeMounts": mounts}, volumes=[{"name": "v", **volume}])
     apply(kubectl, made)
-    until_told(kubectl, told)
+    until_event_says(kubectl, message)

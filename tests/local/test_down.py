@@ -1,4 +1,4 @@
-"""What `shoal local down` leaves of a cluster: nothing, however its parts ended, and wherever its directory is."""
+"""`shoal local down` leaves nothing, however the parts ended and whatever the directory's path."""
 
 import os
 import shlex
@@ -23,7 +23,7 @@ STRANGE = f"a dir, with 'quotes' & $signs/{'long-' * 40}/ünïcode"
 
 @pytest.fixture
 def strange(tmp_path: Path) -> Iterator[Cluster]:
-    """Start a cluster in a directory that a shell or a socket would not like."""
+    """Start a cluster in a directory whose path needs quoting and is too long for a socket."""
     made = Cluster(tmp_path / STRANGE)
     try:
         made.up(["--capacity", "nvidia.com/gpu=1"])
@@ -45,7 +45,7 @@ def start_pods(cluster: Cluster) -> list[int]:
 
 
 def left_of(cluster: Cluster, containers: list[int]) -> list[str]:
-    """Return what is left: processes, mounts, files in memory, directories."""
+    """Return the leftovers: processes, mounts, files in memory, directories."""
     sessions = [pid for pid in containers if _session_lives(pid)]
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(cluster.directory.parent) in line]
     memory = [str(path) for path in Path("/dev/shm").glob("shoal-*") if path.name in cluster_uids(cluster)]
@@ -121,7 +121,7 @@ def test_ctrl_c_during_up_stops_what_that_up_started_and_nothing_else(tmp_path: 
             made.up([])
         command = [sys.executable, "-m", "shoal_local", "up", "--dir", str(made.directory)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
-            # The operator is applied last, and takes seconds to answer.
+            # The operator is applied last, and takes seconds to become available.
             eventually(lambda: made.runs and "shoal-operator" in _deployments(made))
             up.send_signal(signal.SIGINT)
             said = up.communicate(timeout=40)[1]

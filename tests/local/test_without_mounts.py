@@ -1,4 +1,4 @@
-"""The cluster where no mounts can be made, as in a default container: paths are told instead."""
+"""The cluster on a machine that refuses mounts, as in a default container: containers get paths instead."""
 
 import os
 import subprocess
@@ -90,8 +90,8 @@ def test_an_operator_that_does_not_answer_is_told_with_its_last_words(tmp_path: 
             made.install_operator(ready_s=5)
     finally:
         made.down(keep=False)
-    told = str(raised.value)
-    assert told.startswith("the operator does not answer after 5 s\n")
-    assert "CrashLoopBackOff" in told
-    assert "out of luck" in told
-    assert "kubectl -n shoal-system describe pods" in told
+    message = str(raised.value)
+    assert message.startswith("the operator is not available after 5 s\n")
+    assert "CrashLoopBackOff" in message
+    assert "out of luck" in message
+    assert "kubectl -n shoal-system describe pods" in message

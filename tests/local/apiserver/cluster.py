@@ -29,7 +29,7 @@ APPLY = "application/apply-patch+yaml"
 
 @dataclass
 class Cluster:
-    """A state, a clock that stands still until it is moved, and short words for requests."""
+    """The state of a cluster, a clock that only tests advance, and short methods for requests."""
 
     state: ClusterState
     now: datetime = START
@@ -44,7 +44,7 @@ class Cluster:
         kind: str = "application/json",
         **query: Any,
     ) -> ApiResponse:
-        """Send one request as the pure part of the server sees it."""
+        """Execute one request in the pure part of the server."""
         where, _, text = path.partition("?")
         options = dict(part.split("=", 1) for part in text.split("&") if part)
         options |= {name: str(value) for name, value in query.items()}
@@ -53,7 +53,7 @@ class Cluster:
         return respond(self.state, call)
 
     def call(self, method: str, path: str, body: Any, kind: str, query: Mapping[str, str]) -> Call:
-        """Return the call that a request makes."""
+        """Return the parsed request."""
         target = parse_path(path)
         text = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         verb = verb_of(method, target, query)
@@ -72,7 +72,7 @@ class Cluster:
         return self.ask("PATCH", path, body, kind=kind, **query).body
 
     def apply(self, path: str, body: Any, manager: str = "me", **query: Any) -> Object:
-        """Apply on the server side."""
+        """Apply server-side."""
         return self.patch(path, body, APPLY, fieldManager=manager, **query)
 
     def delete(self, path: str, **options: Any) -> Object:
@@ -80,11 +80,11 @@ class Cluster:
         return self.ask("DELETE", path, options or None).body
 
     def collect(self) -> None:
-        """Make one pass of the garbage collector."""
+        """Run one pass of the garbage collector."""
         GarbageCollection(self.state, self.now).run()
 
     def later(self, seconds: float) -> None:
-        """Move the clock."""
+        """Advance the clock."""
         self.now += timedelta(seconds=seconds)
 
 

@@ -60,7 +60,7 @@ def crd() -> Object:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Running]:
-    """A real server on a free port; tests keep apart by namespaces."""
+    """A real server on a free port; each test uses its own namespace."""
     with running_server() as running:
         yield running
 

@@ -11,7 +11,7 @@ LIMIT_S = 20
 
 @dataclass(frozen=True)
 class Answer:
-    """What kubectl said."""
+    """The result of a run of kubectl."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ class Kubectl:
         return [str(PROGRAM), *options, "-n", self.namespace, *words]
 
     def ask(self, *words: str, stdin: str = "") -> Answer:
-        """Run kubectl; a failure is an answer."""
+        """Run kubectl; return its result, also after a failure."""
         done = subprocess.run(
             self.command(*words),
             input=stdin,
@@ -50,7 +50,7 @@ class Kubectl:
         return answer.out
 
     def refused(self, *words: str, stdin: str = "") -> str:
-        """Run kubectl, which must fail; return its complaint."""
+        """Run kubectl, which must fail; return its error."""
         answer = self.ask(*words, stdin=stdin)
         assert answer.code != 0, answer
         return answer.err

@@ -23,7 +23,7 @@ from tests.local.apiserver.cluster import Object, widget, widget_definition
 from tests.local.apiserver.kubectl import Kubectl
 
 pytestmark = pytest.mark.integration
-# Its hints ask for model objects where it takes plain ones too.
+# Its type hints require model objects; it accepts dictionaries too.
 client: Any = kubernetes.client
 config: Any = kubernetes.config
 dynamic: Any = kubernetes.dynamic
@@ -49,15 +49,15 @@ def test_the_official_client_creates_lists_watches_and_deletes(api: Any, kubectl
     core.patch_namespaced_config_map("a", space, {"data": {"x": "2"}})
     core.delete_namespaced_config_map("a", space)
 
-    told = []
+    events = []
     stream = watch.Watch()
     for event in stream.stream(core.list_namespaced_config_map, space, resource_version=version, timeout_seconds=5):
-        told.append((event["type"], event["object"].data))
+        events.append((event["type"], event["object"].data))
         if event["type"] == "DELETED":
             stream.stop()
 
     assert {item.metadata.name for item in listed.items} == {"a", "kube-root-ca.crt"}
-    assert told == [("MODIFIED", {"x": "2"}), ("DELETED", {"x": "2"})]
+    assert events == [("MODIFIED", {"x": "2"}), ("DELETED", {"x": "2"})]
 
 
 def test_a_stale_write_is_a_conflict(api: Any, kubectl: Kubectl) -> None:
@@ -66,10 +66,10 @@ def test_a_stale_write_is_a_conflict(api: Any, kubectl: Kubectl) -> None:
     core.patch_namespaced_config_map("a", kubectl.namespace, {"data": {"x": "2"}})
     stale.data = {"x": "3"}
 
-    with pytest.raises(client.ApiException) as told:
+    with pytest.raises(client.ApiException) as raised:
         core.replace_namespaced_config_map("a", kubectl.namespace, stale)
-    assert told.value.status == 409
-    assert "the object has been modified" in told.value.body
+    assert raised.value.status == 409
+    assert "the object has been modified" in raised.value.body
 
 
 def test_the_dynamic_client_applies_on_the_server(api: Any, kubectl: Kubectl, deployment: Object) -> None:
@@ -94,20 +94,20 @@ def test_an_account_may_do_what_its_role_says_and_no_more(api: Any, server: Runn
     with api_client(kubeconfig(server.url, server.credentials.authority, token)) as other:
         mine = client.CoreV1Api(other)
         assert mine.list_namespaced_config_map(space).items
-        with pytest.raises(client.ApiException) as told:
+        with pytest.raises(client.ApiException) as raised:
             mine.list_namespaced_secret(space)
-        assert told.value.status == 403
+        assert raised.value.status == 403
         user = f'User "system:serviceaccount:{space}:op"'
         expected = f'{user} cannot list resource "secrets" in API group "" in the namespace "{space}"'
-        assert expected in told.value.body.replace("\\", "")
+        assert expected in raised.value.body.replace("\\", "")
         core.delete_namespaced_service_account("op", space)
-        with pytest.raises(client.ApiException) as told:
+        with pytest.raises(client.ApiException) as raised:
             mine.list_namespaced_config_map(space)
-        assert told.value.status == 401
+        assert raised.value.status == 401
 
 
 class FakeKubelet(BaseHTTPRequestHandler):
-    """Serves one line, and with ``follow`` a second one after it was asked to."""
+    """Serves one line, and with ``follow`` a second one on request."""
 
     more = threading.Event()
     asked: list[str] = []  # noqa: RUF012
@@ -122,7 +122,7 @@ class FakeKubelet(BaseHTTPRequestHandler):
             self.wfile.write(b"second line\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Stay quiet."""
+        """Write no log."""
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def test_logs_come_from_the_kubelet_as_they_grow(api: Any, kubectl: Kubectl, pod
 
 
 def test_kopf_sees_every_change_of_a_custom_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kopf logs in by the kubeconfig, scans the kinds, lists, watches and patches."""
+    """Assert that kopf logs in by the kubeconfig, discovers kinds, lists, watches and patches."""
     seen: list[tuple[str | None, int]] = []
 
     async def operate(server: Running) -> None:

@@ -1,4 +1,4 @@
-"""An unmodified kubectl against a real server. The answers are those of a real cluster."""
+"""An unmodified kubectl against a real server. The output is that of a Kubernetes cluster."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Connections through an unmodified kubectl's port-forward, to a pod that is an address of this machine."""
+"""Connections through port-forward of an unmodified kubectl, to a pod with an address of this machine."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 @contextmanager
 def forwarded(kubectl: Kubectl, port: int) -> Iterator[str]:
-    """Forward a free port to one of pod ``one``'s; give the address to ask."""
+    """Forward a free port to a port of the pod ``one``; yield the local address."""
     command = kubectl.command("port-forward", "pod/one", f":{port}", "--address=127.0.0.1")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

@@ -21,7 +21,7 @@ from shoal_local.apiserver.spdy import (
 
 
 class Client:
-    """The other side, from the draft's words."""
+    """A client, by the draft of the protocol."""
 
     def __init__(self) -> None:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
@@ -38,7 +38,7 @@ def control(kind: int, body: bytes, flags: int = 0, version: int = 3) -> bytes:
 
 
 def test_the_dictionary_is_the_one_of_the_draft() -> None:
-    # The number by which zlib streams name it.
+    # The checksum by which zlib streams identify the dictionary.
     assert (len(DICTIONARY), zlib.adler32(DICTIONARY)) == (1423, 0xE3C6A7C2)
 
 
@@ -78,7 +78,7 @@ def test_an_accepted_stream_is_answered_with_no_headers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "message"),
     [
         (control(1, b"\0" * 10, version=2), "SPDY version 2"),
         (control(1, b"\0" * 10 + b"no zlib"), "cannot be read"),
@@ -89,8 +89,8 @@ def test_an_accepted_stream_is_answered_with_no_headers() -> None:
     ],
     ids=["version", "headers", "short", "empty", "long", "http"],
 )
-def test_what_is_no_spdy_is_refused(sent: bytes, told: str) -> None:
-    with pytest.raises(BrokenFrameError, match=told):
+def test_what_is_no_spdy_is_refused(sent: bytes, message: str) -> None:
+    with pytest.raises(BrokenFrameError, match=message):
         list(Session().receive(sent))
 
 

@@ -9,11 +9,11 @@ import pytest
 from shoal_local.apiserver.watching import Notifier, watch_lines
 from tests.local.apiserver.cluster import CONFIG_MAPS, Cluster, Object, config_map
 
-Told = list[tuple[str, str]]
+Events = list[tuple[str, str]]
 
 
 class Watcher:
-    """A watch whose events can be asked for one by one."""
+    """A watch whose events can be read one by one."""
 
     def __init__(self, lines: AsyncIterator[bytes]) -> None:
         self._lines = lines
@@ -25,7 +25,7 @@ class Watcher:
             self._waiting = [orjson.loads(line) for line in chunk.splitlines()]
         return self._waiting.pop(0)
 
-    async def told(self, count: int) -> Told:
+    async def events(self, count: int) -> Events:
         events = [await self.next() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
@@ -33,7 +33,7 @@ class Watcher:
 def watching(
     cluster: Cluster, story: Callable[[Watcher], Any], path: str = CONFIG_MAPS, *, as_table: bool = False, **query: str
 ) -> Any:
-    """Open a watch and let a story play with it."""
+    """Open a watch and run a story with it."""
 
     async def play() -> Any:
         notifier = Notifier()
@@ -47,12 +47,12 @@ def watching(
 
 
 def test_a_watch_without_a_version_tells_the_state_and_then_changes(cluster: Cluster) -> None:
-    async def story(watcher: Watcher) -> Told:
-        first = await watcher.told(2)
+    async def story(watcher: Watcher) -> Events:
+        first = await watcher.events(2)
         cluster.post(CONFIG_MAPS, config_map("b"))
         cluster.patch(f"{CONFIG_MAPS}/b", {"data": {"x": "1"}})
         cluster.delete(f"{CONFIG_MAPS}/a")
-        return first + await watcher.told(3)
+        return first + await watcher.events(3)
 
     cluster.post(CONFIG_MAPS, config_map("a"))
     assert watching(cluster, story) == [
@@ -65,8 +65,8 @@ def test_a_watch_without_a_version_tells_the_state_and_then_changes(cluster: Clu
 
 
 def test_a_watch_from_a_version_tells_exactly_what_came_after(cluster: Cluster) -> None:
-    async def story(watcher: Watcher) -> Told:
-        return await watcher.told(2)
+    async def story(watcher: Watcher) -> Events:
+        return await watcher.events(2)
 
     version = cluster.get(CONFIG_MAPS)["metadata"]["resourceVersion"]
     cluster.post(CONFIG_MAPS, config_map("a"))
@@ -76,7 +76,7 @@ def test_a_watch_from_a_version_tells_exactly_what_came_after(cluster: Cluster) 
 
 
 def test_an_object_enters_and_leaves_a_selection(cluster: Cluster) -> None:
-    async def story(watcher: Watcher) -> Told:
+    async def story(watcher: Watcher) -> Events:
         path = f"{CONFIG_MAPS}/a"
         cluster.post(CONFIG_MAPS, config_map("a"))
         cluster.patch(path, {"metadata": {"labels": {"on": "yes"}}})
@@ -84,16 +84,16 @@ def test_an_object_enters_and_leaves_a_selection(cluster: Cluster) -> None:
         cluster.patch(path, {"metadata": {"labels": None}})
         cluster.delete(path)
         cluster.post(CONFIG_MAPS, {**config_map("z"), "metadata": {"name": "z", "labels": {"on": "yes"}}})
-        return await watcher.told(4)
+        return await watcher.events(4)
 
     version = str(cluster.state.store.revision)
-    told = watching(cluster, story, labelSelector="on=yes", resourceVersion=version)
-    assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "z")]
+    found = watching(cluster, story, labelSelector="on=yes", resourceVersion=version)
+    assert found == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "z")]
 
 
 def test_one_object_is_watched_by_its_name(cluster: Cluster) -> None:
-    async def story(watcher: Watcher) -> Told:
-        return await watcher.told(1)
+    async def story(watcher: Watcher) -> Events:
+        return await watcher.events(1)
 
     cluster.post(CONFIG_MAPS, config_map("a"))
     cluster.post(CONFIG_MAPS, config_map("b"))
@@ -164,7 +164,7 @@ def test_in_a_table_each_event_tells_the_age_that_its_object_has_by_then(cluster
 
 def test_a_watch_ends_after_its_time(cluster: Cluster) -> None:
     async def story(watcher: Watcher) -> None:
-        await watcher.told(1)
+        await watcher.events(1)
         with pytest.raises(StopAsyncIteration):
             await watcher.next()
 

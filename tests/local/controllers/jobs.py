@@ -1,4 +1,4 @@
-"""A world of one Job for the tests: it does what a plan says, as an API server, a kubelet and a user would."""
+"""A simulation of one Job: executes plans as an API server would, and acts as kubelet and user."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -31,20 +31,20 @@ def make_job(**spec: Any) -> Object:
 
 
 @dataclass
-class World:
+class JobSimulation:
     """A Job, its pods by uid, and the time."""
 
     job: Object
     pods: dict[str, Object] = field(default_factory=dict)
     now: datetime = START
-    told: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
     """Reasons of events."""
     given_up: set[str] = field(default_factory=set)
-    """Uids of pods that the status ever told to have failed."""
+    """Uids of pods that the status has ever counted as failed."""
     lost: set[str] = field(default_factory=set)
-    """Uids of pods that failed before the Job let go of them."""
+    """Uids of pods that failed before the Job released them."""
     won: dict[str, int] = field(default_factory=dict)
-    """Indexes of pods that succeeded before the Job let go of them or gave them up, by uid."""
+    """Indexes by uid of the pods that succeeded before the Job released them or counted them as failed."""
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -60,35 +60,35 @@ class World:
 
     @property
     def active(self) -> list[Object]:
-        """Return the pods that neither ended nor are going."""
+        """Return the pods that have not ended and are not being deleted."""
         return [pod for pod in self.unended if not is_deleting(pod)]
 
     @property
     def reason(self) -> str:
-        """Return why the Job failed or is complete; '' while it is neither."""
+        """Return the reason of the Job's final condition, or ''."""
         final = condition(self.job, "Failed") or condition(self.job, "Complete") or {"type": "", "reason": ""}
         return str(final["reason"])
 
     def plan(self) -> Changes:
-        """Return the plan for what is there."""
+        """Return the plan for the current state."""
         return plan_job(self.job, list(self.pods.values()), self.now)
 
     def step(self, most: int = 1000) -> int:
-        """Carry out the first actions of a plan, as one who is killed then; return how many there were."""
+        """Execute the first actions of a plan and stop, as after a kill; return their number."""
         actions = self.plan().actions
         for action in actions[:most]:
             self._do(action)
         return len(actions)
 
     def settle(self) -> None:
-        """Make passes until nothing is left to do."""
+        """Execute plans until one is empty."""
         for _ in range(50):
             if not self.step():
                 return
         raise AssertionError("it never settles")
 
     def later(self, seconds: float) -> None:
-        """Move the clock, and settle."""
+        """Advance the clock, and settle."""
         self.now += timedelta(seconds=seconds)
         self.settle()
 
@@ -108,17 +108,17 @@ class World:
                 self._put({**pod, "metadata": merged(pod["metadata"], patch["metadata"])})
             case Delete(obj):
                 self.delete(self.pods[obj["metadata"]["uid"]])
-            case tell:
-                self.told.append(tell.reason)
+            case event:
+                self.events.append(event.reason)
 
     def delete(self, pod: Object) -> None:
-        """Delete a pod: at once if it has ended, else it is going."""
+        """Delete a pod: at once if it has ended, else mark it."""
         grace_s = 0 if has_ended(pod) else 30
         stamps = {"deletionTimestamp": timestamp(self.now), "deletionGracePeriodSeconds": grace_s}
         self._put({**pod, "metadata": {**pod["metadata"], **stamps}})
 
     def end(self, pod: Object, phase: str) -> None:
-        """End a pod. One that is going is then gone."""
+        """End a pod; a marked pod is removed."""
         uid = pod["metadata"]["uid"]
         pod = self.pods[uid]
         if held([pod]) and phase == "Failed":
@@ -137,7 +137,7 @@ class World:
 
     @property
     def successes(self) -> int:
-        """Return how much succeeded: pods, or indexes."""
+        """Return the number of succeeded pods or indexes."""
         return len(set(self.won.values()) if self.job["spec"]["completionMode"] == "Indexed" else self.won)
 
     def end_all(self, phase: Callable[[Object], str] = lambda pod: "Succeeded") -> None:
@@ -148,7 +148,7 @@ class World:
 
 
 def merged(old: Any, patch: Any) -> Any:
-    """Return what a merge patch makes of an object."""
+    """Return an object with a merge patch applied."""
     if not isinstance(patch, dict):
         return patch
     base = old if isinstance(old, dict) else {}

@@ -10,7 +10,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Cluster:
-    """Carries plans out on one Deployment and its ReplicaSets."""
+    """Executes plans on one Deployment and its ReplicaSets."""
 
     def __init__(self, deployment: Object) -> None:
         self.deployment = deployment
@@ -30,7 +30,7 @@ class Cluster:
         return plan
 
     def settle(self, *, available: bool = True) -> None:
-        """Make steps, and pods available, until nothing is left to do."""
+        """Execute steps and make pods available, until the plan is empty."""
         for _ in range(50):
             writes: list[Action] = [a for a in self.step().actions if not isinstance(a, PostEvent)]
             for rs in self.sets.values():

@@ -1,4 +1,4 @@
-"""The executor against a real server: what it writes is in the informers at once, and what is gone is out of them."""
+"""The executor against a real server: its writes are in the informers at once."""
 
 import asyncio
 from collections.abc import Iterator

@@ -10,13 +10,13 @@ from shoal_local.controllers.changes import Create, Delete
 from shoal_local.controllers.indexes import format_indexes, index_of, parse_indexes
 from shoal_local.controllers.job_counts import FAILURES
 from shoal_local.objects import Object, condition, has_ended, is_deleting
-from tests.local.controllers.jobs import World, held, make_job
+from tests.local.controllers.jobs import JobSimulation, held, make_job
 
 INDEXED: Object = {"completionMode": "Indexed", "completions": 4, "parallelism": 2}
 
 
-def world(**spec: Any) -> World:
-    made = World(make_job(**spec))
+def simulation(**spec: Any) -> JobSimulation:
+    made = JobSimulation(make_job(**spec))
     made.settle()
     return made
 
@@ -25,8 +25,8 @@ def failed(*indexes: int) -> Callable[[Object], str]:
     return lambda pod: "Failed" if index_of(pod) in indexes else "Succeeded"
 
 
-def indexes(world: World) -> list[int]:
-    return sorted(map(index_of, world.active))
+def indexes(simulation: JobSimulation) -> list[int]:
+    return sorted(map(index_of, simulation.active))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_indexes_that_were_written_are_read_again(indexes: frozenset[int]) -> No
 
 
 def test_an_indexed_job_runs_each_index_once_a_few_at_a_time() -> None:
-    job = world(**INDEXED)
+    job = simulation(**INDEXED)
     seen = []
     for _ in range(2):
         seen.append(indexes(job))
@@ -60,11 +60,11 @@ def test_an_indexed_job_runs_each_index_once_a_few_at_a_time() -> None:
     assert (job.reason, job.status["completedIndexes"], job.status["succeeded"]) == ("CompletionsReached", "0-3", 4)
     assert job.status["completionTime"] == job.status["startTime"] == "2026-01-01T00:00:00Z"
     assert [one["type"] for one in job.status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
-    assert job.told == ["Completed"]
+    assert job.events == ["Completed"]
 
 
 def test_a_pod_of_an_index_knows_it() -> None:
-    job = world(**INDEXED)
+    job = simulation(**INDEXED)
     pod = job.active[1]
     meta, spec = pod["metadata"], pod["spec"]
     assert meta["generateName"] == "sums-1-"
@@ -79,7 +79,7 @@ def test_a_pod_of_an_index_knows_it() -> None:
 
 
 def test_an_index_that_failed_is_tried_again_later_and_later() -> None:
-    job = world(**INDEXED)
+    job = simulation(**INDEXED)
     waits = []
     for _ in range(3):
         job.end_all(failed(0, 1))
@@ -92,7 +92,7 @@ def test_an_index_that_failed_is_tried_again_later_and_later() -> None:
 
 
 def test_a_success_ends_the_waiting() -> None:
-    job = world(**INDEXED)
+    job = simulation(**INDEXED)
     job.end(job.active[0], "Failed")
     job.settle()
     assert indexes(job) == [1]
@@ -109,7 +109,7 @@ def test_a_success_ends_the_waiting() -> None:
         ({"backoffLimit": 1, "completions": 1}, 1, "CompletionsReached", (1, 1)),
         ({"completions": 3, "parallelism": 2}, 0, "CompletionsReached", (3, 0)),
         ({"completions": 0}, 0, "CompletionsReached", (0, 0)),
-        # A queue of work: done once a pod says so and none is left.
+        # A work queue: complete once a pod has succeeded and no pod is left.
         ({"parallelism": 3}, 0, "CompletionsReached", (3, 0)),
         ({**INDEXED, "backoffLimit": 2}, 2, "BackoffLimitExceeded", (0, 4)),
     ],
@@ -117,7 +117,7 @@ def test_a_success_ends_the_waiting() -> None:
 def test_a_job_ends_when_enough_succeeded_or_too_many_failed(
     spec: Object, fails: int, reason: str, counts: tuple[int, int]
 ) -> None:
-    job = world(**spec)
+    job = simulation(**spec)
     for _ in range(fails):
         job.end_all(lambda pod: "Failed")
         job.later(700)
@@ -131,7 +131,7 @@ def test_a_job_ends_when_enough_succeeded_or_too_many_failed(
 
 def test_each_index_has_retries_of_its_own() -> None:
     limits = {"backoffLimit": 2**31 - 1, "backoffLimitPerIndex": 1}
-    job = world(**INDEXED, **limits)
+    job = simulation(**INDEXED, **limits)
     job.end_all(failed(1))
     assert indexes(job) == [2], "an index that waits holds its place"
     job.later(10)
@@ -143,11 +143,11 @@ def test_each_index_has_retries_of_its_own() -> None:
     job.end_all()
     assert (job.reason, job.status["completedIndexes"]) == ("FailedIndexes", "0,2,3")
     assert (job.status["succeeded"], job.status["failed"]) == (3, 2)
-    assert job.told[-1] == "FailedIndexes"
+    assert job.events[-1] == "FailedIndexes"
 
 
 def test_a_failure_that_vanishes_before_its_retry_is_known_to_it() -> None:
-    job = world(**INDEXED, backoffLimit=9, backoffLimitPerIndex=1)
+    job = simulation(**INDEXED, backoffLimit=9, backoffLimitPerIndex=1)
     job.end(job.active[0], "Failed")
     job.settle()
     (lost,) = [pod for pod in job.pods.values() if has_ended(pod)]
@@ -162,7 +162,7 @@ def test_an_exit_code_that_the_policy_names_ends_the_job_and_no_other_does() -> 
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [2]}},
     ]
-    made = world(**INDEXED, backoffLimitPerIndex=3, podFailurePolicy={"rules": rules})
+    made = simulation(**INDEXED, backoffLimitPerIndex=3, podFailurePolicy={"rules": rules})
     for code, ends in ((1, False), (2, True)):
         pod = next(pod for pod in made.active if index_of(pod) == 0)
         terminated = {"exitCode": code, "finishedAt": "2026-01-01T00:00:00Z"}
@@ -173,15 +173,15 @@ def test_an_exit_code_that_the_policy_names_ends_the_job_and_no_other_does() -> 
         made.settle()
         made.now += timedelta(seconds=60)
         made.settle()
-        told = condition(made.job, "FailureTarget")
-        assert (told is not None) is ends
-    assert told
+        found = condition(made.job, "FailureTarget")
+        assert (found is not None) is ends
+    assert found
     said = f"for pod default/{pod['metadata']['name']} failed with exit code 2 matching FailJob rule at index 1"
-    assert (told["reason"], told["message"]) == ("PodFailurePolicy", f"Container main {said}")
+    assert (found["reason"], found["message"]) == ("PodFailurePolicy", f"Container main {said}")
 
 
 def test_too_many_failed_indexes_end_the_others() -> None:
-    job = world(**INDEXED, backoffLimitPerIndex=0, maxFailedIndexes=0)
+    job = simulation(**INDEXED, backoffLimitPerIndex=0, maxFailedIndexes=0)
     job.end(job.active[1], "Failed")
     job.settle()
     assert (job.status["failedIndexes"], job.reason) == ("1", ""), "the other one has not ended"
@@ -192,7 +192,7 @@ def test_too_many_failed_indexes_end_the_others() -> None:
 
 def test_restarts_in_a_pod_count_as_retries() -> None:
     template = {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "a"}]}}
-    job = world(completions=1, backoffLimit=2, template=template)
+    job = simulation(completions=1, backoffLimit=2, template=template)
     (pod,) = job.active
     for count, active in ((1, 1), (2, 0)):
         running = {"phase": "Running", "containerStatuses": [{"restartCount": count}]}
@@ -204,7 +204,7 @@ def test_restarts_in_a_pod_count_as_retries() -> None:
 
 
 def test_a_job_that_takes_too_long_fails_and_its_pods_go_first() -> None:
-    job = world(**INDEXED, activeDeadlineSeconds=60)
+    job = simulation(**INDEXED, activeDeadlineSeconds=60)
     assert job.plan().requeue_s == 60
     job.later(60)
     assert (job.active, job.reason, job.status["terminating"]) == ([], "", 2)
@@ -213,7 +213,7 @@ def test_a_job_that_takes_too_long_fails_and_its_pods_go_first() -> None:
 
 
 def test_a_suspended_job_has_no_pods_and_its_time_stands_still() -> None:
-    job = world(**INDEXED, activeDeadlineSeconds=60)
+    job = simulation(**INDEXED, activeDeadlineSeconds=60)
     job.job["spec"]["suspend"] = True
     job.settle()
     job.end_all(lambda pod: "Failed")
@@ -225,11 +225,11 @@ def test_a_suspended_job_has_no_pods_and_its_time_stands_still() -> None:
     assert indexes(job) == [0, 1]
     assert job.status["startTime"] == "2026-01-01T00:01:40Z"
     assert [(one["type"], one["status"]) for one in job.status["conditions"]] == [("Suspended", "False")]
-    assert [word for word in job.told if word != "SuccessfulDelete"] == ["Suspended", "Resumed"]
+    assert [word for word in job.events if word != "SuccessfulDelete"] == ["Suspended", "Resumed"]
 
 
 def test_less_parallelism_stops_the_pods_with_least_to_lose() -> None:
-    job = world(**INDEXED)
+    job = simulation(**INDEXED)
     job.pods[job.active[1]["metadata"]["uid"]]["spec"]["nodeName"] = "node"
     job.job["spec"]["parallelism"] = 1
     job.settle()
@@ -239,7 +239,7 @@ def test_less_parallelism_stops_the_pods_with_least_to_lose() -> None:
 
 @pytest.mark.parametrize(("policy", "created"), [("TerminatingOrFailed", 2), ("Failed", 1)])
 def test_a_pod_that_is_going_is_replaced_at_once_or_when_it_has_ended(policy: str, created: int) -> None:
-    job = world(**INDEXED, podReplacementPolicy=policy)
+    job = simulation(**INDEXED, podReplacementPolicy=policy)
     job.delete(job.active[0])
     job.settle()
     assert len(job.active) == created
@@ -248,9 +248,9 @@ def test_a_pod_that_is_going_is_replaced_at_once_or_when_it_has_ended(policy: st
 
 
 def test_a_pod_that_was_given_up_is_no_success_after_all() -> None:
-    job = world(completions=1)
+    job = simulation(completions=1)
     job.delete(job.active[0])
-    # The status says so, and the process is killed before it lets go of the pod.
+    # The status counts it, and the process is killed before it releases the pod.
     job.step(1)
     (pod,) = job.pods.values()
     job.end(pod, "Succeeded")
@@ -259,7 +259,7 @@ def test_a_pod_that_was_given_up_is_no_success_after_all() -> None:
 
 
 def test_a_job_that_is_over_goes_after_its_time() -> None:
-    job = world(completions=1, ttlSecondsAfterFinished=30)
+    job = simulation(completions=1, ttlSecondsAfterFinished=30)
     job.end_all()
     assert (job.plan().actions, job.plan().requeue_s) == ([], 30)
     job.now += timedelta(seconds=30)
@@ -267,7 +267,7 @@ def test_a_job_that_is_over_goes_after_its_time() -> None:
 
 
 def test_a_job_that_is_going_starts_nothing_and_holds_no_pod() -> None:
-    job = world(**INDEXED, backoffLimitPerIndex=3)
+    job = simulation(**INDEXED, backoffLimitPerIndex=3)
     job.end(job.active[0], "Failed")
     job.settle()
     assert len(held(list(job.pods.values()))) == 2
@@ -278,7 +278,7 @@ def test_a_job_that_is_going_starts_nothing_and_holds_no_pod() -> None:
 
 
 def test_of_two_pods_of_an_index_one_goes_and_so_does_one_that_was_let_go() -> None:
-    job = world(**INDEXED)
+    job = simulation(**INDEXED)
     one, two = job.active
     for uid, finalizers in (("twin", one["metadata"]["finalizers"]), ("free", [])):
         meta = {**one["metadata"], "uid": uid, "name": uid, "finalizers": finalizers}
@@ -305,10 +305,12 @@ def test_whatever_becomes_of_pods_each_counts_once(
 ) -> None:
     limits = {"backoffLimitPerIndex": 100} if mode == "Limited" else {}
     indexed = "NonIndexed" if mode == "NonIndexed" else "Indexed"
-    job = World(make_job(**sizes, **limits, completionMode=indexed, backoffLimit=1000, podReplacementPolicy=policy))
+    job = JobSimulation(
+        make_job(**sizes, **limits, completionMode=indexed, backoffLimit=1000, podReplacementPolicy=policy)
+    )
     for what, number, most in events:
         happen(job, what, number)
-        # The process may be killed before it has done all that it planned.
+        # The process may be killed before it has executed the whole plan.
         job.step(most)
         check(job, sizes, whole=most == 100)
     job.job["spec"]["suspend"] = False
@@ -324,8 +326,8 @@ def test_whatever_becomes_of_pods_each_counts_once(
     assert job.lost <= job.given_up
 
 
-def happen(job: World, what: str, number: int) -> None:
-    """Let something become of the world."""
+def happen(job: JobSimulation, what: str, number: int) -> None:
+    """Apply one random event."""
     pod = job.unended[number % len(job.unended)] if job.unended else None
     if what in ("succeed", "fail") and pod:
         job.end(pod, {"succeed": "Succeeded", "fail": "Failed"}[what])
@@ -339,8 +341,8 @@ def happen(job: World, what: str, number: int) -> None:
     job.now += timedelta(seconds=700 if what == "wait" else 1)
 
 
-def check(job: World, sizes: Object, *, whole: bool) -> None:
-    """Check what holds at any time, and after a whole pass."""
+def check(job: JobSimulation, sizes: Object, *, whole: bool) -> None:
+    """Check the invariants, and those that hold only after a complete pass."""
     running = held(job.active)
     assert len(running) <= sizes["parallelism"]
     assert job.status.get("succeeded", 0) <= job.successes <= sizes["completions"]
@@ -349,6 +351,6 @@ def check(job: World, sizes: Object, *, whole: bool) -> None:
         done = parse_indexes(job.status.get("completedIndexes", ""))
         indexes = [index_of(pod) for pod in running]
         assert len(set(indexes)) == len(indexes)
-        # A pod that was deleted may succeed beside the one in its place.
+        # A deleted pod may succeed beside its replacement.
         assert not whole or not done & set(indexes)
         assert len(done) == job.status.get("succeeded", 0)

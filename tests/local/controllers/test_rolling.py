@@ -8,7 +8,7 @@ from shoal_local.controllers.rolling import Bounds, ReplicaSetCounts, make_bound
 
 @dataclass
 class World:
-    """ReplicaSets whose pods become available when the test says so."""
+    """ReplicaSets whose pods become available on request of the test."""
 
     bounds: Bounds
     asked: dict[str, int] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class World:
         return bool(sizes)
 
     def resize(self, name: str, size: int) -> None:
-        # The ReplicaSet controller gives up pods that are not available first.
+        # The ReplicaSet controller deletes unavailable pods first.
         self.asked[name] = size
         self.available[name] = min(self.available[name], size)
 

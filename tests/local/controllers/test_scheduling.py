@@ -40,7 +40,7 @@ def test_what_running_pods_hold_is_not_free(make_pod: Callable[..., Object]) -> 
 
 
 @pytest.mark.parametrize(
-    ("node", "told"),
+    ("node", "reason"),
     [
         (make_node(unschedulable=True), "node(s) were unschedulable"),
         (
@@ -58,9 +58,9 @@ def test_what_running_pods_hold_is_not_free(make_pod: Callable[..., Object]) -> 
         (make_node(allocatable={"pods": "0"}), "Too many pods"),
     ],
 )
-def test_a_node_that_cannot_take_the_pod_says_why(node: Object, told: str) -> None:
+def test_a_node_that_cannot_take_the_pod_says_why(node: Object, reason: str) -> None:
     placement = place(wanting(cpu="2", memory="2Gi"), [node], [])
-    assert placement[1] == f"0/1 nodes are available: 1 {told}."
+    assert placement[1] == f"0/1 nodes are available: 1 {reason}."
 
 
 def test_a_toleration_lets_the_pod_onto_a_tainted_node() -> None:

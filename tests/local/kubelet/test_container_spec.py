@@ -1,4 +1,4 @@
-"""What a container sees of the machine's packages, and what volumes hide of them."""
+"""Packages of the machine in containers, and volumes that would hide them."""
 
 from pathlib import Path
 

@@ -95,7 +95,7 @@ def test_a_layer_that_leads_out_of_the_image_or_is_none_is_refused_and_nothing_i
     tmp_path: Path, bad: bytes
 ) -> None:
     (tmp_path / "kept").write_text("kept")
-    with pytest.raises(OSError, match="no OCI layout that can be unpacked"):
+    with pytest.raises(OSError, match="no OCI layout"):
         unpack(layout(tmp_path / "layout", bad), tmp_path / "made")
 
     assert not (tmp_path / "made").exists()
@@ -103,12 +103,12 @@ def test_a_layer_that_leads_out_of_the_image_or_is_none_is_refused_and_nothing_i
     assert (tmp_path / "kept").read_text() == "kept"
 
 
-def test_a_blob_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> None:
+def test_a_blob_that_differs_from_its_digest_is_rejected(tmp_path: Path) -> None:
     made = layout(tmp_path / "layout", layer(a="1"))
     for path in (made / "blobs" / "sha256").iterdir():
         path.write_bytes(path.read_bytes() + b" ")
 
-    with pytest.raises(OSError, match="is not what its name says"):
+    with pytest.raises(OSError, match="no OCI layout.*sha256"):
         unpack(made, tmp_path / "made")
 
 

@@ -46,10 +46,10 @@ def test_a_broken_table_is_told_with_file_and_line(text: str, words: str, tmp_pa
     file = tmp_path / "images.yaml"
     file.write_text(text)
 
-    with pytest.raises(BadTableError) as told:
+    with pytest.raises(BadTableError) as raised:
         Images(file, Models(tmp_path)).table()
 
-    assert words in str(told.value)
-    assert "Traceback" not in str(told.value)
+    assert words in str(raised.value)
+    assert "Traceback" not in str(raised.value)
     file.write_text("# nothing\n")
     assert "shoal/proxy" in Images(file, Models(tmp_path)).table()

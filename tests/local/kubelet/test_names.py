@@ -1,4 +1,4 @@
-"""What containers see as /etc/hosts."""
+"""The hosts file of containers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a container is told of its paths where it has no mounts."""
+"""The rewriting of mount paths in command lines and variables of containers without mounts."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ PATHS = {"/tmp": "/p/tmp", "/run/shoal": "/p/run", "/models/cat": "/home/me/cat"
 
 
 @pytest.mark.parametrize(
-    ("told", "becomes"),
+    ("text", "becomes"),
     [
         ("/tmp", "/p/tmp"),
         ("unix:/run/shoal/runtime.sock", "unix:/p/run/runtime.sock"),
@@ -21,12 +21,12 @@ PATHS = {"/tmp": "/p/tmp", "/run/shoal": "/p/run", "/models/cat": "/home/me/cat"
         ("/tmp:/usr/bin:/tmp/bin", "/p/tmp:/usr/bin:/p/tmp/bin"),
     ],
 )
-def test_a_mount_path_becomes_the_folder_that_lies_there(told: str, becomes: str) -> None:
-    assert rewriter(PATHS)(told) == becomes
+def test_a_mount_path_becomes_the_folder_that_lies_there(text: str, becomes: str) -> None:
+    assert rewriter(PATHS)(text) == becomes
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         "/tmpfs",
         "/tmp.old",
@@ -39,11 +39,11 @@ def test_a_mount_path_becomes_the_folder_that_lies_there(told: str, becomes: str
         "relative/tmp",
     ],
 )
-def test_a_path_that_only_looks_like_one_stays(told: str) -> None:
-    assert rewriter(PATHS)(told) == told
+def test_a_path_that_only_looks_like_one_stays(text: str) -> None:
+    assert rewriter(PATHS)(text) == text
 
 
 @given(st.text())
-def test_without_paths_nothing_changes(told: str) -> None:
-    assert rewriter({})(told) == told
-    assert rewriter({"/": "/p"})(told) == told
+def test_without_paths_nothing_changes(text: str) -> None:
+    assert rewriter({})(text) == text
+    assert rewriter({"/": "/p"})(text) == text

@@ -26,55 +26,55 @@ def spec() -> Object:
 
 
 def test_a_pod_that_runs_and_is_ready_says_so(spec: Object) -> None:
-    told = status(spec, a=RUNNING)
-    assert told["phase"] == "Running"
-    assert condition(told, "Ready") == condition(told, "Initialized") == "True"
-    assert told["podIP"] == "127.1.0.2"
+    found = status(spec, a=RUNNING)
+    assert found["phase"] == "Running"
+    assert condition(found, "Ready") == condition(found, "Initialized") == "True"
+    assert found["podIP"] == "127.1.0.2"
 
 
 def test_a_container_that_keeps_ending_is_in_crash_loop_back_off(spec: Object) -> None:
     ended = Exit(3, NOW, message="boom")
-    told = status(spec, a=Observed(attempt=1, exit=ended, streak=1))["containerStatuses"][0]
-    assert told["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-    assert "back-off 10s restarting failed container=a" in told["state"]["waiting"]["message"]
-    assert told["lastState"]["terminated"]["exitCode"] == 3
-    assert told["lastState"]["terminated"]["message"] == "boom"
-    assert told["restartCount"] == 1
+    found = status(spec, a=Observed(attempt=1, exit=ended, streak=1))["containerStatuses"][0]
+    assert found["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert "back-off 10s restarting failed container=a" in found["state"]["waiting"]["message"]
+    assert found["lastState"]["terminated"]["exitCode"] == 3
+    assert found["lastState"]["terminated"]["message"] == "boom"
+    assert found["restartCount"] == 1
 
 
 def test_why_a_container_cannot_start_is_told(spec: Object) -> None:
-    told = status(spec, a=Observed(waiting=("ErrImagePull", "no such image")))
-    waiting = told["containerStatuses"][0]["state"]["waiting"]
-    assert (told["phase"], waiting["reason"]) == ("Pending", "ErrImagePull")
+    found = status(spec, a=Observed(waiting=("ErrImagePull", "no such image")))
+    waiting = found["containerStatuses"][0]["state"]["waiting"]
+    assert (found["phase"], waiting["reason"]) == ("Pending", "ErrImagePull")
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed")])
 def test_a_pod_that_has_ended_tells_how(spec: Object, code: int, phase: str) -> None:
     spec["restartPolicy"] = "Never"
-    told = status(spec, a=Observed(attempt=0, exit=Exit(code, NOW)))
-    assert told["phase"] == phase
-    assert condition(told, "Ready") == "False"
-    assert "terminated" in told["containerStatuses"][0]["state"]
+    found = status(spec, a=Observed(attempt=0, exit=Exit(code, NOW)))
+    assert found["phase"] == phase
+    assert condition(found, "Ready") == "False"
+    assert "terminated" in found["containerStatuses"][0]["state"]
 
 
 def test_a_pod_whose_init_containers_run_is_not_initialized(spec: Object) -> None:
     spec["initContainers"] = [{"name": "first", "image": "web:1"}]
-    told = status(spec, first=Observed(attempt=0, running_since=NOW))
-    assert (told["phase"], condition(told, "Initialized")) == ("Pending", "False")
-    assert told["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    found = status(spec, first=Observed(attempt=0, running_since=NOW))
+    assert (found["phase"], condition(found, "Initialized")) == ("Pending", "False")
+    assert found["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
 
 
 def test_a_condition_that_has_become_true_takes_back_why_it_was_not(spec: Object) -> None:
     unready = status(spec, a=Observed(attempt=0, running_since=NOW, started=True))
     before = next(c for c in unready["conditions"] if c["type"] == "Ready")
     pod = {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": spec, "status": unready}
-    told = pod_status(StatusContext(pod, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1")
-    after = next(c for c in told["conditions"] if c["type"] == "Ready")
+    found = pod_status(StatusContext(pod, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1")
+    after = next(c for c in found["conditions"] if c["type"] == "Ready")
 
     assert before["reason"] == "ContainersNotReady"
-    # A patch keeps what it does not name.
+    # A merge patch keeps fields that it does not contain.
     assert (after["status"], after["reason"], after["message"]) == ("True", None, None)
     again = pod_status(
-        StatusContext({**pod, "status": told}, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1"
+        StatusContext({**pod, "status": found}, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1"
     )
     assert "reason" not in next(c for c in again["conditions"] if c["type"] == "Ready")

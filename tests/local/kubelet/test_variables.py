@@ -62,7 +62,7 @@ def test_values_come_from_what_they_refer_to(source: Object, value: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         ({"secretKeyRef": {"name": "none", "key": "a"}}, 'secret "none" not found'),
         ({"configMapKeyRef": {"name": "conf", "key": "z"}}, "couldn't find key z"),
@@ -70,8 +70,8 @@ def test_values_come_from_what_they_refer_to(source: Object, value: str) -> None
         ({"resourceFieldRef": {"resource": "limits.cpu"}}, "resourceFieldRef is not supported"),
     ],
 )
-def test_a_reference_that_leads_nowhere_says_so(source: Object, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_reference_that_leads_nowhere_says_so(source: Object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         variables({"name": "X", "valueFrom": source})
 
 

@@ -106,7 +106,7 @@ def test_masters_may_do_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "told"),
+    ("action", "message"),
     [
         (
             Action("list", "apps", "deployments", "a"),
@@ -121,6 +121,6 @@ def test_masters_may_do_anything() -> None:
         (Action("get", path="/x"), 'forbidden: User "u" cannot get path "/x"'),
     ],
 )
-def test_refusals_say_who_may_not_do_what_where(action: Action, told: str) -> None:
+def test_refusals_say_who_may_not_do_what_where(action: Action, message: str) -> None:
     error = denial(User("u"), action)
-    assert (error.code, error.message) == (403, told)
+    assert (error.code, error.message) == (403, message)

@@ -66,11 +66,11 @@ def container(state: dict[str, Any], *, ready: bool = False, **more: Any) -> dic
 
 def pod(*statuses: dict[str, Any], first: Any = (), **status: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": "main"}], "initContainers": [{"name": "init"}] if first else []}
-    told = {"containerStatuses": list(statuses), "initContainerStatuses": list(first), **status}
+    status_ = {"containerStatuses": list(statuses), "initContainerStatuses": list(first), **status}
     return {
         "metadata": {"name": "p", "creationTimestamp": "2025-12-31T23:00:00Z"},
         "spec": spec,
-        "status": told,
+        "status": status_,
     }
 
 
@@ -176,6 +176,6 @@ def test_forms(accept: str, *, table: bool) -> None:
 
 
 def test_a_form_that_cannot_be_written_is_refused() -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         table_wanted("application/vnd.kubernetes.protobuf")
-    assert told.value.code == 406
+    assert raised.value.code == 406

@@ -40,15 +40,15 @@ def test_a_message_is_read_by_the_names_of_its_numbers(definitions: Mapping[str,
 
 
 def test_a_field_of_an_unknown_number_asks_for_json(definitions: Mapping[str, Any]) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         read_protobuf(body(b"ConfigMap", field(9, b"x")), CONFIG_MAP, definitions)
-    assert told.value.code == 415
+    assert raised.value.code == 415
 
 
 def test_a_kind_without_numbers_asks_for_json(definitions: Mapping[str, Any]) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         read_protobuf(body(b"CronJob", field(1, b"")), "io.k8s.api.batch.v1.CronJob", definitions)
-    assert told.value.code == 415
+    assert raised.value.code == 415
 
 
 def test_a_zero_is_left_out_where_it_says_as_much_as_none(definitions: Mapping[str, Any]) -> None:
@@ -72,5 +72,5 @@ def test_every_listed_name_is_in_the_definition(definitions: Mapping[str, Any]) 
     ends = {".".join(key.split(".")[-3:]): definition for key, definition in definitions.items()}
     for short, names in FIELDS.items():
         plain = {name.rstrip("?") for name in names if name != "-" and not name.startswith("&")}
-        # A message that JSON holds in another one has no definition of its own.
+        # A message that JSON inlines has no definition of its own.
         assert short not in ends or plain <= set(ends[short].get("properties", {})), short

@@ -36,9 +36,9 @@ def test_label_selectors(text: str, *, fits: bool) -> None:
 
 
 def test_a_label_selector_that_is_none_is_refused() -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         label_selector("a in b")
-    assert told.value.code == 400
+    assert raised.value.code == 400
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,11 @@ def play(store: Store, moves: list[tuple[str, bool]]) -> None:
 @given(steps)
 def test_replaying_the_changes_gives_the_same_store(moves: list[tuple[str, bool]]) -> None:
     store, other = Store(), Store()
-    told: list[Change] = []
-    store.listener = told.append
+    changes: list[Change] = []
+    store.listener = changes.append
 
     play(store, moves)
-    for change in told:
+    for change in changes:
         other.replay(Change(change.revision, change.key, change.verb, change.object, None))
 
     assert other.objects == store.objects
@@ -58,9 +58,9 @@ def test_a_change_tells_what_was_there_before() -> None:
     second = store.write(KEY, obj("a", 2))
     store.remove(KEY, second)
 
-    told = [(c.verb, c.before) for c in store.since(KEY, 1)]
+    seen = [(c.verb, c.before) for c in store.since(KEY, 1)]
 
-    assert told == [(Verb.ADDED, None), (Verb.MODIFIED, first), (Verb.DELETED, second)]
+    assert seen == [(Verb.ADDED, None), (Verb.MODIFIED, first), (Verb.DELETED, second)]
 
 
 def test_a_removed_object_carries_the_revision_of_its_removal() -> None:

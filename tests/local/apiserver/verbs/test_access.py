@@ -17,7 +17,7 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def grant(cluster: Cluster, rule: Object) -> None:
-    """Let the default account do what a rule says, and go on as that account."""
+    """Grant a rule to the default account, and continue as that account."""
     rule = {"apiGroups": [""], "resources": ["configmaps"], **rule}
     cluster.post(f"{RBAC}/roles", {"metadata": {"name": "r"}, "rules": [rule]})
     ref = {"apiGroup": GROUP, "kind": "Role", "name": "r"}
@@ -29,9 +29,9 @@ def grant(cluster: Cluster, rule: Object) -> None:
 
 def test_nothing_is_allowed_that_no_role_allows(cluster: Cluster) -> None:
     cluster.user = service_account("default", "default")
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         cluster.get(CONFIG_MAPS)
-    assert told.value.code == 403
+    assert raised.value.code == 403
 
 
 def test_a_rule_for_one_name_covers_a_list_of_just_that_name(cluster: Cluster) -> None:
@@ -76,9 +76,9 @@ def test_users_are_known_by_their_tokens(cluster: Cluster) -> None:
     user = authenticate(state, token(account["uid"]), START)
     assert user.name == "system:serviceaccount:default:default"
     for bad in ("Bearer x", "Basic admin", "Bearer ", token("of an account that was deleted")):
-        with pytest.raises(ApiError) as told:
+        with pytest.raises(ApiError) as raised:
             authenticate(state, bad, START)
-        assert told.value.code == 401
+        assert raised.value.code == 401
 
 
 def test_taking_anothers_place_needs_leave(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""What a control plane was heard to answer."""
+"""Responses that a Kubernetes API server was observed to return."""
 
 from typing import Any
 
@@ -19,25 +19,25 @@ def widgets(cluster: Cluster) -> Cluster:
 
 
 def denial(cluster: Cluster, method: str, path: str, body: Any = None, **query: Any) -> ApiError:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         cluster.ask(method, path, body, **query)
-    return told.value
+    return raised.value
 
 
 def test_a_broken_rule_of_an_object_does_not_show_the_object(widgets: Cluster) -> None:
-    told = denial(widgets, "POST", WIDGETS, widget("w", min=2, max=1))
-    assert told.message == 'Widget.example.com "w" is invalid: spec: Invalid value: min must not exceed max'
+    error = denial(widgets, "POST", WIDGETS, widget("w", min=2, max=1))
+    assert error.message == 'Widget.example.com "w" is invalid: spec: Invalid value: min must not exceed max'
 
 
 def test_rules_are_not_checked_on_an_object_of_the_wrong_shape(widgets: Cluster) -> None:
-    told = denial(widgets, "POST", WIDGETS, widget("w", color="blue", min=2, max=1))
-    assert [cause["field"] for cause in told.details["causes"]] == ["spec.color", "<nil>"]
-    assert NOT_CHECKED in told.message
+    error = denial(widgets, "POST", WIDGETS, widget("w", color="blue", min=2, max=1))
+    assert [cause["field"] for cause in error.details["causes"]] == ["spec.color", "<nil>"]
+    assert NOT_CHECKED in error.message
 
 
 def test_rules_are_checked_on_an_object_with_a_number_out_of_range(widgets: Cluster) -> None:
-    told = denial(widgets, "POST", WIDGETS, widget("w", size=11, min=2, max=1))
-    assert [cause["field"] for cause in told.details["causes"]] == ["spec.size", "spec"]
+    error = denial(widgets, "POST", WIDGETS, widget("w", size=11, min=2, max=1))
+    assert [cause["field"] for cause in error.details["causes"]] == ["spec.size", "spec"]
 
 
 def test_null_is_nothing_for_a_field_that_may_not_be_null(widgets: Cluster) -> None:
@@ -52,8 +52,8 @@ def test_a_rule_for_names_holds(cluster: Cluster) -> None:
     cluster.post(CRDS, definition)
 
     cluster.post(WIDGETS, widget("abc"))
-    told = denial(cluster, "POST", WIDGETS, widget("abcd"))
-    assert "metadata.name: Too long: may not be more than 3 bytes" in told.message
+    error = denial(cluster, "POST", WIDGETS, widget("abcd"))
+    assert "metadata.name: Too long: may not be more than 3 bytes" in error.message
 
 
 def test_unknown_fields_of_built_in_kinds_are_dropped(cluster: Cluster) -> None:
@@ -63,16 +63,16 @@ def test_unknown_fields_of_built_in_kinds_are_dropped(cluster: Cluster) -> None:
 
 
 def test_unknown_fields_are_refused_by_server_side_apply(cluster: Cluster) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         cluster.apply(f"{CONFIG_MAPS}/m", {**config_map("m"), "extra": {}})
     said = "failed to create typed patch object (default/m; v1, Kind=ConfigMap): .extra: field not declared in schema"
-    assert (told.value.code, told.value.message) == (500, said)
+    assert (raised.value.code, raised.value.message) == (500, said)
 
 
 def test_a_put_of_another_name_is_refused(cluster: Cluster) -> None:
     cluster.post(CONFIG_MAPS, config_map("m"))
-    told = denial(cluster, "PUT", f"{CONFIG_MAPS}/m", config_map("n"))
-    assert (told.code, told.message) == (400, "the name of the object (n) does not match the name on the URL (m)")
+    error = denial(cluster, "PUT", f"{CONFIG_MAPS}/m", config_map("n"))
+    assert (error.code, error.message) == (400, "the name of the object (n) does not match the name on the URL (m)")
 
 
 def test_empty_labels_are_no_labels(cluster: Cluster) -> None:
@@ -88,6 +88,6 @@ def test_empty_labels_are_no_labels(cluster: Cluster) -> None:
 )
 def test_a_watch_that_cannot_be_is_refused_before_it_begins(cluster: Cluster, query: dict[str, str], code: int) -> None:
     call = cluster.call("GET", CONFIG_MAPS, None, "application/json", {"watch": "1", **query})
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         check_watch(cluster.state, call)
-    assert told.value.code == code
+    assert raised.value.code == code

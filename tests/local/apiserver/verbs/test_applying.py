@@ -28,7 +28,7 @@ CM = f"{CONFIG_MAPS}/a"
 
 
 def owners(obj: Object, *path: str) -> list[str]:
-    """Return who owns a field, given as steps of fieldsV1."""
+    """Return the owners of a field, given as steps of fieldsV1."""
     found = []
     for entry in obj["metadata"]["managedFields"]:
         tree: Any = entry["fieldsV1"]
@@ -79,12 +79,12 @@ def test_applying_a_custom_object_again_is_no_write_in_spite_of_its_defaults(clu
 def test_a_field_of_another_manager_is_a_conflict_that_names_both(cluster: Cluster) -> None:
     cluster.apply(CM, config_map("a", x="1"), "one")
 
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         cluster.apply(CM, config_map("a", x="2", y="3"), "two")
 
-    assert told.value.code == 409
-    assert told.value.message == 'Apply failed with 1 conflict: conflict with "one": .data.x'
-    assert told.value.details["causes"] == [
+    assert raised.value.code == 409
+    assert raised.value.message == 'Apply failed with 1 conflict: conflict with "one": .data.x'
+    assert raised.value.details["causes"] == [
         {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.x"}
     ]
 
@@ -199,9 +199,9 @@ def break_version(cluster: Cluster) -> None:
     ],
 )
 def test_applies_that_are_refused(cluster: Cluster, ask: Callable[[Cluster], None], code: int, message: str) -> None:
-    with pytest.raises(ApiError, match=message) as told:
+    with pytest.raises(ApiError, match=message) as raised:
         ask(cluster)
-    assert told.value.code == code
+    assert raised.value.code == code
 
 
 def test_managed_fields_can_be_reset(cluster: Cluster) -> None:
@@ -263,7 +263,7 @@ def test_a_comparison_with_itself_is_empty_and_others_are_symmetric(one: Object,
 def test_forced_applies_leave_what_the_last_of_each_manager_named(
     moves: list[tuple[str, dict[str, str]]],
 ) -> None:
-    """The model: one map for each manager; a later one wins; a key goes with its last owner."""
+    """A reference model: one map per manager; later writes win; a key is removed with its last owner."""
     node = Node({"properties": {"data": {"additionalProperties": {"type": "string"}}}}, {})
     live: Object = {}
     managers: Managers = {}

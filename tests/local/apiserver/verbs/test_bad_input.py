@@ -1,4 +1,4 @@
-"""The worst client: it is told no in the API's own words, and the store stays sound."""
+"""Malformed and hostile requests: each gets an API error, and the store stays intact."""
 
 import contextlib
 from typing import Any
@@ -70,7 +70,7 @@ quietly = settings(max_examples=60, deadline=None)
 
 
 def sound(cluster: Cluster) -> None:
-    """All that is stored can be listed, printed and collected, and roles can be asked."""
+    """Assert that all stored objects can be listed, printed and collected, and roles evaluated."""
     cluster.collect()
     for resource in cluster.state.registry.stored.values():
         for obj in cluster.state.store.objects_of(resource.key):
@@ -114,12 +114,12 @@ def test_any_bytes_are_refused(body: bytes) -> None:
         (MEDIA_TYPE, MAGIC + body),
     ):
         call = cluster.call("POST", "/api/v1/namespaces/default/configmaps", None, kind, {})
-        with pytest.raises(ApiError) as told:
+        with pytest.raises(ApiError) as raised:
             respond(
                 cluster.state,
                 type(call)(**{f: getattr(call, f) for f in call.__slots__} | {"body": data}),
             )
-        assert told.value.code in (400, 415, 422)
+        assert raised.value.code in (400, 415, 422)
 
 
 @pytest.mark.parametrize(
@@ -192,21 +192,21 @@ def test_any_bytes_are_refused(body: bytes) -> None:
     ],
 )
 def test_refusals_name_what_is_wrong(cluster: Cluster, path: str, body: Any, code: int, message: str) -> None:
-    with pytest.raises(ApiError, match=message) as told:
+    with pytest.raises(ApiError, match=message) as raised:
         cluster.post(path, body)
-    assert told.value.code == code
+    assert raised.value.code == code
 
 
 def test_a_name_that_is_taken_is_refused(cluster: Cluster) -> None:
     cluster.post(CRDS, widget_definition())
     cluster.post(WIDGETS, widget())
-    with pytest.raises(ApiError, match=r'widgets\.example\.com "w" already exists') as told:
+    with pytest.raises(ApiError, match=r'widgets\.example\.com "w" already exists') as raised:
         cluster.post(WIDGETS, widget())
-    assert (told.value.code, told.value.reason) == (409, "AlreadyExists")
+    assert (raised.value.code, raised.value.reason) == (409, "AlreadyExists")
 
 
 def test_every_refusal_can_be_sent(cluster: Cluster) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         cluster.post(WIDGETS, widget())
-    status = told.value.as_status()
+    status = raised.value.as_status()
     assert orjson.loads(orjson.dumps(status))["status"] == "Failure"

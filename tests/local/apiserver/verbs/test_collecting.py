@@ -114,9 +114,9 @@ def test_a_namespace_goes_when_it_is_empty(cluster: Cluster, pod: Object) -> Non
     settle(cluster)
 
     assert cluster.get("/api/v1/namespaces/team")["status"]["phase"] == "Terminating"
-    with pytest.raises(ApiError, match="because it is being terminated") as told:
+    with pytest.raises(ApiError, match="because it is being terminated") as raised:
         cluster.post("/api/v1/namespaces/team/configmaps", config_map("late"))
-    assert told.value.code == 403
+    assert raised.value.code == 403
 
     cluster.delete(f"{pods}/one", gracePeriodSeconds=0)
     settle(cluster)

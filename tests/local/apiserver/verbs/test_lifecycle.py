@@ -49,9 +49,9 @@ def test_an_update_from_an_old_version_is_a_conflict(cluster: Cluster) -> None:
     old = cluster.post(CONFIG_MAPS, config_map("a"))
     cluster.patch(f"{CONFIG_MAPS}/a", {"data": {"x": "1"}})
 
-    with pytest.raises(ApiError, match='Operation cannot be fulfilled on configmaps "a"') as told:
+    with pytest.raises(ApiError, match='Operation cannot be fulfilled on configmaps "a"') as raised:
         cluster.ask("PUT", f"{CONFIG_MAPS}/a", {**old, "data": {"y": "1"}})
-    assert told.value.code == 409
+    assert raised.value.code == 409
 
 
 def test_what_the_server_owns_cannot_be_changed(cluster: Cluster) -> None:

@@ -6,9 +6,9 @@ from tests.local.apiserver.cluster import CONFIG_MAPS, CRDS, WIDGETS, Cluster, w
 
 @pytest.mark.parametrize("query", [{"resourceVersion": "x"}])
 def test_broken_options_are_refused(cluster: Cluster, query: dict[str, str]) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         cluster.ask("GET", CONFIG_MAPS, **query)
-    assert told.value.code == 400
+    assert raised.value.code == 400
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ def test_broken_options_are_refused(cluster: Cluster, query: dict[str, str]) -> 
     ],
 )
 def test_what_is_not_served_is_not_found(cluster: Cluster, path: str) -> None:
-    with pytest.raises(ApiError, match="the server could not find the requested resource") as told:
+    with pytest.raises(ApiError, match="the server could not find the requested resource") as raised:
         cluster.get(path)
-    assert told.value.code == 404
+    assert raised.value.code == 404
 
 
 def test_an_object_that_is_not_there_is_named(cluster: Cluster) -> None:
-    with pytest.raises(ApiError, match='configmaps "x" not found') as told:
+    with pytest.raises(ApiError, match='configmaps "x" not found') as raised:
         cluster.get(f"{CONFIG_MAPS}/x")
-    assert told.value.details == {"name": "x", "kind": "configmaps"}
+    assert raised.value.details == {"name": "x", "kind": "configmaps"}
 
 
 def test_items_of_a_list_say_their_kind_where_it_is_a_custom_one_and_else_the_list_does(cluster: Cluster) -> None:
