@@ -75,6 +75,7 @@ class ApiClient:
             base_url=connection.url,
             verify=connection.tls,
             headers=headers,
+            # Seconds to connect, write and read. Without a limit on connections nothing waits for the pool.
             timeout=httpx.Timeout(10.0, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
             trust_env=False,
@@ -143,6 +144,7 @@ class ApiClient:
         connection broke.
         """
         query |= {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        # The server ends the watch after ten minutes; the caller opens the next one.
         query["timeoutSeconds"] = "600"
         timeout = httpx.Timeout(10.0, read=MAX_SILENCE_S, pool=None)
         try:
@@ -183,6 +185,7 @@ async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Split the stream at newlines only: JSON strings may hold other line separators, such as U+2028."""
     rest = b""
     async for piece in pieces:
+        # The last part has no newline yet.
         *whole, rest = (rest + piece).split(b"\n")
         for line in whole:
             yield line

@@ -130,6 +130,7 @@ class Cluster:
         """Hold the lock of the directory: one command at a time changes the cluster."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "lock").open("w") as file:
+            # The kernel releases it when the process ends, however that happens.
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

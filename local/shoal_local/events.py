@@ -49,6 +49,7 @@ class EventRecorder:
                 # 404: the server removed the first event after its hour; create a new one below.
                 if error.code != 404:
                     raise
+        # Bounds the memory of a long run; after that, counts start again.
         if len(self._known) > 2000:
             self._known.clear()
         try:
@@ -81,6 +82,7 @@ def make_event(about: Object, kind: str, reason: str, message: str, *, source: O
             **({"fieldPath": about["fieldPath"]} if "fieldPath" in about else {}),
         },
         "reason": reason,
+        # The API's limit for the note of an Event.
         "message": message[:1024],
         "type": kind,
         "source": source,

@@ -51,6 +51,7 @@ class Informer:
         known = self.objects.get(key_of(obj))
         if obj["metadata"]["uid"] in self._gone:
             return
+        # An event of the watch that the writer's own response overtook.
         if known is not None and version_of(known) >= version_of(obj):
             return
         self.objects[key_of(obj)] = obj
@@ -84,6 +85,7 @@ class Informer:
             except (ApiError, UnreachableError) as error:
                 logger.debug("event=list_again kind=%s delay_s=%.1f error=%s", self.resource.plural, delay_s, error)
                 await asyncio.sleep(delay_s)
+                # Backs off while the API server is unreachable.
                 delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     async def _list(self) -> str:

@@ -81,6 +81,7 @@ def render(chart: Path) -> list[Object]:
     bodies = [body for text in texts for body in yaml.safe_load_all(text) if body]
     objects = [body for body in bodies if not dig(body, "metadata", "annotations", "helm.sh/hook")]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    # Namespaces and definitions before the objects that need them.
     order = list(_KINDS)
     return [namespace, *sorted(objects, key=lambda body: order.index(body["kind"]))]
 
@@ -96,6 +97,7 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
         if resource.namespaced:
             body["metadata"].setdefault("namespace", NAMESPACE)
         stored = await client.apply(resource, with_address(body, address), FIELD_MANAGER)
+        # Services precede Deployments, so the address is known when it is needed.
         address = dig(stored, "spec", "clusterIP") or address
     try:
         async with asyncio.timeout(ready_s):

@@ -32,6 +32,7 @@ def read_kubeconfig(path: Path) -> Connection:
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
         raise BadKubeconfigError(f"{path} is not a kubeconfig: expected a mapping")
+    # The current context names a cluster and a user.
     context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
     cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
     user = _named(document, "users", context.get("user", ""), path)["user"]
@@ -68,6 +69,7 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any], directory: Path) -> ssl.
 
 
 def _pem(part: dict[str, Any], name: str, directory: Path) -> str:
+    # Inline data takes precedence over a file, as in kubectl.
     if data := part.get(f"{name}-data"):
         return base64.b64decode(data).decode()
     return (directory / part[name]).read_text() if part.get(name) else ""

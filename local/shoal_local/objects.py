@@ -12,6 +12,7 @@ Key = tuple[str, str]
 def key_of(obj: Object) -> Key:
     """Return namespace and name."""
     meta = obj["metadata"]
+    # Cluster-scoped objects have no namespace.
     return meta.get("namespace", ""), meta["name"]
 
 
@@ -22,6 +23,7 @@ def timestamp(moment: datetime) -> str:
 
 def condition(obj: Object, kind: str) -> Object | None:
     """Return the status condition of a type."""
+    # Absent and null are the same in the API.
     conditions = (obj.get("status") or {}).get("conditions") or []
     return next((dict(c) for c in conditions if c["type"] == kind), None)
 

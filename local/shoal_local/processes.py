@@ -40,6 +40,7 @@ class Process:
             path.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log, _uninterrupted():
             started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            # Written aside and renamed: readers never see a part of it.
             new = self._file.with_suffix(".new")
             new.write_text(json.dumps(shim.identity(started.pid)))
             new.replace(self._file)
@@ -87,6 +88,7 @@ def _uninterrupted() -> Iterator[None]:
 def is_alive(known: Identity) -> bool:
     """Return whether the process still runs. A child that has exited is reaped first: a zombie counts as alive."""
     with contextlib.suppress(ChildProcessError):
+        # A process of an earlier command is no child of this one.
         os.waitpid(known["pid"], os.WNOHANG)
     return shim.is_alive(known)
 
@@ -101,6 +103,7 @@ def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal
         end_s = time.monotonic() + wait_s
         while left and time.monotonic() < end_s:
             left = [known for known in left if is_alive(known)]
+            # Not all of the processes are children, so their ends cannot be awaited.
             time.sleep(POLL_S if left else 0)
         if not left:
             return

@@ -17,6 +17,7 @@ def run_part(work: Coroutine[Any, Any, None]) -> int:
     configure()
     try:
         return asyncio.run(until_stopped(work))
+    # Expected at the start: a port in use, a bad option or kubeconfig. No traceback.
     except (OSError, ValueError, BadKubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -36,6 +37,7 @@ async def until_stopped(work: Coroutine[Any, Any, None]) -> int:
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
+        # asyncio's handler, unlike signal.signal, may cancel a task safely.
         loop.add_signal_handler(number, stop, number)
     with contextlib.suppress(asyncio.CancelledError):
         await task

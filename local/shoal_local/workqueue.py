@@ -79,6 +79,7 @@ class WorkQueue:
             logger.exception("event=reconcile_failed queue=%s key=%s", self.name, "/".join(key))
             requeue_s = self._back_off(key, repr(error))
         else:
+            # A success resets the back-off.
             self._failures.pop(key, None)
         if requeue_s is not None:
             self.mark_later(key, requeue_s)

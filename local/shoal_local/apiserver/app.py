@@ -62,6 +62,7 @@ class Housekeeping:
             except TimeoutError:
                 pass
             await asyncio.sleep(PAUSE_S)
+            # Before the pass: a change during it schedules the next one.
             self._needed.clear()
             try:
                 GarbageCollection(self._state, datetime.now(UTC)).run()
@@ -103,6 +104,7 @@ class ApiServer:
         user = self._user(request)
         path = request.url.path
         registry, accept = self.state.registry, request.headers.get("accept", "")
+        # For RBAC these documents are paths, not resources.
         if found := page(registry, self.state.definitions, path, accept):
             access.check(self.state, user, Action(request.method.lower(), path=path))
             return _response(found.body, media_type=found.media_type)
@@ -130,6 +132,7 @@ class ApiServer:
         response = respond(self.state, call)
         body = response.body
         if as_table:
+            # A Scale has columns of its own.
             resource = SCALE if body.get("kind") == "Scale" else self.state.resource(call.target)
             body = in_table(resource, body, now=call.now, query=call.query)
         return _response(body, response.code, warnings=response.warnings)

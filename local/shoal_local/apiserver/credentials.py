@@ -40,6 +40,7 @@ class Credentials(Certificates):
 
 def new_credentials(host: str) -> Credentials:
     """Make certificates for loopback and ``host`` (an IP address), and new secrets."""
+    # Without duplicates, in this order.
     addresses = tuple(dict.fromkeys(("127.0.0.1", "::1", host)))
     made = make_certificates(addresses)
     return Credentials(**asdict(made), admin_token=secrets.token_urlsafe(32), signing_key=secrets.token_urlsafe(32))

@@ -44,6 +44,7 @@ class ApiError(Exception):
             "details": self.details,
             "code": self.code,
         }
+        # Kubernetes leaves empty fields out, but not the metadata.
         return {key: value for key, value in status.items() if value or key == "metadata"}
 
 
@@ -53,6 +54,7 @@ def qualified(plural: str, group: str) -> str:
 
 
 def _about(plural: str, group: str, name: str) -> dict[str, Any]:
+    # Here `kind` is the plural, as in Kubernetes.
     details = {"name": name, "group": group, "kind": plural}
     return {key: value for key, value in details.items() if value}
 
@@ -91,6 +93,7 @@ def apply_conflict(message: str, causes: Iterable[Cause]) -> ApiError:
 def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiError:
     """Return a 422: the object violates rules; one cause for each rule and field."""
     causes = list(causes)
+    # A rule that several schemas state is reported once.
     lines = list(dict.fromkeys(f"{c.field}: {c.message}" for c in causes))
     listed = lines[0] if len(lines) == 1 else "[" + ", ".join(lines) + "]"
     details = {**_about(kind, group, name), "causes": [cause.as_json() for cause in causes]}

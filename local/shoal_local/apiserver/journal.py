@@ -37,6 +37,7 @@ class Journal:
     def note(self, change: Change) -> None:
         """Append a change; write a new snapshot after `MAX_CHANGES`."""
         line = {"revision": change.revision, "key": change.key, "verb": str(change.verb), "object": change.object}
+        # Not synced: it survives a kill of the process, not a power failure.
         self._file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
         self._length += 1
         if self._length >= MAX_CHANGES:
@@ -50,10 +51,12 @@ class Journal:
     def _start(self) -> BinaryIO:
         """Write a snapshot to a new file, and replace the old file with it."""
         new = self._path.with_name(self._path.name + ".new")
+        # Readable by its owner only, and unbuffered: each change is one write.
         file = os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", 0)
         objects = {key: list(named.values()) for key, named in self._store.objects.items()}
         head = {"credentials": asdict(self._credentials), "revision": self._store.revision, "objects": objects}
         file.write(orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE))
+        # The rename must not become durable before the content.
         os.fsync(file.fileno())
         new.replace(self._path)
         self._length = 0

@@ -88,6 +88,7 @@ def make_server(
         authority=credentials.authority,
         service_network=service_network,
     )
+    # Before the journal: a second server on this port must not touch the file.
     listening = socket.create_server((host, port))
     api = ApiServer(state, Notifier(), bookmark_interval_s)
     journal = Journal(snapshot, credentials, store) if snapshot else None
@@ -98,6 +99,7 @@ def make_server(
             journal.note(change)
         api.notice(change)
 
+    # Before bootstrapping, so that the journal has the initial objects.
     store.listener = on_change
     bootstrap(state, datetime.now(UTC))
     url = f"https://{host}:{listening.getsockname()[1]}"

@@ -89,6 +89,7 @@ class Session:
         self._buffer += data
         while len(self._buffer) >= _HEAD_BYTES:
             first, rest = struct.unpack(">II", self._buffer[:_HEAD_BYTES])
+            # Flags in 8 bits, the length of the body in 24.
             flags, end = rest >> 24, _HEAD_BYTES + (rest & 0xFFFFFF)
             if end > MAX_FRAME_BYTES:
                 raise BrokenFrameError(f"a frame of {end} bytes; {MAX_FRAME_BYTES} are allowed")
@@ -125,6 +126,7 @@ class Session:
 
     def accept(self, stream: int) -> bytes:
         """Return the frame that accepts a stream of the client."""
+        # A block without headers; its compressor's state spans all frames.
         nothing = self._deflate.compress(struct.pack(">I", 0)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
         return _control(_SYN_REPLY, struct.pack(">I", stream) + nothing)
 

@@ -75,5 +75,6 @@ def available_in_s(pod: Object, min_ready_s: float, now: datetime) -> float | No
 
 def status_differs(status: Object, obj: Object) -> bool:
     """Return whether a field of the status differs from the object's. Other fields of the object do not count."""
+    # Zero, empty and absent are equal: the API drops empty fields.
     known = obj.get("status") or {}
     return any((known.get(key) or None) != (value or None) for key, value in status.items())

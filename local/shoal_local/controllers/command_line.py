@@ -25,6 +25,7 @@ async def work(kubeconfig: Path) -> None:
     async with ApiClient(connection, "shoal-controllers") as client, asyncio.TaskGroup() as group:
         sources = Sources(client)
         recorder = EventRecorder(client, "shoal-controllers")
+        # Loops share the informers: a write of one is visible to all at once.
         executor = Executor(client, recorder, sources.all)
         loops = (
             DeploymentLoop(sources, executor),

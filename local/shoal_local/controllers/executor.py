@@ -63,6 +63,7 @@ class Executor:
         else:
             owner = controller_of(obj) if obj["kind"] == "Pod" else None
             about = self._informers[owner["kind"]].get(obj["metadata"]["namespace"], owner["name"]) if owner else None
+            # Only ReplicaSets and Jobs create pods.
             if about is not None:
                 message = f"Created pod: {made['metadata']['name']}"
                 self._recorder.post(about, "Normal", "SuccessfulCreate", message)
@@ -73,6 +74,7 @@ class Executor:
         informer, uid = self._informers[obj["kind"]], obj["metadata"]["uid"]
         # The second patch of one object builds on the version that the first returned.
         version = latest.get(uid, obj)["metadata"]["resourceVersion"]
+        # With a version the API server rejects a patch of an object that has changed.
         meta = {**patch.get("metadata", {}), "resourceVersion": version}
         made = await self._client.patch(informer.resource, obj, {**patch, "metadata": meta}, subresource=subresource)
         latest[uid] = made

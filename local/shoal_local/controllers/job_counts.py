@@ -46,6 +46,7 @@ def count_pods(job: Object, pods: Sequence[Object]) -> Counts:
     status, indexed = job.get("status") or {}, is_indexed(job)
     held = [pod for pod in pods if is_held(pod)]
     own = [pod for pod in held if fits(job, pod)]
+    # Already counted as failed, whatever their phase becomes.
     given_up = _uncounted_uids(status, "failed")
     early = job["spec"]["podReplacementPolicy"] == "TerminatingOrFailed"
     lost, done = [], []

@@ -62,6 +62,7 @@ def _surplus(job: Object, counts: Counts, wanted: int, now: datetime) -> list[Ob
         index = index_of(pod) if is_indexed(job) else number
         if is_held(pod) and fits(job, pod) and not (is_indexed(job) and index in needless):
             kept.setdefault(index, pod)
+    # One pod per index, the one with the most progress.
     best = list(kept.values())[:wanted]
     return [pod for pod in ranked if not any(pod is other for other in best)]
 

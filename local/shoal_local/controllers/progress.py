@@ -55,6 +55,7 @@ def _progress(deployment: Object, status: Object, new: Object | None, now: datet
         return None
     known = condition(deployment, "Progressing")
     parts = (known["status"], known["reason"], known["message"]) if known else None
+    # Not created yet: keep the old condition.
     if new is None:
         return parts
     name, wanted = new["metadata"]["name"], deployment["spec"]["replicas"]
@@ -97,6 +98,7 @@ def _dated(known: Object | None, kind: str, parts: ConditionParts, now: datetime
     restarted = moved and reason == "ReplicaSetUpdated"
     if known and not restarted and (known["status"], known["reason"], known["message"]) == parts:
         return known
+    # The transition time changes with the status only, not with the reason.
     same_status = known is not None and known["status"] == status
     since = known["lastTransitionTime"] if known and same_status else timestamp(now)
     return {

@@ -19,9 +19,11 @@ def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime
     ``failure`` is the message with which the API server rejected the last new pod.
     """
     changes = Changes()
+    # Pods that end are replaced at once.
     active = [pod for pod in owned if not is_deleting(pod) and not has_ended(pod)]
     wanted = replica_set["spec"]["replicas"]
     if not is_deleting(replica_set):
+        # Bounded, so that one reconciliation stays short; a later one creates the rest.
         missing = min(wanted - len(active), MAX_CREATED_AT_ONCE)
         changes.add(*(Create(make_pod(replica_set)) for _ in range(missing)))
         surplus = sorted(active, key=lambda pod: rank(pod, now))[: max(0, len(active) - wanted)]
@@ -74,6 +76,7 @@ def rank(pod: Object, now: datetime) -> tuple[Any, ...]:
     """Return the sort key of pods for deletion: the pod with the least progress first."""
     meta, status = pod["metadata"], pod.get("status") or {}
     cost = (meta.get("annotations") or {}).get(COST, "0")
+    # The longer a pod has been ready, the smaller this number.
     ready_s = available_in_s(pod, 1e12, now) or 0.0
     counts = [c.get("restartCount", 0) for c in status.get("containerStatuses") or []]
     created = datetime.fromisoformat(meta["creationTimestamp"]).timestamp()

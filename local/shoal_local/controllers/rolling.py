@@ -59,6 +59,7 @@ def _resolved(value: int | str, replicas: int, *, round_up: bool) -> int:
     if isinstance(value, int):
         return value
     exact = int(value.removesuffix("%")) * replicas
+    # Integer division: floats would round 7 % of 100 up to 8.
     return -(-exact // 100) if round_up else exact // 100
 
 
@@ -76,6 +77,7 @@ def next_sizes(bounds: Bounds, new: ReplicaSetCounts, old: Sequence[ReplicaSetCo
     # Unavailable old pods go first, so that they cannot block the rollout.
     left = _cut([(share, share.replicas - share.available) for share in sorted(old, key=lambda s: s.created)], spare)
     available = new.available + sum(share.available for share in old)
+    # Then available ones, down to the minimum.
     left = _cut([(share, share.replicas) for share in left], available - bounds.min_available)
     before = {share.name: share.replicas for share in old}
     return {share.name: share.replicas for share in left if share.replicas != before[share.name]}

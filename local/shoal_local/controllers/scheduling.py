@@ -62,6 +62,7 @@ def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -
     """Return why the pod does not fit on the node, one reason per cause; empty if it fits."""
     spec = node.get("spec") or {}
     tolerations = pod["spec"].get("tolerations") or []
+    # `kubectl cordon` sets this field.
     if spec.get("unschedulable") and not _tolerates(tolerations, _UNSCHEDULABLE):
         return ["node(s) were unschedulable"]
     taints = [*(spec.get("taints") or [])]
@@ -76,6 +77,7 @@ def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
         return [AFFINITY]
+    # Resources that the node does not list have a free amount of 0.
     short = [name for name, amount in requests.items() if amount > free.get(name, 0) and amount > 0]
     return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)]
 
@@ -101,6 +103,7 @@ def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple
         assigned = other["spec"].get("nodeName")
         if assigned and not has_ended(other):
             _add(taken.setdefault(assigned, {}), pod_requests(other))
+    # How many nodes each reason rules out.
     reasons: Counter[str] = Counter()
     for node in nodes:
         name = node["metadata"]["name"]

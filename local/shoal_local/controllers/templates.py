@@ -23,6 +23,7 @@ def find_new(deployment: Object, replica_sets: Iterable[Object]) -> Object | Non
     """Return the oldest ReplicaSet with the Deployment's template."""
     template = _without_hash(deployment["spec"]["template"])
     same = [rs for rs in replica_sets if _without_hash(rs["spec"]["template"]) == template]
+    # Two may have the same template after a race of two controllers: all choose the oldest.
     return min(same, key=lambda rs: str(rs["metadata"]["creationTimestamp"]), default=None)
 
 
@@ -30,6 +31,7 @@ def _without_hash(template: Object) -> Object:
     """Return a template without the hash label, which only ReplicaSets carry."""
     meta = template.get("metadata") or {}
     labels = {k: v for k, v in (meta.get("labels") or {}).items() if k != HASH_LABEL}
+    # Null and absent fields are equal in a template.
     kept = {k: v for k, v in meta.items() if v is not None}
     return {**template, "metadata": {**kept, "labels": labels}}
 

@@ -58,6 +58,7 @@ def parse_capacity(given: list[str]) -> dict[str, int]:
     counts = {GPU: gpu_count()}
     for text in given:
         name, _, count = text.partition("=")
+        # Extended resources have a domain; cpu and memory are the machine's own.
         if "/" not in name or not count.isdigit():
             raise ValueError(f"--capacity must be RESOURCE=COUNT such as {GPU}=2, not {text!r}")
         counts[name] = int(count)
@@ -77,6 +78,7 @@ def parse_models(given: list[str]) -> dict[str, str]:
 
 async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
     """Run the kubelet until cancelled."""
+    # Opened first: the node publishes this port.
     listening = socket.create_server((options.address, options.port))
     models = Models(options.dir)
     models.add(parse_models(options.model))

@@ -53,6 +53,7 @@ class Container:
         known = read_json(self._record.container(self.member.name) / "state.json")
         if known is None:
             return
+        # Written before each run, so this is the latest run.
         self._attempt, self._streak = known["attempt"], known["streak"]
         self._previous = Exit(**known["previous"]) if known["previous"] else None
         self.run = Run.adopt(self._record.run(self.member.name, self._attempt))
@@ -73,6 +74,7 @@ class Container:
         self.stopping, self.waiting, self.retry_at = False, None, 0.0
         self.verdicts = Verdicts()
         state = {"attempt": self._attempt, "streak": self._streak, "previous": asdict(ended) if ended else None}
+        # Written before the start: after a kill in between, the next kubelet counts no run twice.
         write_json(self._record.container(self.member.name) / "state.json", state)
         self.run = Run.start(self._record.run(self.member.name, self._attempt), container)
         self._follow(self.run)
@@ -114,6 +116,7 @@ class Container:
     def observed(self, now: float) -> Observed:
         """Return the state of the container now."""
         running = self.run is not None and not self.run.ended.is_set()
+        # The shim may not have recorded the start yet.
         since = (self.run.started_at or now) if running and self.run else None
         return Observed(
             attempt=self._attempt,

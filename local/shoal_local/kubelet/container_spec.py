@@ -65,6 +65,7 @@ def make_container_spec(
     # An empty CUDA_VISIBLE_DEVICES hides all GPUs from a container that requests none.
     gpus = [str(n) for name, held in devices.items() if name.startswith("nvidia.com/") for n in held]
     address = urlsplit(machine.client.url)
+    # Later entries win: the container's own variables override all others.
     variables = {
         **base_environment(),
         **dict(image.env),
@@ -114,6 +115,7 @@ def hidden_paths(needed: Iterable[str], targets: Iterable[str]) -> list[str]:
 
     A path below another hidden one is left out: it becomes visible with it.
     """
+    # Mounts apply to resolved paths.
     over = [os.path.realpath(target) for target in targets]
     paths = {name for path in needed for name in (path, os.path.realpath(path))}
     hidden = {path for path in paths if any(path.startswith(f"{target}/") for target in over)}

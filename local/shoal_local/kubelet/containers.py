@@ -19,6 +19,7 @@ def restart_delay_s(streak: int) -> float:
 
     ``streak`` is the number of earlier restarts in a row.
     """
+    # The exponent is bounded to keep the product small.
     return 0.0 if streak == 0 else min(MIN_BACK_OFF_S * 2.0 ** min(streak - 1, 10), MAX_BACK_OFF_S)
 
 
@@ -91,6 +92,7 @@ def members_of(spec: Object) -> list[Member]:
         Member(c["name"], Role.SIDECAR if c.get("restartPolicy") == "Always" else Role.INIT, c)
         for c in spec.get("initContainers") or []
     ]
+    # Init containers and sidecars precede the main containers.
     return first + [Member(c["name"], Role.MAIN, c) for c in spec["containers"]]
 
 

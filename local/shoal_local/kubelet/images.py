@@ -47,6 +47,7 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
     known = {"command", "args", "env", "workingDir", "files", "layout"}
     table = {}
     for name, entry in document.items():
+        # An unknown key is most likely misspelled.
         if not isinstance(entry, dict) or not set(entry) <= known:
             raise BadTableError(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
         for part in ("command", "args"):

@@ -33,6 +33,7 @@ class Kubelet:
                 group.create_task(self.pods.run())
                 await self.pods.synced.wait()
                 self._begin()
+                # Forever: the informer's task and the workers do the rest.
                 await asyncio.Event().wait()
         finally:
             for worker in self._workers.values():
@@ -54,6 +55,7 @@ class Kubelet:
         for record, (old, _) in loaded:
             worker = self._add(known.get(record.uid, old), record)
             worker.adopt()
+            # Deleted while no kubelet ran.
             if record.uid not in known:
                 worker.erase()
         self._begun = True

@@ -41,6 +41,7 @@ def unpack(layout: Path, directory: Path) -> None:
 
 def _blob(layout: Path, entry: Object) -> Path:
     algorithm, _, digest = str(entry["digest"]).partition(":")
+    # The name alone: a digest must not lead out of the layout.
     path = layout / "blobs" / algorithm / Path(digest).name
     with path.open("rb") as file:
         if hashlib.file_digest(file, algorithm).hexdigest() != digest:
@@ -59,9 +60,11 @@ def _add(layer: Path, directory: Path) -> None:
             leads_up = path.name != name and name in ("", ".", "..")
             if path.is_absolute() or ".." in path.parts or leads_up:
                 raise ValueError(f"a layer holds {member.name!r}, which is outside of the image")
+            # Removes all entries of the directory in the layers below.
             if path.name == _OPAQUE:
                 shutil.rmtree(directory / path.parent, ignore_errors=True)
                 (directory / path.parent).mkdir(parents=True)
+            # Removes one entry of the layers below.
             elif path.name.startswith(_WHITEOUT):
                 gone = directory / path.with_name(name)
                 shutil.rmtree(gone) if gone.is_dir() and not gone.is_symlink() else gone.unlink(missing_ok=True)

@@ -71,6 +71,7 @@ def format_lines(lines: Iterable[bytes], wanted: LogQuery) -> Iterator[bytes]:
         time, _, rest = line.partition(b" ")
         _, _, rest = rest.partition(b" ")
         tag, _, text = rest.partition(b" ")
+        # Times in this format sort as text.
         if time.decode(errors="replace") < wanted.since:
             continue
         end = b"" if tag == b"P" else b"\n"
@@ -121,6 +122,7 @@ async def _blocks(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
     if not path.exists():
         return
     with Tail(path) as tail:
+        # The shim keeps one rotated file.
         older = directory / "log.1"
         lines = [*(older.read_bytes().splitlines(keepends=True) if older.exists() else []), *tail.more()]
         if wanted.tail_lines is not None:

@@ -20,6 +20,7 @@ class Lookups:
     async def objects_for(self, pod: Object) -> dict[tuple[str, str], Object | None]:
         """Return the ConfigMaps and Secrets that a pod's spec names, by plural and name; None if one is missing."""
         space = pod["metadata"]["namespace"]
+        # Every pod mounts the certificate of the API server.
         named = {("configmaps", ROOT_CERTIFICATE), *_named_in(pod["spec"])}
         return {
             (plural, name): await self._client.find(_RESOURCES[plural], space, name) for plural, name in sorted(named)

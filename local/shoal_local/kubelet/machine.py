@@ -37,6 +37,7 @@ class Images:
         """Return the table. Raises BadTableError: the user's file is invalid; the message names the line."""
         models = {f"{MODELS}/{name}": directory for name, directory in self._models.directories().items()}
         ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, models)
+        # The user's entries override Shoal's.
         return {**ours, **_read_table(self.file)}
 
 
@@ -161,5 +162,6 @@ def base_environment() -> dict[str, str]:
         # Containers start in another directory, so relative entries would be lost.
         parts = found["PYTHONPATH"].split(":")
         found["PYTHONPATH"] = ":".join(str(Path(part).absolute()) for part in parts)
+    # `python` in a container is this interpreter.
     own = str(Path(sys.executable).parent)
     return {**found, "PATH": f"{own}:{os.environ.get('PATH', os.defpath)}"}

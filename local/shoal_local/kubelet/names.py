@@ -19,6 +19,7 @@ def hosts_text(machine: str, services: Iterable[Object]) -> str:
     lines = [machine.rstrip("\n")]
     for service in services:
         address, meta = service["spec"].get("clusterIP"), service["metadata"]
+        # Headless services have no address, and their pods' names are not supported.
         if address and address != "None":
             name = f"{meta['name']}.{meta['namespace']}"
             lines.append(" ".join([address, *(name + suffix for suffix in _SUFFIXES)]))

@@ -94,6 +94,7 @@ class View:
             return
         parent = os.path.dirname(target)
         above = parent
+        # The deepest directory that exists.
         while not os.path.isdir(above):
             above = os.path.dirname(above)
         within_ours = any(f"{above}/".startswith(f"{own}/") for own in self._ours)
@@ -111,6 +112,7 @@ class View:
         names = sorted(os.listdir(directory))
         # The root cannot be mounted over in place: the new one is built in staging and then moved.
         at = self._staging if directory == "/" else directory
+        # The view holds only mount points, which need no space.
         _mount("tmpfs", at, "tmpfs", 0, "mode=755,size=1m")
         for name in names:
             source, target = f"/proc/self/fd/{original}/{name}", f"{at}/{name}"
@@ -131,6 +133,7 @@ class View:
         if directory == "/":
             os.chdir(at)
             _mount(at, "/", None, _MS_MOVE)
+            # The moved mount is the root from now on.
             os.chroot(".")
         self._replaced.add(directory)
 

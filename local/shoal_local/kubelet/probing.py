@@ -134,6 +134,7 @@ class Prober:
         if ready or Kind.READINESS not in self.container:
             report(Kind.READINESS, verdict=True)
         async with asyncio.TaskGroup() as group:
+            # A readiness that an earlier kubelet established stays until probes disagree.
             for kind, verdict in ((Kind.LIVENESS, None), (Kind.READINESS, ready or None)):
                 if kind in self.container:
                     group.create_task(self._watch(kind, report, verdict=verdict))

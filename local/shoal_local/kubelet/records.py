@@ -15,6 +15,7 @@ from shoal_local.objects import Object
 def write_json(path: Path, value: Object) -> None:
     """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Rename is atomic on one file system.
     new = path.with_name(path.name + ".new")
     new.write_text(json.dumps(value))
     new.replace(path)
@@ -92,6 +93,7 @@ class Models:
 
     def directories(self) -> dict[str, str]:
         """Return the existing directories by name."""
+        # A deleted directory must not break the other models.
         return {name: directory for name, directory in self._all().items() if Path(directory).is_dir()}
 
     def _all(self) -> dict[str, str]:

@@ -78,6 +78,7 @@ class Run:
     def exit(self) -> Exit | None:
         """Return the end of the run, or None while it lives."""
         found = read_json(self.directory / "exit.json")
+        # The shim writes the file just before it ends.
         if found is None or not self.ended.is_set():
             return None
         finished = datetime.fromisoformat(found["finished_at"]).timestamp()
@@ -147,6 +148,7 @@ def kill_session(running: Object) -> None:
     """Kill the container's session, if its leader is still the process that the shim started."""
     pid = running["process"]
     try:
+        # The pid may belong to another process by now, also after a reboot.
         ours = os.getsid(pid) == pid and identity(pid)["boot"] == running["boot"]
         started = identity(pid)["start_ticks"] >= running["start_ticks"]
     except OSError:

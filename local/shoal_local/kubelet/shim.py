@@ -71,6 +71,7 @@ def identity(pid: int) -> dict[str, Any]:
     """
     # The second field is the command in parentheses; it may hold spaces and parentheses itself.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    # Zombie or dead.
     if fields[0] in "ZX":
         raise ProcessLookupError(pid, "the process has ended")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -90,6 +91,7 @@ def _become(container: dict[str, Any], directory: Path, ends: dict[str, int], fa
     """Turn into the container's process; send the reason to the parent if that fails."""
     try:
         os.setsid()
+        # Containers have no standard input.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(ends["stdout"], 1)
         os.dup2(ends["stderr"], 2)
@@ -119,6 +121,7 @@ def _become(container: dict[str, Any], directory: Path, ends: dict[str, int], fa
             message = f"cannot run {container['argv'][0]!r} in {container['cwd']}: {error}"
         text = json.dumps({"code": CANNOT_START, "signal": 0, "reason": reason, "message": message})
         os.write(failure_write, text.encode())
+    # Without the cleanup of the parent's copy of the interpreter.
     os._exit(1)
 
 
@@ -137,6 +140,7 @@ class Log:
     def write(self, stream: str, data: bytes) -> None:
         """Write complete lines; keep the rest for the next call."""
         *lines, rest = (self._parts[stream] + data).split(b"\n")
+        # A line without an end must not fill the memory.
         while len(rest) > CHUNK_BYTES:
             self._line(stream, "P", rest[:CHUNK_BYTES])
             rest = rest[CHUNK_BYTES:]

@@ -53,6 +53,7 @@ def container_status(member: Member, seen: Observed, place: StatusContext) -> Ob
     # While a container waits for its next run, the latest one is its last state.
     last = seen.exit if "waiting" in state and seen.exit else seen.previous
     last_attempt = seen.attempt if "waiting" in state else seen.attempt - 1
+    # An init container is ready once it has succeeded.
     ready = seen.ready and seen.running
     if member.role is Role.INIT:
         ready = seen.exit is not None and seen.exit.code == 0
@@ -144,6 +145,7 @@ def _conditions(
 ) -> list[Object]:
     counted = [entry for m, entry in entries if m.role is not Role.INIT]
     unready = [entry["name"] for entry in counted if not entry["ready"]]
+    # The field of a container status that shows its initialization as complete.
     up = {Role.SIDECAR: "started", Role.INIT: "ready"}
     first = " ".join(e["name"] for m, e in entries if m.role is not Role.MAIN and not e[up[m.role]])
     begun = ready = ("True", "", "")

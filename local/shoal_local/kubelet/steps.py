@@ -76,6 +76,7 @@ def has_finished(spec: Object, containers: Containers) -> bool:
     """Return whether the pod has completed or can never complete."""
     policy = spec.get("restartPolicy", "Always")
     ends = [(m.role, containers.get(m.name, Observed()).exit) for m in members_of(spec)]
+    # Init containers that failed are not retried, so the pod can never complete.
     if policy == "Never" and any(role is Role.INIT and end and end.code for role, end in ends):
         return True
     return all(end and not restarts(policy, end.code) for role, end in ends if role is Role.MAIN)
@@ -128,6 +129,7 @@ def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, no
     if seen.exit is not None and not restarts(policy_of(member, spec), seen.exit.code):
         return
     at = start_at(seen)
+    # The restart is delayed by the back-off.
     if at > now:
         steps.wake(at)
         if seen.exit is not None and seen.waiting is None:

@@ -33,6 +33,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
+        # The pattern has no name for `$$`.
         return "$" if name is None else variables.get(name, found[0])
 
     return _REFERENCE.sub(value, text)
@@ -94,6 +95,7 @@ def field_value(path: str, context: Context) -> str:
     meta, spec = context.pod["metadata"], context.pod["spec"]
     if found := _SUBSCRIPT.fullmatch(path):
         return str((meta.get(found[1]) or {}).get(found[2], ""))
+    # All of them, one per line, for volumes.
     if path in ("metadata.labels", "metadata.annotations"):
         held = meta.get(path.partition(".")[2]) or {}
         return "\n".join(f'{key}="{value}"' for key, value in sorted(held.items()))

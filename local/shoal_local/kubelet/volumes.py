@@ -58,6 +58,7 @@ class Volumes:
         Raises VolumeError: a kind of volume is not supported, or its source is missing.
         """
         spec = self._pod["spec"]
+        # A pod that mounts its own volume at the account's path keeps it.
         mounts = [m["mountPath"].rstrip("/") for c in spec["containers"] for m in c.get("volumeMounts") or []]
         needs_account = ACCOUNT_PATH not in mounts and spec.get("automountServiceAccountToken") is not False
         for volume in [*(spec.get("volumes") or []), *([_ACCOUNT] if needs_account else [])]:
@@ -184,6 +185,7 @@ def write_account_kubeconfig(directory: Path, server: str, namespace: str) -> Pa
         "users": [{"name": "pod", "user": {"token": (directory / "token").read_text()}}],
     }
     file = directory / "kubeconfig"
+    # Restricted before the token is written.
     file.touch(mode=0o600)
     file.write_text(json.dumps(document))
     return file
@@ -210,6 +212,7 @@ def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]
         if source.get("optional"):
             return {}
         raise VolumeError(f'{plural[:-1]} "{name}" not found')
+    # Data of Secrets is encoded in base64, data of ConfigMaps is text.
     encode = base64.b64decode if plural == "secrets" else str.encode
     data = {key: encode(value) for key, value in (obj.get("data") or {}).items()}
     data |= {key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()}
@@ -232,6 +235,7 @@ def _write_files(directory: Path, files: dict[str, bytes]) -> None:
             new = path.with_name(f".{path.name}.new")
             new.write_bytes(data)
             new.replace(path)
+    # Keys that were removed from the object.
     for path in [p for p in directory.rglob("*") if p.is_file()]:
         if str(path.relative_to(directory)) not in files:
             path.unlink()

@@ -89,6 +89,7 @@ class PodWorker:
             except (ApiError, UnreachableError) as error:
                 logger.info("event=pod_step_failed pod=%s error=%s", self.pod["metadata"]["name"], error)
                 wait_s = 1.0
+            # The pod is gone.
             if wait_s is not None and wait_s < 0:
                 return
             try:
@@ -246,9 +247,11 @@ class PodWorker:
         now = _now()
         place = StatusContext(self.pod, now, ending=self._end() is not None)
         status = pod_status(place, self._observed(now), pod_ip=self._address, host_ip=self._machine.host_ip)
+        # A deleted pod has no status to write.
         if status == self._written or self._erased_at is not None:
             return
         try:
+            # The uid rejects the patch for a later pod of this name.
             patch = {"metadata": {"uid": self.uid}, "status": status}
             patched = await self._machine.client.patch(
                 PODS, self.pod, patch, subresource="status", content_type=STRATEGIC_PATCH
@@ -259,6 +262,7 @@ class PodWorker:
                 raise
             return
         self._written = status
+        # A deletion that this worker has not seen yet arrives by the watch.
         if not patched["metadata"].get("deletionTimestamp") or self._end():
             self.pod = {**self.pod, "status": patched["status"]}
 

@@ -50,6 +50,7 @@ def make_routes(
     for one in slices:
         meta = one["metadata"]
         name = (meta.get("labels") or {}).get(SERVICE_NAME, "")
+        # A service may have several slices.
         by_service.setdefault((meta["namespace"], name), []).append(one)
     routes = {}
     for service in services:
@@ -59,6 +60,7 @@ def make_routes(
             continue
         own = by_service.get((meta["namespace"], meta["name"]), [])
         for port in spec.get("ports") or []:
+            # UDP is not forwarded.
             if port.get("protocol", "TCP") == "TCP":
                 # Without a ready endpoint, those that still serve while they terminate.
                 ready, terminating = _backends(own, port.get("name") or "")

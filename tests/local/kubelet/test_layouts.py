@@ -108,7 +108,7 @@ def test_a_blob_that_differs_from_its_digest_is_rejected(tmp_path: Path) -> None
     for path in (made / "blobs" / "sha256").iterdir():
         path.write_bytes(path.read_bytes() + b" ")
 
-    with pytest.raises(OSError, match="no OCI layout.*sha256"):
+    with pytest.raises(OSError, match=r"no OCI layout.*sha256"):
         unpack(made, tmp_path / "made")
 
 

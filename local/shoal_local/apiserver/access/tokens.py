@@ -38,6 +38,7 @@ def make_token(
         "nbf": now_s,
         "sub": f"system:serviceaccount:{account.namespace}:{account.name}",
     }
+    # A JSON Web Token: header, claims and signature.
     signed = f"{_base64(orjson.dumps(_HEADER))}.{_base64(orjson.dumps(claims))}"
     return f"{signed}.{_signature(signed, key)}"
 
@@ -48,8 +49,10 @@ def read_token(token: str, key: bytes, now_s: int) -> Account:
     Raises BadTokenError: another key signed it, or it has expired.
     """
     signed, _, signature = token.rpartition(".")
+    # In constant time, and before the claims are parsed.
     if not hmac.compare_digest(signature.encode(), _signature(signed, key).encode()):
         raise BadTokenError("the signature is not ours")
+    # Base64 without padding; superfluous padding is ignored.
     claims: dict[str, Any] = orjson.loads(base64.urlsafe_b64decode(signed.partition(".")[2] + "=="))
     if now_s >= claims["exp"]:
         raise BadTokenError("the token has expired")

@@ -63,6 +63,7 @@ def _entries(resource: Resource) -> list[Document]:
     }
     subs = []
     for name in resource.subresources:
+        # The status subresource has the kind of its object.
         own = (resource.group, resource.version, resource.kind)
         group, version, kind = SUBRESOURCE_KINDS.get(name, own)
         about = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}

@@ -15,10 +15,12 @@ def _core(kind: str, plural: str, short: str = "", subresources: str = "", **mor
 
 def _in(group: str, kind: str, plural: str, short: str = "", subresources: str = "", **more: Any) -> Resource:
     named = {"short_names": tuple(short.split()), "subresources": tuple(subresources.split())}
+    # Definitions are named after the first label of the group.
     definition = f"io.k8s.api.{group.partition('.')[0]}.v1.{kind}"
     return Resource(group, "v1", kind, plural, **{"definition": definition, **named, **more})
 
 
+# Arguments that several kinds share.
 _CLUSTER: dict[str, Any] = {"namespaced": False}
 _ALL: dict[str, Any] = {"categories": ("all",)}
 _COUNTED: dict[str, Any] = {"generation": True}

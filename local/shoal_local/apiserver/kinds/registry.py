@@ -64,6 +64,7 @@ class Registry:
     @classmethod
     def of(cls, definitions: Iterable[Object]) -> "Registry":
         """Return the built-in kinds and those of the given CustomResourceDefinitions."""
+        # Built-in kinds precede custom ones in discovery.
         custom = [resource for crd in definitions for resource in resources_of(crd)]
         return cls({(r.group, r.version, r.plural): r for r in (*BUILTIN, *custom)})
 
@@ -95,4 +96,5 @@ class Registry:
     @property
     def stored(self) -> dict[str, Resource]:
         """Return one resource for each storage key."""
+        # The preferred version comes first, so in reverse order it wins.
         return {r.key: r for r in reversed(self.resources.values()) if "list" in r.verbs}

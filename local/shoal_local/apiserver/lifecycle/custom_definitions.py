@@ -51,6 +51,7 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
         message = "Forbidden: additionalProperties and properties are mutual exclusive"
         yield Cause(f"{path}.additionalProperties", message, "FieldValueForbidden")
     if "default" in schema:
+        # A default must fit its own schema.
         for cause in value_causes(compile_schema(schema), schema["default"]):
             yield Cause(f"{path}.default.{cause.field}".rstrip("."), cause.message, cause.reason)
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or []):
@@ -74,6 +75,7 @@ def established(crd: Object) -> Object:
         meta["finalizers"] = [*meta.get("finalizers", []), CLEANUP]
     stored = [v["name"] for v in crd["spec"]["versions"] if v.get("storage")]
     status = crd.get("status") or {}
+    # Versions in which objects may still be stored.
     former = status.get("storedVersions") or []
     conditions = [
         {

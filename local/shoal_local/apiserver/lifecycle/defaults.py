@@ -74,6 +74,7 @@ def apply_defaults(key: str, obj: Object) -> None:
 
 def _namespace(obj: Object) -> None:
     labels = obj["metadata"].setdefault("labels", {})
+    # Network policies select namespaces by this label.
     labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
     obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
     obj["status"] = {"phase": "Active", **obj.get("status", {})}
@@ -81,6 +82,7 @@ def _namespace(obj: Object) -> None:
 
 def _secret(obj: Object) -> None:
     obj.setdefault("type", "Opaque")
+    # Write-only: Kubernetes stores it encoded in `data`.
     texts = obj.pop("stringData", {})
     if texts:
         made = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
@@ -126,6 +128,7 @@ def _deployment(obj: Object) -> None:
 
 def _job(obj: Object) -> None:
     spec, meta = obj["spec"], obj["metadata"]
+    # Without either field, the Job runs one pod once.
     if "parallelism" not in spec:
         spec.setdefault("completions", 1)
     retried = MAX_INT32 if "backoffLimitPerIndex" in spec else 6

@@ -52,6 +52,7 @@ def for_create(obj: Object, resource: Resource, *, uid: str, now: str) -> Object
     """
     meta = {key: value for key, value in obj["metadata"].items() if key not in _SERVER_OWNED}
     if not meta.get("name") and meta.get("generateName"):
+        # Five characters, as in Kubernetes, but derived from the uid.
         meta["name"] = meta["generateName"] + uid.replace("-", "")[:5]
     if not meta.get("name"):
         raise invalid(resource.kind, resource.group, "", [NAME_REQUIRED])

@@ -120,6 +120,7 @@ def _job_template(spec: Object) -> Iterator[Cause]:
 def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
     """Yield the changes of immutable fields. Until the first pod starts, a suspended Job may move to other nodes."""
     new, old = obj["spec"], live["spec"]
+    # An elastic Indexed Job may change both together.
     together = new.get("completions") == new["parallelism"]
     indexed = new["completionMode"] == "Indexed"
     if new.get("completions") != old.get("completions") and not (indexed and together):
@@ -139,6 +140,7 @@ def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
 def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
     if not spec.get("containers"):
         yield Cause(f"{path}.containers", "Required value", "FieldValueRequired")
+    # Names are unique across init and main containers.
     seen: set[str] = set()
     for part in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(part, [])):
@@ -166,6 +168,7 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
         if not 1 <= port["port"] <= 65535:
             message = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
             yield Cause(f"spec.ports[{index}].port", message)
+    # An address never changes, also not by another type of the service.
     fixed = live["spec"].get("clusterIP") if live else None
     if fixed and spec.get("clusterIP") != fixed:
         message = f"Invalid value: {json_text([spec.get('clusterIP')])}: may not change once set"

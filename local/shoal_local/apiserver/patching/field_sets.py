@@ -29,6 +29,7 @@ def _walk(value: Any, node: Node | None, path: Path) -> Iterator[Path]:
     if isinstance(value, dict) and value and not is_atomic(value, node):
         for key, inner in value.items():
             child = (*path, f"f:{key}")
+            # Keys of a map are owned themselves; named fields only through their contents.
             if node is None or key not in node.fields:
                 yield child
             yield from _walk(inner, node.child(key) if node else None, child)
@@ -151,6 +152,7 @@ def _differences(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[
     elif old == new:
         return
     elif type(old) is type(new) and isinstance(old, dict | list) and not is_atomic(new, node):
+        # By key, so that a moved element is no change.
         before, after = _parts(old, node), _parts(new, node)
         for step in [*before, *(step for step in after if step not in before)]:
             was, now = before.get(step, _ABSENT), after.get(step, _ABSENT)

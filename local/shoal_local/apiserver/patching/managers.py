@@ -14,6 +14,7 @@ _SERVER_OWNED = """
 name namespace creationTimestamp selfLink uid generation managedFields resourceVersion deletionTimestamp
 deletionGracePeriodSeconds generateName
 """
+# Fields without an owner: the server or the path determines them.
 _UNOWNED: frozenset[Path] = frozenset(
     {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED.split())}
 )
@@ -54,6 +55,7 @@ def read_managers(obj: Object | None) -> dict[Manager, Owned]:
 
 def managed_fields_of(managers: Managers) -> list[Object]:
     """Return ``managedFields``, without managers that own nothing."""
+    # The order of Kubernetes: Apply before Update, then by time and name.
     order = sorted(managers.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name))
     entries = []
     for manager, owned in order:
@@ -85,6 +87,7 @@ def after_update(
         return dict(managers)
     before = managers.get(writer, Owned(frozenset(), api_version, now)).fields
     kept = _without(before, removed)
+    # Removed fields lose all owners, changed ones all but the writer.
     after = {m: replace(owned, fields=_without(owned.fields - changed, removed)) for m, owned in managers.items()}
     if changed:
         after[writer] = Owned(kept | changed, api_version, now)

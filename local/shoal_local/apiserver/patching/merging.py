@@ -80,6 +80,7 @@ def _merge_list(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
     for value in patch:
         if not isinstance(value, dict) or key not in value:
             raise bad_request(f"map: {value} does not contain declared merge key: {key}")
+        # The position of the element with this key, or the end.
         at = next((i for i, item in enumerate(merged) if item.get(key) == value[key]), len(merged))
         deleted = value.get("$patch") == "delete"
         merged[at : at + 1] = [] if deleted else [strategic_merge((merged[at:] or [{}])[0], value, node.item)]

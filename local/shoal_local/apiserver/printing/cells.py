@@ -26,6 +26,7 @@ def find_all(obj: Any, path: str) -> list[Any]:
     """
     values = [obj]
     at = 0
+    # `kubectl` writes `{.spec.a}`, definitions `.spec.a`.
     path = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     while at < len(path):
         step = _STEP.match(path, at)
@@ -77,6 +78,7 @@ def human_duration(seconds: int) -> str:
     """Round a duration as kubectl does: shorter ones are more precise."""
     if seconds < -1:
         return "<invalid>"
+    # A clock that is one second behind is tolerated.
     seconds = max(seconds, 0)
     _, unit, letter, small, small_letter = next(row for row in _SHOWN if seconds < row[0])
     rest = seconds % unit // small if small else 0

@@ -57,6 +57,7 @@ def with_defaults(value: Any, node: Node | None) -> Any:
     for key, schema in node.fields.items():
         absent = key not in found or (found[key] is None and not schema.get("nullable"))
         if absent and "default" in schema:
+            # A copy: the object may be modified later.
             found[key] = copy.deepcopy(schema["default"])
     return {
         key: with_defaults(inner, node.child(key))
@@ -76,6 +77,7 @@ class CustomSchema:
     @classmethod
     def of(cls, root: Node) -> "CustomSchema":
         """Compile the schema of a complete object."""
+        # Metadata is validated elsewhere, but the author's rules for names apply.
         plain = {key: value for key, value in root.schema.items() if key != "properties"}
         meta = {key: value for key, value in root.fields["metadata"].items() if key != "$ref"}
         fields = {**root.fields, "metadata": meta}

@@ -56,6 +56,7 @@ def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
     wanted = node.type if node.resolved.get("type") else ""
     if not wanted or value is None:
         return
+    # In Python a boolean is an integer.
     fits = isinstance(value, _JSON_TYPES[wanted]) and not (isinstance(value, bool) and wanted != "boolean")
     if not fits:
         names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}

@@ -30,6 +30,7 @@ def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mappin
     """
     if not body.startswith(MAGIC):
         raise ValueError("a protobuf body must start with k8s and a zero byte")
+    # Field 1 names version and kind, field 2 is the message.
     outer = dict(_fields(body[len(MAGIC) :]))
     head = {number: bytes(value).decode() for number, value in _fields(outer.get(1, b""))}
     kind = head.get(2, "")
@@ -96,6 +97,7 @@ def _value(raw: Any, node: Node) -> Any:
 
 
 def _signed(number: int) -> int:
+    # Varints are unsigned; negative numbers are their two's complement.
     return number - 2**64 if number >= 2**63 else number
 
 

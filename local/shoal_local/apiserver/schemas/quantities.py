@@ -27,6 +27,7 @@ def canonical_quantity(value: str | int | float) -> str:
     number = parse_quantity(text)
     if number == 0:
         return "0"
+    # A fraction of a binary unit is stored in decimal units.
     binary = text.endswith("i") and number == int(number)
     for suffix, size in reversed((_BINARY if binary else _DECIMAL).items()):
         if number % size == 0:

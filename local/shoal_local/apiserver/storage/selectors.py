@@ -31,6 +31,7 @@ def _label_test(part: str) -> LabelTest:
     if found := _SET.match(part):
         values = {value.strip() for value in found["values"].split(",")}
         key, wanted = found["key"], found["op"] == "in"
+        # `notin` and `!=` also match objects without the label.
         return lambda labels: (key in labels and labels[key] in values) if wanted else labels.get(key) not in values
     if found := _EQUALS.match(part):
         key, value, equal = found["key"], found["value"], found["op"] != "!="

@@ -67,6 +67,7 @@ class Store:
         if revision < self._floor.get(key, self._start):
             raise TooOldError
         log = self._log.get(key, [])
+        # The log is sorted by revision.
         return log[bisect_right(log, revision, key=lambda change: change.revision) :]
 
     def write(self, key: str, obj: Object) -> Object:

@@ -38,6 +38,7 @@ def authenticate(state: ClusterState, authorization: str, now: datetime) -> User
     except (BadTokenError, ValueError, KeyError, TypeError):
         raise unauthorized() from None
     stored = state.store.get(ACCOUNTS, (account.namespace, account.name))
+    # A token does not outlive its account, also if that is created again.
     if stored is None or stored["metadata"]["uid"] != account.uid:
         raise unauthorized()
     return service_account(account.namespace, account.name)
@@ -54,6 +55,7 @@ def impersonated(state: ClusterState, user: User, name: str, groups: Sequence[st
     if not name:
         return user
     parts = name.removeprefix(ACCOUNT).split(":")
+    # Service accounts are impersonated as such, not as users.
     if name.startswith(ACCOUNT) and len(parts) == 2:
         check(state, user, Action("impersonate", "", "serviceaccounts", parts[0], parts[1]))
         other = service_account(*parts)

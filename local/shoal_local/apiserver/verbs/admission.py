@@ -62,6 +62,7 @@ def _by_schema(state: ClusterState, resource: Resource, obj: Object, live: Objec
     if causes:
         return obj, causes
     apply_defaults(resource.key, obj)
+    # After the defaults, which include the type of the service.
     if resource.key == SERVICES:
         obj = with_cluster_ip(state, obj, live)
     if resource.key == CRDS:

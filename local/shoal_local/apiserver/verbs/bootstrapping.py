@@ -36,6 +36,7 @@ def namespace(name: str) -> Object:
 
 
 def _paths(paths: list[str], verbs: list[str] | None = None) -> Object:
+    # A rule for paths that are no resources.
     return {"nonResourceURLs": paths, "verbs": verbs or ["get"]}
 
 
@@ -57,6 +58,7 @@ def bootstrap(state: ClusterState, now: datetime) -> None:
     for obj in first_objects():
         resource = state.registry.by_kind(obj["apiVersion"], obj["kind"])
         assert resource
+        # A restored store has them already.
         if state.store.get(resource.key, key_of(obj)) is None:
             target = Target(resource.group, resource.version, resource.plural, obj["metadata"].get("namespace", ""))
             create(state, Call("create", target, SYSTEM, now, body=orjson.dumps(obj), agent="apiserver"))

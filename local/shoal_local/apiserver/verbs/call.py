@@ -55,6 +55,7 @@ class Call:
     @property
     def dry_run(self) -> bool:
         """Return whether the request must not change the store."""
+        # `All` is the only mode that Kubernetes defines.
         return "All" in self.query.get("dryRun", "")
 
     @property

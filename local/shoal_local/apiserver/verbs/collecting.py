@@ -159,6 +159,7 @@ class GarbageCollection:
             self._delete(item, {})
         left = list(_items(self.state, name))
         finalizers = (namespace.get("spec") or {}).get("finalizers") or []
+        # Objects with finalizers are left until a later pass.
         if left or not finalizers:
             return
         resource = self._resource(NAMESPACES)

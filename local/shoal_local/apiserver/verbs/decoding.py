@@ -45,6 +45,7 @@ def checked(obj: Object, call: Call, resource: Resource) -> Object:
 
     Raises ApiError: 400, the object contradicts the path.
     """
+    # Both may be missing in a patch's result or a body.
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
     if obj["apiVersion"] != resource.api_version:
         message = f"the API version in the data ({obj['apiVersion']}) does not match the expected API version"

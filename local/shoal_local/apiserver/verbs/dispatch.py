@@ -44,6 +44,7 @@ def check_call(state: ClusterState, call: Call) -> None:
 
     Raises ApiError: 403, 404 or 405; 501 or 400 for subresources that need a streaming connection.
     """
+    # Authorization first: without it, not even the existence of an object is disclosed.
     access.check(state, call.user, access.action_of(call))
     check_streaming(call.target)
     resource = state.resource(call.target)
@@ -74,6 +75,7 @@ def in_json(state: ClusterState, call: Call) -> Call:
     if not call.body or call.content_type.split(";")[0].strip() != MEDIA_TYPE:
         return call
     target = call.target
+    # The body of a subresource has a kind of its own.
     group, _, kind = SUBRESOURCE_KINDS.get(target.subresource, ("", "", ""))
     definition = state.resource(target).definition
     if kind:

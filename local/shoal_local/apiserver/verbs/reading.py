@@ -42,6 +42,7 @@ def list_objects(state: ClusterState, call: Call) -> ApiResponse:
     body = {
         "kind": resource.list_kind,
         "apiVersion": resource.api_version,
+        # A watch from this version continues without a gap.
         "metadata": {"resourceVersion": str(state.store.revision)},
         "items": [listed(resource, state.as_read(resource, obj)) for obj in objects if wanted(obj)],
     }

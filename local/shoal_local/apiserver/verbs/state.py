@@ -40,6 +40,7 @@ class ClusterState:
     @property
     def registry(self) -> Registry:
         """Return the kinds that are served now."""
+        # Rebuilt only after a change of a definition.
         if self._registry is None:
             self._registry = Registry.of(self.store.objects_of(CRDS))
         return self._registry
@@ -115,6 +116,7 @@ class ClusterState:
 def presented(resource: Resource, obj: Object) -> Object:
     """Return the object with kind and apiVersion of this version of its kind."""
     head = {"kind": resource.kind, "apiVersion": resource.api_version}
+    # First for the order of the keys, last for their values.
     return {**head, **obj, **head}
 
 

@@ -50,6 +50,7 @@ def log_url(state: ClusterState, call: Call) -> str:
     port = dig(node, "status", "daemonEndpoints", "kubeletEndpoint", "Port")
     if "InternalIP" not in addresses or not port:
         raise internal(f'node "{node_name}" has no address of a kubelet in its status')
+    # The kubelet implements these options.
     query = {key: value for key, value in call.query.items() if key in _FORWARDED}
     namespace, name = key_of(pod)
     base = f"http://{addresses['InternalIP']}:{port}/containerLogs/{namespace}/{name}/{container}"

@@ -46,6 +46,7 @@ def issue_token(state: ClusterState, call: Call) -> ApiResponse:
     request = read_as(state, call, "api.authentication.v1.TokenRequest")
     spec = dig(request, "spec") or {}
     lifetime_s = int(spec.get("expirationSeconds") or 3600)
+    # The API's minimum is ten minutes.
     if not 600 <= lifetime_s <= _MAX_LIFETIME_S:
         raise bad_request(f"spec.expirationSeconds must be between 600 and {_MAX_LIFETIME_S}, not {lifetime_s}")
     audiences = tuple(spec.get("audiences") or (ISSUER,))
@@ -110,6 +111,7 @@ def scale_of(resource: Resource, obj: Object) -> Object:
     """Return the Scale of an object."""
     meta = {key: value for key, value in obj["metadata"].items() if key in _KEPT}
     status = {"replicas": dig(obj, *_steps(resource.scale.status)) or 0}
+    # The selector of a custom kind is text already.
     if not resource.custom:
         status["selector"] = selector_text(dig(obj, "spec", "selector") or {})
     elif resource.scale.selector and (selector := dig(obj, *_steps(resource.scale.selector))):

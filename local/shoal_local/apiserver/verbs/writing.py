@@ -36,6 +36,7 @@ def store_new(
     if resource.key == PODS:
         check_account(state, obj)
     if "status" in resource.subresources:
+        # The status of a new object is written by its subresource only.
         obj.pop("status", None)
     stored = state.write(call, resource, admit(state, call, resource, obj, None, managers))
     if resource.key == NAMESPACES and not call.dry_run:
