@@ -107,42 +107,46 @@ class Forwarder:
             services, slices = (informer.objects.values() for informer in self.informers)
             self._routes = make_routes(services, slices, self._network)
             # Close the addresses of deleted services; open those of new ones.
-            for front in [f for f in self._servers if f not in self._routes]:
-                self._servers.pop(front).close()
-            for front in [f for f in self._routes if f not in self._servers]:
-                await self._open(front)
+            for listen_address in [f for f in self._servers if f not in self._routes]:
+                self._servers.pop(listen_address).close()
+            for listen_address in [f for f in self._routes if f not in self._servers]:
+                await self._open(listen_address)
             missing = len(self._servers) < len(self._routes)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S if missing else None):
                     await self._changed.wait()
             await asyncio.sleep(PAUSE_S)
 
-    async def _open(self, front: ListenAddress) -> None:
+    async def _open(self, listen_address: ListenAddress) -> None:
         async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._forward(front, reader, writer)
+            await self._forward(listen_address, reader, writer)
 
-        service, port = self._routes[front].service, front.port
+        service, port = self._routes[listen_address].service, listen_address.port
         try:
             try:
-                self._servers[front] = await asyncio.start_server(on_connection, front.address, port)
+                self._servers[listen_address] = await asyncio.start_server(on_connection, listen_address.address, port)
             except PermissionError:
                 # Only root may listen below 1024. A constant offset is easy to document and to remember.
                 port += UNPRIVILEGED_STEP
-                self._servers[front] = await asyncio.start_server(on_connection, front.address, port)
-                message = f"port {front.port} needs root here: listening on {front.address}:{port} instead"
+                self._servers[listen_address] = await asyncio.start_server(on_connection, listen_address.address, port)
+                message = (
+                    f"port {listen_address.port} needs root here: listening on {listen_address.address}:{port} instead"
+                )
                 self._recorder.post(service, "Normal", "ListensElsewhere", message)
         except OSError as error:
-            logger.warning("event=listen_failed address=%s:%d error=%s", front.address, port, error)
-            message = f"cannot listen on {front.address}:{port}: {error.strerror}"
+            logger.warning("event=listen_failed address=%s:%d error=%s", listen_address.address, port, error)
+            message = f"cannot listen on {listen_address.address}:{port}: {error.strerror}"
             self._recorder.post(service, "Warning", "FailedToListen", message)
 
-    async def _forward(self, front: ListenAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, listen_address: ListenAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             pod = None
-            backends = self._routes[front].backends if front in self._routes else ()
+            backends = self._routes[listen_address].backends if listen_address in self._routes else ()
             for _ in backends:
-                turn = self._turn.get(front, 0)
-                self._turn[front] = turn + 1
+                turn = self._turn.get(listen_address, 0)
+                self._turn[listen_address] = turn + 1
                 # A pod that does not accept the connection is skipped.
                 with contextlib.suppress(OSError, TimeoutError):
                     async with asyncio.timeout(CONNECT_S):
