@@ -78,6 +78,7 @@ class AddressPool:
 
     def reserve(self, uid: str, address: str) -> None:
         """Record the address of an adopted pod."""
+        self._taken[uid] = address
 
     def acquire(self, uid: str) -> str:
         """Return the pod's address; a new pod gets the address that has been unused for longest."""
