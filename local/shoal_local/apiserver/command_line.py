@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from shoal_local.apiserver.server import make_server
+from shoal_schema.logs import configure
 
 
 def run(arguments: list[str]) -> int:
@@ -17,6 +18,7 @@ def run(arguments: list[str]) -> int:
     message = "addresses of services; only those of loopback can be reached (%(default)s)"
     parser.add_argument("--service-cidr", default="10.96.0.0/16", help=message)
     options = parser.parse_args(arguments)
+    configure()
     host, _, port = options.listen.rpartition(":")
     network = options.service_cidr
     running = make_server(host, int(port), snapshot=options.snapshot, service_network=network)

@@ -38,7 +38,7 @@ def plan_deployment(deployment: Object, owned: Sequence[Object], now: datetime) 
     status = deployment_status(deployment, new, owned, bounds=bounds, now=now)
     if status_differs(status, deployment):
         changes.add(Patch(deployment, {"status": status}, subresource="status"))
-    # One second after progressDeadlineSeconds, when it has passed in any rounding.
+    # One second after the deadline, as times of the API are whole seconds.
     left_s = deadline_in_s({**deployment, "status": status}, now)
     changes.requeue(left_s + 1 if left_s else None)
     return changes

@@ -162,11 +162,12 @@ class Tail:
         """Return the complete lines since the last call."""
         data = self._part + self._file.read()
         whole, _, self._part = data.rpartition(b"\n")
-        if not whole:
-            # Rotated: the path names another file now.
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(self._path).st_ino != os.fstat(self._file.fileno()).st_ino:
-                    self._file.close()
-                    self._file = self._path.open("rb")
-                    return self.more()
+        replaced = False
+        with contextlib.suppress(FileNotFoundError):
+            replaced = os.stat(self._path).st_ino != os.fstat(self._file.fileno()).st_ino
+        # Rotated, and the old file is read to its end.
+        if not whole and replaced:
+            self._file.close()
+            self._file = self._path.open("rb")
+            return self.more()
         return [line + b"\n" for line in whole.split(b"\n")] if whole else []

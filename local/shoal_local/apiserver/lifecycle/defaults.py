@@ -33,12 +33,13 @@ def template_defaults(spec: Object) -> None:
             port.setdefault("protocol", "TCP")
         for name in _PROBES:
             if name in container:
-                probe = container[name] = {**_PROBE_DEFAULTS, **container[name]}
+                # The probe's own fields keep their order and their values.
+                probe = container[name] = {**container[name], **_PROBE_DEFAULTS, **container[name]}
                 if "httpGet" in probe:
                     probe["httpGet"] = {"path": "/", "scheme": "HTTP", **probe["httpGet"]}
         for variable in container.get("env", []):
-            if field := variable.get("valueFrom", {}).get("fieldRef"):
-                field.setdefault("apiVersion", "v1")
+            if reference := variable.get("valueFrom", {}).get("fieldRef"):
+                reference.setdefault("apiVersion", "v1")
     for volume in spec.get("volumes", []):
         # A volume without a source is an emptyDir.
         if set(volume) == {"name"}:

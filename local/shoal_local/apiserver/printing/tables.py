@@ -37,8 +37,6 @@ def table_wanted(accept: str) -> bool:
     """
     for entry in accept.split(",") if accept else ["*/*"]:
         media, *parameters = [part.strip() for part in entry.split(";")]
-    for entry in accept.split(",") if accept else ["*/*"]:
-        media, *parameters = [part.strip() for part in entry.split(";")]
         form = dict(p.split("=", 1) for p in parameters if "=" in p).get("as", "")
         if media in (*OFFERED, "*/*", "application/*") and form in ("", "Table"):
             return form == "Table"
