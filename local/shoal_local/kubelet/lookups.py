@@ -37,7 +37,6 @@ class Lookups:
         return str(made["status"]["token"])
 
 
-# Field of a pod's spec, to the plural of the object that it names and the key of its name.
 _NAMING = {
     "configMapKeyRef": ("configmaps", "name"),
     "configMap": ("configmaps", "name"),
@@ -46,6 +45,7 @@ _NAMING = {
     "secretRef": ("secrets", "name"),
     "secret": ("secrets", "secretName"),
 }
+"""Maps a field of a pod's spec to the plural of the object that it names, and to the key of its name."""
 
 
 def _named_in(part: Any) -> set[tuple[str, str]]:

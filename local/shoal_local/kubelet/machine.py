@@ -17,11 +17,11 @@ from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
 from shoal_local.objects import Object
 
-# Variables of this machine that containers inherit.
 _PASSED_ON = """
 HOME LANG LC_ALL LD_LIBRARY_PATH PYTHONPATH TZ USER VIRTUAL_ENV http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY
 NO_PROXY
 """
+"""Variables of this machine that containers inherit."""
 MODELS = "/models"
 RUNTIME_IMAGE = "shoal/runtime"
 

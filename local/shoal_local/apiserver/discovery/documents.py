@@ -24,8 +24,8 @@ VERSION: Document = {
 }
 
 JSON = "application/json"
-# Clients request it with an @, which is invalid in a media type: the response has a dot instead.
 OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+"""Clients request it with an @, which is invalid in a media type: the response has a dot instead."""
 HEALTH = ("healthz", "livez", "readyz")
 
 

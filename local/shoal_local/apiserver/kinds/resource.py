@@ -13,13 +13,13 @@ SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "binding": ("create",),
     "token": ("create",),
 }
-# Group, version and kind of subresources that differ from their object's kind.
 SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
     "scale": ("autoscaling", "v1", "Scale"),
     "binding": ("", "v1", "Binding"),
     "portforward": ("", "v1", "PodPortForwardOptions"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
+"""Group, version and kind of subresources that differ from their object's kind."""
 
 
 @dataclass(frozen=True, slots=True)

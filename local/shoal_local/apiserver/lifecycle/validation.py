@@ -43,11 +43,11 @@ def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
         yield Cause("spec.strategy.rollingUpdate.maxUnavailable", message)
 
 
-# Numbers of a JobSpec that must not be negative.
 _JOB_NUMBERS = (
     *("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
     *("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
 )
+"""Numbers of a JobSpec that must not be negative."""
 _JOB_WORDS = {"completionMode": ("NonIndexed", "Indexed"), "podReplacementPolicy": ("Failed", "TerminatingOrFailed")}
 _NOT_HERE = ("successPolicy", "managedBy")
 

@@ -14,10 +14,10 @@ _SERVER_OWNED = """
 name namespace creationTimestamp selfLink uid generation managedFields resourceVersion deletionTimestamp
 deletionGracePeriodSeconds generateName
 """
-# Fields without an owner: the server or the path determines them.
 _UNOWNED: frozenset[Path] = frozenset(
     {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED.split())}
 )
+"""Fields without an owner: the server or the path determines them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,6 @@ def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-# Messages that are one value in JSON.
 _WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
     f"{_META}FieldsV1": lambda parts: orjson.loads(parts.get(1, b"{}")),
     "io.k8s.apimachinery.pkg.api.resource.Quantity": lambda parts: bytes(parts.get(1, b"")).decode(),
@@ -109,6 +108,7 @@ _WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
         bytes(parts.get(3, b"")).decode() if parts.get(1) else _signed(parts.get(2, 0))
     ),
 }
+"""Messages that are one value in JSON."""
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:

@@ -77,8 +77,8 @@ def json_text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-# Names of types in messages.
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+"""Names of types in messages."""
 
 
 def _bound(word: str, strict: str) -> Callable[[ValidationError], str]:

@@ -12,13 +12,13 @@ from shoal_local.objects import dig, key_of
 NODES = "/nodes"
 _FORWARDED = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")
 
-# Alternatives to the subresources that are not served.
 _INSTEAD = {
     "attach": "Read the container's output with `kubectl logs --follow`",
     "exec": "Containers are processes of this machine and share its files: run the command here",
     "ephemeralcontainers": "Containers are processes of this machine: attach a debugger here",
     "proxy": "Pods and services have addresses on this machine: `kubectl get pods,services --output wide`",
 }
+"""Alternatives to the subresources that are not served."""
 _NEEDS_WEBSOCKET = (
     "port-forward is served over WebSocket only. Use kubectl 1.31 or newer, "
     "without KUBECTL_PORT_FORWARD_WEBSOCKETS=false"
