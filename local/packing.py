@@ -7,14 +7,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Chart(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the chart. In an unpacked sdist it lies in the package already."""
+    """Adds the chart, unless an unpacked sdist has it in the package already."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the chart, unless the checkout itself is going to run (hatchling)."""
+        """Add the chart, except for an editable install, which uses the checkout (hatchling)."""
         root = Path(self.root)
         if version == "editable" or (root / "shoal_local" / "chart").is_dir():
             return
         chart = root.parent / "charts" / "shoal"
         if not (chart / "Chart.yaml").is_file():
-            raise FileNotFoundError(f"the Helm chart is not at {chart}: build from a checkout or an sdist")
+            raise FileNotFoundError(f"the Helm chart is not at {chart}. Build from a checkout or an sdist")
         build_data["force_include"][str(chart)] = "shoal_local/chart"

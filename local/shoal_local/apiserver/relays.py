@@ -11,8 +11,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from shoal_local.apiserver.errors import ApiError, internal
 from shoal_local.apiserver.spdy import BrokenFrameError, Data, Opened, Ping, Reset, Session, data_frame
 
-# A followed log may be silent for hours.
 _CONNECT = httpx.Timeout(None, connect=5.0)
+"""A followed log may be silent for hours."""
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 CONNECT_S = 5.0

@@ -9,8 +9,8 @@ from shoal_local.objects import Object, reference_to
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 _NOT_COPIED = {"kubectl.kubernetes.io/last-applied-configuration", REVISION}
-# No vowels and no digits that resemble them: a hash must not spell words.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""No vowels and no digits that resemble them: a hash must not spell words."""
 
 
 def template_hash(template: Object) -> str:

@@ -19,8 +19,8 @@ from pathlib import Path
 _LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = (1, 32, 4096, 8192, 16384, 1 << 18)
-# Flags of statvfs to flags of mount, by their value in mount(2).
 _KEPT_FLAGS = {2: os.ST_NOSUID, 4: os.ST_NODEV, 8: os.ST_NOEXEC, 1024: os.ST_NOATIME, 2048: os.ST_NODIRATIME}
+"""Flags of mount(2), and the flag of statvfs that shows each."""
 _PR_SET_CHILD_SUBREAPER = 36
 _TERMINALS = ("tty", "vcs", "loop", "ram")
 

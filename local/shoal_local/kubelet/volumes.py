@@ -32,8 +32,8 @@ _ACCOUNT: Object = {
 }
 
 
-# Field of a volume, and the plural of the object that it names.
 _OBJECTS = (("configMap", "configmaps"), ("secret", "secrets"))
+"""Fields of a volume, and the plural of the object that each names."""
 
 
 class VolumeError(Exception):
