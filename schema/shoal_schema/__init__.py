@@ -1,5 +1,5 @@
-"""What Shoal's components agree on, once: the resource's fields, settings, reasons, metrics and words of the wire.
+"""Contracts between Shoal's components: fields, settings, reasons, metrics and wire formats.
 
-Every component imports it, it imports none of them. It never opens a file, a socket or a clock; ``generate`` alone, a
-tool of the repository, writes what follows from it: definition, reference and tables.
+Every component imports this package, which imports none of them. It opens no file or socket and reads no clock, except
+in ``generate``, which writes the generated files of the repository.
 """

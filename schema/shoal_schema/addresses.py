@@ -1,4 +1,4 @@
-"""Where a process listens or connects, in one text: ``unix:PATH``, ``HOST:PORT`` or ``http://HOST:PORT``."""
+"""Addresses of listeners and servers: ``unix:PATH``, ``HOST:PORT`` or ``http://HOST:PORT``."""
 
 import ipaddress
 import re
@@ -8,9 +8,9 @@ _HOST = re.compile(r"(?:\[[^\[\]]+\]|[A-Za-z0-9._%-]+)")
 
 
 class Address:
-    """A unix socket's ``path``, or ``host`` and ``port``; port 0 picks a free one."""
+    """An address: a Unix socket's ``path``, or ``host`` and ``port``; port 0 picks a free one."""
 
-    # Not a dataclass: msgspec would take those for objects of JSON, and an address is a text.
+    # Not a dataclass, which msgspec would decode from a JSON object: an address is a text.
     __slots__ = ("host", "path", "port")
 
     def __init__(self, host: str = "", port: int = 0, path: str = "") -> None:
@@ -34,13 +34,13 @@ class Address:
 
 
 class TcpAddress(Address):
-    """The address of a TCP port."""
+    """An address that is not a Unix socket's."""
 
     __slots__ = ()
 
 
 def parse_address(text: str) -> Address:
-    """Return the address; without a host it is every address of IPv4.
+    """Parse an address; without a host it is ``0.0.0.0``.
 
     Raises:
         ValueError: the text is not an address.
@@ -51,7 +51,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_tcp_address(text: str) -> TcpAddress:
-    """Return the address of a host and a port; brackets around IPv6 may be missing, as in ``$(POD_IP):8081``.
+    """Parse an address of a TCP port; brackets around IPv6 may be missing, as in ``$(POD_IP):8081``.
 
     Raises:
         ValueError: the text is not an address.
@@ -66,7 +66,7 @@ def parse_tcp_address(text: str) -> TcpAddress:
 
 
 class Origin:
-    """Where a URL's server listens, and whether it speaks TLS."""
+    """The server of a URL: its address, and whether it uses TLS."""
 
     __slots__ = ("address", "secure")
 
@@ -76,7 +76,7 @@ class Origin:
 
 
 def parse_origin(text: str) -> Origin:
-    """Return where the server of ``http://HOST[:PORT]``, ``https://HOST[:PORT]`` or ``unix:PATH`` listens.
+    """Parse ``http://HOST[:PORT]``, ``https://HOST[:PORT]`` or ``unix:PATH``.
 
     Raises:
         ValueError: the text is none of these.

@@ -1,9 +1,8 @@
-"""Types of options of the command line, whose errors are sentences: ``--port: must be 0 to 65535, not x``."""
+"""Types of command-line options and a strict parser; errors read ``--port: must be 0 to 65535, not x``."""
 
 import math
 from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -12,29 +11,30 @@ from typing import Any, TypeVar
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=StrEnum)
 _NEAR = 0.75
-"""How like a name must be to one that there is, to be taken for a slip."""
+"""Similarity, 0 to 1, from which an unknown option is taken for a misspelt one."""
 _OPTION = "O"
-"""How argparse writes an option in the pattern of the arguments; A is any other."""
+"""The letter of an option in argparse's pattern of arguments; A is any other argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """An option that does something only beside others: ``where`` they are as it needs them, which ``needs`` says."""
+    """An option that has an effect only where ``where`` holds; ``needs`` describes it."""
 
     option: Action
     where: Callable[[Namespace], bool]
     needs: str
 
     def idle(self, options: Namespace) -> bool:
-        """Return whether it was given and does nothing."""
+        """Return whether the option was given without effect."""
         return getattr(options, self.option.dest) != self.option.default and not self.where(options)
 
 
 class CommandParser(ArgumentParser):
-    """A parser that takes options and arguments in any order, and refuses options that are unknown or do nothing.
+    """A parser of options and arguments in any order that rejects unknown and ineffective options.
 
-    argparse leaves unknown ones to the parser of all commands, misses what is required before it tells of them, and may
-    by then have taken the value of one for something else.
+    argparse leaves unknown options to the parser of all commands and reports missing arguments first; by then it may
+    have parsed an unknown option's value as an argument.
+
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,22 +42,30 @@ class CommandParser(ArgumentParser):
         self._uses: list[_Use] = []
 
     def only(self, option: Action, where: Callable[[Namespace], bool], needs: str) -> None:
-        """Refuse ``option``, unless it has its default, where it does nothing; ``needs`` says what it takes."""
+        """Reject ``option`` where ``where`` is false, unless it has its default; ``needs`` is the error's remedy."""
         self._uses.append(_Use(option, where, needs))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; refuse what is unknown with the usage of the command that it was given to, before what is missing."""
-        self._refuse([word for word in self._own(args or ()) if self._unknown(word)])
-        with self._nothing_required():
+        """Parse arguments, rejecting unknown ones with the command's own usage, before missing ones."""
+        self._reject(self._unknown_options(args or ()))
+        # Parse without required arguments first, so that unknown ones are reported before missing ones.
+        rules: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        required = [each for each in rules if each.required]
+        for each in required:
+            each.required = False
+        try:
             _, rest = super().parse_known_args(args)
-        self._refuse(rest)
+        finally:
+            for each in required:
+                each.required = True
+        self._reject(rest)
         options, rest = super().parse_known_args(args, namespace)
         for use in self._uses:
             if use.idle(options):
-                self.error(f"argument {'/'.join(use.option.option_strings)}: does nothing here: {use.needs}")
+                self.error(f"argument {'/'.join(use.option.option_strings)}: has no effect: {use.needs}")
         return options, rest
 
-    def _refuse(self, words: Sequence[str]) -> None:
+    def _reject(self, words: Sequence[str]) -> None:
         if not words:
             return
         names = [name for name in self._option_string_actions if name.startswith("--")]
@@ -65,34 +73,22 @@ class CommandParser(ArgumentParser):
         near = get_close_matches(first, names, n=1, cutoff=_NEAR)
         self.error(f"unrecognized arguments: {' '.join(words)}" + (f"; did you mean {near[0]}?" if near else ""))
 
-    def _own(self, words: Sequence[str]) -> Iterator[str]:
-        """Give the words up to ``--``, or up to a command, to whose parser the rest belongs."""
+    def _unknown_options(self, words: Sequence[str]) -> list[str]:
+        unknown = []
         for word in words:
+            # The words after `--` are arguments, and those after a command belong to its parser.
             if word == "--" or (self._subparsers and not word.startswith("-")):
-                return
-            yield word
-
-    def _unknown(self, word: str) -> bool:
-        # What holds a space is a value, to argparse too; and it takes the beginning of a name for the name.
-        option = word.partition("=")[0]
-        named = word.startswith("--") and " " not in option
-        return named and not any(name.startswith(option) for name in self._option_string_actions)
-
-    @contextmanager
-    def _nothing_required(self) -> Iterator[None]:
-        rules: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
-        demanding = [each for each in rules if each.required]
-        for each in demanding:
-            each.required = False
-        try:
-            yield
-        finally:
-            for each in demanding:
-                each.required = True
+                break
+            # As in argparse, a word with a space is a value, and a prefix of an option stands for it.
+            option = word.partition("=")[0]
+            named = word.startswith("--") and " " not in option
+            if named and not any(name.startswith(option) for name in self._option_string_actions):
+                unknown.append(word)
+        return unknown
 
     def _match_arguments_partial(self, actions: Sequence[Action], arg_strings_pattern: str) -> list[int]:
-        # argparse of Python 3.11 gives an optional argument nothing as soon as an option comes ("URL --json FILE",
-        # bpo-15112), and has no place left for the FILE after it.
+        # argparse of Python 3.11 matches an optional argument with nothing before an option, and then rejects the
+        # argument after it ("URL --json FILE", bpo-15112).
         counts = super()._match_arguments_partial(actions, arg_strings_pattern)
         while counts and not counts[-1] and _OPTION in arg_strings_pattern[sum(counts) :]:
             counts.pop()
@@ -100,7 +96,7 @@ class CommandParser(ArgumentParser):
 
 
 def integer(least: int | None = None, most: int | None = None) -> Callable[[str], int]:
-    """Return the type of a whole number within bounds, if there are any."""
+    """Return the type of an integer with optional bounds."""
     allowed = "a whole number" if least is None else f"a whole number of at least {least}"
     low, high = -math.inf if least is None else least, math.inf if most is None else most
     return _checked(int, lambda value: low <= value <= high, allowed if most is None else f"{least} to {most}")
@@ -127,7 +123,7 @@ def at_least(least: float) -> Callable[[str], float]:
 
 
 def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
-    """Return the type of so many finite numbers above 0, separated by commas."""
+    """Return the type of ``count`` finite numbers above 0, separated by commas."""
     return _checked(
         lambda text: tuple([float(part) for part in text.split(",")]),
         lambda values: len(values) == count and all(map(_positive, values)),
@@ -136,7 +132,7 @@ def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
 
 
 def choice(kind: type[Choice]) -> Callable[[str], Choice]:
-    """Return the type of one word among several, in any case of letters."""
+    """Return the type of a choice among words, in upper or lower case."""
     words = {word.casefold(): word for word in kind}
     return _checked(lambda text: kind(words.get(text.casefold(), text)), lambda _: True, f"one of {', '.join(kind)}")
 

@@ -1,20 +1,20 @@
-"""What keeps a replica from serving more: ``/v1/explain`` concludes it, and ``shoal bench`` says the same."""
+"""Bottlenecks of a replica, as reported by ``/v1/explain`` and ``shoal bench``."""
 
 from enum import StrEnum
 
 
 class Bound(StrEnum):
-    """What is used up first when requests become more."""
+    """The resource that is exhausted first as load grows."""
 
     UNKNOWN = "Unknown"
-    """Too little was measured, or the runtime does not say what of its time is the model's."""
+    """Too few measurements, or the runtime does not report the model's time."""
     MODEL = "Model"
-    """Its own time for a batch is longer than the host's work around it."""
+    """The model takes longer for a batch than the host's work around it."""
     HOST = "Host"
-    """The host's work around a batch is longer than the model's own time: encode, carry, prepare, split."""
+    """The host's work around a batch (encode, transfer, preprocess, split) takes longer than the model."""
     PROXY = "Proxy"
-    """Its thread used all of a core, and it can use no more than one."""
+    """The proxy's only thread uses a whole core."""
 
 
 MORE_PROCESSOR_TIME = "more processor time (in a cluster runtime.resources, on one machine less beside it)"
-"""What helps a host that is short of it: a server does not know, nor who loads it, whether it is in a pod."""
+"""Remedy for `HOST`. It names both cases, as neither server nor load generator detects whether it runs in a pod."""

@@ -1,61 +1,61 @@
-"""What is said of a service in its status: questions, answers, and reasons; monitoring may rely on them."""
+"""Types, statuses and reasons of conditions; monitoring may depend on them."""
 
 from enum import StrEnum
 from typing import Literal
 
 
 class ConditionType(StrEnum):
-    """One question about a service."""
+    """Conditions of a service."""
 
     READY = "Ready"
-    """The summary: everything below is as the spec asks."""
+    """The newest spec is served, and its route, scaling and peers work."""
     AVAILABLE = "Available"
-    """At least one pod answers requests."""
+    """At least one pod serves requests."""
     PROGRESSING = "Progressing"
-    """Pods of the newest spec are there, or on their way."""
+    """Pods of the newest spec are complete or starting."""
     MODEL_LOADED = "ModelLoaded"
-    """The model of the newest spec is loaded and warm in a pod."""
+    """A pod of the newest spec has loaded and warmed up the model."""
     GRAPH_VALID = "GraphValid"
-    """The models of a graph can be asked and take what they are given; in the place of `ModelLoaded`."""
+    """Of graphs, instead of `ModelLoaded`: the steps' models respond and accept their inputs."""
     MODEL_RESOLVED = "ModelResolved"
-    """The version is known that the model's name stands for; told only of names that move."""
+    """A moving name of a model is resolved to a version; set only for moving names."""
     ROUTE_READY = "RouteReady"
-    """Callers from outside the cluster reach the service."""
+    """Clients outside the cluster reach the service."""
     SCALING_ACTIVE = "ScalingActive"
     """Replicas follow the load."""
     SCALING_LIMITED = "ScalingLimited"
-    """The load asks for more replicas than there may be; told only while it does."""
+    """The load needs more replicas than allowed; set only while it does."""
     WAITING_ROOM_READY = "WaitingRoomReady"
-    """Requests for a service that may sleep would be held and heard; told only while they would not."""
+    """Requests for a service at zero replicas are held; set only while they would not be."""
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
-    """A request alone would meet the latency objective."""
+    """A request in a batch of its own meets the latency objective."""
     ROWS_INDEPENDENT = "RowsIndependent"
-    """Each row of a shared batch gets a result of its own; told once rows were run again. It never changes `Ready`."""
+    """Each row of a shared batch gets its own result; set once rows were run again. It does not change `Ready`."""
     SOLE_OPERATOR = "SoleOperator"
-    """No other install of the operator wants the service; told only while one does."""
+    """No other install of the operator manages the service; set only while one does."""
     SIBLINGS_FOUND = "SiblingsFound"
-    """Replicas find one another; told only while they should and do not. It never changes `Ready`."""
+    """Replicas find their peers; set only while they do not. It does not change `Ready`."""
     UPGRADED = "Upgraded"
-    """Pods have the images and the template of this operator; told only while they have not, or just got them."""
+    """Pods have this operator's images and template; set only around an upgrade."""
     SPEC_READ = "SpecRead"
-    """Every field that was written is read; told only while one is not."""
+    """Every field of the spec is read; set only while one is not."""
 
 
 class BatchConditionType(StrEnum):
-    """One question about a job; the answers of a Job of Kubernetes, and whether its pods run."""
+    """Conditions of a job: those of a Kubernetes Job, and whether its pods run."""
 
     COMPLETE = "Complete"
-    """All rows have an answer or an error."""
+    """All rows have a result or an error."""
     FAILED = "Failed"
-    """It has ended, and not all is done; nothing is tried again by itself."""
+    """The job ended before all rows were done, and is not retried."""
     SUSPENDED = "Suspended"
-    """No pods run until it is resumed."""
+    """No pods run until the job is resumed."""
     RUNNING = "Running"
     """A pod scores rows."""
 
 
 class Status(StrEnum):
-    """A condition's answer."""
+    """Status of a condition."""
 
     TRUE = "True"
     FALSE = "False"
@@ -63,9 +63,9 @@ class Status(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why, in one word; monitoring may rely on these."""
+    """Reason of a condition, in one word."""
 
-    # All is well.
+    # The desired state.
     READY = "Ready"
     AVAILABLE = "Available"
     SERVED_BY_OLD_PODS = "ServedByOldPods"
@@ -80,10 +80,10 @@ class Reason(StrEnum):
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     ROWS_INDEPENDENT = "RowsIndependent"
     SCALED_TO_ZERO = "ScaledToZero"
-    """It sleeps, and whoever calls is held until it is awake."""
+    """No pod runs, and the activator holds requests."""
     PARKED = "Parked"
-    """Somebody set `replicas` to 0, and whoever calls is refused."""
-    # On the way.
+    """`replicas` is 0 and requests are rejected."""
+    # In progress.
     RUNNING = "Running"
     STARTING = "Starting"
     SUSPENDED = "Suspended"
@@ -110,7 +110,7 @@ class Reason(StrEnum):
     SETTING_REMOVED = "SettingRemoved"
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
-    # Somebody must act.
+    # A user must act.
     INVALID_SPEC = "InvalidSpec"
     NOT_ALLOWED = "NotAllowed"
     NAME_TAKEN = "NameTaken"
@@ -145,12 +145,12 @@ class Reason(StrEnum):
     STEP_MISSING = "StepMissing"
     JOB_FAILED = "JobFailed"
     JOB_GONE = "JobGone"
-    """It was deleted before its end was told."""
+    """The Job was deleted before its result was recorded."""
     KUBERAY_MISSING = "KubeRayMissing"
 
 
 ScalingReason = Literal[Reason.FOLLOWING_LOAD, Reason.NO_LOAD_DATA]
-"""What the law of scaling says of a service, and its status shows: replicas follow the load, or it is not known."""
+"""Reasons of `ScalingActive` that the autoscaler returns."""
 
 FAILURES = frozenset(
     {
@@ -191,4 +191,4 @@ FAILURES = frozenset(
         Reason.KUBERAY_MISSING,
     }
 )
-"""Reasons that wait for a person; their events are warnings."""
+"""Reasons that last until a user acts; their Events are Warnings."""

@@ -1,7 +1,7 @@
-"""How a setting is declared: its type, range and default; what it means; which processes read it, under what name.
+"""Declarations of settings: type, range, default, description, and the processes that read them.
 
-A setting is one annotated attribute of a `Section`. Sections that users write in an ``InferenceService`` lie in
-``resource``, those that only the environment holds in ``processes``.
+A setting is an annotated attribute of a `Section`. Sections of the custom resources are in ``resource``, those of the
+environment only in ``processes``.
 """
 
 import types
@@ -20,9 +20,9 @@ from shoal_schema.quantities import Quantity
 Json = dict[str, Any]
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 NAME = r"^[A-Za-z0-9._-]+\Z"
-"""The pattern of a model's name and version, which stand in paths.
+"""The pattern of a model's name and version, which are parts of paths.
 
-Patterns end in ``\\Z``: Python's ``$`` lets a newline follow. API servers are told ``$``, which does not there.
+Patterns end in ``\\Z``, as Python's ``$`` accepts a newline after it. API servers get ``$``, which in RE2 does not.
 """
 NAME_IN_WORDS = "letters, digits, '.', '_' and '-'"
 
@@ -34,22 +34,22 @@ def _written(value: Any) -> str | int:
 
 
 def as_json(value: Any) -> Any:
-    """Return a section, or a tuple of them, as JSON, without what is at its default."""
+    """Return a section, or a tuple of them, as JSON without defaults."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_written))
 
 
 class Process(StrEnum):
-    """Who reads a setting."""
+    """Processes that read settings."""
 
     PROXY = "proxy"
     RUNTIME = "runtime"
     MODEL = "model"
-    """The init container that downloads; the runtime's program."""
+    """The init container that downloads the model: a program of the runtime."""
     OPERATOR = "operator"
     WAITING = "waiting room"
-    """Holds requests of services that sleep; a program of the proxy's distribution."""
+    """The activator, which holds requests for services at zero replicas: a program of the proxy."""
     BATCH = "batch"
-    """Scores rows that lie somewhere; the runtime's program."""
+    """Scores the rows of files: a program of the runtime."""
 
 
 PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH = Process
@@ -57,25 +57,22 @@ PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH = Process
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A CEL rule that an object must satisfy, with the sentence a user reads when it does not.
-
-    Args:
-        expression: CEL over ``self``, the object that carries the rule.
-        message: what to do, in the words of the spec.
-        path: the field at fault, relative to ``self`` (``.maxReplicas``).
-    """
+    """A CEL rule of an object, with the error that the API server returns."""
 
     expression: str
+    """CEL over ``self``, the object that carries the rule."""
     message: str
+    """The error and its remedy, in the names of the spec."""
     path: str
+    """The field at fault, relative to ``self`` (``.maxReplicas``)."""
 
 
 class FieldFault(ValueError):
-    """What is wrong with one field of a section, where its type cannot say it.
+    """A fault of a field that its type cannot express.
 
     Args:
-        name: the field's, in JSON.
-        what: the rest of the sentence.
+        name: of the field, in JSON.
+        what: the error without the field's name.
     """
 
     def __init__(self, name: str, what: str) -> None:
@@ -85,7 +82,7 @@ class FieldFault(ValueError):
 
 
 class Section(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Settings that belong together; in JSON their names are in camelCase."""
+    """A group of settings; names are in camelCase in JSON."""
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
@@ -96,10 +93,10 @@ class Env:
     Args:
         name: of the variable.
         readers: the processes that read it.
-        unset: what a process takes when the variable is missing, where that is not the field's default.
-        reads: the type that a process reads, where it takes more than the resource may hold.
-        allowed: what may stand there, in words, where the type does not say it.
-        lower: the operator writes the value in lower case.
+        unset: value without the variable, if not the field's default.
+        reads: the type that a process reads, if it accepts more than the resource.
+        allowed: the allowed values in words, if the type does not define them.
+        lower: whether the operator writes the value in lower case.
     """
 
     def __init__(
@@ -121,43 +118,40 @@ class Env:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One declared setting.
-
-    Args:
-        path: attributes from the root, ``("batching", "max_batch_size")``.
-        name: the same in JSON, dotted: ``batching.maxBatchSize``.
-        hint: its annotation without ``None``, as msgspec takes it.
-        kind: its type without annotations.
-        default: `msgspec.NODEFAULT` where one must be given.
-    """
+    """A declared setting."""
 
     path: tuple[str, ...]
+    """Attributes from the root, ``("batching", "max_batch_size")``."""
     name: str
+    """The path in JSON, dotted: ``batching.maxBatchSize``."""
     hint: Any
+    """The annotation without ``None``, for msgspec."""
     kind: Any
+    """The type without annotations."""
     optional: bool
     default: Any
+    """`msgspec.NODEFAULT` if required."""
     meta: Meta
     env: Env | None
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether the setting has no default."""
         return self.default is msgspec.NODEFAULT
 
     @property
     def description(self) -> str:
-        """What it means, in a sentence or more; of a section, what its class says."""
+        """Description of the setting; of a section, its class's docstring."""
         return self.meta.description or getattr(section_of(self.kind), "__doc__", "") or ""
 
     @property
     def unset(self) -> Any:
-        """What a process takes that is told nothing."""
+        """Value of a process without the variable."""
         return self.default if self.env is None or self.env.unset is msgspec.UNSET else self.env.unset
 
     @property
     def allowed(self) -> str:
-        """What may stand in its variable, in words: a range, a choice, a form."""
+        """Allowed values of the variable, in words."""
         if self.env and self.env.allowed:
             return self.env.allowed
         if self.kind is bool:
@@ -176,13 +170,26 @@ class Setting:
 
 @cache
 def fields_of(cls: type[Struct]) -> tuple[Setting, ...]:
-    """Return what a section declares itself, in the order of the source."""
+    """Return the section's own settings, in the order of the source."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    return tuple(_setting(each, hints[each.name]) for each in structs.fields(cls))
+    settings = []
+    for field in structs.fields(cls):
+        inner = hints[field.name]
+        optional = typing.get_origin(inner) in (types.UnionType, typing.Union)
+        if optional:
+            inner = next(each for each in typing.get_args(inner) if each is not types.NoneType)
+        notes = getattr(inner, "__metadata__", ())
+        # The last Meta is the field's own: an alias that several fields share has one before it.
+        meta = next((note for note in reversed(notes) if isinstance(note, Meta)), Meta())
+        env = next((note for note in notes if isinstance(note, Env)), None)
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        kind = without_annotations(inner)
+        settings.append(Setting((field.name,), field.encode_name, inner, kind, optional, default, meta, env))
+    return tuple(settings)
 
 
 def settings_of(cls: type[Struct]) -> Iterator[Setting]:
-    """Yield the settings of a section and of those inside it."""
+    """Yield the settings of a section and of the sections inside it."""
     for each in fields_of(cls):
         yield each
         if section := section_of(each.kind):
@@ -192,48 +199,25 @@ def settings_of(cls: type[Struct]) -> Iterator[Setting]:
 
 
 def section_of(kind: Any) -> type[Section] | None:
-    """Return the section that a field holds, or None where it holds a value."""
+    """Return the section that a field holds, or None for a value."""
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def is_choice(kind: Any) -> TypeGuard[type[StrEnum]]:
-    """Return whether a type is a choice among words."""
+    """Return whether a type is an enumeration of words."""
     return isinstance(kind, type) and issubclass(kind, StrEnum)
 
 
 def element_of(kind: Any) -> Any:
-    """Return the annotated type of a list's elements, or None where it is not a list."""
+    """Return the annotated type of a list's elements, or None for other types."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
 
 
 def without_annotations(hint: Any) -> Any:
-    """Return the type that an annotated one annotates."""
+    """Return a type without its annotations."""
     return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
 
 
 def _range(meta: Meta) -> str:
     low = f"more than {meta.gt:g}" if meta.gt is not None else str(meta.ge)
     return f"{low} to {meta.le}"
-
-
-def _setting(field: structs.FieldInfo, hint: Any) -> Setting:
-    inner, optional = _without_none(hint)
-    notes = getattr(inner, "__metadata__", ())
-    # The last: an alias that several fields share has a note of its own before it.
-    meta = next((note for note in reversed(notes) if isinstance(note, Meta)), Meta())
-    env = next((note for note in notes if isinstance(note, Env)), None)
-    kind = without_annotations(inner)
-    return Setting((field.name,), field.encode_name, inner, kind, optional, _default(field), meta, env)
-
-
-def _default(field: structs.FieldInfo) -> Any:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return field.default_factory()
-    return field.default
-
-
-def _without_none(hint: Any) -> tuple[Any, bool]:
-    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
-        return hint, False
-    inner = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
-    return inner[0], True

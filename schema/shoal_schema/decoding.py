@@ -1,7 +1,7 @@
-"""JSON -> sections, with an error that names the field, what is allowed, and what stands there.
+"""Decoding of JSON into sections, with errors that name the field, the allowed values and the value found.
 
-The API server has checked a stored spec against its schema and filled in the defaults. The operator does not trust
-that: the object may be older than the schema.
+The API server validates specs and fills in defaults, but the operator does not rely on that: an object may be older
+than the schema.
 """
 
 import json
@@ -27,7 +27,7 @@ from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
 MOST_GRAPH_BYTES = 100_000
-"""Linux hands a process no variable of more than 131,072; names of services become URLs in it."""
+"""Limit of a graph as JSON: a variable holds at most 131,072 bytes, and names of services become URLs in it."""
 _STEPS = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
 _WORDS = tuple(
     (re.compile(pattern), words)
@@ -50,11 +50,11 @@ _WORDS = tuple(
         (r"(is not a quantity.*|is a quantity.*)", "{path} {0}"),
     )
 )
-"""What msgspec finds -> what we say."""
+"""Errors of msgspec -> errors with a path."""
 
 
 class SpecError(ValueError):
-    """A spec that cannot work; the message names the field, what is allowed, and what it is."""
+    """A spec is invalid; the message names the field, the allowed values and the value found."""
 
 
 def parse_spec(resource: Json) -> InferenceServiceSpec:
@@ -84,7 +84,7 @@ def parse_batch_spec(resource: Json) -> BatchInferenceSpec:
 
 
 class GraphSpecError(SpecError):
-    """A graph that cannot work, whatever its models are; ``fault`` says why in a word."""
+    """A graph is invalid regardless of its models; ``fault`` is the reason."""
 
     def __init__(self, error: GraphError) -> None:
         super().__init__(f"spec.{error}")
@@ -92,48 +92,45 @@ class GraphSpecError(SpecError):
 
 
 def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
-    """Return the typed spec of an ``InferenceGraph`` that can work, as far as can be told without its models.
+    """Return the typed spec of an ``InferenceGraph``, validated as far as possible without its models.
 
     Raises:
         SpecError: a field is missing, of the wrong type, or out of range.
-        GraphSpecError: the steps cannot work together.
+        GraphSpecError: the steps are inconsistent.
     """
     spec = decode(InferenceGraphSpec, resource.get("spec", {}), "spec")
     try:
         make_plan(spec, resource["metadata"]["name"])
-        _check_size(spec)
+        # The proxy reads the graph from an environment variable, which has a limit.
+        document = json.dumps(as_json(spec.graph(spec.steps)), ensure_ascii=False)
+        size_bytes = len(document.encode(errors="surrogatepass"))
+        if size_bytes > MOST_GRAPH_BYTES:
+            path = "composer.source" if spec.composer and spec.composer.source else "steps"
+            raise GraphError(path, f"the graph takes {size_bytes} bytes as JSON, more than {MOST_GRAPH_BYTES}")
     except GraphError as error:
         raise GraphSpecError(error) from None
     return spec
 
 
-def _check_size(spec: InferenceGraphSpec) -> None:
-    """Refuse what no variable of a process can hold, which is how its proxy is told."""
-    size_bytes = len(json.dumps(as_json(spec.graph(spec.steps)), ensure_ascii=False).encode(errors="surrogatepass"))
-    if size_bytes > MOST_GRAPH_BYTES:
-        path = "composer.source" if spec.composer and spec.composer.source else "steps"
-        raise GraphError(path, f"the graph takes {size_bytes} bytes as JSON; at most {MOST_GRAPH_BYTES} are taken")
-
-
 def decode(cls: type[T], value: Any, path: str) -> T:
-    """Return a section from JSON; unknown names are refused, null is the same as leaving a field out.
+    """Return a section from JSON. Unknown names are errors, and null means absent.
 
     Raises:
-        SpecError: the value does not fit.
+        SpecError: the value is invalid.
     """
     try:
         return msgspec.convert(_without_nulls(cls, value), cls, dec_hook=decode_text)
     except msgspec.ValidationError as error:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
-    except UnicodeEncodeError as error:  # JSON may hold half a pair of surrogates, which is not text
+    except UnicodeEncodeError as error:  # JSON may hold an unpaired surrogate, which is not text
         raise SpecError(f"{path} must be text throughout, not {error.object!r:.200}") from None
 
 
 def decode_text(kind: type, value: Any) -> Any:
-    """Return a value of a type that JSON does not know (msgspec's ``dec_hook``).
+    """Return a value of a type that JSON does not have (msgspec's ``dec_hook``).
 
     Raises:
-        ValueError: it does not fit the type.
+        ValueError: the value does not fit the type.
     """
     if kind is Quantity:
         return read_quantity(value)
@@ -159,7 +156,7 @@ def _part(kind: Any, value: Any) -> Any:
 
 
 def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
-    """Return msgspec's finding in our words, with our path, and with what stands there."""
+    """Return an error of msgspec with the field's path and the value found."""
     what, _, place = text.partition(" - at `$")
     place = _keyed(cls, value, place.removesuffix("`"))
     found, words = next(((found, words) for pattern, words in _WORDS if (found := pattern.fullmatch(what))), (None, ""))
@@ -167,53 +164,46 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
         return f"{path}{place}{what}" if what.startswith(".") else f"{path}{place}: {what}"
     if "field" in found.groupdict():
         name = f"{place}.{found['field']}"
+        struct = _struct(_kind_at(cls, place))
+        known_names = [each.name for each in fields_of(struct)] if struct else []
         renamed = RENAMED.get(name[1:]) if cls is InferenceServiceSpec else None
-        hint = f"it is {path}.{renamed} now" if renamed else nearest(found["field"], _names_at(cls, place))
+        hint = f"it is {path}.{renamed} now" if renamed else nearest(found["field"], known_names)
         return words.format(path=f"{path}{name}", hint=hint)
     known = ", ".join(_kind_at(cls, place)) if "{known}" in words else ""
-    groups = (_as_published(group) for group in found.groups())
-    return words.format(*groups, path=f"{path}{place}", known=known) + _found(value, place)
-
-
-def _as_published(group: str | None) -> str:
-    """Return a pattern, which msgspec says as Python would write it, as API servers say it; other words as they are."""
-    return (group or "").replace("\\\\", "\\").replace(r"\Z", "$")
+    # msgspec quotes a pattern as Python source; show it as in the CRD.
+    groups = ((group or "").replace("\\\\", "\\").replace(r"\Z", "$") for group in found.groups())
+    actual = _value_at(value, place)
+    shown = "" if actual is None or isinstance(actual, dict | list) else f", not {redacted(repr(actual)):.200}"
+    return words.format(*groups, path=f"{path}{place}", known=known) + shown
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return a sentence with what a name was probably meant to be, or with all that there are."""
+    """Return a hint with the closest known name, or all of them."""
     lowered = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), lowered, n=1)
     return f"did you mean {lowered[near[0]]}?" if near else f"known are {', '.join(sorted(known))}"
 
 
 def _keyed(cls: type[Struct], value: Any, place: str) -> str:
-    """Return a place with the key of each entry of an object, which msgspec leaves out."""
+    """Return a place with the keys of objects' entries, which msgspec omits."""
     while "[...]" in place:
         before, _, after = place.partition("[...]")
         arguments, entries = typing.get_args(_kind_at(cls, before)), _value_at(value, before)
         if len(arguments) != 2 or not isinstance(entries, dict):
             return place
-        culprit = next((key for key, entry in entries.items() if not _fits(arguments[1], entry)), "*")
+        culprit = "*"
+        for key, entry in entries.items():
+            try:
+                msgspec.convert(entry, arguments[1], dec_hook=decode_text)
+            except msgspec.ValidationError:
+                culprit = key
+                break
         place = f"{before}.{culprit}{after}"
     return place
 
 
-def _fits(hint: Any, value: Any) -> bool:
-    try:
-        msgspec.convert(value, hint, dec_hook=decode_text)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def _names_at(cls: type[Struct], place: str) -> list[str]:
-    struct = _struct(_kind_at(cls, place))
-    return [each.name for each in fields_of(struct)] if struct else []
-
-
 def _kind_at(kind: Any, place: str) -> Any:
-    """Return the type that is declared at a place."""
+    """Return the declared type at a place."""
     for step in _STEPS.finditer(place):
         if not step["name"]:
             kind = without_annotations(element_of(kind))
@@ -230,13 +220,8 @@ def _struct(kind: Any) -> type[Struct] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Struct) else None
 
 
-def _found(value: Any, place: str) -> str:
-    found = _value_at(value, place)
-    return "" if found is None or isinstance(found, dict | list) else f", not {redacted(repr(found)):.200}"
-
-
 def _value_at(value: Any, place: str) -> Any:
-    """Return what stands at a place; None where a key of somebody else's makes it ambiguous."""
+    """Return the value at a place; None if a user's key makes the place ambiguous."""
     for step in _STEPS.finditer(place):
         key = step["name"] or int(step["index"])
         try:

@@ -1,6 +1,6 @@
-"""How every command of Shoal ends when somebody interrupts it, or its reader has gone.
+"""Exit of every command on Ctrl-C, a closed pipe or a full disk.
 
-It imports next to nothing; what a command needs is imported while it runs, and Ctrl-C counts meanwhile.
+It imports little, so that Ctrl-C is handled while a command's own imports run.
 """
 
 import errno
@@ -11,13 +11,13 @@ from contextlib import suppress
 
 INTERRUPTED = 130
 NOBODY_READS = 141
-"""What a shell says of a program that SIGPIPE ended, as it does with all that write on after `| head`."""
+"""Exit status after SIGPIPE, as in `shoal ... | head`."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What writing to a disk that takes no more, or a terminal that has gone, raises."""
+"""Errors of writing to a full disk or a closed terminal."""
 
 
 def ended(run: Callable[[], int]) -> int:
-    """Run a command; return its exit status."""
+    """Run a command and return its exit status."""
     _open_what_is_closed()
     try:
         try:
@@ -34,17 +34,17 @@ def ended(run: Callable[[], int]) -> int:
             raise
         _write_no_more()
         with suppress(OSError):
-            print(f"shoal: cannot write: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 (what every command's errors are)
+            print(f"shoal: cannot write: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 (the output of commands)
         return 1
 
 
 def _open_what_is_closed() -> None:
-    """Have a standard output and error where the caller closed them: else the next file opened would be written to."""
+    # The next file opened would get a closed standard stream's number, and its output.
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (open to the end)
     if sys.stderr is None:
@@ -52,5 +52,5 @@ def _open_what_is_closed() -> None:
 
 
 def _write_no_more() -> None:
-    """Drop what is left to write: Python would try once more as it ends, and complain."""
+    # Python flushes standard output at exit, and would print an error.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The environment of a process: what the operator and ``shoal serve`` write, and what the process reads."""
+"""Environments of processes, as the operator and ``shoal serve`` write them and the processes read them."""
 
 import json
 import typing
@@ -38,16 +38,16 @@ from shoal_schema.resource.service import InferenceServiceSpec
 T = TypeVar("T", bound=Struct)
 
 MAX_VARIABLE_BYTES = 128 * KIB - 1
-"""What Linux takes of one variable, name and equals sign included (MAX_ARG_STRLEN, and a NUL at the end)."""
+"""Linux's limit of one variable with its name and equals sign (MAX_ARG_STRLEN less the final NUL)."""
 
 
 class SettingsError(ValueError):
-    """A setting is malformed, out of range, missing or misspelt; the message gives name, allowed range and value."""
+    """A setting is malformed, out of range, missing or misspelt; the message has the allowed range and the value."""
 
 
 @cache
 def variables() -> Mapping[str, Setting]:
-    """Return every setting that a process reads, by its variable; those of the resource come first."""
+    """Return every setting by its variable; those of the resource come first."""
     processes = (ProxyProcess, RuntimeProcess, OperatorProcess, WaitingProcess, BatchProcess)
     roots = (Metadata, InferenceServiceSpec, BatchInferenceSpec, LogSettings, *processes)
     return {each.env.name: each for root in roots for each in settings_of(root) if each.env}
@@ -55,7 +55,7 @@ def variables() -> Mapping[str, Setting]:
 
 @cache
 def manifest_fields() -> Mapping[str, Setting]:
-    """Return what of a manifest a process reads, by the names that users write (``queue.maxRows``)."""
+    """Return the settings of a manifest that a process reads, by field (``queue.maxRows``)."""
     named = {f"metadata.{each.name}": each for each in settings_of(Metadata)}
     return named | {each.name: each for each in settings_of(InferenceServiceSpec) if each.env}
 
@@ -63,17 +63,17 @@ def manifest_fields() -> Mapping[str, Setting]:
 def read(
     cls: type[T], environ: Mapping[str, str], process: Process, *, faults: Sequence[str] = (), told: bool = True
 ) -> T:
-    """Return the sections of ``cls`` as a process finds them; an empty variable means the default.
+    """Return the sections of ``cls`` from an environment; an empty variable means the default.
 
     Args:
         cls: a struct of sections.
         environ: names and values.
-        process: who reads.
-        faults: what is wrong already, to be told with the rest.
-        told: whether values may be; else a variable's name and range alone are.
+        process: the reader.
+        faults: earlier errors, to report with the others.
+        told: whether errors may contain values.
 
     Raises:
-        SettingsError: names every variable that is misspelt, malformed or out of range, with its value.
+        SettingsError: names every variable that is misspelt, malformed or out of range.
     """
     faults = [*misspelt(environ, process, variables().keys()), *faults]
     sections = {each.path[0]: _section(each.kind, environ, process, faults, told=told) for each in fields_of(cls)}
@@ -92,7 +92,7 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
             values[each.path[0]] = parse_text(each, text) if text else each.unset
         except SpecError as error:
             faults.append(f"{each.env.name}: {error}")
-        except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
+        except (ValueError, RecursionError):  # RecursionError: deeply nested JSON
             value = f", not {text!r:.200}" if told else ""
             faults.append(f"{each.env.name} must be {each.allowed}{value}")
             values[each.path[0]] = each.unset
@@ -105,30 +105,30 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
 
 
 def parse_text(setting: Setting, text: str) -> Any:
-    """Return the value that a variable, or ``--set``, gives to a setting.
+    """Return the value of a setting from the text of its variable or of ``--set``.
 
     Raises:
-        ValueError: it does not fit.
+        ValueError: the text is invalid.
     """
     if section := section_of(setting.kind):
         return decode(section, msgspec.json.decode(text), setting.name)
     hint = setting.env.reads if setting.env and setting.env.reads else setting.hint
-    return msgspec.convert(_plain(without_annotations(hint), text), hint, strict=False, dec_hook=decode_text)
-
-
-def _plain(kind: Any, text: str) -> Any:
+    kind = without_annotations(hint)
+    value: Any = text
     if element_of(kind) is not None:
-        return [part.strip() for part in text.split(",") if part.strip()]
-    if kind is bool:
-        # Only words: a number does not answer a question.
-        return {"true": True, "false": False}.get(text.lower(), [])
-    if is_choice(kind):
-        return next((member for member in kind if member.lower() == text.lower()), text)
-    return msgspec.json.decode(text) if typing.get_origin(kind) is dict else text
+        value = [part.strip() for part in text.split(",") if part.strip()]
+    elif kind is bool:
+        # Words only: msgspec would convert numbers too. A list is never a boolean.
+        value = {"true": True, "false": False}.get(text.lower(), [])
+    elif is_choice(kind):
+        value = next((member for member in kind if member.lower() == text.lower()), text)
+    elif typing.get_origin(kind) is dict:
+        value = msgspec.json.decode(text)
+    return msgspec.convert(value, hint, strict=False, dec_hook=decode_text)
 
 
 def rendered(setting: Setting, value: Any) -> str:
-    """Return a setting's value as the text of its variable."""
+    """Return the text of a setting's variable."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -141,27 +141,27 @@ def rendered(setting: Setting, value: Any) -> str:
 
 
 def fitting(setting: Setting, text: str) -> str:
-    """Return the text of a setting's variable, if a process can be started with it.
+    """Return the text of a setting's variable after checking its length.
 
     Raises:
-        FieldFault: Linux refuses so long a variable, whatever else there is.
+        FieldFault: the variable is longer than Linux allows.
     """
     assert setting.env is not None
     size = len(f"{setting.env.name}={text}".encode())
     if size > MAX_VARIABLE_BYTES:
         raise FieldFault(
             setting.name,
-            f"takes {size} bytes in the environment ({setting.env.name}), where Linux allows one variable"
-            f" {MAX_VARIABLE_BYTES}: put what is large into a file beside the model",
+            f"takes {size} bytes in the environment ({setting.env.name}), more than the {MAX_VARIABLE_BYTES} that"
+            " Linux allows. Put large values into a file beside the model",
         )
     return text
 
 
 def given(section: Struct, process: Process, path: str = "spec") -> Iterator[tuple[str, str]]:
-    """Yield name and text of the variables that a spec gives to a process, in the spec's order.
+    """Yield name and text of a process's variables from a spec, in the spec's order.
 
     Raises:
-        SpecError: a value is longer than a variable may be.
+        SpecError: a variable is longer than Linux allows.
     """
     for each in fields_of(type(section)):
         value = getattr(section, each.path[0])

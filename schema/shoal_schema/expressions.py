@@ -1,7 +1,7 @@
-"""Which rows are meant: an expression over columns, in words that Python, SQL and pandas share.
+"""Expressions that select rows, in the syntax that Python, SQL and pandas share.
 
-``label == 'cat' and size >= 10`` is read into a small tree; who holds the rows computes it, on Arrow's columns or
-numpy's. An unknown value (null, or of a step that did not run) equals nothing and is unequal to nothing, as in SQL.
+``label == 'cat' and size >= 10`` is parsed into a tree, which the component with the rows evaluates on Arrow columns or
+numpy arrays. As in SQL, an unknown value (null, or of a step that did not run) is neither equal nor unequal to any.
 """
 
 import ast
@@ -14,27 +14,27 @@ _OPERATORS: Final[Mapping[type, str]] = {
 }  # fmt: skip
 _WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "none": None}
 _ALLOWED: Final = (
-    "what is compared stands on the left, by its name alone, and on the right a number, a text in quotes, true, false,"
-    " null or another name; by == != < <= > >= in, joined by and, or, not"
+    "a comparison has a column's name on the left, one of == != < <= > >= in, and on the right a number, a text in"
+    " quotes, true, false, null or another name; comparisons are joined by and, or, not"
 )
 MAX_DEPTH: Final = 50
-"""Levels of one expression: each is a call of whoever computes it."""
+"""Levels of nesting: each is a recursive call of the evaluation."""
 
 
 class ExpressionError(ValueError):
-    """A text is no expression, or one of another kind; the message is the rest of a sentence that begins with it."""
+    """A text is not an expression; the message follows the quoted text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by its name: a table's, or ``step.output`` of a graph. Alone it is a truth value."""
+    """A column of a table, or ``step.output`` of a graph. Alone it is a truth value."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A column compared with a value that is not null, or with another column."""
+    """A column compared with a value other than null, or with another column."""
 
     column: Column
     operator: str
@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """Whether a column's value is one of these."""
+    """A column's value is one of several."""
 
     column: Column
     values: tuple[str | int | float | bool | None, ...]
@@ -51,21 +51,21 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Whether a column's value is unknown; never unknown itself."""
+    """A column's value is unknown; the result never is."""
 
     column: Column
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; of what is unknown, unknown."""
+    """Negation; the negation of unknown is unknown."""
 
     part: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """All of the parts, or any of them."""
+    """All of the parts (``every``), or any of them."""
 
     every: bool
     parts: tuple["Expression", ...]
@@ -75,10 +75,10 @@ Expression = Column | Comparison | Among | IsNull | Not | Joined
 
 
 def parse(text: str) -> Expression:
-    """Return the tree of an expression.
+    """Parse an expression.
 
     Raises:
-        ExpressionError: it is none.
+        ExpressionError: the text is not an expression.
     """
     try:
         return _boolean(ast.parse(text.strip(), mode="eval").body, MAX_DEPTH)
@@ -86,12 +86,13 @@ def parse(text: str) -> Expression:
         if isinstance(error, ExpressionError):
             raise
         raise ExpressionError(
-            "is no expression: write it as in \"label == 'cat' and size >= 10\", in a graph with STEP. before each name"
+            "is not an expression: write it as in \"label == 'cat' and size >= 10\", in a graph with STEP. before"
+            " each name"
         ) from None
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:
-    """Yield the columns that an expression names, as often as it names them."""
+    """Yield the columns of an expression, with repetitions."""
     match expression:
         case Column():
             yield expression
@@ -116,25 +117,26 @@ def _boolean(node: ast.expr, depth: int) -> Expression:
             return Joined(isinstance(op, ast.And), tuple(_boolean(part, depth - 1) for part in parts))
         case ast.UnaryOp(op=ast.Not(), operand=part):
             return Not(_boolean(part, depth - 1))
+        case ast.Compare(
+            left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[ast.List() | ast.Tuple() as right]
+        ):
+            among = Among(_column(left), tuple(_literal(each) for each in right.elts))
+            return among if isinstance(op, ast.In) else Not(among)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if _is_word(right) and _literal(right) is None:
+            column = _column(left)
+            # `== null` tests whether the value is unknown; null has no order.
+            if isinstance(op, ast.Eq | ast.Is):
+                return IsNull(column)
+            if isinstance(op, ast.NotEq | ast.IsNot):
+                return Not(IsNull(column))
+            raise _refused(right)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _comparison(_column(left), op, right)
+            column = _column(left)
+            if type(op) not in _OPERATORS:
+                raise _refused(right)
+            named = isinstance(right, ast.Name | ast.Attribute | ast.Subscript) and not _is_word(right)
+            return Comparison(column, _OPERATORS[type(op)], _column(right) if named else _literal(right))
     return _column(node)
-
-
-def _comparison(column: Column, op: ast.cmpop, right: ast.expr) -> Expression:
-    if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.List | ast.Tuple):
-        among = Among(column, tuple(_literal(each) for each in right.elts))
-        return among if isinstance(op, ast.In) else Not(among)
-    if _is_word(right) and _literal(right) is None:
-        if isinstance(op, ast.Eq | ast.Is):
-            return IsNull(column)
-        if isinstance(op, ast.NotEq | ast.IsNot):
-            return Not(IsNull(column))
-        raise _refused(right)
-    if type(op) not in _OPERATORS:
-        raise _refused(right)
-    named = isinstance(right, ast.Name | ast.Attribute | ast.Subscript) and not _is_word(right)
-    return Comparison(column, _OPERATORS[type(op)], _column(right) if named else _literal(right))
 
 
 def _is_word(node: ast.expr) -> bool:

@@ -1,6 +1,6 @@
-"""What the operator tells of every service's pods: the document of ``GET /v1/fleet`` at its port.
+"""The document of ``GET /v1/fleet`` at the operator: pods and load of every service.
 
-Only the operator that leads tells it; others answer 503. Of pods without a word, `load` is None.
+Only the leader returns it; other operators respond with 503. `load` is None for pods that were not scraped.
 """
 
 from typing import Final
@@ -13,14 +13,14 @@ PATH: Final = "/v1/fleet"
 
 
 class Pod(Struct, frozen=True):
-    """A ready pod, and what its proxy said last."""
+    """A ready pod and its proxy's last report."""
 
     name: str
     load: Load | None = None
 
 
 class Service(Struct, frozen=True):
-    """A service's ready pods."""
+    """A service and its ready pods."""
 
     namespace: str
     name: str

@@ -1,7 +1,4 @@
-"""Write what follows from the schema.
-
-That is the CRDs, the chart's copies of them, the reference page, the tables of other pages, and the version where no
-Python reads it.
+"""Write the files generated from the schema: CRDs, the chart's copies, reference pages, tables and version.
 
 Run by ``make generated`` from the root of the repository.
 """
@@ -30,7 +27,7 @@ PAGES = (
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors: what two fields share is written twice."""
+    """YAML without anchors: shared values are repeated."""
 
     def ignore_aliases(self, data: object) -> bool:
         del data
@@ -38,26 +35,26 @@ class _Plain(yaml.SafeDumper):
 
 
 def generated_files(root: Path) -> dict[str, str]:
-    """Return path below the repository -> text."""
+    """Return path in the repository -> text."""
     pages = {page: filled((root / page).read_text(encoding="utf-8")) for page in PAGES}
-    told = {path: versioned(path, (root / path).read_text(encoding="utf-8")) for path in VERSIONED}
+    versions = {path: versioned(path, (root / path).read_text(encoding="utf-8")) for path in VERSIONED}
     return {
         **_definition(services()),
         **_definition(graphs()),
         **_definition(batches()),
         "docs/reference/fields.md": reference_page(),
         **pages,
-        **told,
+        **versions,
     }
 
 
 def _definition(definition: Definition) -> dict[str, str]:
     text = _HEADER + yaml.dump(custom_resource_definition(definition), Dumper=_Plain, sort_keys=False, width=100)
-    return {f"{folder}/{GROUP}_{definition.plural}.yaml": text for folder in ("crds", "charts/shoal/files")}
+    return {f"{directory}/{GROUP}_{definition.plural}.yaml": text for directory in ("crds", "charts/shoal/files")}
 
 
 def main() -> None:
-    """Write the files below the current folder."""
+    """Write the files below the current directory."""
     for path, text in generated_files(Path()).items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""What a proxy tells of its load: the document of ``GET /v1/load`` on its admin port.
+"""The document of ``GET /v1/load`` on a proxy's admin port.
 
-Counters and integrals of time since the process began, so that whoever reads twice has exact means over the time
-between, however long that was: ``row_seconds`` gained by the seconds gained is the mean number of rows in the system.
+It holds counters and time integrals since the process started, so that two readings give exact means over any interval:
+``row_seconds`` gained / seconds gained is the mean number of rows in the system.
 """
 
 from typing import Annotated, Final
@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 PATH: Final = "/v1/load"
 MAX_BYTES: Final = 4096
-"""A document has about 700 bytes; whoever sends more is no proxy."""
+"""Limit of a document, which has about 700 bytes."""
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
@@ -18,14 +18,14 @@ Amount = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 class Refused(Struct, frozen=True):
-    """Rows that were refused, by reason. They are demand: so many more would have been served by more replicas."""
+    """Rejected rows by reason. They count as demand: more replicas would have served them."""
 
     queue_rows: Count
     queue_bytes: Count
     late: Count
-    """The answer would have come after the latency objective."""
+    """The response would have been later than the latency objective."""
     runtime_away: Count
-    """Requests, not rows: they were not read."""
+    """Requests, not rows, as they were not parsed."""
 
     @property
     def rows(self) -> int:
@@ -34,20 +34,20 @@ class Refused(Struct, frozen=True):
 
 
 class Capacity(Struct, frozen=True):
-    """What one replica can serve with its objective kept, learned from what batches took."""
+    """Capacity of a replica within its latency objective, from measured batch times."""
 
     rows_per_s: Amount
     rows: Amount
-    """In the system then, waiting and running, mean."""
+    """Mean number of queued and running rows at that rate."""
 
 
 class GraphState(Struct, frozen=True):
-    """Whether a graph's models can be asked and fit one another."""
+    """Whether a graph's models respond and fit one another."""
 
     reason: Annotated[str, Meta(max_length=64)]
-    """`GraphValid`, a fault of `graphs.faults`, or `StepNotReady` where a model does not say yet what it takes."""
+    """`GraphValid`, a fault of `graphs.faults`, or `StepNotReady` if a model has not reported its inputs."""
     message: Annotated[str, Meta(max_length=1024)]
-    """The same in a sentence, with the field at fault."""
+    """The reason in a sentence, with the field at fault."""
 
 
 GRAPH_VALID: Final = "GraphValid"
@@ -55,48 +55,48 @@ STEP_NOT_READY: Final = "StepNotReady"
 
 
 class RowsChecked(Struct, frozen=True):
-    """Whether each row gets a result of its own, as far as rows that were run again tell."""
+    """Whether rows of shared batches get their own results, from rows that were run again."""
 
     independent: bool
     checked: Count = 0
     """Rows run again."""
     violations: Count = 0
-    """Models found to mix rows since the process began."""
+    """Models found to mix rows since the process started."""
     unchecked: Annotated[str, Meta(max_length=64)] = ""
-    """Why rows of this model are not checked; empty where they are."""
+    """Reason that rows of this model are not verified; empty if they are."""
 
 
 class Load(Struct, frozen=True):
-    """What one proxy holds, has done and can do."""
+    """Load of one proxy."""
 
     time_s: Seconds
-    """Of the proxy's own monotonic clock."""
+    """Reading of the proxy's monotonic clock."""
     queued_rows: Count
     running_rows: Count
-    """At the runtime."""
+    """Rows at the runtime."""
     arrived_rows: Count
-    """All that callers asked for, refused and handed over ones included."""
+    """All requested rows, including rejected and forwarded ones."""
     answered_rows: Count
     refused_rows: Refused
     handed_over_rows: Count
-    """That were given to a sibling: demand there, not here."""
+    """Rows forwarded to a peer: demand there, not here."""
     row_seconds: Seconds
-    """Rows waiting and running, integrated over time."""
+    """Queued and running rows, integrated over time."""
     queued_row_seconds: Seconds
     busy_s: Seconds
-    """With a batch at the runtime."""
+    """Time with a batch at the runtime."""
     utilization: Annotated[float, Meta(ge=0, le=1)]
-    """Of the last second or so: what arrived by what can be served; until that is learned, the share that was busy."""
+    """Arrival rate / capacity over the last second; the share of busy time until capacity is measured."""
     objective_attainable: bool
-    """Whether a request alone would meet the latency objective; true where there is none."""
+    """Whether a request in a batch of its own meets the latency objective; true without one."""
     draining: bool
     capacity: Capacity | None = None
     """None before the first batch."""
     expected_wait_s: Seconds | None = None
-    """Until the answer, of a request of one row that arrived now; None where none is taken."""
+    """Expected time until the response of a request of one row that arrives now; None if none is accepted."""
     batches: Count = 0
-    """That were answered. Older proxies do not say."""
+    """Batches with a response; 0 from older proxies."""
     graph: GraphState | None = None
-    """Of a proxy that runs a graph."""
+    """None unless the proxy runs a graph."""
     rows: RowsChecked | None = None
-    """None of a proxy that checks none."""
+    """None if rows are not verified."""

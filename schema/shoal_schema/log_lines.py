@@ -1,4 +1,4 @@
-"""What a line of the log says, in either form: for those who write it and for those who read it."""
+"""Formats of log lines, for writers and readers."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 TEXT: Final = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s"
-"""A line in text, as `logging` writes it."""
+"""Format of a text line, for `logging`."""
 MAX_TRACEBACK: Final = 8000
-"""Characters of a traceback, its last, in JSON: container runtimes cut lines at 16 KiB."""
+"""Last characters of a traceback to keep in JSON, as container runtimes split lines at 16 KiB."""
 _BITS: Final = 64
 _HEAD: Final = ("time", "level", "logger")
 _LINE: Final = re.compile(r"\d\S+Z (?P<level>[A-Z]+) \S+ (?P<message>.*)", re.DOTALL)
@@ -25,55 +25,48 @@ Fields = dict[str, Any]
 
 
 class Line(NamedTuple):
-    """What a line says, without when and where."""
+    """Level and message of a line."""
 
     level: str
     message: str
 
     @property
     def is_last(self) -> bool:
-        """Return whether a process says with it why it ends."""
+        """Whether the line is the reason that a process ended."""
         return self.level == _ENDS
 
 
 def read(line: str) -> Line | None:
-    """Return what a line says that a process of ours wrote, in either form, or a command as its last; else None."""
+    """Parse a line of a Shoal process in either format, or the last line of a command; None for other lines."""
     if line.startswith("{"):
-        return _read_json(line)
+        with suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict) and all(isinstance(record.get(name), str) for name in _HEAD):
+                message = str(record.get("message", ""))
+                if "event" in record:
+                    fields = {name: value for name, value in record.items() if name not in (*_HEAD, "traceback")}
+                    message = " ".join(f"{name}={word(str(value))}" for name, value in fields.items())
+                return Line(record["level"], message)
+        return None
     if found := _LINE.fullmatch(line):
         return Line(found["level"], found["message"])
     found = _LAST_WORDS.fullmatch(line)
     return Line(_ENDS, found["message"]) if found else None
 
 
-def _read_json(line: str) -> Line | None:
-    with suppress(ValueError, RecursionError):
-        said = json.loads(line)
-        if isinstance(said, dict) and all(isinstance(said.get(name), str) for name in _HEAD):
-            return Line(said["level"], _as_message(said))
-    return None
-
-
-def _as_message(said: Mapping[str, Any]) -> str:
-    if "event" not in said:
-        return str(said.get("message", ""))
-    told = {name: value for name, value in said.items() if name not in (*_HEAD, "traceback")}
-    return " ".join(f"{name}={word(str(value))}" for name, value in told.items())
-
-
 def word(text: str) -> str:
-    """Return what somebody else chose as a value in a message: as it is if it is a word, else quoted as JSON."""
+    """Return an untrusted value for a message: a word as it is, other text quoted as JSON."""
     return text if _WORD.fullmatch(text) else json.dumps(text)
 
 
 def as_json(time: str, level: str, logger: str, fields: Mapping[str, Any]) -> str:
-    """Return a line in JSON: an object in ASCII, whatever the values hold."""
+    """Return a line in JSON: an ASCII object, whatever the values hold."""
     head = dict(zip(_HEAD, (time, level, logger), strict=True))
     return json.dumps({**head, **{name: _plain(value) for name, value in fields.items()}}, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as every reader of JSON takes it: no half of a surrogate pair, no number that is none."""
+    """Return a value that every JSON parser accepts: no unpaired surrogate, NaN, infinity or huge integer."""
     if value is None or (isinstance(value, float) and isfinite(value)):
         return value
     if isinstance(value, int):
@@ -82,18 +75,21 @@ def _plain(value: Any) -> Any:
 
 
 def fields_of(template: object, arguments: object = ()) -> Fields:
-    """Return the fields of ``event=NAME key=value ... key=free text``, else all of it as ``message``.
+    """Return the fields of ``event=NAME key=value ... key=free text``; other text is the field ``message``.
 
-    Fields are where the template has them: nothing that an argument holds makes one, or ends one.
+    Fields are delimited in the template only: an argument neither starts nor ends one.
 
     Args:
-        template: what `logging` was given, with places as ``%s``.
-        arguments: for those.
+        template: the format string of `logging`, with ``%s`` placeholders.
+        arguments: their values.
     """
     if isinstance(template, str) and template.startswith("event=") and isinstance(arguments, tuple):
-        with suppress(Exception):  # whatever the text of an argument is made by
+        with suppress(Exception):  # __str__ of an argument may raise anything
             return _fields(template, arguments)
-    return {"message": _filled(template, arguments)}
+    try:
+        return {"message": str(template) % arguments if arguments else str(template)}
+    except Exception as error:  # log the line all the same
+        return {"message": f"{template!r:.1000} cannot be formatted: {type(error).__name__}"}
 
 
 def _fields(template: str, arguments: tuple[Any, ...]) -> Fields:
@@ -112,7 +108,7 @@ def _fields(template: str, arguments: tuple[Any, ...]) -> Fields:
 
 
 def _value(form: str, places: Sequence[str], arguments: tuple[Any, ...]) -> Any:
-    """Return one field's value: a number where it is written as one, a text without the quotes around it."""
+    """Return a field's value: a number if the text is one, other text without quotes."""
     if [form] == places and form[-1] in "sr" and isinstance(arguments[0], str | int | float):
         return _unquoted(arguments[0]) if form == "%s" else arguments[0]
     text = (form % arguments if arguments else form).strip()
@@ -121,15 +117,8 @@ def _value(form: str, places: Sequence[str], arguments: tuple[Any, ...]) -> Any:
 
 
 def _unquoted(value: Any) -> Any:
-    """Return what `word` has quoted as it was."""
+    """Undo the quoting of `word`."""
     if isinstance(value, str) and value.startswith('"'):
         with suppress(ValueError):
             return str(json.loads(value))
     return value
-
-
-def _filled(template: object, arguments: object) -> str:
-    try:
-        return str(template) % arguments if arguments else str(template)
-    except Exception as error:  # a line all the same: it may be of a failure
-        return f"{template!r:.1000} cannot be told: {type(error).__name__}"

@@ -1,4 +1,4 @@
-"""How every process writes its log: time, level, logger, then ``event=...`` and what belongs to it."""
+"""Logging of every process: time, level, logger, then ``event=...`` and its fields."""
 
 import logging
 import sys
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from shoal_schema.log_lines import MAX_TRACEBACK, TEXT, as_json, fields_of
 from shoal_schema.processes import LOG_FORMAT, LogForm
 
-# They tell of each malformed request, each handler or each probe; what matters of that is said by us.
+# These log each malformed request, handler or probe; Shoal logs what matters of it.
 QUIET = {
     "uvicorn": logging.ERROR,
     "httpx": logging.ERROR,
     "httpcore": logging.ERROR,
-    # Of huggingface_hub; they tell of addresses that are signed.
+    # Of huggingface_hub, which log signed URLs.
     "httpx2": logging.ERROR,
     "httpcore2": logging.ERROR,
     "kopf._core": logging.WARNING,
@@ -24,7 +24,7 @@ QUIET = {
 
 
 class TextFormatter(logging.Formatter):
-    """Writes a line for people, with a traceback on lines of its own."""
+    """Formats text lines, with tracebacks on lines of their own."""
 
     def __init__(self) -> None:
         super().__init__(TEXT, datefmt="%Y-%m-%dT%H:%M:%S")
@@ -32,10 +32,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(TextFormatter):
-    """Writes a line for programs, whatever is to be told."""
+    """Formats JSON lines, with tracebacks as a field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as one object (logging)."""
+        """Return a record as a JSON object."""
         fields = fields_of(record.msg, record.args)
         if record.exc_info and (error := record.exc_info[1]) is not None:
             fields.setdefault("error", f"{type(error).__name__}: {error}")
@@ -45,7 +45,7 @@ class JsonFormatter(TextFormatter):
 
 
 def configure(level: str = "INFO", form: str = LogForm.TEXT) -> None:
-    """Log to standard error from now on, what is at least of this `processes.Level`, in this form."""
+    """Log to standard error, from this `processes.Level` on and in this format."""
     in_json = form == LogForm.JSON
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if in_json else TextFormatter())
@@ -57,12 +57,12 @@ def configure(level: str = "INFO", form: str = LogForm.TEXT) -> None:
 
 
 def form_asked(environ: Mapping[str, str]) -> LogForm:
-    """Return the form of the log before settings are known to be right: a wrong one is refused in text."""
+    """Return the log's format before settings are validated; an invalid one is text."""
     return LogForm.JSON if environ.get(LOG_FORMAT, "").strip().lower() == LogForm.JSON else LogForm.TEXT
 
 
 def last_words(program: str, why: object) -> str:
-    """Return the last line of a process, which says why it ends: of the log where that is JSON, else as commands do."""
+    """Return the line with the reason that a process ends: a JSON log line, or an error as of commands."""
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers):
         return f"{program}: {why}\n"
     record = logging.makeLogRecord({"name": program, "levelname": "CRITICAL", "msg": why})
@@ -70,7 +70,7 @@ def last_words(program: str, why: object) -> str:
 
 
 def say_why(program: str, why: object) -> None:
-    """Write why a process ends, as its last line."""
+    """Write the reason that a process ends, as its last line."""
     sys.stderr.write(last_words(program, why))
 
 

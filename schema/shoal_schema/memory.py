@@ -1,6 +1,6 @@
-"""What the C library does with memory that is freed, in the processes that serve; others than glibc are left alone.
+"""Tuning of glibc's allocator for serving processes; other C libraries are left alone.
 
-glibc returns large pieces to the kernel at once, and the kernel zeroes their pages anew for the next ones.
+By default glibc returns large blocks to the kernel, which zeroes their pages again for the next ones.
 """
 
 import ctypes
@@ -14,18 +14,18 @@ M_ARENA_MAX: Final = -8
 
 MAX_KEPT_BYTES: Final = 64 << 20
 MAX_MMAP_THRESHOLD: Final = 32 << 20
-"""The most that glibc takes; it gives allocations beyond it back at once, whatever it is told."""
+"""Maximum that glibc accepts; it always returns larger blocks at once."""
 
 KEEP_BODIES: Final = {M_MMAP_THRESHOLD: MAX_MMAP_THRESHOLD, M_TRIM_THRESHOLD: MAX_KEPT_BYTES}
-"""Up to 64 MiB for the next bodies, in a process that should stay small: without, 50 page faults a 600 KB body."""
+"""For a process that should stay small: keeps up to 64 MiB. Without it a body of 600 KB costs 50 page faults."""
 KEEP_TENSORS: Final = {M_ARENA_MAX: 1, M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1}
-"""All of it, for the next layer: a forward frees each layer's result when the next one has it, and the kernel's zeroing
-takes a third of a convolutional network's time on a CPU. One arena, because those of threads other than the first hold
-no piece of 64 MiB."""
+"""For inference: keeps everything. A forward frees each layer's result after the next layer, and zeroing those pages
+takes a third of a convolutional network's time on a CPU. There is one arena, as a secondary one cannot hold a block of
+64 MiB."""
 
 
 def keep_freed_memory(options: Mapping[int, int]) -> None:
-    """Set options of `mallopt`; to be called before there are threads."""
+    """Set options of `mallopt`; call it before threads exist."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for option, value in options.items():
@@ -33,7 +33,7 @@ def keep_freed_memory(options: Mapping[int, int]) -> None:
 
 
 def return_freed_memory() -> None:
-    """Give back what lies unused, once: loading needs more than serving."""
+    """Return free memory to the kernel once, as loading needs more than serving."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

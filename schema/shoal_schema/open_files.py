@@ -1,10 +1,10 @@
-"""How many descriptors a process may have open."""
+"""The limit of open file descriptors."""
 
 import resource
 
 
 def open_files(wanted: int) -> int:
-    """Return how many this process may have, after asking for as many as it wants and is allowed to ask for."""
+    """Raise this process's limit to ``wanted``, as far as allowed, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

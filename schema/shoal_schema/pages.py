@@ -1,7 +1,7 @@
-"""How a page of ours is sent to a browser.
+"""Response headers of HTML pages.
 
-A page is one file that asks nobody but its own server. Its policy names the one script and style that may run, and that
-no text becomes HTML: what a model or a service is called cannot do anything there.
+A page is one file that sends requests to its own server only. Its content security policy names the script and the
+style that may run, and forbids converting text to HTML, so that names of models and services cannot inject any.
 """
 
 import hashlib

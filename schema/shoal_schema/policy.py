@@ -1,6 +1,6 @@
-"""What services may ask of the cluster, as whoever installs the operator decides: lists of patterns.
+"""Policy of an install: lists of patterns that limit what specs may use.
 
-In a pattern ``*`` stands for any text, and ``$(NAMESPACE)`` for the service's namespace.
+In a pattern ``*`` matches any text, and ``$(NAMESPACE)`` is the service's namespace.
 """
 
 from typing import Annotated
@@ -13,20 +13,23 @@ Patterns = tuple[str, ...]
 
 
 class Policy(Section, frozen=True):
-    """What services may ask of the cluster."""
+    """Features of the cluster that specs may use."""
 
     images: Annotated[
-        Patterns, Meta(description="Images of containers, and of models (`oci://`). The install's own may always.")
+        Patterns,
+        Meta(
+            description="Images of containers, and of models (`oci://`). The install's own images are always allowed."
+        ),
     ] = ("*",)
     hosts: Annotated[
         Patterns,
-        Meta(description="Hosts of an Ingress, host names of an HTTPRoute; a route without one asks for `*`."),
+        Meta(description="Hosts of an Ingress and host names of an HTTPRoute; a route without one needs `*`."),
     ] = ("*",)
     annotations: Annotated[
         Patterns,
         Meta(
-            description="Names of annotations of the Ingress and of the Service, with plain values: no blanks, quotes,"
-            " braces or semicolons. `NAME=*` allows any value."
+            description="Names of annotations of the Ingress and the Service, with values without spaces, quotes,"
+            " braces and semicolons. `NAME=*` allows any value."
         ),
     ] = (
         "cert-manager.io/cluster-issuer",
@@ -45,13 +48,13 @@ class Policy(Section, frozen=True):
     services: Annotated[Patterns, Meta(description="Types of the Service.")] = ("ClusterIP",)
     secrets: Annotated[
         Patterns,
-        Meta(description="Secrets that a spec names, wherever: variables, volumes, models, registries, certificates."),
+        Meta(description="Secrets in any field of a spec: variables, volumes, models, registries, certificates."),
     ] = ("shoal-*",)
     service_accounts: Annotated[
-        Patterns, Meta(description="ServiceAccounts, besides the one that is made for the service.")
+        Patterns, Meta(description="ServiceAccounts, in addition to the one that the operator creates.")
     ] = ()
     volumes: Annotated[
-        Patterns, Meta(description="Kinds of volumes, and of sources of projected ones, besides `emptyDir`.")
+        Patterns, Meta(description="Types of volumes, and of sources of projected volumes, in addition to `emptyDir`.")
     ] = (
         "clusterTrustBundle",
         "configMap",
@@ -69,7 +72,7 @@ class Policy(Section, frozen=True):
     root: Annotated[
         bool,
         Meta(
-            description="Containers may do what the restricted Pod Security level refuses: be root or privileged, add"
-            " capabilities, take ports of the node."
+            description="Whether containers may exceed the restricted Pod Security level: run as root or"
+            " privileged, add capabilities, use ports of the node."
         ),
     ] = False

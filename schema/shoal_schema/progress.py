@@ -1,4 +1,4 @@
-"""What the batch program tells of its progress: the document of ``GET /v1/progress``, and a pod's last words."""
+"""The document of ``GET /v1/progress`` of a batch process, also the last line of its pod."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -8,13 +8,13 @@ from msgspec.structs import astuple
 
 PATH: Final = "/v1/progress"
 MAX_BYTES: Final = 4096
-"""A document has about 200 bytes, and a message of at most 2000 characters at the end."""
+"""Limit of a document, which has about 200 bytes, and at the end a message of up to 2000 characters."""
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class Done(Struct, frozen=True, rename="camel"):
-    """A part of a job that is done."""
+    """Finished work of a job."""
 
     shards: Count = 0
     rows: Count = 0
@@ -22,38 +22,35 @@ class Done(Struct, frozen=True, rename="camel"):
     bytes: Count = 0
 
     def __add__(self, other: "Done") -> "Done":
-        """Return both."""
+        """Return the sum."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return Done(*(one + another for one, another in pairs))
 
 
 class Progress(Struct, frozen=True, rename="camel"):
-    """How far one worker of a job is.
-
-    Args:
-        shards_total: of the job.
-        bytes_total: of its input.
-        before: what other jobs had done with the same output, as this worker found it.
-        own: what it has done itself, in this process or in one before; of its siblings nothing.
-        rows_per_second: its pace.
-        message: how it ended.
-    """
+    """Progress of one worker of a job."""
 
     shards_total: Count
+    """Of the job."""
     bytes_total: Count
+    """Of the job's input."""
     before: Done
+    """Work of other jobs with the same output, as this worker found it."""
     own: Done
+    """Work of this worker, in this process and earlier ones."""
     rows_per_second: Annotated[float, Meta(ge=0, le=1e12)]
+    """The present rate."""
     message: Annotated[str, Meta(max_length=4096)] = ""
+    """The result, at the end."""
 
 
-def together(told: Sequence[Progress]) -> Done:
-    """Return what all workers of a job have done, and what was done before: that each of them tells."""
-    before = max((each.before for each in told), key=lambda each: each.shards, default=Done())
-    return sum((each.own for each in told), start=before)
+def together(reports: Sequence[Progress]) -> Done:
+    """Return the finished work of all workers and of earlier jobs, which every worker reports."""
+    before = max((each.before for each in reports), key=lambda each: each.shards, default=Done())
+    return sum((each.own for each in reports), start=before)
 
 
-def share(told: Sequence[Progress]) -> float:
-    """Return how much of the input is done, 0 to 1."""
-    total = max((each.bytes_total for each in told), default=0)
-    return min(1.0, together(told).bytes / total) if total else 0.0
+def share(reports: Sequence[Progress]) -> float:
+    """Return the finished share of the input, 0 to 1."""
+    total = max((each.bytes_total for each in reports), default=0)
+    return min(1.0, together(reports).bytes / total) if total else 0.0

@@ -1,10 +1,10 @@
-"""Kubernetes quantities (``500m``, ``1Gi``, ``1e3``), read exactly and within the bounds that the API server keeps."""
+"""Kubernetes quantities (``500m``, ``1Gi``, ``1e3``), parsed exactly and within the API server's bounds."""
 
 import re
 from decimal import ROUND_UP, Decimal
 
 MAX_QUANTITY = 2**63 - 1
-"""The API server cuts what is larger to this, and would then hold something else than was asked for."""
+"""Largest quantity that the API server keeps; it silently reduces larger ones to this."""
 PATTERN = r"^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$"
 _PARTS = re.compile(r"(?P<number>[+-]?[0-9.]+)(?P<suffix>.*)")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -12,10 +12,10 @@ _BINARY = {suffix: power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti",
 
 
 def parse_quantity(value: str | int) -> Decimal:
-    """Return the number that a quantity means.
+    """Return the value of a quantity.
 
     Raises:
-        ValueError: it is not a quantity, or larger than any that the API server keeps.
+        ValueError: the text is not a quantity, or is larger than `MAX_QUANTITY`.
     """
     number = _number(value if isinstance(value, str) or abs(value) <= MAX_QUANTITY else "")
     if abs(number) > MAX_QUANTITY:
@@ -24,10 +24,10 @@ def parse_quantity(value: str | int) -> Decimal:
 
 
 def kept_quantity(value: str | int) -> Decimal:
-    """Return the number that the API server keeps: rounded up to thousandths, and no larger than it can hold.
+    """Return the value that the API server keeps: rounded up to thousandths, at most `MAX_QUANTITY`.
 
     Raises:
-        ValueError: it is not a quantity.
+        ValueError: the text is not a quantity.
     """
     return (min(_number(value), Decimal(MAX_QUANTITY)) * 1000).to_integral_value(ROUND_UP) / 1000
 
@@ -46,9 +46,9 @@ def _number(value: str | int) -> Decimal:
 
 
 class Quantity:
-    """A quantity as it was written, which is how Kubernetes gets it again."""
+    """A quantity as written, which is sent to Kubernetes unchanged."""
 
-    # Not a text: msgspec would take that without asking `read_quantity`.
+    # Not a str subclass, which msgspec would accept without calling `read_quantity`.
     __slots__ = ("written",)
 
     def __init__(self, written: str | int) -> None:
@@ -65,10 +65,10 @@ class Quantity:
 
 
 def read_quantity(value: object) -> Quantity:
-    """Return a quantity.
+    """Parse a quantity.
 
     Raises:
-        ValueError: it is not a quantity, or too large.
+        ValueError: the value is not a quantity, or is too large.
     """
     try:
         if not isinstance(value, int | str) or isinstance(value, bool):

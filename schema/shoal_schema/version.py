@@ -1,3 +1,3 @@
-"""Shoal's version: here and nowhere else. `make generated` carries it to what no Python reads (RELEASING.md)."""
+"""Shoal's version. `make generated` copies it to files that do not import Python (RELEASING.md)."""
 
 VERSION = "0.1.0"

@@ -1,10 +1,10 @@
-"""What the operator and the waiting room tell each other, each asking the other by HTTP; both answers are JSON.
+"""The protocol between operator and activator, which poll each other over HTTP; both responses are JSON.
 
-    GET OPERATOR/v1/rooms?seen=VERSION   -> RoomTable: who may sleep, where requests for it arrive, who is awake
-    GET ROOM/v1/waiting?seen=NEWS        -> RoomNews: for whom requests wait, and which table the room goes by
+    GET OPERATOR/v1/rooms?seen=VERSION       -> RoomTable: services at zero replicas, their ports and ready pods
+    GET ACTIVATOR/v1/waiting?seen=NEWS       -> RoomNews: services with held requests, and the activator's table
 
-A question that names what was answered last is answered when there is something else to say, or after
-``LONGEST_WAIT_S``. A mark is opaque: it is compared, and given back.
+These are long polls: a request that names the last response waits until there is a newer one, at most
+``LONGEST_WAIT_S``. Marks are opaque: compare them and send them back.
 """
 
 from typing import Annotated, Final
@@ -16,15 +16,13 @@ ROOMS_PATH: Final = "/v1/rooms"
 WAITING_PATH: Final = "/v1/waiting"
 SEEN: Final = "seen"
 LONGEST_WAIT_S: Final = 10.0
-"""Less than what load balancers and firewalls leave a silent connection."""
+"""Less than the idle timeout of load balancers and firewalls."""
 MAX_NEWS_BYTES: Final = 2**22
-"""A longer answer of a room is none; ten thousand services that all wait make less than a megabyte."""
-
+"""Limit of an activator's response; ten thousand services with held requests take less than a megabyte."""
 MAX_TABLE_BYTES: Final = 2**24
-"""A longer answer of the operator is none; as many services as there are ports make about as much."""
-
+"""Limit of the operator's response, which a service on every port almost reaches."""
 MAX_REASON_LENGTH: Final = 200
-"""Of why a port could not be opened."""
+"""Limit of an error of opening a port, in characters."""
 
 _Mark = Annotated[str, Meta(max_length=64)]
 _Service = Annotated[str, Meta(max_length=320, pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+\Z")]
@@ -32,52 +30,43 @@ _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class RoomService(Struct, frozen=True, omit_defaults=True):
-    """One service, as the waiting room knows it.
-
-    Args:
-        name: namespace and name, ``default/adder``.
-        port: where requests for it arrive.
-        addresses: ``HOST:PORT`` of its pods that are ready; none: requests are held.
-        timeout_s: how long a request waits whose caller names no time.
-        max_body_bytes: a longer body is refused, as its pods would.
-        forwards: requests that one pod is given at a time, so that none of them overflows its queue.
-        start_s: how long it took the last time from the first request until a pod was ready; None: not measured.
-    """
+    """A service of the activator."""
 
     name: _Service
+    """Namespace and name, ``default/adder``."""
     port: Annotated[int, Meta(ge=1, le=65535)]
+    """The activator's port for the service."""
     addresses: tuple[Annotated[str, Meta(max_length=80)], ...] = ()
+    """``HOST:PORT`` of ready pods; requests are held while there are none."""
     timeout_s: Annotated[float, Meta(gt=0, le=3600)] = 60.0
+    """Timeout of requests without their own."""
     max_body_bytes: Annotated[int, Meta(ge=1)] = 2**26
+    """Limit of request bodies, as at the pods."""
     forwards: Annotated[int, Meta(ge=1)] = 64
+    """Requests that one pod gets at a time, so that its queue does not overflow."""
     start_s: Annotated[float, Meta(ge=0)] | None = None
+    """Last time from the first held request until a pod was ready; None if not measured."""
 
 
 class RoomTable(Struct, frozen=True):
-    """All services that may sleep.
-
-    Args:
-        version: of this table; a room tells which one it goes by.
-    """
+    """All services of the activator."""
 
     version: _Mark
+    """Mark of this table, which an activator reports back."""
     services: tuple[RoomService, ...]
 
 
 class RoomNews(Struct, frozen=True):
-    """What one room holds.
-
-    Args:
-        news: a mark for the next question.
-        version: of the table that it goes by; empty before the first.
-        waiting: requests that wait, by service, of those where there are any.
-        refused: why a port could not be opened, by service; requests for it must be led elsewhere.
-    """
+    """Held requests of one activator."""
 
     news: _Mark
+    """Mark of this document, for the next request."""
     version: _Mark
+    """Mark of the activator's table; empty before the first."""
     waiting: dict[_Service, _Count]
+    """Number of held requests, by service, without zeros."""
     refused: dict[_Service, Annotated[str, Meta(max_length=MAX_REASON_LENGTH)]] = {}
+    """Error of a port that could not be opened, by service; its requests must be routed elsewhere."""
 
 
 def encode(document: RoomTable | RoomNews) -> bytes:
@@ -86,18 +75,18 @@ def encode(document: RoomTable | RoomNews) -> bytes:
 
 
 def decode_table(body: bytes) -> RoomTable:
-    """Return the operator's answer.
+    """Parse the operator's response.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
     """
     return msgspec.json.decode(body, type=RoomTable)
 
 
 def decode_news(body: bytes) -> RoomNews:
-    """Return a room's answer.
+    """Parse an activator's response.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
     """
     return msgspec.json.decode(body, type=RoomNews)

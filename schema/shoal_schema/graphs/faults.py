@@ -1,26 +1,27 @@
-"""What is wrong with a graph, and where."""
+"""Errors of graphs."""
 
 from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """In one word: the reason of the condition ``GraphValid``."""
+    """Reasons of the condition ``GraphValid``."""
 
     INVALID = "InvalidGraph"
-    """A reference, an expression or a combination that cannot be, whatever the models are."""
+    """An invalid reference, expression or combination, regardless of the models."""
     CYCLE = "Cycle"
     MISMATCH = "SignatureMismatch"
-    """A model takes or gives something else than the graph says."""
+    """Inputs or outputs of a model differ from those of the graph."""
     MISSING = "StepMissing"
-    """Nothing answers where a step's model should be."""
+    """No model responds at a step's URL."""
 
 
 class GraphError(ValueError):
-    """A graph that cannot work.
+    """A graph is invalid.
 
     Args:
         path: of the field at fault (``steps[1].inputs.x``).
-        what: the rest of the sentence.
+        what: the error without the path.
+        fault: the reason.
     """
 
     def __init__(self, path: str, what: str, fault: Fault = Fault.INVALID) -> None:

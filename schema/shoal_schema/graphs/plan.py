@@ -1,11 +1,11 @@
-"""Which step runs after which, and over which rows.
+"""The execution plan of a graph: the order of its steps, and their rows.
 
-Rows are the unit. The request's rows are the first *space*; ``each: detect.crops`` opens another, with a row for each
-item, whose parent is the row that the item came from. Steps with the same ``each`` share its rows. A value that is used
-in another space is repeated for each item on the way down, and becomes a list of items on the way up.
+Rows are the unit. The request's rows are the first *space*; ``each: detect.crops`` opens another, with a row per item,
+whose parent is the row that the item came from. Steps with the same ``each`` share its rows. A value used in another
+space is repeated for each item on the way down, and becomes a list of items on the way up.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,15 +15,15 @@ from shoal_schema.graphs.faults import Fault, GraphError
 from shoal_schema.resource.graph import REQUEST, Combine, GraphSpec, OnError, StepSpec
 
 Space = tuple[str, ...]
-"""The ``each`` by which its rows came about, from the outermost on; empty: the request's own rows."""
+"""The ``each`` references that created the rows, outermost first; empty for the request's rows."""
 ROOT: Final[Space] = ()
 _BY_LIST: Final = frozenset({Combine.CONCAT, Combine.STACK})
-"""Combinations that have a place for each value: one that is absent leaves a gap."""
+"""Combinations with a position per value, where an absent value leaves a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A tensor: an output of a step, or, of the step ``request``, what the caller sends."""
+    """A reference to a tensor: an output of a step, or an input of the request (step ``request``)."""
 
     step: str
     tensor: str
@@ -34,32 +34,29 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step in its place.
-
-    Args:
-        path: of its spec, for sentences.
-        each: what its rows are items of, the first one of which names the space; empty: of nothing.
-        space: over whose rows it runs.
-        after: the steps whose outputs it is given or asks about.
-        absent: a row may be without its outputs.
-    """
+    """A step with its dependencies."""
 
     name: str
     path: str
+    """Of its field, for errors."""
     inputs: Mapping[str, Ref]
     when: Expression | None
     conditions: tuple[Ref, ...]
     each: tuple[Ref, ...]
+    """The tensors whose items are its rows; the first names the space."""
     count: Ref | None
     omits: bool
     space: Space
+    """The rows for which it runs."""
     after: frozenset[str]
+    """The steps whose outputs it reads."""
     absent: bool
+    """Whether a row may be without its outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output in its place; ``space`` is where its values meet, before they become lists of the request's rows."""
+    """An output; ``space`` is where its values are combined, before they become lists of the request's rows."""
 
     name: str
     path: str
@@ -71,26 +68,26 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A graph that can run: its steps in an order in which each comes after those it needs."""
+    """A valid graph with its steps in order of execution."""
 
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
 
     def space_of(self, ref: Ref) -> Space:
-        """Return over whose rows a tensor is."""
+        """Return the space of a tensor."""
         return ROOT if ref.step == REQUEST else next(step.space for step in self.steps if step.name == ref.step)
 
     def lacks(self, name: str) -> bool:
-        """Return whether a row may be without the outputs of the step of this name."""
+        """Return whether a row may be without the outputs of the named step."""
         return any(step.absent for step in self.steps if step.name == name)
 
     def opener(self, space: Space) -> Step:
-        """Return a step by whose ``each`` a space came about."""
+        """Return the first step whose ``each`` opened a space."""
         return next(step for step in self.steps if step.each and step.space == space)
 
     @property
     def refs(self) -> Iterator[tuple[str, Ref]]:
-        """Yield every reference with the path of the field that makes it."""
+        """Yield every reference with the path of its field."""
         for step in self.steps:
             for name, ref in step.inputs.items():
                 yield f"{step.path}.inputs.{name}", ref
@@ -103,16 +100,16 @@ class Plan:
 
 
 def reference(text: str) -> Ref:
-    """Return what a reference names; its form is checked where specs are read."""
+    """Parse a reference, whose form was validated with the spec."""
     step, _, tensor = text.strip().partition(".")
     return Ref(step, tensor)
 
 
 def make_plan(spec: GraphSpec, name: str = "") -> Plan:
-    """Return how a graph runs; ``name`` is its own, to see whether it calls itself.
+    """Return the plan of a graph; ``name`` is its own, to detect that it calls itself.
 
     Raises:
-        GraphError: names the field, and what is wrong with it.
+        GraphError: names the field.
     """
     paths = step_paths(spec)
     check_spec(spec, name, paths)
@@ -120,12 +117,18 @@ def make_plan(spec: GraphSpec, name: str = "") -> Plan:
     placed: dict[str, Step] = {}
     for draft in _ordered(drafts):
         placed[draft.name] = _placed(draft, placed)
-    _check_counts(list(placed.values()))
+    # Steps of one space share its rows, so they must agree on the number of items.
+    counts: dict[Space, Step] = {}
+    for step in placed.values():
+        first = counts.setdefault(step.space, step)
+        if step.each and step.count != first.count:
+            what = f"{first.name} has another count for the items of {step.each[0]}: use the same in both steps"
+            raise GraphError(f"{step.path}.count", what)
     return Plan(tuple(placed.values()), tuple(_output(spec, each, placed) for each in spec.outputs))
 
 
 def meeting(a: Space, b: Space) -> Space:
-    """Return the innermost space that both lie in."""
+    """Return the innermost space that contains both."""
     shared = 0
     while shared < min(len(a), len(b)) and a[shared] == b[shared]:
         shared += 1
@@ -133,7 +136,7 @@ def meeting(a: Space, b: Space) -> Space:
 
 
 def is_item(ref: Ref, step: Step) -> bool:
-    """Return whether a step is given the item of a tensor, not the tensor: its ``each``, or one around it, names it."""
+    """Return whether a step reads the item of a tensor instead of the whole tensor."""
     return ref in step.each or str(ref) in step.space
 
 
@@ -141,20 +144,32 @@ def _checked(text: str, path: str, steps: Mapping[str, str]) -> Ref:
     ref = reference(text)
     if ref.step != REQUEST and ref.step not in steps:
         known = ", ".join([REQUEST, *steps])
-        raise GraphError(path, f"{text.strip()!r} names no step that there is: there are {known}")
+        raise GraphError(path, f"{text.strip()!r} names an unknown step; known are {known}")
     return ref
 
 
 def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
-    """Return a step whose place among the others is not known yet."""
+    """Return a step whose space is not yet determined."""
     inputs = {name: _checked(text, f"{path}.inputs.{name}", steps) for name, text in spec.inputs.items()}
     each = tuple(_checked(text, f"{path}.each", steps) for text in (spec.each or "").split(",") if text.strip())
     if len({ref.step for ref in each}) > 1:
-        raise GraphError(f"{path}.each", "tensors that lie side by side come from one step")
+        raise GraphError(f"{path}.each", "tensors side by side must be of one step")
     count = _checked(spec.count, f"{path}.count", steps) if spec.count else None
     if count and not each:
-        raise GraphError(f"{path}.count", "it says how many items there are of each: name them, too")
-    when, conditions = _condition(spec.when, f"{path}.when", steps)
+        raise GraphError(f"{path}.count", "count needs each, whose items it counts")
+    when: Expression | None = None
+    conditions: tuple[Ref, ...] = ()
+    if spec.when is not None:
+        try:
+            when = parse(spec.when)
+        except ExpressionError as error:
+            raise GraphError(f"{path}.when", f"{spec.when!r:.200} {error}") from None
+        names = dict.fromkeys(column.name for column in columns_of(when))
+        for name in names:
+            if "." not in name:
+                what = f"{name!r} names no tensor: write request.{name} or STEP.{name}, or quote a text as '{name}'"
+                raise GraphError(f"{path}.when", what)
+        conditions = tuple(_checked(name, f"{path}.when", steps) for name in names)
     needs = {ref.step for ref in (*inputs.values(), *conditions, *each, *((count,) if count else ()))} - {REQUEST}
     return Step(
         name=spec.name,
@@ -171,54 +186,34 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
     )
 
 
-def _condition(text: str | None, path: str, steps: Mapping[str, str]) -> tuple[Expression | None, tuple[Ref, ...]]:
-    if text is None:
-        return None, ()
-    try:
-        expression = parse(text)
-    except ExpressionError as error:
-        raise GraphError(path, f"{text!r:.200} {error}") from None
-    names = dict.fromkeys(column.name for column in columns_of(expression))
-    for name in names:
-        if "." not in name:
-            what = f"{name!r} names no tensor: write request.{name}, or STEP.{name}; and a text in quotes, '{name}'"
-            raise GraphError(path, what)
-    return expression, tuple(_checked(name, path, steps) for name in names)
-
-
 def _ordered(drafts: Mapping[str, Step]) -> Iterator[Step]:
-    """Yield steps so that each comes after those it needs, otherwise as they are written."""
+    """Yield steps in order of execution, otherwise as written."""
     left = dict(drafts)
     while left:
         ready = [step for step in left.values() if not step.after & left.keys()]
         if not ready:
-            circle = _circle(left)
-            what = f"the steps wait for one another: {' → '.join(circle)}"
-            raise GraphError(drafts[circle[0]].path, what, Fault.CYCLE)
+            # Every remaining step needs another one: follow them until one repeats.
+            way = [next(iter(left))]
+            while way[-1] not in way[:-1]:
+                way.append(next(name for name in left if name in left[way[-1]].after))
+            cycle = way[way.index(way[-1]) :]
+            raise GraphError(drafts[cycle[0]].path, f"the steps form a cycle: {' → '.join(cycle)}", Fault.CYCLE)
         for step in ready:
             del left[step.name]
             yield step
 
 
-def _circle(steps: Mapping[str, Step]) -> list[str]:
-    """Return one way around, among steps each of which waits for another of them."""
-    way = [next(iter(steps))]
-    while way[-1] not in way[:-1]:
-        way.append(next(name for name in steps if name in steps[way[-1]].after))
-    return way[way.index(way[-1]) :]
-
-
 def _placed(draft: Step, placed: Mapping[str, Step]) -> Step:
-    """Return a step with its space, and whether a row may be without it, now that those it needs are known."""
+    """Return a step with its space, and whether a row may be without it."""
     space = ROOT
     if draft.each:
         first = draft.each[0]
         space = (*_space(first, placed), str(first))
     step = replace(draft, space=space)
     if draft.count and _space(draft.count, placed) != space[:-1]:
-        raise GraphError(f"{draft.path}.count", f"{draft.count} is not of the rows that {draft.each[0]} is of")
+        raise GraphError(f"{draft.path}.count", f"{draft.count} is not of the rows of {draft.each[0]}")
     if draft.count and draft.count.step != draft.each[0].step and _may_lack(draft.count, space, placed):
-        what = f"a row may be without {draft.count}: name one that is there wherever {draft.each[0]} is"
+        what = f"a row may be without {draft.count}: name a tensor that every row with {draft.each[0]} has"
         raise GraphError(f"{draft.path}.count", what)
     used = [ref for ref in step.inputs.values() if not is_item(ref, step)]
     absent = draft.when is not None or draft.omits or any(_may_lack(ref, space, placed) for ref in used)
@@ -230,22 +225,12 @@ def _space(ref: Ref, placed: Mapping[str, Step]) -> Space:
 
 
 def _may_lack(ref: Ref, space: Space, placed: Mapping[str, Step]) -> bool:
-    """Return whether a row of a space may be without a tensor; a list of items is there where they are items of one."""
+    """Return whether a row of a space may be without a tensor."""
     own = _space(ref, placed)
     shared = meeting(own, space)
+    # On the way up a list exists wherever the tensor whose items it lists does, even if an item is absent.
     step = ref.step if shared == own else reference(own[len(shared)]).step
     return step != REQUEST and placed[step].absent
-
-
-def _check_counts(steps: Sequence[Step]) -> None:
-    """Refuse two opinions on how many items there are."""
-    counts: dict[Space, Step] = {}
-    for step in steps:
-        first = counts.setdefault(step.space, step)
-        if step.each and step.count != first.count:
-            raise GraphError(
-                f"{step.path}.count", f"{first.name} counts the items of {step.each[0]} otherwise: steps share them"
-            )
 
 
 def _output(spec: GraphSpec, name: str, placed: Mapping[str, Step]) -> Output:
@@ -255,6 +240,6 @@ def _output(spec: GraphSpec, name: str, placed: Mapping[str, Step]) -> Output:
     space = max((_space(ref, placed) for ref in refs), key=len)
     for ref in refs:
         if meeting(_space(ref, placed), space) != _space(ref, placed):
-            raise GraphError(path, f"{', '.join(map(str, refs))} are of rows that do not lie within one another")
+            raise GraphError(path, f"{', '.join(map(str, refs))} are of unrelated rows")
     lacks = [_may_lack(ref, space, placed) for ref in refs]
     return Output(name, path, refs, combine, space, any(lacks) if combine in _BY_LIST else all(lacks))

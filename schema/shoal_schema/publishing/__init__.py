@@ -1,1 +1,1 @@
-"""What follows from the schema: the CustomResourceDefinition, the reference page, the tables of other pages. Pure."""
+"""Generated documents: the CustomResourceDefinitions, the reference page, and the tables of other pages. Pure."""

@@ -1,4 +1,4 @@
-"""What ``InferenceGraph`` is, beside its spec: names, columns, status."""
+"""The definition of ``InferenceGraph``: names, columns and status."""
 
 from shoal_schema.declaring import Json, Rule
 from shoal_schema.publishing.crd import SCALE, Definition, images_schema, upgrade_schema
@@ -13,43 +13,37 @@ _RULES = (
         ".spec.steps",
     ),
 )
+_READY = '.status.conditions[?(@.type=="Ready")]'
+_COLUMNS: list[Json] = [
+    {"name": "Ready", "type": "string", "jsonPath": f"{_READY}.status"},
+    {"name": "Reason", "type": "string", "jsonPath": f"{_READY}.reason"},
+    {"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas"},
+    {"name": "URL", "type": "string", "jsonPath": ".status.url"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Wanted", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
+    {"name": "Message", "type": "string", "jsonPath": f"{_READY}.message", "priority": 1},
+]
+_STATUS: Json = {
+    "replicas": {"type": "integer", "format": "int32", "description": "Number of pods."},
+    "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of ready pods."},
+    "selector": {"type": "string", "description": "Label selector of the pods, for `kubectl scale` and an HPA."},
+    "url": {"type": "string", "description": "URL of the service for clients."},
+    "images": images_schema(),
+    "upgrade": upgrade_schema(),
+}
 
 
 def graphs() -> Definition:
-    """Return what ``InferenceGraph`` is."""
+    """Return the definition of ``InferenceGraph``."""
     return Definition(
         kind=GRAPH_KIND,
         plural=GRAPH_PLURAL,
         short_name=GRAPH_SHORT_NAME,
-        description="Models that work together: which, on what, and what is told of their answers.",
+        description="Models that call one another, served as one model.",
         spec=InferenceGraphSpec,
-        status=_status(),
-        columns=_columns(),
-        conditions="What is true of the graph, why, and what to do about it.",
+        status=_STATUS,
+        columns=_COLUMNS,
+        conditions="Conditions of the graph, with reason and remedy.",
         subresources=SCALE,
         rules=_RULES,
     )
-
-
-def _columns() -> list[Json]:
-    ready = '.status.conditions[?(@.type=="Ready")]'
-    return [
-        {"name": "Ready", "type": "string", "jsonPath": f"{ready}.status"},
-        {"name": "Reason", "type": "string", "jsonPath": f"{ready}.reason"},
-        {"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas"},
-        {"name": "URL", "type": "string", "jsonPath": ".status.url"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        {"name": "Wanted", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
-        {"name": "Message", "type": "string", "jsonPath": f"{ready}.message", "priority": 1},
-    ]
-
-
-def _status() -> Json:
-    return {
-        "replicas": {"type": "integer", "format": "int32", "description": "Number of pods that exist."},
-        "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of pods that answer requests."},
-        "selector": {"type": "string", "description": "Label selector of the pods, for `kubectl scale` and an HPA."},
-        "url": {"type": "string", "description": "Where callers send requests."},
-        "images": images_schema(),
-        "upgrade": upgrade_schema(),
-    }

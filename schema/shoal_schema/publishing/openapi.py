@@ -1,10 +1,11 @@
-"""Sections -> structural OpenAPI schema, as a CustomResourceDefinition wants it.
+"""Structural OpenAPI schemas of sections, for a CustomResourceDefinition.
 
-msgspec says what its types are in JSON Schema of 2020. Kubernetes takes OpenAPI 3.0: no references, no unions with
-null, and, by convention, no fractions in a spec.
+msgspec generates JSON Schema 2020. Kubernetes accepts OpenAPI 3.0 without references and unions with null and, by
+convention, without fractions in a spec.
 """
 
 import math
+import typing
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ _QUANTITY: Json = {
     "pattern": PATTERN,
 }
 _LEFT_OUT = ("title", "additionalProperties", "required", "default")
-"""Words that are written anew, or that structural schemas do not know."""
+"""Keywords that are generated here, or that structural schemas do not have."""
 
 
 def object_schema(cls: type[Struct]) -> Json:
@@ -30,10 +31,10 @@ def object_schema(cls: type[Struct]) -> Json:
 
 
 def plain(value: Any) -> Any:
-    """Return a default as JSON, or None when there is no default.
+    """Return a default as JSON, or None without one.
 
-    A nested section is written out whole: an API server checks a default against the CEL rules as it stands, before it
-    fills in the defaults inside it.
+    A nested section is written out whole: API servers check a default against the CEL rules before they fill in the
+    defaults inside it.
     """
     if isinstance(value, Struct):
         pairs = ((each.name, plain(getattr(value, each.path[0]))) for each in fields_of(type(value)))
@@ -52,17 +53,12 @@ def _custom(kind: type) -> Json:
 
 
 def _classes(cls: type[Struct]) -> dict[str, type[Struct]]:
-    """Return the sections below one by their names, which are those of msgspec's components."""
+    """Return the sections below one, by the names of msgspec's components."""
     found: dict[str, type[Struct]] = {cls.__name__: cls}
     for each in fields_of(cls):
-        if section := section_of(each.kind) or section_of(_element(each.kind)):
+        if section := section_of(each.kind) or section_of(next(iter(typing.get_args(each.kind)), None)):
             found |= _classes(section)
     return found
-
-
-def _element(kind: Any) -> Any:
-    arguments = getattr(kind, "__args__", ())
-    return arguments[0] if arguments else None
 
 
 def _structural(schema: Json, components: Json, classes: dict[str, type[Struct]]) -> Json:
@@ -74,7 +70,10 @@ def _structural(schema: Json, components: Json, classes: dict[str, type[Struct]]
     if name := schema.get("$ref"):
         own = {word: value for word, value in schema.items() if word != "$ref"}
         return _structural({**components[name], **own, "title": name}, components, classes)
-    converted = _numbers(_pattern({word: value for word, value in schema.items() if word not in _LEFT_OUT}))
+    converted = _numbers({word: value for word, value in schema.items() if word not in _LEFT_OUT})
+    if "pattern" in converted:
+        # RE2 has no \Z: its $ matches only at the end of the text.
+        converted["pattern"] = converted["pattern"].replace(r"\Z", "$")
     if "enum" in schema:
         return {"type": "string", **converted}
     for word in ("items", "additionalProperties"):
@@ -91,7 +90,8 @@ def _object(schema: Json, components: Json, classes: dict[str, type[Struct]]) ->
     found: Json = {"properties": parts}
     if cls is not None:
         for each in fields_of(cls):
-            parts[each.name] = {"description": each.description, **_without(parts[each.name], "description")}
+            parts[each.name].pop("description", None)
+            parts[each.name] = {"description": each.description, **parts[each.name]}
             if is_choice(each.kind):
                 parts[each.name]["enum"] = [str(member) for member in each.kind]  # in the order of the source
             if (default := plain(each.default)) is not None:
@@ -103,17 +103,8 @@ def _object(schema: Json, components: Json, classes: dict[str, type[Struct]]) ->
     return found
 
 
-def _without(schema: Json, word: str) -> Json:
-    return {name: value for name, value in schema.items() if name != word}
-
-
-def _pattern(schema: Json) -> Json:
-    """Return the schema with its pattern as API servers read it: their dollar sign is the end of all."""
-    return {**schema, "pattern": schema["pattern"].replace(r"\Z", "$")} if "pattern" in schema else schema
-
-
 def _numbers(schema: Json) -> Json:
-    """Return the schema of a number as a spec has it: whole, and so wide."""
+    """Return the schema of a number as an integer with its width."""
     if schema.get("type") not in ("integer", "number"):
         return schema
     schema = dict(schema)
@@ -122,12 +113,12 @@ def _numbers(schema: Json) -> Json:
         schema["minimum"] = math.floor(above) + 1
     wide = schema.get("maximum", 0) > _INT32_MAX
     if schema.get("maximum", 0) >= _INT64_MAX:
-        # What the format says already, in figures that not every reader of YAML keeps exactly (Helm).
+        # int64 implies these bounds, and Helm does not keep such large numbers exactly.
         del schema["minimum"], schema["maximum"]
     return {**schema, "type": "integer", "format": "int64" if wide else "int32"}
 
 
 def rule_schema(rule: Rule) -> Json:
-    """Return a CEL rule as a schema carries it."""
+    """Return the schema of a CEL rule."""
     schema = {"rule": rule.expression, "message": rule.message}
     return {**schema, "fieldPath": rule.path} if rule.path else schema

@@ -1,4 +1,4 @@
-"""What each condition and each reason means, in one sentence; what to do about it is in docs/how-to/reasons.md."""
+"""Meanings of conditions and reasons, one sentence each. The remedies are in docs/how-to/reasons.md."""
 
 from collections.abc import Mapping
 

@@ -70,14 +70,17 @@ def reference_page() -> str:
 
 
 def _sections(cls: type[Struct], path: str, *, elsewhere: Collection[str] = ()) -> Iterator[str]:
-    """Yield the section of a struct and those of its fields, but for fields whose sections an InferenceService has."""
+    """Yield the section of a struct and those of its fields, except of fields that an InferenceService documents."""
     yield f"### `{path}`\n\n{cls.__doc__}\n"
     yield "| field | type | default | meaning |\n|---|---|---|---|"
     for each in fields_of(cls):
         home = f"spec.{each.name}" if each.name in elsewhere else f"{path}.{each.name}"
         env = f" (`{each.env.name}`)" if each.env else ""
         name = f'<a id="{path}.{each.name}"></a>`{each.name}`'
-        yield f"| {name} | {_type(each, home)} | {default_of(each)} | {in_a_table(each.description)}{env} |"
+        kind = kind_of(each)
+        if _inner(each):
+            kind = f"[{kind}](#{home.lower().replace('.', '')})"  # the anchor of an object's section
+        yield f"| {name} | {kind} | {default_of(each)} | {in_a_table(each.description)}{env} |"
     yield ""
     if issubclass(cls, Section) and cls.RULES:
         yield "Rules:\n"
@@ -91,16 +94,6 @@ def _sections(cls: type[Struct], path: str, *, elsewhere: Collection[str] = ()) 
 
 def _inner(setting: Setting) -> type[Struct] | None:
     return section_of(setting.kind) or section_of(element_of(setting.kind))
-
-
-def _type(setting: Setting, home: str) -> str:
-    """Return a field's type, with a link to the section of an object's fields."""
-    kind = kind_of(setting)
-    return f"[{kind}](#{_anchor(home)})" if _inner(setting) else kind
-
-
-def _anchor(heading: str) -> str:
-    return heading.lower().replace(".", "")
 
 
 def _condition_section() -> Iterator[str]:

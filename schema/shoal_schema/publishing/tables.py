@@ -1,13 +1,13 @@
-"""Tables of settings that stand in pages written by hand, each between two marks.
+"""Generated tables in pages that are otherwise written by hand.
 
-A page holds ``<!-- generated: NAME -->`` and, after the table, ``<!-- end -->``.
+A page marks the place of a table with ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 
 from shoal_schema import metrics
-from shoal_schema.declaring import BATCH, OPERATOR, PROXY, RUNTIME, WAITING, Process, Setting, fields_of
+from shoal_schema.declaring import BATCH, OPERATOR, PROXY, RUNTIME, WAITING, Process, fields_of
 from shoal_schema.environment import manifest_fields, variables
 from shoal_schema.policy import Policy
 from shoal_schema.publishing.words import in_a_table, range_of, unset_of
@@ -16,63 +16,63 @@ _MARK = re.compile(r"(?<=<!-- generated: )(?P<name>[\w ]+) -->\n.*?(?=<!-- end -
 
 
 class UnknownTableError(ValueError):
-    """A page asks for an unknown table."""
+    """A page has a mark of an unknown table."""
 
 
 def filled(page: str) -> str:
-    """Return a page with its tables written anew.
+    """Return a page with its tables generated again.
 
     Raises:
-        UnknownTableError: it asks for one that there is not.
+        UnknownTableError: a mark names an unknown table.
     """
-    return _MARK.sub(lambda match: f"{match['name']} -->\n{_table(match['name'])}\n", page)
+
+    def table(mark: re.Match[str]) -> str:
+        name = mark["name"]
+        if name not in TABLES:
+            raise UnknownTableError(f"unknown table {name!r}; known are {', '.join(TABLES)}")
+        return f"{name} -->\n{TABLES[name]()}\n"
+
+    return _MARK.sub(table, page)
 
 
-def _table(name: str) -> str:
-    if name not in TABLES:
-        raise UnknownTableError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
-    return TABLES[name]()
+def _markdown(header: str, rows: Iterable[str]) -> str:
+    return "\n".join(["", header, "|---" * (header.count("|") - 1) + "|", *rows, ""])
 
 
 def _settings_of(*readers: Process) -> str:
-    rows = [_row(each) for each in variables().values() if _audience(each) == set(readers)]
-    return "\n".join(["", "| variable | default | range | field | meaning |", "|---|---|---|---|---|", *rows, ""])
+    fields = {each.env.name: name for name, each in reversed(manifest_fields().items()) if each.env}
+    rows = []
+    for variable, each in variables().items():
+        # The init container reads a subset of the runtime's settings.
+        if each.env is None or set(each.env.readers) - {Process.MODEL} != set(readers):
+            continue
+        field = f"`{fields[variable]}`" if variable in fields else ""
+        meaning = in_a_table(each.description)
+        rows.append(f"| `{variable}` | {unset_of(each)} | {range_of(each)} | {field} | {meaning} |")
+    return _markdown("| variable | default | range | field | meaning |", rows)
 
 
-def _audience(setting: Setting) -> set[Process]:
-    return set(setting.env.readers) - {Process.MODEL} if setting.env else set()
-
-
-def _row(setting: Setting) -> str:
-    variable = setting.env.name if setting.env else ""
-    fields = (f"`{name}`" for name, each in manifest_fields().items() if each.env and each.env.name == variable)
-    meaning = in_a_table(setting.description)
-    return f"| `{variable}` | {unset_of(setting)} | {range_of(setting)} | {next(fields, '')} | {meaning} |"
-
-
-def _assignable() -> str:
-    rows = (
-        f"| `{name}` | {range_of(each)} | {in_a_table(each.description)} |" for name, each in manifest_fields().items()
-    )
-    return "\n".join(["", "| field | takes | meaning |", "|---|---|---|", *rows, ""])
+def _fields_of_serve() -> str:
+    fields = manifest_fields().items()
+    rows = (f"| `{name}` | {range_of(each)} | {in_a_table(each.description)} |" for name, each in fields)
+    return _markdown("| field | takes | meaning |", rows)
 
 
 def _policy() -> str:
-    rows = (f"| `{each.name}` | {_patterns(each)} | {in_a_table(each.description)} |" for each in fields_of(Policy))
-    return "\n".join(["", "| value below `policy` | default | allows |", "|---|---|---|", *rows, ""])
-
-
-def _patterns(setting: Setting) -> str:
-    return unset_of(setting) if setting.kind is bool else ", ".join(f"`{each}`" for each in setting.default) or "none"
+    rows = []
+    for each in fields_of(Policy):
+        is_list = each.kind is not bool
+        default = ", ".join(f"`{pattern}`" for pattern in each.default) or "none" if is_list else unset_of(each)
+        rows.append(f"| `{each.name}` | {default} | {in_a_table(each.description)} |")
+    return _markdown("| value below `policy` | default | allows |", rows)
 
 
 def _metrics_of(declared: Iterable[metrics.Metric]) -> str:
-    rows = (f"| `{each.name}` | {each.kind} | {_labels(each)} | {each.description} |" for each in declared)
-    return "\n".join(["", "| name | type | labels | meaning |", "|---|---|---|---|", *rows, ""])
-
-
-def _labels(metric: metrics.Metric) -> str:
-    return ", ".join(f"`{name}` ({values})" if values else f"`{name}`" for name, values in metric.labels.items())
+    rows = []
+    for each in declared:
+        labels = ", ".join(f"`{name}` ({values})" if values else f"`{name}`" for name, values in each.labels.items())
+        rows.append(f"| `{each.name}` | {each.kind} | {labels} | {each.description} |")
+    return _markdown("| name | type | labels | meaning |", rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -84,7 +84,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings of the operator": lambda: _settings_of(OPERATOR),
     "settings of the waiting room": lambda: _settings_of(WAITING),
     "settings of the batch program": lambda: _settings_of(BATCH),
-    "fields of serve": _assignable,
+    "fields of serve": _fields_of_serve,
     "values of the policy": _policy,
     "metrics of the proxy": lambda: _metrics_of(metrics.ALL),
     "metrics of the operator": lambda: _metrics_of(metrics.ALL_OF_OPERATOR),

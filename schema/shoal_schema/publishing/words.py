@@ -1,4 +1,4 @@
-"""Types, ranges and defaults of settings as the pages show them."""
+"""Types, ranges and defaults of settings, as pages show them."""
 
 from typing import Any
 
@@ -16,9 +16,12 @@ def kind_of(setting: Setting) -> str:
         return (
             "list" if section_of(element) is None and not _named(element) else f"list of {_named(element) or 'object'}"
         )
-    name = _named(setting.kind) or "object"
-    bounded = setting.meta.le is not None
-    return f"{name}, {_whole(setting)}" if bounded else name
+    name, meta = _named(setting.kind) or "object", setting.meta
+    if meta.le is None:
+        return name
+    # Fields are integers: an exclusive bound is one less than the first value.
+    low = int(meta.gt) + 1 if meta.gt is not None else meta.ge
+    return f"{name}, {low} to {meta.le}"
 
 
 def default_of(setting: Setting) -> str:
@@ -30,7 +33,7 @@ def default_of(setting: Setting) -> str:
 
 
 def unset_of(setting: Setting) -> str:
-    """Return what a process takes that is told nothing."""
+    """Return the value of a process without the variable."""
     value = setting.unset
     if value is None or value in ((), ""):
         return "none"
@@ -42,7 +45,7 @@ def unset_of(setting: Setting) -> str:
 
 
 def range_of(setting: Setting) -> str:
-    """Return what a variable may hold, sizes in their units."""
+    """Return the range of a variable, sizes in their units."""
     if setting.kind in (int, float):
         meta = setting.meta
         size = _is_size(setting)
@@ -53,7 +56,7 @@ def range_of(setting: Setting) -> str:
 
 
 def number(value: float, *, is_size: bool) -> str:
-    """Return a number; of bytes, in the largest unit that fits it."""
+    """Return a number; of bytes, in the largest unit that divides it."""
     for unit, name in _UNITS.items():
         if is_size and value >= unit and value % unit == 0:
             return f"{value // unit:.0f} {name}"
@@ -65,14 +68,8 @@ def _is_size(setting: Setting) -> bool:
 
 
 def in_a_table(text: str) -> str:
-    """Return a text that may stand in a cell of a table."""
+    """Return a text escaped for a cell of a table."""
     return text.replace("|", "\\|")
-
-
-def _whole(setting: Setting) -> str:
-    meta = setting.meta
-    low = int(meta.gt) + 1 if meta.gt is not None else meta.ge
-    return f"{low} to {meta.le}"
 
 
 def _named(kind: Any) -> str:

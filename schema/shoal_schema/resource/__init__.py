@@ -1,4 +1,4 @@
-"""The custom resources ``InferenceService``, ``InferenceGraph`` and ``BatchInference``: what users write.
+"""The custom resources ``InferenceService``, ``InferenceGraph`` and ``BatchInference``.
 
 Their fields are declared here and nowhere else.
 """

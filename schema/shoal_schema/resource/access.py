@@ -1,4 +1,4 @@
-"""Who may call a service, and how much each caller may ask for."""
+"""Authentication of clients and their limits."""
 
 from typing import Annotated, ClassVar
 
@@ -12,35 +12,35 @@ KEY_NAME = r"^[-._A-Za-z0-9]+\Z"
 JWKS_URL = (
     r"^(https://[^@/?#]+(/|\Z)|http://(localhost|127\.0\.0\.1|[-.a-z0-9]+\.svc(\.cluster\.local)?)(:[0-9]+)?(/|\Z))"
 )
-"""Whoever can change what is fetched signs tokens: plain HTTP stays inside the cluster, or the machine."""
+"""HTTPS, or plain HTTP inside the cluster or the machine: a forged key set would let anybody sign tokens."""
 Rates = Annotated[dict[str, Annotated[float, Meta(gt=0, le=1_000_000)]], Meta(max_length=256)]
 RowCounts = Annotated[dict[str, Annotated[int, Meta(ge=1, le=1_000_000)]], Meta(max_length=256)]
 
 
 class ApiKeysSpec(Section, frozen=True):
-    """Keys that callers send, as `Authorization: Bearer KEY` or `x-api-key: KEY`."""
+    """Keys that clients send as `Authorization: Bearer KEY` or `x-api-key: KEY`."""
 
     secret_name: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=253,
-            description="A Secret in the service's namespace: each entry's name is a caller's, each line of it a key,"
-            " or `sha256:` and the hash of one. Changes are taken up without a restart.",
+            description="A Secret of the namespace. Each entry is named after a client and holds one key per line, in"
+            " plain text or as `sha256:` and its hash; changes apply without a restart.",
         ),
     ]
 
 
 class GatewayHeaderSpec(Section, frozen=True):
-    """A header in which a gateway says for whom it calls."""
+    """A header in which a trusted gateway names the client."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"!self.name.matches('{OWN_HEADERS_PATTERN}')",
-            f"name must not be a header of the connection's own: {', '.join(sorted(OWN_HEADERS))}",
+            f"name must not be a header that the connection sets: {', '.join(sorted(OWN_HEADERS))}",
             ".name",
         ),
-        Rule("self.keys.size() >= 1", "name at least one key, which the gateway sends", ".keys"),
+        Rule("self.keys.size() >= 1", "keys must name at least one key of a gateway", ".keys"),
     )
 
     name: Annotated[
@@ -53,8 +53,8 @@ class GatewayHeaderSpec(Section, frozen=True):
         Meta(
             max_length=16,
             extra_json_schema=SET,
-            description="Names of the keys whose holders are such gateways. The header is believed of them alone, and"
-            " they must send it.",
+            description="Names of the gateways' API keys. The header is required from them, and ignored from all other"
+            " clients.",
         ),
         Env("SHOAL_ACCESS_HEADER_KEYS", PROXY, unset=(), allowed="comma-separated names of keys"),
     ]
@@ -78,8 +78,8 @@ class JwtSpec(Section, frozen=True):
         Meta(
             pattern=JWKS_URL,
             max_length=2048,
-            description="Where the issuer's keys are, `jwks_uri` of its discovery document; `https`, or `http` inside"
-            " the cluster. They are fetched again every five minutes, and for a token of a key that is not known.",
+            description="URL of the issuer's key set: `jwks_uri` of its discovery document, `https`, or `http` inside"
+            " the cluster. It is fetched every five minutes, and when a token names an unknown key.",
         ),
         Env("SHOAL_ACCESS_JWT_JWKS_URL", PROXY, unset="", allowed="an https URL"),
     ]
@@ -88,7 +88,8 @@ class JwtSpec(Section, frozen=True):
             str,
             Meta(
                 max_length=256,
-                description="Required member of the claim `scope` or `scp`; without it 403. Default: none.",
+                description="Required member of the claim `scope` or `scp`; a token without it gets 403. Default:"
+                " none.",
             ),
             Env("SHOAL_ACCESS_JWT_SCOPE", PROXY, allowed="a text"),
         ]
@@ -96,18 +97,18 @@ class JwtSpec(Section, frozen=True):
     ) = None
     caller_claim: Annotated[
         str,
-        Meta(min_length=1, max_length=128, description="The claim that names the caller."),
+        Meta(min_length=1, max_length=128, description="Claim that names the client."),
         Env("SHOAL_ACCESS_JWT_CALLER_CLAIM", PROXY),
     ] = "sub"
 
 
 class LimitsSpec(Section, frozen=True):
-    """How much a caller may ask of one pod, by name; `*` is each of the others. More is answered with 429."""
+    """Limits per client and pod; `*` applies to every client without an entry. Requests beyond them get 429."""
 
     rows_per_second: (
         Annotated[
             Rates,
-            Meta(description="Rows a second; those of one second may come at once."),
+            Meta(description="Rows per second, with bursts of up to one second's rows."),
             Env("SHOAL_ACCESS_ROWS_PER_SECOND", PROXY, allowed='a JSON object of rates, {"team-a": 100, "*": 10}'),
         ]
         | None
@@ -115,7 +116,10 @@ class LimitsSpec(Section, frozen=True):
     rows_in_flight: (
         Annotated[
             RowCounts,
-            Meta(description="Rows that wait and run at a time; a larger request goes when it is the only one."),
+            Meta(
+                description="Rows queued and running at a time. A larger request is admitted when the client has"
+                " no other."
+            ),
             Env("SHOAL_ACCESS_ROWS_IN_FLIGHT", PROXY, allowed='a JSON object of rows, {"team-a": 64, "*": 8}'),
         ]
         | None
@@ -123,13 +127,17 @@ class LimitsSpec(Section, frozen=True):
 
 
 class AccessSpec(Section, frozen=True):
-    """Who may call. Leave it out where everybody may who reaches the service."""
+    """Authentication of clients. Without it every client that reaches the service is served."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.apiKeys) || has(self.jwt)", "give apiKeys, jwt or both: else nobody could call", ""),
+        Rule(
+            "has(self.apiKeys) || has(self.jwt)",
+            "access needs apiKeys, jwt or both: without them no client could authenticate",
+            "",
+        ),
         Rule(
             "!has(self.header) || has(self.apiKeys)",
-            "header needs apiKeys: a gateway is known by the key that it sends",
+            "header needs apiKeys: a gateway authenticates with its key",
             ".header",
         ),
     )

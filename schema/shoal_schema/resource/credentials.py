@@ -1,4 +1,4 @@
-"""What is wrong with a variable that a store's library is about to read, before that one tells its value. Pure."""
+"""Checks of the environment variables of model stores, whose libraries would print a bad value. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ PREFIXES: Final[Mapping[str, str]] = {
     "models": "MLFLOW_TRACKING_",
     "runs": "MLFLOW_TRACKING_",
 }
-"""Scheme -> how the variables begin that name its server and its credentials."""
+"""Scheme -> prefix of the variables with its server and credentials."""
 PLACE: Final = re.compile("(FILE|PATH|DIR|APPLICATION_CREDENTIALS|SERVICE_ACCOUNT)$")
 ADDRESS: Final = re.compile("(ENDPOINT|ENDPOINT_URL(_S3|_STS)?|BASE_URL|FULL_URI|TRACKING_URI)$")
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _KEY_FILE: Final = re.compile("GOOGLE_(APPLICATION_CREDENTIALS|SERVICE_ACCOUNT(_PATH)?)")
 _ANY_TEXT: Final = re.compile("(PROFILE|PAGER|USERNAME|PASSWORD|TRACKING_URI)$")
-"""What is never sent as it stands."""
+"""Names whose values may hold any text, as they are never sent verbatim."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def fault(scheme: str, environment: Mapping[str, str]) -> str:
-    """Return what is wrong with the first variable that cannot be right, without its value; empty where none is.
+    """Return the fault of the first invalid variable, without its value; empty without one.
 
     Args:
-        scheme: of the model's URI; every one looks at the proxies.
-        environment: names and values; an empty value is as good as none.
+        scheme: of the model's URI; variables of proxies are checked with every scheme.
+        environment: names and values; empty values are ignored.
     """
     prefix = PREFIXES.get(scheme)
     for name, value in environment.items():
@@ -46,29 +46,29 @@ def _wrong_text(name: str, value: str) -> str:
     if name.endswith("SERVICE_ACCOUNT_KEY"):  # JSON
         return ""
     if value.endswith("\n"):
-        return "ends in a newline, as echo and many files do: write it without"
+        return "ends in a newline, as the output of echo does. Remove it"
     if value != value.strip():
-        return "begins or ends with a space: write it without"
-    return "holds a line break or another control character: write it without" if _CONTROL.search(value) else ""
+        return "begins or ends with a space. Remove it"
+    return "holds a line break or another control character. Remove it" if _CONTROL.search(value) else ""
 
 
 def _wrong(name: str, value: str) -> str:
     if _KEY_FILE.fullmatch(name):
         path = "/" in value.partition("{")[0] or value.endswith(".json")
-        return "" if path else "must be the path of a file: the key itself belongs into GOOGLE_SERVICE_ACCOUNT_KEY"
+        return "" if path else "must be the path of a file. Put the key itself into GOOGLE_SERVICE_ACCOUNT_KEY"
     if value.isascii() or PLACE.search(name) or _ANY_TEXT.search(name) or name.endswith("SERVICE_ACCOUNT_KEY"):
         return ""
-    return "holds a character that is not ASCII, which no such value does: copy it again"
+    return "holds a character that is not ASCII, which is never valid there. Copy it again"
 
 
 def _wrong_address(value: str, *, proxy: bool) -> str:
-    """Return what is wrong with an address of a server; a proxy may lack its scheme."""
+    """Return the fault of a server's URL; that of a proxy may have no scheme."""
     value = f"http://{value}" if proxy and "://" not in value else value
     scheme, _, rest = value.partition("://")
     host = rest.partition("/")[0]
     if scheme in ("http", "https") and re.match(AUTHORITY, value) and "@" not in rest.removeprefix(host):
         return ""
     return (
-        "must be the http:// or https:// of a server: a host, a port up to 65535 if any, and before an @ perhaps a user"
-        " and a password, in which / is written %2F, ? %3F, # %23, @ %40"
+        "must be the http:// or https:// URL of a server: an optional USER:PASSWORD@, a host, and an"
+        " optional port up to 65535. In the password write / as %2F, ? as %3F, # as %23 and @ as %40"
     )

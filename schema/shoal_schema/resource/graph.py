@@ -1,4 +1,4 @@
-"""The spec of an ``InferenceGraph``: models that work together, and what is told of their answers."""
+"""The spec of an ``InferenceGraph``: models that call one another, and the response made of their outputs."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -15,7 +15,7 @@ from shoal_schema.resource.runtime import ProxySpec
 from shoal_schema.resource.traffic import QueueSpec, RolloutSpec, ScalingSpec
 
 REQUEST = "request"
-"""What stands in the place of a step in references to the caller's own tensors."""
+"""The step name by which references address the tensors of the request."""
 STEP_NAME = r"^[a-z][a-z0-9_]*\Z"
 TENSOR = r"[^\s,\[\]'\"]+"
 REFERENCE = rf"^[a-z][a-z0-9_]*[.]{TENSOR}\Z"
@@ -29,14 +29,14 @@ Reference = Annotated[str, Meta(pattern=REFERENCE, max_length=320)]
 
 
 class OnError(StrEnum):
-    """What becomes of a row whose step failed."""
+    """What happens to a row for which a step failed."""
 
     FAIL = "Fail"
     OMIT = "Omit"
 
 
 class Combine(StrEnum):
-    """How an output is made of several values."""
+    """How several values become one output."""
 
     FIRST = "First"
     MEAN = "Mean"
@@ -47,24 +47,24 @@ class Combine(StrEnum):
 
 
 class StepSpec(Section, frozen=True):
-    """One model of a graph: which, and what it is given."""
+    """One model of a graph and its inputs."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "[has(self.service), has(self.graph), has(self.url)].filter(given, given).size() == 1",
-            "a step is one of service, graph and url",
+            "a step needs exactly one of service, graph and url",
             "",
         ),
-        Rule("!has(self.count) || has(self.each)", "count is how many items of each there are: name them, too", ""),
-        Rule("self.name != 'request'", "request is what the caller sends: give the step another name", ".name"),
+        Rule("!has(self.count) || has(self.each)", "count needs each, whose items it counts", ""),
+        Rule("self.name != 'request'", "request addresses the client's request: give the step another name", ".name"),
     )
 
-    name: Annotated[str, Meta(pattern=STEP_NAME, max_length=63, description="What references call it.")]
+    name: Annotated[str, Meta(pattern=STEP_NAME, max_length=63, description="Name of the step in references.")]
     inputs: Annotated[
         dict[str, Reference],
         Meta(
             max_length=32,
-            description="By input of the model, the tensor it is given: `request.NAME`, or `STEP.OUTPUT`.",
+            description="Input of the model -> the tensor it reads: `request.NAME` or `STEP.OUTPUT`.",
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     service: (
@@ -84,8 +84,8 @@ class StepSpec(Section, frozen=True):
             Meta(
                 pattern=MODEL_URL,
                 max_length=2048,
-                description="A model of any server of the Open Inference Protocol: `http://HOST:PORT/v2/models/NAME`;"
-                " with `https://` its certificate is checked.",
+                description="A model of any server of the Open Inference Protocol: `http://HOST:PORT/v2/models/NAME`."
+                " With `https://` the server's certificate is verified.",
             ),
         ]
         | None
@@ -95,8 +95,8 @@ class StepSpec(Section, frozen=True):
             str,
             Meta(
                 max_length=4096,
-                description="For which rows it runs: comparisons of tensors that hold one value a row, joined by `and`,"
-                " `or`, `not`: `fast.probability < 0.8`. Default: all.",
+                description="Condition of the rows for which the step runs: comparisons of tensors with one value per"
+                " row, joined by `and`, `or` and `not` (`fast.probability < 0.8`). Default: all rows.",
             ),
         ]
         | None
@@ -107,8 +107,8 @@ class StepSpec(Section, frozen=True):
             Meta(
                 pattern=EACH,
                 max_length=1024,
-                description="It runs once for each item of this tensor, `detect.crops`, and is given the item; its"
-                " answers become lists again. Tensors that lie beside it, item by item, follow behind commas.",
+                description="Run the step once per item of this tensor (`detect.crops`) with the item as input; the"
+                " outputs become lists again. Tensors with the same items may follow, separated by commas.",
             ),
         ]
         | None
@@ -119,8 +119,8 @@ class StepSpec(Section, frozen=True):
             Meta(
                 pattern=REFERENCE,
                 max_length=320,
-                description="How many items of `each` a row has; what follows them is padding. Default: all of them, of"
-                " `BYTES` without the empty ones at the end.",
+                description="Tensor with the number of items of `each` in a row; further items are padding."
+                " Default: all items; of `BYTES`, without the empty ones at the end.",
             ),
         ]
         | None
@@ -128,23 +128,25 @@ class StepSpec(Section, frozen=True):
     on_error: Annotated[
         OnError,
         Meta(
-            description="`Fail`: a row that fails here fails, with the step's name. `Omit`: it goes on without what"
-            " this step would have given."
+            description="`Fail` fails a row that fails in this step, with the step's name in the error. `Omit`"
+            " continues without the step's outputs."
         ),
     ] = OnError.FAIL
 
     def __post_init__(self) -> None:
-        """Refuse what names no model, or several."""
+        """Check that the step names exactly one model."""
         given = [each for each in ("service", "graph", "url") if getattr(self, each) is not None]
         if len(given) != 1:
-            raise FieldFault("name", f"({self.name}): a step is one of service, graph and url, not {given or 'none'}")
+            raise FieldFault(
+                "name", f"({self.name}): a step needs exactly one of service, graph and url, not {given or 'none'}"
+            )
 
 
 class ComposerSpec(Section, frozen=True):
-    """Python that takes a request through the steps, where no document says how."""
+    """Python that calls the steps, where fields cannot express it."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.source) != has(self.importPath)", "a composer is one of source and importPath", ""),
+        Rule("has(self.source) != has(self.importPath)", "a composer needs either source or importPath", ""),
     )
 
     source: (
@@ -153,8 +155,8 @@ class ComposerSpec(Section, frozen=True):
             Meta(
                 min_length=1,
                 max_length=65_536,
-                description="A module that defines one class with `inputs`, `outputs` and `async def run(self, inputs,"
-                " steps)`.",
+                description="Source of a module that defines one class with `inputs`, `outputs` and `async def"
+                " run(self, inputs, steps)`.",
             ),
         ]
         | None
@@ -165,24 +167,24 @@ class ComposerSpec(Section, frozen=True):
             Meta(
                 pattern=IMPORT_PATH,
                 max_length=512,
-                description="`MODULE:CLASS` of such a class in an image of your own, made from the proxy's"
-                " (`proxy.image`), for what needs more than numpy; on one machine beside the file.",
+                description="`MODULE:CLASS` of such a class in `proxy.image`, an image of your own based on the"
+                " proxy's. With `shoal serve` the module lies beside the graph's file.",
             ),
         ]
         | None
     ) = None
 
     def __post_init__(self) -> None:
-        """Refuse what names no code, or two."""
+        """Check that exactly one of the two is set."""
         if (self.source is None) == (self.import_path is None):
-            raise FieldFault("source", "a composer is one of source and importPath")
+            raise FieldFault("source", "a composer needs either source or importPath")
 
 
 Outputs = Annotated[dict[str, Annotated[tuple[Reference, ...], Meta(min_length=1, max_length=16)]], Meta(max_length=64)]
 
 
 class GraphSpec(Section, frozen=True, kw_only=True):
-    """Which models, in what order, and what the answer is made of."""
+    """Steps of a graph, and the outputs made of theirs."""
 
     steps: Annotated[
         tuple[StepSpec, ...],
@@ -190,23 +192,23 @@ class GraphSpec(Section, frozen=True, kw_only=True):
             min_length=1,
             max_length=32,
             extra_json_schema=BY_NAME,
-            description="The models. Their order follows from what they are given; what does not depend on one another"
-            " runs at the same time.",
+            description="The models. Steps run as soon as their inputs are available, and independent steps run"
+            " concurrently.",
         ),
     ]
     outputs: Annotated[
         Outputs,
         Meta(
-            description="What the answer holds: by output, the tensors it is taken from. Of several, a row gets the"
-            " first that there is, unless `combine` says otherwise."
+            description="Output of the graph -> the tensors it is taken from. Of several, a row gets the first"
+            " available one, unless `combine` has an entry."
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     combine: Annotated[
         dict[str, Combine],
         Meta(
             max_length=64,
-            description="By output, how several tensors become one: `First` (the default), `Mean`, `Max`, `Vote` (what"
-            " most say, the first of equals), `Concat` (one after another) or `Stack` (side by side).",
+            description="Output -> how several tensors become one: `First` (the default), `Mean`, `Max`, `Vote` (the"
+            " most frequent value, the first of equals), `Concat` (joined lists) or `Stack` (a new dimension).",
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     composer: ComposerSpec | None = None
@@ -216,69 +218,69 @@ class GraphSpec(Section, frozen=True, kw_only=True):
             Meta(
                 gt=0,
                 le=3_600_000,
-                description="No answer is later than this, whatever the caller's patience; each step is told what is"
-                " left of it. Default: as the caller says, or `queue.timeoutMilliseconds`.",
+                description="Upper bound of a request's deadline; steps get what is left of it. Default: the client's"
+                " timeout, else `queue.timeoutMilliseconds`.",
             ),
         ]
         | None
     ) = None
     in_flight: Annotated[
-        int, Meta(ge=1, le=4096, description="Requests under way in one pod; more wait for their turn.")
+        int, Meta(ge=1, le=4096, description="Requests that one pod runs concurrently; further requests are queued.")
     ] = IN_FLIGHT
 
 
 def _known(reference: str) -> str:
-    """Return what tells, in CEL, that a reference begins with the request or a step that there is."""
+    """Return CEL that is true if a reference begins with `request` or an existing step."""
     return f"({reference}.startsWith('request.') || self.steps.exists(t, {reference}.startsWith(t.name + '.')))"
 
 
 class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
-    """What a user asks for."""
+    """Desired state of the graph."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.composer) || (has(self.outputs) && self.outputs.size() > 0 && self.steps.all(s, has(s.inputs) &&"
             " s.inputs.size() > 0))",
-            "say what each step is given (inputs) and what the answer holds (outputs); or have a composer that does",
+            "inputs of each step and outputs are required, unless a composer calls the steps",
             "",
         ),
         Rule(
             "!has(self.composer) || !(has(self.outputs) || has(self.combine) || self.steps.exists(s, has(s.inputs) ||"
             " has(s.when) || has(s.each) || has(s.count) || s.onError == 'Omit'))",
-            "the composer's code says what steps are given and what the answer holds: leave out inputs, when, each,"
-            " count, onError, outputs and combine",
+            "a composer calls the steps and makes the outputs: remove inputs, when, each, count, onError,"
+            " outputs and combine",
             "",
         ),
         Rule(
             f"self.steps.all(s, !has(s.inputs) || s.inputs.all(i, {_known('s.inputs[i]')}))",
-            "inputs name request.NAME, or STEP.OUTPUT of a step that there is",
+            "inputs must name request.NAME, or STEP.OUTPUT of an existing step",
             ".steps",
         ),
         Rule(
             f"self.steps.all(s, !has(s.each) || {_known('s.each')})",
-            "each names request.NAME, or STEP.OUTPUT of a step that there is",
+            "each must name request.NAME, or STEP.OUTPUT of an existing step",
             ".steps",
         ),
         Rule(
             f"!has(self.outputs) || self.outputs.all(o, self.outputs[o].all(r, {_known('r')}))",
-            "outputs name request.NAME, or STEP.OUTPUT of a step that there is",
+            "outputs must name request.NAME, or STEP.OUTPUT of an existing step",
             ".outputs",
         ),
         Rule(
             "!has(self.combine) || (has(self.outputs) && self.combine.all(name, name in self.outputs))",
-            "combine names outputs of outputs",
+            "combine must name outputs of the graph",
             ".combine",
         ),
         Rule(
             "!has(self.scaling) || self.scaling.minReplicas > 0",
-            "scaling.minReplicas must be at least 1: a graph has no model whose memory sleep would free",
+            "scaling.minReplicas must be at least 1: a graph has no model whose memory scaling to zero would free",
             ".scaling.minReplicas",
         ),
     )
 
     proxy: ProxySpec = ProxySpec()
     queue: QueueSpec = QueueSpec()
-    replicas: Annotated[int, Meta(ge=0, le=10_000, description="Pods to run, as of an `InferenceService`.")] = 1
+    replicas: Annotated[int, Meta(ge=0, le=10_000, description="Number of pods, as in an `InferenceService`.")] = 1
     scaling: ScalingSpec | None = None
     rollout: RolloutSpec = RolloutSpec()
     route: RouteSpec | None = None
@@ -289,6 +291,6 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
     pod: PodSpec = PodSpec()
 
     def graph(self, steps: tuple[StepSpec, ...]) -> GraphSpec:
-        """Return what a proxy is told of it, with these steps in the place of its own."""
-        told = {name: getattr(self, name) for name in GraphSpec.__struct_fields__}
-        return GraphSpec(**{**told, "steps": steps})
+        """Return the graph that its proxy runs, with these steps instead of the spec's."""
+        fields = {name: getattr(self, name) for name in GraphSpec.__struct_fields__}
+        return GraphSpec(**{**fields, "steps": steps})

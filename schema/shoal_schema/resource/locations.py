@@ -1,12 +1,12 @@
-"""What a model's URI names, and which GETs tell the version that a moving name stands for. Pure: nobody is asked here.
+"""URIs of models, and the GETs that resolve a moving name to a version. Pure: no request is made here.
 
-    hf://OWNER/NAME[@REVISION][/PATH]      moves, unless REVISION is a commit
-    models:/NAME/VERSION, models:/ID       do not
-    models:/NAME@ALIAS, models:/NAME/latest   move
-    runs:/RUN/PATH                         does not
+    hf://OWNER/NAME[@REVISION][/PATH]         moves, unless REVISION is a commit
+    models:/NAME/VERSION, models:/ID          fixed
+    models:/NAME@ALIAS, models:/NAME/latest   moves
+    runs:/RUN/PATH                            fixed
 
-Who resolves asks `question`, does that GET, hands its JSON to `answer`, and goes on with the URI that comes back: as
-long as `moves` says so, to pin a version; until there is no question, to learn where its files lie.
+To resolve a URI, call `question`, make that GET, pass its JSON to `answer`, and repeat with the URI that it returns:
+while `moves` is true to pin a version, or until `question` returns None to locate the files.
 """
 
 import base64
@@ -20,7 +20,7 @@ WEB: Final = ("http", "https")
 OBJECTS: Final = ("s3", "gs", "az", "abfss")
 MLFLOW: Final = ("models", "runs")
 MOUNTED: Final = ("oci", "pvc")
-"""What a cluster mounts; nothing is downloaded."""
+"""Mounted by the cluster, not downloaded."""
 SCHEMES: Final = ("file", *WEB, *OBJECTS, "hf", *MLFLOW, *MOUNTED)
 _SECRET: Final = "[^/]*(:|%3[aA])[^@]*@"
 """``USER:SECRET@``; a secret may contain slashes, as keys of S3 do."""
@@ -28,13 +28,13 @@ CREDENTIALS: Final = (
     "^("
     "(file|s3|gs|az|hf|pvc)://[^/]*@"
     f"|((file|s3|gs|az|abfss|hf|pvc)://|(models|runs):/+){_SECRET}"
-    "|abfss://[^/@]*@[^/@]*@"  # CONTAINER@ACCOUNT has one
-    f"|oci://([^/]*@|{_SECRET})[^/]*/"  # NAME@DIGEST has no slash behind it
+    "|abfss://[^/@]*@[^/@]*@"  # CONTAINER@ACCOUNT itself has one @
+    f"|oci://([^/]*@|{_SECRET})[^/]*/"  # NAME@DIGEST has no slash after the @
     ")"
 )
-"""Credentials, in URIs of all schemes but http and https; read by API servers (RE2) too."""
+"""Credentials, in URIs of all schemes but http and https. API servers (RE2) evaluate it too."""
 NAKED: Final = f"{CREDENTIALS}|^({'|'.join(SCHEMES[3:])}):/+[^?]*[?]"
-"""Credentials or a query, where there can be none."""
+"""Credentials or a query, where neither is allowed."""
 DEFAULT_HUB: Final = "https://huggingface.co"
 IN_WORDS: Final = ", ".join(f"{scheme}:/" if scheme in MLFLOW else f"{scheme}://" for scheme in SCHEMES)
 REDIRECTS: Final = (301, 302, 303, 307, 308)
@@ -48,7 +48,7 @@ _FORMS: Final = {
 }
 _HUB_NAME: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]*")
 FIXED: Final = "^(models:/+([^/]+/[0-9]+|[^/@]+)/*|hf://[^/]+/[^/@]+@[0-9a-f]{40}(/.*)?)$"
-"""Names of one version, as `moves` tells them; read by API servers too."""
+"""Names of one version: those for which `moves` is false. API servers (RE2) evaluate it too."""
 CLAIM: Final = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/+")
@@ -56,76 +56,79 @@ _AUTHORITY: Final = re.compile(r"([^@]*@)?(\[[^\]@]*\]|[^:@]*)(:[0-9]*)?")
 
 
 class LocationError(ValueError):
-    """A URI that names no model, or an answer that does not tell where it lies; a sentence with its remedy."""
+    """A URI does not name a model, or a response does not locate one; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What a URI names.
-
-    Args:
-        scheme: one of `SCHEMES`.
-        authority: the bucket, host, claim or run; `OWNER/NAME` of the hub, the name or id of a registered model.
-        path: below it, without a slash in front; of `file`, `http` and `https` as it stands.
-        revision: of the hub a branch, tag or commit; of a registered model `VERSION`, `latest` or `@ALIAS`; of an
-            image its `:TAG` or `@DIGEST`; empty where none is named.
-    """
+    """A parsed URI."""
 
     scheme: str
+    """One of `SCHEMES`."""
     authority: str
+    """The bucket, host, claim or run; `OWNER/NAME` of the hub; name or id of a registered model."""
     path: str
+    """Without a leading slash; verbatim for `file`, `http` and `https`."""
     revision: str = ""
+    """Branch, tag or commit of the hub; `VERSION`, `latest` or `@ALIAS` of a registered model; `:TAG` or `@DIGEST` of
+    an image; empty without one."""
 
     @property
     def name(self) -> str:
-        """What the model may be called: the last part of its path, else of what holds it; a file's with its suffix."""
+        """A name for the model: the last part of the path with its suffix, else of the authority."""
         return unquote(self.path.rstrip("/").rpartition("/")[2]) or self.authority.rpartition("/")[2]
 
 
 def scheme_of(text: str) -> str:
-    """Return the scheme of a URI as it is written; empty of what is a path."""
+    """Return the scheme of a URI as written; empty for a path."""
     found = _URI.match(text)
     return found[1] if found else ""
 
 
 def parse(uri: str) -> Location:
-    """Return what a URI names.
+    """Parse a URI.
 
     Raises:
-        LocationError: its scheme is unknown, it lacks a part, or holds what belongs into the environment.
+        LocationError: the scheme is unknown, a part is missing, or the URI holds credentials or a query.
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme not in SCHEMES or not rest.startswith("/" if scheme in MLFLOW else "//"):
         raise LocationError(f"{shown(uri)} must begin with one of {IN_WORDS}")
     if re.match(NAKED, uri):
-        raise LocationError(f"{shown(uri)} must not hold credentials or a query: they belong into the environment")
+        raise LocationError(f"{shown(uri)} must not hold credentials or a query: they belong in the environment")
     if scheme in ("file", *WEB):
         authority, slash, path = re.split("[?#]", rest[2:], maxsplit=1)[0].partition("/")
         return Location(scheme, authority, slash + path)
     rest = rest.lstrip("/") if scheme in MLFLOW else rest[2:]
-    location = _PARSERS.get(scheme, _plain)(scheme, rest)
+    if parser := _PARSERS.get(scheme):
+        location = parser(scheme, rest)
+    else:
+        authority, _, path = rest.partition("/")
+        location = Location(scheme, authority, path)
     if not location.authority:
-        raise LocationError(f"{shown(uri)} is no model's address: {_FORMS.get(scheme, f'{scheme}://BUCKET/PATH')}")
+        raise LocationError(
+            f"{shown(uri)} does not name a model: the form is {_FORMS.get(scheme, f'{scheme}://BUCKET/PATH')}"
+        )
     return location
 
 
 def local_path(uri: str) -> str:
-    """Return the path on this machine that a ``file://`` names.
+    """Return the local path of a ``file://`` URI.
 
     Raises:
-        LocationError: it names another machine's.
+        LocationError: it names another machine.
     """
     location = parse(uri)
     if location.authority not in ("", "localhost"):
-        raise LocationError(f"{shown(uri)} names a file of another machine: write file:///PATH for one of this")
+        raise LocationError(f"{shown(uri)} names a file of another machine: write file:///PATH for a local one")
     return unquote(location.path)
 
 
 def moves(uri: str) -> bool:
-    """Return whether what ``uri`` names may be another version tomorrow, and a question tells today's.
+    """Return whether ``uri`` may name another version later, and a server resolves it.
 
     Raises:
-        LocationError: as `parse` says.
+        LocationError: as in `parse`.
     """
     location = parse(uri)
     if location.scheme == "hf":
@@ -135,26 +138,23 @@ def moves(uri: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A GET whose JSON answer tells what a URI stands for.
-
-    Args:
-        url: what to ask; it holds no credentials, they are in ``headers``.
-        answer: from the answer's JSON to the next URI; raises LocationError where that tells nothing.
-    """
+    """A GET whose JSON response resolves a URI."""
 
     url: str
+    """Without credentials, which are in ``headers``."""
     headers: Mapping[str, str] = field(repr=False)
     answer: Callable[[Any], str] = field(repr=False)
+    """Returns the next URI from the response's JSON; raises LocationError if it has none."""
 
 
 def question(uri: str, environment: Mapping[str, str]) -> Question | None:
-    """Return what to ask about ``uri``; None where it already says where the files lie.
+    """Return the GET that resolves ``uri``, or None if it already locates the files.
 
-    The hub is asked about what moves alone: ``HF_ENDPOINT``, ``HF_TOKEN``. An MLflow server is asked about all that it
-    knows: ``MLFLOW_TRACKING_URI``, ``MLFLOW_TRACKING_TOKEN`` or ``MLFLOW_TRACKING_USERNAME`` and ``_PASSWORD``.
+    The hub (``HF_ENDPOINT``, ``HF_TOKEN``) resolves moving names only. An MLflow server (``MLFLOW_TRACKING_URI``,
+    ``MLFLOW_TRACKING_TOKEN``, or ``MLFLOW_TRACKING_USERNAME`` and ``_PASSWORD``) resolves all of its names.
 
     Raises:
-        LocationError: as `parse` says, or the environment does not name the server.
+        LocationError: as in `parse`, or the environment does not name the server.
     """
     scheme = uri.partition(":")[0]
     if scheme == "hf" and moves(uri):
@@ -163,38 +163,40 @@ def question(uri: str, environment: Mapping[str, str]) -> Question | None:
 
 
 def refusal(uri: str, status: int) -> str:
-    """Return what to say of a question that was answered with an error which asking again will not mend."""
+    """Return the error for a response status that a retry would not change."""
     scheme = uri.partition(":")[0]
     server, credentials = ("the hub", "HF_TOKEN") if scheme == "hf" else ("the MLflow server", "MLFLOW_TRACKING_TOKEN")
     if status in (401, 403):
         return (
-            f"{shown(uri)} may not be read with the credentials that were found ({credentials}): {server} says {status}"
+            f"{shown(uri)} cannot be read with the credentials in the environment: {server} returned {status}."
+            f" Check {credentials}"
         )
     if status in (400, 404):
-        return f"{server} knows no {shown(uri)}: look at its name, and at the version, alias or revision"
-    return f"{shown(uri)} cannot be resolved: {server} answered {status}"
+        return f"{server} does not have {shown(uri)}: check the name, and the version, alias or revision"
+    return f"{shown(uri)} cannot be resolved: {server} returned {status}"
 
 
 def sent_on(uri: str, url: str, location: str) -> str:
-    """Return where an answer sends on to, which is asked if it is an address of the same server.
+    """Return the target of a redirect, which must stay on the same server.
 
     Raises:
-        LocationError: it is another's, which is neither asked nor believed.
+        LocationError: the target is another server, which would get the credentials.
     """
     target = urljoin(url, location)
     here, there = _origin(url), _origin(target)
     if here == there:
         return target
     raise LocationError(
-        f"{shown(uri)} cannot be resolved: {here} sends on to {there}, which is not asked: give the registry's address"
+        f"{shown(uri)} cannot be resolved: {here} redirects to {there}, which is not followed. Set the registry's own"
+        " address"
     )
 
 
 def tracking_server(environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the MLflow server's address and the headers that it wants.
+    """Return the MLflow server's address and the headers of its requests.
 
     Raises:
-        LocationError: ``MLFLOW_TRACKING_URI`` is not given, or no address of a server.
+        LocationError: ``MLFLOW_TRACKING_URI`` is unset, or not the URL of a server.
     """
     given = environment.get("MLFLOW_TRACKING_URI", "")
     if not given.startswith(("http://", "https://")):
@@ -220,7 +222,7 @@ def shown(uri: str) -> str:
     scheme, rest = found[1].lower(), re.split("[?#]", uri[found.end() :], maxsplit=1)[0]
     authority, slash, path = rest.partition("/")
     secret = re.match(CREDENTIALS, uri, re.IGNORECASE) or scheme not in SCHEMES
-    # A secret with a slash that was not quoted ends the authority before its time.
+    # An unquoted slash inside a secret ends the authority early.
     if secret or (scheme in WEB and not _AUTHORITY.fullmatch(authority)):
         return found[0] + rest.rpartition("@")[2]
     authority = authority.rpartition("@")[2] if scheme in WEB else authority
@@ -228,21 +230,15 @@ def shown(uri: str) -> str:
 
 
 def _origin(url: str) -> str:
-    """Return scheme, host and port of an address."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2].lower()
     return f"{parts.scheme}://{host.removesuffix({'http': ':80', 'https': ':443'}.get(parts.scheme, ':'))}"
 
 
-def _plain(scheme: str, rest: str) -> Location:
-    authority, _, path = rest.partition("/")
-    return Location(scheme, authority, path)
-
-
 def _claim(scheme: str, rest: str) -> Location:
     claim, _, path = rest.partition("/")
     path = unquote(path)
-    # What is mounted lies beside all else that a container has: no path leads out of the claim.
+    # The claim is mounted into a container: a path with .. would lead out of it.
     named = re.fullmatch(CLAIM, claim) and ".." not in path.split("/") and path.isprintable()
     return Location(scheme, claim if named else "", path)
 
@@ -251,7 +247,7 @@ def _hub(scheme: str, rest: str) -> Location:
     owner, _, rest = rest.partition("/")
     name, _, path = rest.rstrip("/").partition("/")
     name, revision = map(unquote, name.partition("@")[::2])
-    # Who asks for it has credentials: no name leads to another route of the hub's.
+    # The request carries credentials: a name must not lead to another route of the hub.
     leads_on = {".", ".."}.isdisjoint(revision.split("/"))
     named = leads_on and all(_HUB_NAME.fullmatch(each) for each in (owner, name))
     return Location(scheme, f"{owner}/{name}" if named else "", unquote(path), revision)
@@ -265,7 +261,7 @@ def _registered(scheme: str, rest: str) -> Location:
     name, at, alias = rest.rpartition("@")
     if at and alias:
         return Location(scheme, name, "", f"@{alias}")
-    return Location(scheme, "" if at or rest in (".", "..") else rest, "")  # a name is a part of a route
+    return Location(scheme, "" if at or rest in (".", "..") else rest, "")  # the name becomes part of a route
 
 
 def _image(scheme: str, rest: str) -> Location:
@@ -287,8 +283,8 @@ def _of_hub(location: Location, environment: Mapping[str, str]) -> Question:
     base = (environment.get("HF_ENDPOINT") or DEFAULT_HUB).rstrip("/")
     token = environment.get("HF_TOKEN")
 
-    def answer(told: Any) -> str:
-        commit = _text(told, "sha", of="the hub")
+    def answer(document: Any) -> str:
+        commit = _text(document, "sha", of="the hub")
         return f"hf://{location.authority}@{commit}" + (f"/{quote(location.path)}" if location.path else "")
 
     return Question(
@@ -302,40 +298,41 @@ def _of_mlflow(uri: str, location: Location, environment: Mapping[str, str]) -> 
     base, headers = tracking_server(environment)
     name, revision = location.authority, location.revision
 
-    def ask(route: str, answer: Callable[[Any], str], **query: str) -> Question:
+    def get(route: str, answer: Callable[[Any], str], **query: str) -> Question:
         return Question(f"{base}/api/2.0/mlflow/{route}?{urlencode(query)}".rstrip("?"), headers, answer)
 
-    def told(*keys: str) -> Callable[[Any], str]:
+    def field_at(*keys: str) -> Callable[[Any], str]:
         return lambda answer: _text(answer, *keys, of="the MLflow server")
 
     if location.scheme == "runs":
-        base_of = told("run", "info", "artifact_uri")
-        return ask("runs/get", lambda answer: f"{base_of(answer).rstrip('/')}/{location.path}", run_id=name)
+        base_of = field_at("run", "info", "artifact_uri")
+        return get("runs/get", lambda answer: f"{base_of(answer).rstrip('/')}/{location.path}", run_id=name)
     if revision.startswith("@"):
-        version = told("model_version", "version")
-        return ask(
+        version = field_at("model_version", "version")
+        return get(
             "registered-models/alias", lambda answer: f"models:/{name}/{version(answer)}", name=name, alias=revision[1:]
         )
     if revision.isdecimal():
-        return ask("model-versions/get-download-uri", told("artifact_uri"), name=name, version=revision)
+        return get("model-versions/get-download-uri", field_at("artifact_uri"), name=name, version=revision)
     if not revision:
-        return ask(f"logged-models/{quote(name, safe='')}", told("model", "info", "artifact_uri"))
+        return get(f"logged-models/{quote(name, safe='')}", field_at("model", "info", "artifact_uri"))
+
+    def latest(document: Any) -> str:
+        known = document.get("model_versions") if isinstance(document, Mapping) else None
+        versions = [_text(each, "version", of="the MLflow server") for each in known or ()]
+        if not versions:
+            raise LocationError(f"{uri} has no version: register one, or name another model")
+        return f"models:/{name}/{max(map(int, versions))}"
+
+    # MLflow's stages are deprecated names of a version; "latest" is the newest of all stages.
     stages = {} if revision == "latest" else {"stages": revision}
-    return ask("registered-models/get-latest-versions", lambda answer: _latest(uri, name, answer), name=name, **stages)
-
-
-def _latest(uri: str, name: str, answer: Any) -> str:
-    known = answer.get("model_versions") if isinstance(answer, Mapping) else None
-    versions = [_text(each, "version", of="the MLflow server") for each in known or ()]
-    if not versions:
-        raise LocationError(f"{uri} has no version yet: register one, or name another model")
-    return f"models:/{name}/{max(map(int, versions))}"
+    return get("registered-models/get-latest-versions", latest, name=name, **stages)
 
 
 def _text(answer: Any, *keys: str, of: str) -> str:
-    """Return the text at a path of keys; that a server answers otherwise is nothing to be guessed at."""
+    """Return the text at a path of keys."""
     for key in keys:
         answer = answer.get(key) if isinstance(answer, Mapping) else None
     if not isinstance(answer, str) or not answer:
-        raise LocationError(f"{of} does not tell {'.'.join(keys)}: is it what its address says?")
+        raise LocationError(f"the response of {of} has no {'.'.join(keys)}. Check its address")
     return answer

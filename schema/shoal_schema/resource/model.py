@@ -1,4 +1,4 @@
-"""The model: where it lies and how it is read."""
+"""Location and format of the model."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -43,14 +43,14 @@ class ModelFormat(StrEnum):
 
 
 class Follow(StrEnum):
-    """What becomes of pods when the name of their model stands for another version."""
+    """What happens to pods when the model's name resolves to another version."""
 
     NEVER = "Never"
     ROLLOUT = "Rollout"
 
 
 class ExtraColumns(StrEnum):
-    """What becomes of columns of a table that the model does not have."""
+    """What happens to columns of a table that the model does not have."""
 
     AUTO = "Auto"
     IGNORE = "Ignore"
@@ -64,15 +64,15 @@ class Claim(Section, frozen=True):
 
 
 class HostPath(Section, frozen=True):
-    """A folder of the node. The restricted Pod Security level refuses it."""
+    """A directory of the node. The restricted Pod Security level rejects it."""
 
     path: Annotated[str, Meta(pattern=PATH, max_length=1024, description="Absolute path on the node.")]
 
 
 class ImageVolume(Section, frozen=True):
-    """An OCI image whose files are the model; Kubernetes mounts them (image volumes)."""
+    """An OCI image whose files are the model, mounted by Kubernetes (image volumes)."""
 
-    reference: Annotated[str, Meta(max_length=1024, description="Image reference, best by digest.")]
+    reference: Annotated[str, Meta(max_length=1024, description="Image reference, preferably with a digest.")]
     pull_policy: (
         Annotated[str, Meta(pattern=r"^(Always|IfNotPresent|Never)\Z", description="Always, IfNotPresent or Never.")]
         | None
@@ -80,19 +80,19 @@ class ImageVolume(Section, frozen=True):
 
 
 class ModelVolume(Section, frozen=True):
-    """A volume that holds the model of a `file://` uri, mounted read-only. Give exactly one source."""
+    """A volume with the model of a `file://` URI, mounted read-only. Set exactly one source."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "[has(self.persistentVolumeClaim), has(self.hostPath), has(self.image)].filter(given, given).size() == 1",
-            "give exactly one of persistentVolumeClaim, hostPath and image",
+            "volume needs exactly one of persistentVolumeClaim, hostPath and image",
             "",
         ),
         Rule(f"!self.mountPath.matches(r'{OWN_PATHS}')", f"mountPath {HIDES_OURS}", ".mountPath"),
     )
 
     mount_path: Annotated[
-        str, Meta(pattern=PATH, max_length=256, description="Where the volume appears in the runtime container.")
+        str, Meta(pattern=PATH, max_length=256, description="Path of the volume in the runtime container.")
     ] = "/models"
     persistent_volume_claim: Claim | None = None
     host_path: HostPath | None = None
@@ -100,7 +100,7 @@ class ModelVolume(Section, frozen=True):
 
 
 class CaBundle(Section, frozen=True):
-    """Authorities that are trusted besides the usual ones where the model, and a job's rows, are fetched."""
+    """Certificate authorities to trust beside the system's when the model, or a job's rows, are fetched."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -113,24 +113,32 @@ class CaBundle(Section, frozen=True):
     config_map_name: (
         Annotated[
             str,
-            Meta(pattern=SECRET_NAME, max_length=253, description="A ConfigMap of the namespace that holds them, PEM."),
+            Meta(
+                pattern=SECRET_NAME,
+                max_length=253,
+                description="A ConfigMap of the namespace with the authorities, in PEM.",
+            ),
         ]
         | None
     ) = None
     secret_name: (
         Annotated[
             str,
-            Meta(pattern=SECRET_NAME, max_length=253, description="A Secret of the namespace that holds them, PEM."),
+            Meta(
+                pattern=SECRET_NAME,
+                max_length=253,
+                description="A Secret of the namespace with the authorities, in PEM.",
+            ),
         ]
         | None
     ) = None
     key: Annotated[
-        str, Meta(pattern=r"^[-._a-zA-Z0-9]+\Z", max_length=253, description="The entry that holds them.")
+        str, Meta(pattern=r"^[-._a-zA-Z0-9]+\Z", max_length=253, description="Key of the entry with the authorities.")
     ] = "ca.crt"
 
 
 class ModelSpec(Section, frozen=True):
-    """The model: where it lies and how it is read."""
+    """Location and format of the model."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -148,7 +156,7 @@ class ModelSpec(Section, frozen=True):
         Rule(
             "self.follow == 'Never' || (has(self.uri) && self.uri.matches(r'^(hf|models):')"
             f" && !self.uri.matches(r'{FIXED}'))",
-            "model.follow Rollout needs a name that moves, not a version: hf://OWNER/NAME or models:/NAME@ALIAS",
+            "model.follow Rollout needs a moving name, not a version: hf://OWNER/NAME or models:/NAME@ALIAS",
             ".follow",
         ),
         Rule(
@@ -168,7 +176,7 @@ class ModelSpec(Section, frozen=True):
         ),
         Rule(
             f"!has(self.uri) || !self.uri.matches(r'{NAKED}')",
-            "model.uri must not hold credentials or a query: they belong into a Secret",
+            "model.uri must not hold credentials or a query: put them into a Secret",
             ".uri",
         ),
         Rule(
@@ -185,11 +193,10 @@ class ModelSpec(Section, frozen=True):
             Meta(
                 pattern=URI,
                 max_length=2048,
-                description="Where the model lies: `file://` (inside the image, or below `volume.mountPath`), `http://`,"
+                description="Location of the model: `file://` (in the image or below `volume.mountPath`), `http://`,"
                 " `https://`, `s3://`, `gs://`, `az://`, `abfss://`, `hf://OWNER/NAME[@REVISION]`,"
-                " `models:/NAME/VERSION`, `models:/NAME@ALIAS` or `runs:/RUN/PATH` of an MLflow server; `oci://IMAGE`"
-                " and `pvc://CLAIM/PATH` are mounted. A downloaded model is fetched by the init container `model`."
-                " Required unless `runtime.port` names a foreign runtime.",
+                " `models:/NAME/VERSION`, `models:/NAME@ALIAS`, `runs:/RUN/PATH`, `oci://IMAGE` or"
+                " `pvc://CLAIM/PATH`. Required unless `runtime.port` is set.",
             ),
             Env("SHOAL_MODEL_URI", MODEL, RUNTIME, reads=str, allowed=f"a path, or one of {IN_WORDS}"),
         ]
@@ -197,7 +204,7 @@ class ModelSpec(Section, frozen=True):
     ) = None
     version: Annotated[
         str,
-        Meta(pattern=NAME, max_length=63, description="The version that callers see in paths and answers."),
+        Meta(pattern=NAME, max_length=63, description="Version in paths and responses."),
         Env("SHOAL_MODEL_VERSION", PROXY, RUNTIME, allowed=NAME_IN_WORDS),
     ] = "1"
     checksum: (
@@ -206,8 +213,8 @@ class ModelSpec(Section, frozen=True):
             Meta(
                 pattern=r"^sha256:[0-9a-fA-F]{64}\Z",
                 max_length=71,
-                description="`sha256:` and 64 hex digits of the file, or of a folder's list of sums; the pod refuses"
-                " any other.",
+                description="`sha256:` and 64 hex digits: the checksum of the file, or of the list of checksums of a"
+                " directory. The pod rejects other files.",
             ),
             Env("SHOAL_MODEL_CHECKSUM", MODEL, RUNTIME, allowed="sha256: and 64 hex digits"),
         ]
@@ -215,7 +222,7 @@ class ModelSpec(Section, frozen=True):
     ) = None
     format: Annotated[
         ModelFormat,
-        Meta(description="How the model is stored. `Auto` looks at the files."),
+        Meta(description="Format of the model. `Auto` detects it from the files."),
         Env("SHOAL_MODEL_FORMAT", RUNTIME),
     ] = ModelFormat.AUTO
     handler: (
@@ -224,8 +231,8 @@ class ModelSpec(Section, frozen=True):
             Meta(
                 pattern=r"^[^\s:\x00-\x1f\x7f]+:[A-Za-z_][A-Za-z0-9_]*\Z",
                 max_length=256,
-                description="`package.module:Class` or `path.py:Class` that loads and runs the model; default: what"
-                " `model.toml` names.",
+                description="Class that loads and runs the model: `package.module:Class` or `path.py:Class`. Default:"
+                " the one in `model.toml`.",
             ),
             Env("SHOAL_MODEL_HANDLER", RUNTIME, allowed="package.module:Class or path.py:Class"),
         ]
@@ -234,7 +241,7 @@ class ModelSpec(Section, frozen=True):
     parameters: (
         Annotated[
             OpenObject,
-            Meta(description="A JSON object, handed to the handler as it is; as text, just under 128 KiB at the most."),
+            Meta(description="A JSON object that the handler receives, of less than 128 KiB."),
             Env("SHOAL_MODEL_PARAMETERS", RUNTIME),
         ]
         | None
@@ -242,7 +249,8 @@ class ModelSpec(Section, frozen=True):
     allow_pickle: Annotated[
         bool,
         Meta(
-            description="Load weights that are stored as pickles. A pickle can run any code: only for files you trust."
+            description="Load weights stored as pickles. A pickle can run any code, so enable it only for trusted"
+            " files."
         ),
         Env("SHOAL_MODEL_ALLOW_PICKLE", RUNTIME),
     ] = False
@@ -251,16 +259,17 @@ class ModelSpec(Section, frozen=True):
         Meta(
             max_length=64,
             extra_json_schema=SET,
-            description="Types beside scikit-learn's own that a skops file may hold, as `package.module.Name`. Trust"
-            " one only if nothing it does when it is loaded can harm; what the file says of itself counts for nothing.",
+            description="Types that a skops file may hold besides scikit-learn's, as `package.module.Name`. A type's"
+            " code runs when the file is loaded, so list only trusted ones.",
         ),
         Env("SHOAL_MODEL_TRUSTED_TYPES", RUNTIME, allowed="comma-separated types, package.module.Name"),
     ] = ()
     extra_columns: Annotated[
         ExtraColumns,
         Meta(
-            description="Columns of a request or file that the model does not have: `Ignore` drops them, `Reject`"
-            " fails the request. `Auto` ignores them in `/invocations` and batch jobs and rejects them in V1 and V2."
+            description="Columns of a request or file that the model does not have: `Ignore` drops them, `Reject` fails"
+            " the request. `Auto` ignores them in `/invocations` and batch jobs, and rejects them in V1 and"
+            " V2."
         ),
         Env("SHOAL_MODEL_EXTRA_COLUMNS", PROXY, BATCH),
     ] = ExtraColumns.AUTO
@@ -268,8 +277,8 @@ class ModelSpec(Section, frozen=True):
         Annotated[
             Resources,
             Meta(
-                description="Requests and limits of the init container `model`, which downloads; default: 100m CPU"
-                " and 128Mi memory, at most 1 CPU and 512Mi."
+                description="Requests and limits of the init container `model`, which downloads the model. Default:"
+                " requests of 100m CPU and 128Mi memory, limits of 1 CPU and 512Mi."
             ),
         ]
         | None
@@ -281,9 +290,9 @@ class ModelSpec(Section, frozen=True):
             Meta(
                 pattern=SECRET_NAME,
                 max_length=253,
-                description="A Secret of the namespace whose keys are environment variables of the init container"
-                " `model` (`AWS_ACCESS_KEY_ID`, `HF_TOKEN`, `MLFLOW_TRACKING_TOKEN`, ...), and of no other. A key that"
-                " starts with `SHOAL_` has no effect where the operator sets it.",
+                description="A Secret of the namespace whose entries become environment variables of the init container"
+                " `model` only (`AWS_ACCESS_KEY_ID`, `HF_TOKEN`, `MLFLOW_TRACKING_TOKEN`). Entries named"
+                " `SHOAL_*` do not override those that the operator sets.",
             ),
         ]
         | None
@@ -292,8 +301,8 @@ class ModelSpec(Section, frozen=True):
         Annotated[
             CaBundle,
             Meta(
-                description="Authorities of a private server of models: the init container `model` trusts them besides"
-                " the usual ones, and so do a job's containers where they read and write rows."
+                description="Certificate authorities of a private model server. The init container `model` trusts them,"
+                " and so do a job's containers that read and write rows."
             ),
         ]
         | None
@@ -301,14 +310,14 @@ class ModelSpec(Section, frozen=True):
     follow: Annotated[
         Follow,
         Meta(
-            description="Of a name that moves (a branch, a tag, an alias) pods get the version that it stood for when"
-            " the uri was written, `status.model.resolved`. `Rollout` asks again every few minutes, and rolls out"
-            " what is new."
+            description="What happens when a moving name (branch, tag, alias) gets a new version: `Never` keeps the"
+            " version in `status.model.resolved` until `uri` changes. `Rollout` checks every few minutes and"
+            " rolls out new versions."
         ),
     ] = Follow.NEVER
 
     def __post_init__(self) -> None:
-        """Refuse an address that cannot be asked, as an API server does by the rules above."""
+        """Check the URI, as the API server does by the rules above."""
         if self.uri is None:
             return
         if not has_good_authority(self.uri):

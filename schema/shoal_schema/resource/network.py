@@ -1,4 +1,4 @@
-"""Who reaches a service's pods, and what is said on the way: TLS, and the NetworkPolicy."""
+"""TLS and NetworkPolicy of a service's pods."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -10,16 +10,16 @@ from shoal_schema.resource.passthrough import SECRET_NAME, OpenObject, PassedThr
 
 
 class TlsSpec(Section, frozen=True):
-    """TLS in the proxy itself: callers speak it as far as the pod. The admin port stays plain."""
+    """TLS in the proxy. The admin port stays plain HTTP."""
 
     secret_name: Annotated[
         str,
         Meta(
             pattern=SECRET_NAME,
             max_length=253,
-            description="A Secret of the namespace with `tls.crt` and `tls.key`, as cert-manager makes it; the"
-            " certificate names the Service, `NAME.NAMESPACE.svc`. The Service's port is then 443, `https`, and gRPC's"
-            " speaks TLS too. A new one is used within a minute or two, by new connections.",
+            description="A Secret of the namespace with `tls.crt` and `tls.key` for the name `NAME.NAMESPACE.svc`, as"
+            " cert-manager makes it. HTTP moves to port 443 and gRPC uses TLS too; a renewed certificate is"
+            " used within two minutes.",
         ),
     ]
     client_ca_secret_name: (
@@ -28,9 +28,9 @@ class TlsSpec(Section, frozen=True):
             Meta(
                 pattern=SECRET_NAME,
                 max_length=253,
-                description="A Secret of the namespace with `ca.crt`: callers need a certificate of one of its"
-                " authorities (mutual TLS). Replicas then hand requests over only where the certificate of `secretName`"
-                " is one of those too, good for clients and servers.",
+                description="A Secret of the namespace with `ca.crt`: clients need a certificate of one of its"
+                " authorities (mutual TLS). Replicas forward requests to peers only if the certificate of"
+                " `secretName` is one of these too, valid for clients and servers.",
             ),
         ]
         | None
@@ -55,7 +55,7 @@ class Peer(PassedThrough, frozen=True):
         Annotated[
             OpenObject,
             Meta(
-                description="Labels of the pods that may connect: in the service's namespace, or in those of"
+                description="Labels of the pods that may connect, in the service's namespace or in those of"
                 " `namespaceSelector`."
             ),
         ]
@@ -64,14 +64,14 @@ class Peer(PassedThrough, frozen=True):
     ip_block: (
         Annotated[
             OpenObject,
-            Meta(description="A range of addresses that may connect, `cidr`, without those of `except`."),
+            Meta(description="Range of addresses that may connect (`cidr`), without those in `except`."),
         ]
         | None
     ) = None
 
 
 class NetworkPolicySpec(Section, frozen=True):
-    """Who reaches the pods, where the cluster's network enforces policies. All that is not said here is closed."""
+    """Which pods may connect, in clusters whose network enforces policies. Other connections are denied."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self.mode != 'None' || !has(self.from)", "networkPolicy.from has no effect with mode None", ".from"),
@@ -80,16 +80,15 @@ class NetworkPolicySpec(Section, frozen=True):
     mode: Annotated[
         NetworkPolicyMode,
         Meta(
-            description="`Restricted` makes a NetworkPolicy: the inference ports are open to `from`, the admin port to"
-            " the operator's namespace and the chart's `metricsNamespaces`, and nothing else is. `None` makes none."
+            description="`Restricted` creates a NetworkPolicy: `from` reaches the inference ports, and the operator's"
+            " namespace and the chart's `metricsNamespaces` reach the admin port. `None` creates none."
         ),
     ] = NetworkPolicyMode.RESTRICTED
     from_: Annotated[
         tuple[Peer, ...],
         Meta(
             max_length=32,
-            description="Who may connect to the inference ports, as in a NetworkPolicy (`podSelector`,"
-            " `namespaceSelector`, `ipBlock`): name the ingress controller's namespace too. Replicas of the service and"
-            " the waiting room always may. Default: everybody.",
+            description="Peers of a NetworkPolicy that may reach the inference ports, such as the ingress controller's"
+            " namespace. Replicas and the activator always may. Default: everything.",
         ),
     ] = field(name="from", default=())

@@ -1,4 +1,4 @@
-"""The spec of a ``BatchInference``: a model, rows that lie somewhere, and where their answers go."""
+"""The spec of a ``BatchInference``: a model, its input rows and its output."""
 
 import re
 from enum import StrEnum
@@ -32,7 +32,7 @@ class RowFormat(StrEnum):
 
 
 class AnswerFormat(StrEnum):
-    """How answers are stored."""
+    """How results are stored."""
 
     PARQUET = "Parquet"
     JSON_LINES = "JSONLines"
@@ -46,23 +46,23 @@ class Engine(StrEnum):
 
 
 class BatchInput(Section, frozen=True):
-    """The rows: where they lie, and what of them the model is given."""
+    """The input rows."""
 
     uri: Annotated[
         str,
         Meta(
             pattern=STORED,
             max_length=2048,
-            description="One file, a folder, or a pattern of names (`*`, `?`, `[...]`; `**` is any number of folders):"
-            f" {IN_WORDS}.",
+            description="A file, a directory, or a pattern of names (`*`, `?`, `[...]`; `**` is any number of"
+            f" directories): {IN_WORDS}.",
         ),
         Env("SHOAL_BATCH_INPUT", BATCH, reads=str, allowed=f"a path, or one of {IN_WORDS}"),
     ]
     format: Annotated[
         RowFormat,
         Meta(
-            description="`Auto` goes by the names: `.parquet`, `.csv`, `.jsonl`, `.ndjson`; of all others each file is"
-            " one row, as a picture or a text is."
+            description="Format of the files. `Auto` uses the suffix: `.parquet`, `.csv`, `.jsonl`, `.ndjson`; each"
+            " other file is one row, such as an image or a text."
         ),
         Env("SHOAL_BATCH_INPUT_FORMAT", BATCH),
     ] = RowFormat.AUTO
@@ -70,8 +70,8 @@ class BatchInput(Section, frozen=True):
         StringMap,
         Meta(
             max_length=64,
-            description="The model's inputs, each with the column that it is made of, or several, separated by commas,"
-            " whose numbers become one row. Default: the column of the same name; of one input and one column, that.",
+            description="Input of the model -> its column, or several numeric columns separated by commas that form one"
+            " row. Default: the column with the input's name, or the only column for an only input.",
         ),
         Env("SHOAL_BATCH_COLUMNS", BATCH, allowed="a JSON object of texts"),
     ] = {}  # noqa: RUF012 (msgspec copies it)
@@ -80,8 +80,9 @@ class BatchInput(Section, frozen=True):
             str,
             Meta(
                 max_length=4096,
-                description="Which rows: comparisons of columns with numbers, texts, `true`, `false` and `null`, joined"
-                " by `and`, `or`, `not`: `label == 'cat' and size >= 10`. Default: all.",
+                description="Condition of the rows to score: comparisons of columns with numbers, texts, `true`,"
+                " `false` and `null`, joined by `and`, `or` and `not` (`label == 'cat' and size >="
+                " 10`). Default: all rows.",
             ),
             Env("SHOAL_BATCH_WHERE", BATCH, allowed="an expression"),
         ]
@@ -90,27 +91,27 @@ class BatchInput(Section, frozen=True):
 
 
 class BatchOutput(Section, frozen=True):
-    """The answers: where they go, and what stands beside them."""
+    """The results."""
 
     uri: Annotated[
         str,
         Meta(
             pattern=FOLDER,
             max_length=2048,
-            description=f"A folder for the answers of this job alone: {IN_WORDS}.",
+            description=f"A directory for the results of this job only: {IN_WORDS}.",
         ),
         Env("SHOAL_BATCH_OUTPUT", BATCH, reads=str, allowed=f"a path, or one of {IN_WORDS}"),
     ]
     format: Annotated[
-        AnswerFormat, Meta(description="How answers are stored."), Env("SHOAL_BATCH_OUTPUT_FORMAT", BATCH)
+        AnswerFormat, Meta(description="Format of the results."), Env("SHOAL_BATCH_OUTPUT_FORMAT", BATCH)
     ] = AnswerFormat.PARQUET
     keep: (
         Annotated[
             tuple[Text, ...],
             Meta(
                 max_length=1024,
-                description="Columns of the input that stand beside the answers, each by its name or as NEW=NAME."
-                " Default: all but the bytes that the model reads.",
+                description="Columns of the input to copy into the results, as NAME or NEW=NAME. Default: all but the"
+                " bytes that the model reads.",
             ),
             Env("SHOAL_BATCH_KEEP", BATCH, allowed="comma-separated columns; - is none"),
         ]
@@ -120,15 +121,15 @@ class BatchOutput(Section, frozen=True):
         str,
         Meta(
             max_length=2048,
-            description="`Column`: a row that failed has no answer, and the reason in the column `shoal_error`. A"
-            " folder instead: such rows go there, and are not among the answers.",
+            description="`Column` writes the error of a failed row into the column `shoal_error` of the results."
+            " The URI of a directory writes failed rows there instead.",
         ),
         Env("SHOAL_BATCH_ERRORS", BATCH, allowed=f"Column, a path, or one of {IN_WORDS}"),
     ] = ERRORS_IN_COLUMN
 
 
 class BatchLimits(Section, frozen=True):
-    """How much at a time, and how many errors."""
+    """Batch size, shard size and tolerated errors."""
 
     batch_size: (
         Annotated[
@@ -136,8 +137,8 @@ class BatchLimits(Section, frozen=True):
             Meta(
                 ge=1,
                 le=65_536,
-                description="Rows of one forward. Default: what gives the most rows a second of 1, 2, 4, ..., tried on"
-                " the first rows; halved where memory runs out.",
+                description="Rows per batch. Default: the fastest of 1, 2, 4, ..., measured on the first rows; halved"
+                " when memory runs out.",
             ),
             Env("SHOAL_BATCH_SIZE", BATCH),
         ]
@@ -148,8 +149,8 @@ class BatchLimits(Section, frozen=True):
         Meta(
             pattern=SHARE,
             max_length=16,
-            description="Where more rows fail than this share, and more than ten, the job stops and says why; `1` lets"
-            " all fail.",
+            description="The job fails when more than this share of its rows, and more than ten rows, fail; `1`"
+            " tolerates any number.",
         ),
         Env("SHOAL_BATCH_MAX_ERROR_SHARE", BATCH, allowed="0 to 1"),
     ] = "0.01"
@@ -158,22 +159,21 @@ class BatchLimits(Section, frozen=True):
         Meta(
             ge=KIB,
             le=64 * GIB,
-            description="About so many bytes of input are one shard: what one pod takes at a time, and what is done"
-            " again after a crash.",
+            description="Approximate bytes of input per shard: the unit of work of a pod, repeated after a crash.",
         ),
         Env("SHOAL_BATCH_SHARD_BYTES", BATCH),
     ] = 64 * 2**20
 
 
 CHANGEABLE = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-"""What a Job takes while it runs; all else its pods were told."""
-# A worker that is taken away would keep the shards that it had taken.
+"""Fields that a running Job accepts; its pods have read all others."""
+# parallelism is fixed too: a removed worker would keep the shards that it had claimed.
 _FIXED = (
     *("model", "input", "output", "runtime", "engine", "parallelism"),
     *("maxErrorShare", "shardBytes", "backoffLimit", "pod"),
 )
 _FIXED_OPTIONAL = ("secretName", "batchSize")
-_ANEW = "cannot be changed, as pods are told it once: delete the BatchInference and create it anew"
+_ANEW = "cannot be changed while pods use it: delete the BatchInference and create it again"
 
 
 def _unchanged(name: str, same: str) -> Rule:
@@ -181,12 +181,12 @@ def _unchanged(name: str, same: str) -> Rule:
 
 
 class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
-    """What a user asks for; later, only what the pods are not told can be changed."""
+    """Desired state of the job. Fields that its pods read are immutable."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.engine != 'Ray' || has(self.runtime.image)",
-            "engine: Ray needs runtime.image: an image that holds Ray beside Shoal's runtime",
+            "engine: Ray needs runtime.image: an image with Ray and Shoal's runtime",
             ".runtime",
         ),
         *(_unchanged(each, f"self.{each} == oldSelf.{each}") for each in _FIXED),
@@ -201,19 +201,19 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
         *(
             Rule(
                 f"!self.{name}.matches(r'{CREDENTIALS}')",
-                f"{name} must not hold credentials: they belong into the Secret of secretName",
+                f"{name} must not hold credentials: put them into the Secret of secretName",
                 f".{name}",
             )
             for name in ("input.uri", "output.uri", "output.errors")
         ),
         Rule(
             "!has(self.runtime.port)",
-            "runtime.port has no effect here: batches are run by Shoal's own runtime; remove it",
+            "runtime.port has no effect here: Shoal's own runtime runs batch jobs. Remove it",
             ".runtime.port",
         ),
         Rule(
             "self.model.follow == 'Never'",
-            "model.follow has no effect here: one job runs one version of its model; remove it",
+            "model.follow has no effect here: a job runs one version of its model. Remove it",
             ".model.follow",
         ),
     )
@@ -228,33 +228,32 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
             Meta(
                 pattern=SECRET_NAME,
                 max_length=253,
-                description="A Secret of the namespace whose entries are environment variables of the container that"
-                " reads the rows and writes the answers: credentials for the stores of `input` and `output`. The"
-                " model's own code runs in that container and can read them.",
+                description="A Secret of the namespace whose entries become environment variables of the container that"
+                " reads rows and writes results: credentials for the stores of `input` and `output`. The"
+                " model's code runs in that container and can read them.",
             ),
         ]
         | None
     ) = None
     engine: Annotated[
         Engine,
-        Meta(
-            description="`Job`: one Indexed Job of Kubernetes. `Ray`: a RayJob, where KubeRay is installed, that runs"
-            " the same work on Ray."
-        ),
+        Meta(description="`Job` runs an Indexed Job of Kubernetes, `Ray` a RayJob of KubeRay."),
     ] = Engine.JOB
-    parallelism: Annotated[int, Meta(ge=1, le=1000, description="Pods at once, each with a model of its own.")] = 1
-    suspend: Annotated[bool, Meta(description="No pods run while it is true; what was done stays done.")] = False
+    parallelism: Annotated[
+        int, Meta(ge=1, le=1000, description="Number of pods, each with its own copy of the model.")
+    ] = 1
+    suspend: Annotated[bool, Meta(description="Stop all pods; finished shards stay finished.")] = False
     backoff_limit: Annotated[
-        int, Meta(ge=0, le=100, description="How often each of the pods may fail and be replaced.")
+        int, Meta(ge=0, le=100, description="How many times each pod may fail and be replaced.")
     ] = 3
     active_deadline_seconds: (
-        Annotated[int, Meta(ge=1, le=2**31 - 1, description="The job fails when it runs for longer.")] | None
+        Annotated[int, Meta(ge=1, le=2**31 - 1, description="Time limit of the job, after which it fails.")] | None
     ) = None
     ttl_seconds_after_finished: (
         Annotated[
             int,
             Meta(
-                ge=0, le=2**31 - 1, description="The pods of a job that has ended go after so long; default: they stay."
+                ge=0, le=2**31 - 1, description="Time after which the pods of an ended job are deleted. Default: never."
             ),
         ]
         | None
@@ -262,9 +261,9 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
     pod: PodSpec = PodSpec()
 
     def __post_init__(self) -> None:
-        """Refuse credentials in an address, and errors among the answers, where nobody could tell them apart."""
+        """Check that URIs hold no credentials, and that errors and results have separate directories."""
         for name, uri in (("input", self.input.uri), ("output", self.output.uri), ("output", self.output.errors)):
             if re.match(CREDENTIALS, uri):
-                raise FieldFault(name, f"({shown(uri)}) must not hold credentials: they belong into a Secret")
+                raise FieldFault(name, f"({shown(uri)}) must not hold credentials: put them into a Secret")
         if self.output.errors.rstrip("/") == self.output.uri.rstrip("/"):
-            raise FieldFault("output", "errors must be another folder than uri")
+            raise FieldFault("output", "errors must be another directory than uri")

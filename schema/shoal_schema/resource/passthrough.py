@@ -1,8 +1,7 @@
-"""What the spec hands to Kubernetes as it is.
+"""Kubernetes types that the spec passes through to pods.
 
-Short lists of names that nobody mistypes twice are spelled out. Deep trees (affinity, security contexts) are open
-objects here: the API server checks them strictly when the Deployment is applied, and its answer becomes the
-condition's message.
+Small types are spelled out. Deep ones (affinity, security contexts) are open objects: the API server validates them
+strictly when the Deployment is applied, and its error becomes the condition's message.
 """
 
 from enum import StrEnum
@@ -18,15 +17,15 @@ HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z"
 SECRET_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z"
 """The pattern of a Secret's name."""
 SET: Json = {"x-kubernetes-list-type": "set"}
-"""Elements are unique and their order says nothing."""
+"""Elements are unique and unordered."""
 BY_NAME: Json = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-"""Elements are told apart by their name; server-side apply merges the list as a map."""
+"""Elements are keyed by name; server-side apply merges the list as a map."""
 
 Text = Annotated[str, Meta(max_length=1024)]
 NO_NUL = r"^[^\x00]*$"
-"""The pattern of what a process is handed: NUL ends each argument and variable."""
+"""The pattern of arguments and variables, which NUL terminates."""
 Value = Annotated[str, Meta(max_length=120 * KIB, pattern=NO_NUL)]
-"""Of a variable. Linux takes 128 KiB of one, its name included, and starts no process that has more."""
+"""Value of a variable. Linux starts no process with a variable of more than 128 KiB, its name included."""
 Argument = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 StringMap = dict[str, Text]
 OPEN: Json = {"x-kubernetes-preserve-unknown-fields": True}
@@ -46,21 +45,21 @@ _PORTS: Json = {
 OWN_CONTAINERS = ("proxy", "runtime", "model", "batch")
 OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys", "ca-bundle")
 OWN_PATHS = r"^/*((run|dev|tmp|var|var/+cache)?/*|(run/+shoal|dev/+shm|var/+cache/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
-"""Where a mount hides what the operator mounts, or might."""
+"""Mount paths that would hide the operator's own mounts in the runtime's containers."""
 PROXY_PATHS = r"^/*((run|etc|tmp|var|var/+run)?/*|(run/+shoal|etc/+shoal|var/+run/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
-"""The same for the proxy's container."""
+"""Mount paths that would hide the operator's own mounts in the proxy's container."""
 HIDES_OURS_IN_PROXY = (
-    "must not be, or lie above, /run/shoal, /etc/shoal, /var/run/shoal or /tmp, nor hold ..: the operator mounts what"
-    " the proxy needs there"
+    "must not be or contain /run/shoal, /etc/shoal, /var/run/shoal or /tmp, where the operator mounts"
+    " the proxy's files, and must not have a .. in it"
 )
 HIDES_OURS = (
-    "must not be, or lie above, /run/shoal, /dev/shm, /tmp or /var/cache/shoal, nor hold ..: the operator mounts what"
-    " the containers need there"
+    "must not be or contain /run/shoal, /dev/shm, /tmp or /var/cache/shoal, where the operator mounts"
+    " the containers' files, and must not have a .. in it"
 )
 
 
 class PassedThrough(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An object of Kubernetes; what is not named here is left out, as the API server leaves it out."""
+    """An object of Kubernetes; unnamed fields are dropped, as the API server drops them."""
 
 
 class Claim(PassedThrough, frozen=True):
@@ -77,11 +76,11 @@ class Resources(PassedThrough, frozen=True):
 
     limits: Annotated[
         dict[str, Quantity],
-        Meta(description="The most of each resource that the container may use, by its name: `cpu`, `memory`, a GPU."),
+        Meta(description="Upper limit of each resource: `cpu`, `memory`, a GPU."),
     ] = field(default_factory=dict)
     requests: Annotated[
         dict[str, Quantity],
-        Meta(description="What a node must have free of each resource. Default: the limit, where there is one."),
+        Meta(description="Amount of each resource that a node must have free. Default: the limit, if there is one."),
     ] = field(default_factory=dict)
     claims: Annotated[
         tuple[Claim, ...],
@@ -98,12 +97,15 @@ class EnvironmentVariable(PassedThrough, frozen=True):
 
     name: Annotated[Text, Meta(description="Name of the variable.")]
     value: (
-        Annotated[Value, Meta(description="Value of the variable. `$(NAME)` stands for another variable.")] | None
+        Annotated[Value, Meta(description="Value of the variable; `$(NAME)` is replaced by another variable.")] | None
     ) = None
     value_from: (
         Annotated[
             OpenObject,
-            Meta(description="Where the value comes from, as in a container: a key of a Secret or ConfigMap, a field."),
+            Meta(
+                description="Source of the value, as in a container: a key of a Secret or ConfigMap, or a field of the"
+                " pod."
+            ),
         ]
         | None
     ) = None
@@ -112,14 +114,14 @@ class EnvironmentVariable(PassedThrough, frozen=True):
 class ResourceClaim(PassedThrough, frozen=True):
     """An element of a pod's ``resourceClaims``."""
 
-    name: Annotated[Text, Meta(description="What `resources.claims` call the claim.")]
+    name: Annotated[Text, Meta(description="Name of the claim in `resources.claims`.")]
     resource_claim_name: (
-        Annotated[Text, Meta(description="A ResourceClaim of the namespace, which all pods share.")] | None
+        Annotated[Text, Meta(description="A ResourceClaim of the namespace, shared by all pods.")] | None
     ) = None
     resource_claim_template_name: (
         Annotated[
             Text,
-            Meta(description="A ResourceClaimTemplate of the namespace, by which each pod gets a claim of its own."),
+            Meta(description="A ResourceClaimTemplate of the namespace, from which each pod gets its own claim."),
         ]
         | None
     ) = None
@@ -138,7 +140,7 @@ class Toleration(PassedThrough, frozen=True):
         None
     )
     operator: (
-        Annotated[Text, Meta(description="`Equal` compares the taint's value, `Exists` takes any. Default: `Equal`.")]
+        Annotated[Text, Meta(description="`Equal` compares the taint's value, `Exists` accepts any. Default: `Equal`.")]
         | None
     ) = None
     value: Annotated[Text, Meta(description="Value of the taint, with `operator: Equal`.")] | None = None
@@ -146,7 +148,8 @@ class Toleration(PassedThrough, frozen=True):
         Annotated[
             Text,
             Meta(
-                description="Effect of the taint: `NoSchedule`, `PreferNoSchedule`, `NoExecute`. Default: all of them."
+                description="Effect of the taint: `NoSchedule`, `PreferNoSchedule` or `NoExecute`. Default: every"
+                " effect."
             ),
         ]
         | None
@@ -157,8 +160,8 @@ class Toleration(PassedThrough, frozen=True):
             Meta(
                 ge=-(2**63),
                 le=2**63 - 1,
-                description="How long a running pod may stay on a node with the taint, with `NoExecute`."
-                " Default: without a limit.",
+                description="With `NoExecute`: how long a running pod may stay on a node with the taint. Default:"
+                " no limit.",
             ),
         ]
         | None
@@ -166,7 +169,7 @@ class Toleration(PassedThrough, frozen=True):
 
 
 class ImagePullPolicy(StrEnum):
-    """When a node asks the registry for an image."""
+    """When a node pulls an image."""
 
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
@@ -174,7 +177,7 @@ class ImagePullPolicy(StrEnum):
 
 
 def _named(meaning: str, **properties: Json) -> Meta:
-    """Return the schema of an open object, of which a rule reads the name and these properties.
+    """Return the schema of an open object with a required name and some typed properties.
 
     Args:
         meaning: description of the name.
@@ -185,7 +188,7 @@ def _named(meaning: str, **properties: Json) -> Meta:
 
 
 Volumes = Annotated[
-    tuple[Annotated[dict[str, Any], _named("What `volumeMounts` call the volume.")], ...],
+    tuple[Annotated[dict[str, Any], _named("Name of the volume in `volumeMounts`.")], ...],
     Meta(max_length=32, extra_json_schema=BY_NAME),
 ]
 Containers = Annotated[
@@ -194,7 +197,7 @@ Containers = Annotated[
 ]
 _MOUNT_PATH: Json = {
     "type": "string",
-    "description": "Where the volume appears in the container.",
+    "description": "Path of the volume in the container.",
     "maxLength": 256,
 }
 VolumeMounts = Annotated[

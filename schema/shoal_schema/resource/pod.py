@@ -1,4 +1,4 @@
-"""What is passed through to the pods."""
+"""Fields of the pods."""
 
 from typing import Annotated, ClassVar
 
@@ -18,12 +18,12 @@ from shoal_schema.resource.passthrough import (
 
 
 class PodSpec(Section, frozen=True):
-    """What is passed through to the pods."""
+    """Fields of the pods."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"!has(self.volumes) || self.volumes.all(v, !(v.name in {[*OWN_VOLUMES]}))",
-            f"volumes of these names are the operator's own: {', '.join(OWN_VOLUMES)}; choose others",
+            f"volumes of the names {', '.join(OWN_VOLUMES)} are the operator's own: choose other names",
             ".volumes",
         ),
         *(
@@ -32,32 +32,27 @@ class PodSpec(Section, frozen=True):
             for test, message in (
                 (
                     f"!(c.name in {[*OWN_CONTAINERS]})",
-                    f"containers of these names are the operator's own: {', '.join(OWN_CONTAINERS)}; choose others",
+                    f"containers of the names {', '.join(OWN_CONTAINERS)} are the operator's own: choose other names",
                 ),
                 (
                     "!has(c.ports) || c.ports.all(p, !has(p.containerPort) || !(p.containerPort in [8080, 9090]))",
-                    "ports 8080 and 9090 are the proxy's, in the same pod: let the container listen on another port",
+                    "ports 8080 and 9090 of the pod are the proxy's: let the container listen on another port",
                 ),
             )
         ),
     )
 
-    labels: Annotated[StringMap, Meta(description="More labels of the pods.")] | None = None
-    annotations: Annotated[StringMap, Meta(description="More annotations of the pods.")] | None = None
+    labels: Annotated[StringMap, Meta(description="Additional labels of the pods.")] | None = None
+    annotations: Annotated[StringMap, Meta(description="Additional annotations of the pods.")] | None = None
     node_selector: Annotated[StringMap, Meta(description="Labels that a node must have to run the pods.")] | None = None
-    tolerations: Annotated[Tolerations, Meta(description="Taints of nodes that the pods tolerate, as in a pod.")] = ()
-    affinity: (
-        Annotated[
-            OpenObject, Meta(description="Nodes and pods that the pods are placed near to, or away from, as in a pod.")
-        ]
-        | None
-    ) = None
+    tolerations: Annotated[Tolerations, Meta(description="Taints of nodes that the pods tolerate.")] = ()
+    affinity: Annotated[OpenObject, Meta(description="Node and pod affinity of the pods.")] | None = None
     topology_spread_constraints: (
         Annotated[
             tuple[OpenObject, ...],
             Meta(
                 max_length=16,
-                description="How the pods are spread, as in a pod. Default: over nodes and zones, where possible.",
+                description="Topology spread constraints of the pods. Default: over nodes and zones, where possible.",
             ),
         ]
         | None
@@ -72,7 +67,10 @@ class PodSpec(Section, frozen=True):
     service_account_name: (
         Annotated[
             str,
-            Meta(max_length=253, description="A ServiceAccount of your own; default: one without permissions is made."),
+            Meta(
+                max_length=253,
+                description="ServiceAccount of the pods. Default: the operator creates one without permissions.",
+            ),
         ]
         | None
     ) = None
@@ -80,7 +78,7 @@ class PodSpec(Section, frozen=True):
     security_context: (
         Annotated[
             OpenObject,
-            Meta(description="The pod's security context; given fields replace those of the restricted default."),
+            Meta(description="Security context of the pods; its fields replace those of the restricted default."),
         ]
         | None
     ) = None
@@ -91,28 +89,28 @@ class PodSpec(Section, frozen=True):
     volumes: Annotated[
         Volumes,
         Meta(
-            description="More volumes, as in a pod, for `runtime.volumeMounts` and for the containers here. Which kinds"
-            " may be used is up to the install (docs/how-to/policy.md)."
+            description="Additional volumes, as in a pod, for `volumeMounts` of the containers. The install"
+            " decides which kinds are allowed (docs/how-to/policy.md)."
         ),
     ] = ()
     containers: Annotated[
         Containers,
         Meta(
-            description="More containers, as in a pod; they start after the runtime and the proxy, and stop with them."
-            " The pod is ready while they are, too. Fields of `securityContext` replace those of the restricted"
-            " default."
+            description="Additional containers, as in a pod. They start after the runtime and the proxy, count for"
+            " the pod's readiness, and stop with the pod; fields of `securityContext` replace those of"
+            " the restricted default."
         ),
     ] = ()
     init_containers: Annotated[
         Containers,
         Meta(
-            description="More init containers, as in a pod, before the one that fetches the model. With `restartPolicy:"
-            " Always` one runs beside all others, and stops after them."
+            description="Additional init containers, as in a pod, before the one that fetches the model. With"
+            " `restartPolicy: Always` one runs as a sidecar."
         ),
     ] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what the operator could not tell apart, as an API server does."""
+        """Check that every volume and container has a name, as the API server does."""
         for name, given in (
             ("volumes", self.volumes),
             ("containers", self.containers),

@@ -1,4 +1,4 @@
-"""How callers from outside the cluster reach a service."""
+"""Access to a service from outside the cluster."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -13,16 +13,16 @@ HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 PathPrefix = Annotated[
     str,
     Meta(
-        pattern=r"^/[-A-Za-z0-9._~/%:@+,=]*\Z",  # some controllers write it into their configuration as it is
+        pattern=r"^/[-A-Za-z0-9._~/%:@+,=]*\Z",  # some controllers copy it verbatim into their configuration
         max_length=1024,
-        description="Path prefix. The proxy sees the whole path, so give `/`, or `/v2/models/NAME` where services"
+        description="Path prefix. The proxy receives the whole path, so set `/`, or `/v2/models/NAME` if services"
         " share a host.",
     ),
 ]
 
 
 class ServiceType(StrEnum):
-    """How far a Service reaches."""
+    """Types of a Service."""
 
     CLUSTER_IP = "ClusterIP"
     NODE_PORT = "NodePort"
@@ -43,7 +43,7 @@ class ServiceSpec(Section, frozen=True):
     type: Annotated[
         ServiceType,
         Meta(
-            description="Type of the Service. Anything but `ClusterIP` must be allowed by the install"
+            description="Type of the Service. The install must allow types other than `ClusterIP`"
             " (docs/how-to/policy.md)."
         ),
     ] = ServiceType.CLUSTER_IP
@@ -54,7 +54,7 @@ class ServiceSpec(Section, frozen=True):
 
 
 class Scheme(StrEnum):
-    """How callers speak to a Gateway."""
+    """Schemes of a Gateway's listener."""
 
     HTTP = "HTTP"
     HTTPS = "HTTPS"
@@ -65,11 +65,10 @@ class IngressSpec(Section, frozen=True):
 
     host: Annotated[str, Meta(pattern=HOST_NAME, max_length=253, description="Host name of the route.")]
     path: PathPrefix = "/"
-    class_name: (
-        Annotated[str, Meta(max_length=253, description="The ingress class; default: the cluster's.")] | None
-    ) = None
+    class_name: Annotated[str, Meta(max_length=253, description="Ingress class. Default: the cluster's.")] | None = None
     tls_secret_name: (
-        Annotated[str, Meta(max_length=253, description="Secret with the certificate; the URL is then https.")] | None
+        Annotated[str, Meta(max_length=253, description="Secret with the certificate; `status.url` is then https.")]
+        | None
     ) = None
     annotations: Annotated[StringMap, Meta(description="Annotations for the ingress controller.")] | None = None
 
@@ -82,11 +81,15 @@ class ParentRef(Section, frozen=True):
         Annotated[str, Meta(max_length=63, description="Namespace of the Gateway. Default: the service's.")] | None
     ) = None
     section_name: (
-        Annotated[str, Meta(max_length=253, description="Name of the only listener of the Gateway to attach to.")]
+        Annotated[
+            str, Meta(max_length=253, description="Name of the Gateway's listener to attach to. Default: all of them.")
+        ]
         | None
     ) = None
     port: (
-        Annotated[int, Meta(ge=1, le=65_535, description="Port of the only listeners of the Gateway to attach to.")]
+        Annotated[
+            int, Meta(ge=1, le=65_535, description="Port of the Gateway's listeners to attach to. Default: all ports.")
+        ]
         | None
     ) = None
 
@@ -95,7 +98,7 @@ class HttpRouteSpec(Section, frozen=True):
     """A Gateway API HTTPRoute to the service."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.parentRefs.size() >= 1", "name at least one Gateway", ".parentRefs"),
+        Rule("self.parentRefs.size() >= 1", "parentRefs must name at least one Gateway", ".parentRefs"),
     )
 
     parent_refs: Annotated[
@@ -103,14 +106,14 @@ class HttpRouteSpec(Section, frozen=True):
     ]
     hostnames: Annotated[
         tuple[Annotated[str, Meta(pattern=HOST_NAME, max_length=253)], ...],
-        Meta(max_length=16, description="Host names; default: those of the Gateway's listeners."),
+        Meta(max_length=16, description="Host names of the route. Default: those of the Gateway's listeners."),
     ] = ()
     scheme: (
         Annotated[
             Scheme,
             Meta(
-                description="Scheme of `status.url`, as the Gateway's listener has it; default: HTTPS where a parent"
-                " names port 443 or a listener (`sectionName`) called `https`, else HTTP."
+                description="Scheme of `status.url`. Default: HTTPS if a parent has port 443 or a `sectionName` of"
+                " `https`, else HTTP."
             ),
         ]
         | None
@@ -122,8 +125,8 @@ class HttpRouteSpec(Section, frozen=True):
             Meta(
                 ge=1,
                 le=3600,
-                description="How long the Gateway waits for an answer (`timeouts.request`), where it can be told;"
-                " default: as long as it does without, 15 s with some.",
+                description="Timeout of the Gateway for a response (`timeouts.request`). Default: the Gateway's"
+                " own, 15 s in some.",
             ),
         ]
         | None
@@ -131,12 +134,12 @@ class HttpRouteSpec(Section, frozen=True):
 
 
 class RouteSpec(Section, frozen=True):
-    """How callers from outside the cluster reach the service."""
+    """Access to the service from outside the cluster."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.ingress) || has(self.httpRoute)",
-            "give ingress, httpRoute or both; leave route out for a cluster-internal service",
+            "route needs ingress, httpRoute or both: remove route for a cluster-internal service",
             "",
         ),
     )

@@ -1,4 +1,4 @@
-"""The containers of a pod: the runtime, ours or a foreign one, and the proxy."""
+"""The containers of a pod: Shoal's or a foreign runtime, and the proxy."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -25,13 +25,13 @@ from shoal_schema.resource.passthrough import (
 )
 
 SECURITY_CONTEXT = Meta(
-    description="The container's security context; given fields replace those of the restricted default."
+    description="Security context of the container; its fields replace those of the restricted default."
 )
-OWN_RUNTIME_ONLY = "has no effect on a foreign runtime (runtime.port is set): remove it"
+OWN_RUNTIME_ONLY = "has no effect on a foreign runtime (runtime.port is set). Remove it"
 
 
 class Device(StrEnum):
-    """Where a model runs."""
+    """Devices."""
 
     AUTO = "Auto"
     CPU = "CPU"
@@ -48,9 +48,9 @@ class DType(StrEnum):
 
 
 DeviceName = Annotated[str, Meta(pattern=r"(?i)^(auto|cpu|cuda(:\d+)?)\Z")]
-"""A process may name one of several GPUs; a pod has those that it asked for."""
+"""A process may select one of several GPUs, as `cuda:1`."""
 GrpcPort = Annotated[int, Meta(ge=0, le=65_535)]
-"""On one machine any port will do, and 0 picks one."""
+"""A process accepts any port; 0 picks a free one."""
 
 
 class RuntimeSpec(Section, frozen=True):
@@ -59,7 +59,7 @@ class RuntimeSpec(Section, frozen=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.env) || self.env.all(e, !e.name.startsWith('SHOAL_'))",
-            "names that start with SHOAL_ belong to the operator: use the field of the spec",
+            "variables SHOAL_* are set by the operator: use the field of the spec",
             ".env",
         ),
         Rule(
@@ -69,12 +69,12 @@ class RuntimeSpec(Section, frozen=True):
         ),
         Rule(
             "has(self.port) || (!has(self.command) && !has(self.args))",
-            "command and args need runtime.port, the port where the foreign runtime listens",
+            "command and args need runtime.port, the port of the foreign runtime",
             ".port",
         ),
         Rule(
             "!has(self.port) || !(self.port in [8080, 9090])",
-            "runtime.port cannot be 8080 or 9090: the proxy listens there, in the same pod; let the runtime listen on"
+            "runtime.port cannot be 8080 or 9090, which are the proxy's in the same pod: let the runtime listen on"
             " another port",
             ".port",
         ),
@@ -102,19 +102,19 @@ class RuntimeSpec(Section, frozen=True):
             str,
             Meta(
                 max_length=1024,
-                description="Image of the runtime; default: the operator's `SHOAL_OPERATOR_RUNTIME_IMAGE`.",
+                description="Image of the runtime. Default: the operator's `SHOAL_OPERATOR_RUNTIME_IMAGE`.",
             ),
         ]
         | None
     ) = None
     device: Annotated[
         Device,
-        Meta(description="Where the model runs. `Auto` takes the GPU when the pod has one."),
+        Meta(description="Device of the model. `Auto` uses a GPU if the pod has one."),
         Env("SHOAL_RUNTIME_DEVICE", RUNTIME, reads=DeviceName, allowed="auto, cpu, cuda or cuda:N", lower=True),
     ] = Device.AUTO
     dtype: Annotated[
         DType,
-        Meta(description="Precision of the weights. `Auto` keeps the file's."),
+        Meta(description="Precision of the weights. `Auto` keeps that of the file."),
         Env("SHOAL_RUNTIME_DTYPE", RUNTIME, lower=True),
     ] = DType.AUTO
     compile: Annotated[
@@ -128,8 +128,7 @@ class RuntimeSpec(Section, frozen=True):
             Meta(
                 ge=1,
                 le=1024,
-                description="CPU threads inside one operation; default: torch's own choice, at most the container's"
-                " CPU limit.",
+                description="CPU threads per operation. Default: torch's choice, at most the container's CPU limit.",
             ),
             Env("SHOAL_RUNTIME_THREADS", RUNTIME),
         ]
@@ -137,49 +136,51 @@ class RuntimeSpec(Section, frozen=True):
     ) = None
     preprocess_threads: Annotated[
         int,
-        Meta(ge=1, le=256, description="Threads that prepare rows while a batch runs."),
+        Meta(ge=1, le=256, description="Threads that preprocess rows while a batch runs."),
         Env("SHOAL_RUNTIME_PREPROCESS_THREADS", RUNTIME),
     ] = 2
     forward_timeout_seconds: Annotated[
         float,
-        Meta(gt=0, le=3600, description="A batch that runs longer ends the runtime, which then restarts."),
+        Meta(gt=0, le=3600, description="Time limit of a batch, after which the runtime restarts."),
         Env("SHOAL_RUNTIME_FORWARD_TIMEOUT_S", RUNTIME),
     ] = 60.0
     resources: (
         Annotated[
             Resources,
             Meta(
-                description="Requests and limits, as in a container. Any GPU resource name works (`nvidia.com/gpu`,"
-                " `nvidia.com/mig-1g.10gb`, `amd.com/gpu`). Where a quota asks for limits of CPU and memory, give"
-                " them here: what a model needs nobody else knows."
+                description="Requests and limits of the runtime, including any GPU resource (`nvidia.com/gpu`,"
+                " `nvidia.com/mig-1g.10gb`, `amd.com/gpu`). There is no default limit, so set CPU and"
+                " memory here if a quota requires them."
             ),
         ]
         | None
     ) = None
     resource_claims: Annotated[
         ResourceClaims,
-        Meta(description="The pod's `resourceClaims` (dynamic resource allocation); name them in `resources.claims`."),
+        Meta(
+            description="The pod's `resourceClaims` (dynamic resource allocation), which `resources.claims` refers to."
+        ),
     ] = ()
     env: Annotated[
         EnvironmentVariables,
         Meta(
-            description="More environment variables of the runtime container, as in a container: Kubernetes replaces"
-            " `$(NAME)`, and `$$` is one `$`."
+            description="Additional environment variables of the runtime; `$(NAME)` is replaced as in a container,"
+            " and `$$` is one `$`."
         ),
     ] = ()
     volume_mounts: Annotated[
         VolumeMounts,
         Meta(
-            description="More mounts of the runtime container, and of the init container `model`, as in a container;"
-            " of volumes in `pod.volumes`."
+            description="Additional mounts of the runtime container and of the init container `model`, of volumes"
+            " in `pod.volumes`."
         ),
     ] = ()
     shared_memory: (
         Annotated[
             Quantity,
             Meta(
-                description="The most that may lie in `/dev/shm`; it counts as memory of the container. Default: what"
-                " the container's memory limit, or the node, leaves."
+                description="Size limit of `/dev/shm`, which counts as memory of the container. Default: the"
+                " container's memory limit, else the node's memory."
             ),
         ]
         | None
@@ -188,8 +189,7 @@ class RuntimeSpec(Section, frozen=True):
         Annotated[
             ImagePullPolicy,
             Meta(
-                description="When a node asks the registry for the image. Default: `Always` for the tag `latest`,"
-                " else `IfNotPresent`."
+                description="When a node pulls the image. Default: `Always` for the tag `latest`, else `IfNotPresent`."
             ),
         ]
         | None
@@ -201,8 +201,8 @@ class RuntimeSpec(Section, frozen=True):
             Meta(
                 ge=1024,
                 le=65_535,
-                description="The port where a foreign server of the Open Inference Protocol (V2, HTTP) listens inside"
-                " the pod, any but the proxy's 8080 and 9090. Setting it replaces our runtime by `image`.",
+                description="Port of a foreign server of the Open Inference Protocol (V2 over HTTP), which"
+                " replaces Shoal's runtime in the pod. Any but the proxy's 8080 and 9090.",
             ),
         ]
         | None
@@ -211,7 +211,7 @@ class RuntimeSpec(Section, frozen=True):
         Annotated[
             tuple[Argument, ...],
             Meta(
-                max_length=64, description="Entry point of a foreign runtime; `$(NAME)` is replaced as in a container."
+                max_length=64, description="Entrypoint of a foreign runtime; `$(NAME)` is replaced as in a container."
             ),
         ]
         | None
@@ -231,32 +231,32 @@ ORIGIN = r"^(\*|https?://[a-z0-9.:\[\]-]+)\Z"
 
 
 class CorsSpec(Section, frozen=True):
-    """Which pages of other origins may read answers in a browser (CORS)."""
+    """Cross-origin access to responses in a browser (CORS)."""
 
     allowed_origins: Annotated[
         tuple[Annotated[str, Meta(pattern=ORIGIN, max_length=256)], ...],
         Meta(
             max_length=32,
             extra_json_schema=SET,
-            description="Origins, as `https://app.example.com`, in lower case; `*` is every origin. Preflight requests"
-            " need no key. Default: none, so browsers keep answers from pages of other origins.",
+            description="Allowed origins such as `https://app.example.com`, in lower case; `*` allows every"
+            " origin. Preflight requests need no key. Default: none.",
         ),
         Env("SHOAL_PROXY_CORS_ALLOWED_ORIGINS", PROXY, allowed="comma-separated origins"),
     ] = ()
 
 
 class ProxySpec(Section, frozen=True):
-    """The container that queues and batches."""
+    """The proxy's container, which queues and batches requests."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"!has(self.forwardHeaders) || self.forwardHeaders.all(h, !h.matches('{OWN_HEADERS_PATTERN}'))",
-            f"forwardHeaders must not name a header of the connection's own: {', '.join(sorted(OWN_HEADERS))}",
+            f"forwardHeaders must not name a header that the connection sets: {', '.join(sorted(OWN_HEADERS))}",
             ".forwardHeaders",
         ),
         Rule(
             "!has(self.grpcPort) || !(self.grpcPort in [8080, 9090])",
-            "grpcPort cannot be 8080 or 9090: the proxy serves HTTP there",
+            "grpcPort cannot be 8080 or 9090: the proxy serves HTTP on these",
             ".grpcPort",
         ),
         Rule(
@@ -271,7 +271,7 @@ class ProxySpec(Section, frozen=True):
         Annotated[
             str,
             Meta(
-                max_length=1024, description="Image of the proxy; default: the operator's `SHOAL_OPERATOR_PROXY_IMAGE`."
+                max_length=1024, description="Image of the proxy. Default: the operator's `SHOAL_OPERATOR_PROXY_IMAGE`."
             ),
         ]
         | None
@@ -281,7 +281,8 @@ class ProxySpec(Section, frozen=True):
         Meta(
             max_length=16,
             extra_json_schema=SET,
-            description="Request headers that reach the runtime; requests that differ in one never share a batch.",
+            description="Request headers to pass to the runtime. Requests that differ in one of them never share a"
+            " batch.",
         ),
         Env("SHOAL_PROXY_FORWARD_HEADERS", PROXY, allowed="comma-separated header names"),
     ] = ()
@@ -291,9 +292,9 @@ class ProxySpec(Section, frozen=True):
             Meta(
                 ge=256,
                 le=1 << 30,
-                description="Compress responses of so many bytes or more, in gzip or deflate, for clients that send"
-                " `Accept-Encoding`. Default: never, as many HTTP clients send that header without a user's choice, and"
-                " compression costs more time than it saves inside a cluster.",
+                description="Minimum size of responses to compress in gzip or deflate, for clients that send"
+                " `Accept-Encoding`. Default: no compression, which inside a cluster costs more time than it"
+                " saves.",
             ),
             Env("SHOAL_PROXY_COMPRESSION_MIN_BYTES", PROXY),
         ]
@@ -303,8 +304,8 @@ class ProxySpec(Section, frozen=True):
     docs: Annotated[
         bool,
         Meta(
-            description="Answer `GET /docs`, a page to try the model in a browser, and `GET /openapi.json`. Off unless"
-            " asked for, as a route may show them to the world; `shoal serve` has them on."
+            description="Serve `GET /docs`, a page to try the model in a browser, and `GET /openapi.json`."
+            " Default: off, as a route may publish them; `shoal serve` enables them."
         ),
         Env("SHOAL_PROXY_DOCS", PROXY),
     ] = False
@@ -314,8 +315,8 @@ class ProxySpec(Section, frozen=True):
             Meta(
                 ge=1024,
                 le=65_535,
-                description="A port for the Open Inference Protocol over gRPC, beside HTTP's, on the pods and on the"
-                " Service, as `grpc`; any but 8080 and 9090. Default: none.",
+                description="Port of the Open Inference Protocol over gRPC, on the pods and on the Service"
+                " (`grpc`). Any but 8080 and 9090. Default: none.",
             ),
             Env("SHOAL_PROXY_GRPC_PORT", PROXY, reads=GrpcPort),
         ]
@@ -325,8 +326,8 @@ class ProxySpec(Section, frozen=True):
         Annotated[
             Resources,
             Meta(
-                description="Requests and limits; default: 100m CPU and 256Mi memory, at most 2 CPU (the proxy uses"
-                " one) and 512Mi and four times `queue.maxBytes` of memory."
+                description="Requests and limits of the proxy. Default: requests of 100m CPU and 256Mi memory,"
+                " limits of 2 CPU (the proxy uses one) and 512Mi plus four times `queue.maxBytes` of memory."
             ),
         ]
         | None
@@ -335,8 +336,7 @@ class ProxySpec(Section, frozen=True):
         Annotated[
             ImagePullPolicy,
             Meta(
-                description="When a node asks the registry for the image. Default: `Always` for the tag `latest`,"
-                " else `IfNotPresent`."
+                description="When a node pulls the image. Default: `Always` for the tag `latest`, else `IfNotPresent`."
             ),
         ]
         | None
@@ -345,14 +345,14 @@ class ProxySpec(Section, frozen=True):
     env: Annotated[
         EnvironmentVariables,
         Meta(
-            description="More environment variables of the proxy, as in a container: bounds that have no field here"
+            description="Additional environment variables of the proxy, for bounds without a field"
             " (docs/reference/limits.md)."
         ),
     ] = ()
     volume_mounts: Annotated[
         VolumeMounts,
         Meta(
-            description="More mounts of the proxy container, as in a container; of volumes in `pod.volumes`. With"
-            " `SSL_CERT_FILE` in `env`, say, the authorities of a private issuer of tokens."
+            description="Additional mounts of the proxy container, of volumes in `pod.volumes`. One can hold a"
+            " file of authorities for `SSL_CERT_FILE` in `env`."
         ),
     ] = ()

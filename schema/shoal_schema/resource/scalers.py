@@ -1,4 +1,4 @@
-"""Others' autoscalers that the operator writes for a service."""
+"""Autoscalers of Kubernetes and KEDA that the operator creates for a service."""
 
 from typing import Annotated, ClassVar
 
@@ -9,27 +9,27 @@ from shoal_schema.metrics import DEMAND
 
 
 class HorizontalPodAutoscalerSpec(Section, frozen=True):
-    """An HPA (`autoscaling/v2`); an adapter has to tell it the pods' metrics (`custom.metrics.k8s.io`)."""
+    """An HPA (`autoscaling/v2`). It needs an adapter that serves the pods' metrics (`custom.metrics.k8s.io`)."""
 
     metric_name: Annotated[
         str,
         Meta(
             pattern=r"^[a-zA-Z_:][a-zA-Z0-9_.:-]*\Z",
             max_length=253,
-            description=f"As what the adapter tells each pod's `{DEMAND.name}`.",
+            description=f"Name under which the adapter serves each pod's `{DEMAND.name}`.",
         ),
     ] = DEMAND.name
 
 
 class ScaledObjectSpec(Section, frozen=True):
-    """A ScaledObject of KEDA, which asks Prometheus."""
+    """A ScaledObject of KEDA that queries Prometheus."""
 
     server_address: Annotated[
         str,
         Meta(
             pattern=r"^https?://[^\s@/?#]+([/?#][^\s]*)?\Z",
             max_length=2048,
-            description="Where Prometheus answers, such as `http://prometheus.monitoring:9090`, without credentials.",
+            description="URL of Prometheus without credentials, such as `http://prometheus.monitoring:9090`.",
         ),
     ]
     query: (
@@ -38,8 +38,8 @@ class ScaledObjectSpec(Section, frozen=True):
             Meta(
                 min_length=1,
                 max_length=4096,
-                description=f"What to ask it. Default: the sum of `{DEMAND.name}` over the service's pods, by labels"
-                " `namespace` and `pod`.",
+                description=f"Query of the metric. Default: the sum of `{DEMAND.name}` over the service's pods, by"
+                " the labels `namespace` and `pod`.",
             ),
         ]
         | None
@@ -47,18 +47,19 @@ class ScaledObjectSpec(Section, frozen=True):
 
 
 class ScalersSpec(Section, frozen=True):
-    """The autoscaler that the operator writes."""
+    """The autoscaler that the operator creates."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.horizontalPodAutoscaler) != has(self.scaledObject)",
-            "give horizontalPodAutoscaler or scaledObject; leave external out to write the autoscaler yourself",
+            "external needs either horizontalPodAutoscaler or scaledObject: remove external to create"
+            " the autoscaler yourself",
             "",
         ),
     )
 
     target_percent: Annotated[
-        int, Meta(ge=1, le=100, description="How much of what a pod can serve it is to be asked for.")
+        int, Meta(ge=1, le=100, description="Target utilization of a pod, in percent of its capacity.")
     ] = 80
     horizontal_pod_autoscaler: HorizontalPodAutoscalerSpec | None = None
     scaled_object: ScaledObjectSpec | None = None

@@ -1,4 +1,4 @@
-"""The spec of an ``InferenceService``, whole."""
+"""The spec of an ``InferenceService``."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
@@ -19,21 +19,21 @@ RENAMED: Mapping[str, str] = {
     "runtime.forwardHeaders": "proxy.forwardHeaders",
     "scaling.targetRows": "scaling.targetQueueDepth",
 }
-"""Fields of older releases, by the names that users write -> what they are called now."""
+"""Fields of older releases -> their present names, in JSON."""
 RENAMED_SINCE = "0.1.0"
-"""The release that reads the new names only."""
+"""The first release that reads only the new names."""
 ONCE_DEFAULTED = frozenset({"queue.maxItems"})
-"""Those of them that an API server wrote into every object by itself, as it had a default."""
+"""Renamed fields that had a default, which API servers wrote into every object."""
 _QUEUED = (
     "(has(self.queue.maxRows) ? self.queue.maxRows : self.batching.maxBatchSize > 256"
     " ? 4 * self.batching.maxBatchSize : 1024)"
 )
-"""In CEL, what `queue_rows` says."""
+"""`queue_rows` in CEL."""
 _BATCHED = "(self.batching.inFlight + 1) * self.batching.maxBatchSize"
 
 
 class InferenceServiceSpec(Section, frozen=True):
-    """What a user asks for."""
+    """Desired state of the service."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -63,21 +63,20 @@ class InferenceServiceSpec(Section, frozen=True):
         ),
         Rule(
             "!has(self.scaling) || self.scaling.minReplicas > 0 || !has(self.proxy.grpcPort)",
-            "scaling.minReplicas must be at least 1 with proxy.grpcPort: while no pod runs, requests are held that come"
-            " by HTTP, and calls of gRPC would be refused",
+            "scaling.minReplicas must be at least 1 with proxy.grpcPort: the activator holds HTTP requests only",
             ".scaling.minReplicas",
         ),
         Rule(
             "!has(self.scaling) || self.scaling.minReplicas > 0 || !has(self.tls)",
-            "scaling.minReplicas must be at least 1 with tls: while no pod runs, the waiting room holds what comes, and"
-            " it has no certificate to show",
+            "scaling.minReplicas must be at least 1 with tls: the activator has no certificate",
             ".scaling.minReplicas",
         ),
         *(
             Rule(
                 f"!has(self.tls) || !has(self.tls.{name}) || !has(self.access) || !has(self.access.apiKeys)"
                 f" || self.tls.{name} != self.access.apiKeys.secretName",
-                f"access.apiKeys and tls.{name} must name different Secrets: each line of a certificate would be a key",
+                f"access.apiKeys and tls.{name} must name different Secrets: each line of the certificate would be"
+                " a key",
                 ".access.apiKeys.secretName",
             )
             for name in ("secretName", "clientCaSecretName")
@@ -85,8 +84,8 @@ class InferenceServiceSpec(Section, frozen=True):
         Rule(
             "!has(self.scaling) || !has(self.scaling.targetQueueDepth)"
             f" || self.scaling.targetQueueDepth <= {_QUEUED} + {_BATCHED}",
-            "scaling.targetQueueDepth must be what a pod can hold: at most queue.maxRows + (batching.inFlight + 1) *"
-            " batching.maxBatchSize. Lower it, or raise queue.maxRows",
+            "scaling.targetQueueDepth must be at most the rows that a pod can hold: queue.maxRows +"
+            " (batching.inFlight + 1) * batching.maxBatchSize. Lower it, or raise queue.maxRows",
             ".scaling.targetQueueDepth",
         ),
         *(
@@ -117,9 +116,9 @@ class InferenceServiceSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=10_000,
-            description="Pods to run. What `kubectl scale` and an HPA write. With `scaling` the operator writes it"
-            " too: a number set by hand is taken at once, held for five minutes unless the load asks for more, and"
-            " kept within `minReplicas` and `maxReplicas`. 0 parks a service that has no `scaling`.",
+            description="Number of pods, as set by `kubectl scale` or an HPA. With `scaling` the operator sets it:"
+            " it holds a manual change for five minutes unless the load needs more, within"
+            " `minReplicas` and `maxReplicas`. 0 parks a service without `scaling`.",
         ),
     ] = 1
     scaling: ScalingSpec | None = None

@@ -1,4 +1,4 @@
-"""How requests wait, become batches, and get more pods."""
+"""Batching, queueing, scaling and rollout of a service."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -28,14 +28,14 @@ Weights = Annotated[dict[str, Annotated[float, Meta(gt=0, le=1_000_000)]], Meta(
 
 
 class RowChecks(StrEnum):
-    """Whether rows are run again to verify that shared batches give each its own result."""
+    """Verification that every row of a shared batch gets its own result."""
 
     AUTO = "Auto"
     OFF = "Off"
 
 
 class BatchingSpec(Section, frozen=True):
-    """How requests become batches."""
+    """Batching of requests."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -46,12 +46,12 @@ class BatchingSpec(Section, frozen=True):
         ),
         Rule(
             "self.policy == 'Fixed' || self.maxDelayMilliseconds == 0",
-            "maxDelayMilliseconds works with policy Fixed only; Adaptive never waits while the runtime is idle",
+            "maxDelayMilliseconds needs policy Fixed: Adaptive never waits while the runtime is idle",
             ".maxDelayMilliseconds",
         ),
         Rule(
             "self.policy == 'Adaptive' || !has(self.latencyObjectiveMilliseconds)",
-            "latencyObjectiveMilliseconds works with policy Adaptive only",
+            "latencyObjectiveMilliseconds needs policy Adaptive",
             ".latencyObjectiveMilliseconds",
         ),
     )
@@ -59,8 +59,9 @@ class BatchingSpec(Section, frozen=True):
     policy: Annotated[
         BatchingPolicy,
         Meta(
-            description="`Adaptive` learns how long batches take, and fills them while the runtime is busy; `Fixed`"
-            " closes a batch when it is full or `maxDelayMilliseconds` old; `None` runs each request alone."
+            description="`Adaptive` measures how long batches take, and fills them while the runtime is busy."
+            " `Fixed` closes a batch when it is full or `maxDelayMilliseconds` old; `None` runs each"
+            " request alone."
         ),
         Env("SHOAL_BATCHING_POLICY", PROXY),
     ] = BatchingPolicy.ADAPTIVE
@@ -70,9 +71,9 @@ class BatchingSpec(Section, frozen=True):
             Meta(
                 gt=0,
                 le=3_600_000,
-                description="Within what time answers should leave. Batches are as full as it allows, and what cannot"
-                " make it is refused at once, with 503 and `Retry-After`. A caller's time-out counts where it is"
-                " shorter. Default: as soon as possible, and nothing is refused for being late.",
+                description="Time within which requests should be answered; a shorter timeout of the client takes"
+                " precedence. Batches are sized to meet it, and requests that would miss it are"
+                " rejected at once, with 503 and `Retry-After`. Default: none.",
             ),
             Env("SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", PROXY),
         ]
@@ -80,7 +81,7 @@ class BatchingSpec(Section, frozen=True):
     ) = None
     max_batch_size: Annotated[
         int,
-        Meta(ge=1, le=65536, description="Rows in one batch at most."),
+        Meta(ge=1, le=65536, description="Maximum number of rows in a batch."),
         Env("SHOAL_BATCHING_MAX_BATCH_SIZE", PROXY, RUNTIME),
     ] = 32
     allowed_batch_sizes: (
@@ -89,8 +90,8 @@ class BatchingSpec(Section, frozen=True):
             Meta(
                 max_length=64,
                 extra_json_schema=SET,
-                description="Batch sizes that the runtime warms and pads up to; the largest is `maxBatchSize`."
-                " Default: any size on a CPU, powers of two on CUDA.",
+                description="Batch sizes that the runtime warms up and pads to; the largest must be"
+                " `maxBatchSize`. Default: any size on a CPU, powers of two on CUDA.",
             ),
             Env("SHOAL_BATCHING_ALLOWED_BATCH_SIZES", RUNTIME),
         ]
@@ -101,7 +102,7 @@ class BatchingSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=60_000,
-            description="With policy `Fixed`: how long a batch may wait for more rows while the runtime is idle.",
+            description="With policy `Fixed`: time that a batch waits for more rows while the runtime is idle.",
         ),
         Env("SHOAL_BATCHING_MAX_DELAY_MS", PROXY),
     ] = 0.0
@@ -109,9 +110,9 @@ class BatchingSpec(Section, frozen=True):
         Annotated[
             Buckets,
             Meta(
-                description="By input, the lengths to pad its rows to (`tokens: [64, 128, 256]`), instead of those in"
-                " the model's own metadata; rows of different buckets never share a batch. Only of inputs that the"
-                " model pads."
+                description="Input of the model -> lengths to pad its rows to (`tokens: [64, 128, 256]`), instead"
+                " of those in the model's metadata. Rows of different buckets never share a batch; only"
+                " inputs with a padded axis can have buckets."
             ),
             Env(
                 "SHOAL_BATCHING_PAD_BUCKETS", PROXY, allowed='a JSON object of lists of lengths, {"tokens": [64, 128]}'
@@ -121,42 +122,49 @@ class BatchingSpec(Section, frozen=True):
     ) = None
     in_flight: Annotated[
         int,
-        Meta(ge=1, le=64, description="Batches the runtime executes at a time; one more full batch is sent ahead."),
+        Meta(
+            ge=1,
+            le=64,
+            description="Batches that the runtime executes concurrently; one more full batch is sent ahead.",
+        ),
         Env("SHOAL_BATCHING_IN_FLIGHT", PROXY),
     ] = 1
     idempotent: Annotated[
         bool,
         Meta(
-            description="Running a request twice does no harm: a batch whose runtime died meanwhile is sent once more."
+            description="Whether a request may run twice: a batch is then retried once if the runtime dies while"
+            " it runs."
         ),
         Env("SHOAL_BATCHING_IDEMPOTENT", PROXY),
     ] = False
     coalesce_identical: Annotated[
-        bool, Meta(description="Identical requests that wait share one row."), Env("SHOAL_BATCHING_COALESCE", PROXY)
+        bool,
+        Meta(description="Whether identical queued requests share one row."),
+        Env("SHOAL_BATCHING_COALESCE", PROXY),
     ] = False
     row_checks: Annotated[
         RowChecks,
         Meta(
-            description="`Auto`: rows of shared batches are run again while the device is idle; once a row's result"
-            " turns out to be another row's, each batch holds one request (the condition `RowsIndependent`). `Off`: no"
-            " row is run twice, for models whose results follow something besides their inputs, or that act on others."
+            description="`Auto` runs rows of shared batches again while the device is idle; if a row got another"
+            " row's result, each batch then holds one request (condition `RowsIndependent`). `Off`"
+            " suits models with side effects, or with results that depend on more than their inputs."
         ),
         Env("SHOAL_BATCHING_ROW_CHECKS", PROXY),
     ] = RowChecks.AUTO
 
 
 class QueueSpec(Section, frozen=True):
-    """How much work may wait in one pod, and who is next; more is answered with 503 and `Retry-After`."""
+    """Queue of one pod. Requests beyond its limits are rejected with 503 and `Retry-After`."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.fairShareWeights) || has(self.fairShareHeader)",
-            "fairShareWeights need fairShareHeader, the header whose values they weigh",
+            "fairShareWeights needs fairShareHeader, the header whose values they weigh",
             ".fairShareWeights",
         ),
         Rule(
             f"!has(self.fairShareHeader) || !self.fairShareHeader.matches('{OWN_HEADERS_PATTERN}')",
-            f"fairShareHeader must not name a header of the connection's own: {', '.join(sorted(OWN_HEADERS))}",
+            f"fairShareHeader must not name a header that the connection sets: {', '.join(sorted(OWN_HEADERS))}",
             ".fairShareHeader",
         ),
     )
@@ -167,23 +175,24 @@ class QueueSpec(Section, frozen=True):
             Meta(
                 ge=1,
                 le=1_000_000,
-                description="Rows that may wait; default: four batches of `batching.maxBatchSize`, and at least 1024.",
+                description="Maximum number of queued rows. Default: four batches of `batching.maxBatchSize`, at"
+                " least 1024.",
             ),
             Env("SHOAL_QUEUE_MAX_ROWS", PROXY),
         ]
         | None
     ) = None
     max_bytes: Annotated[
-        int, Meta(ge=KIB, le=TIB, description="Bytes that may wait."), Env("SHOAL_QUEUE_MAX_BYTES", PROXY)
+        int, Meta(ge=KIB, le=TIB, description="Maximum size of queued requests."), Env("SHOAL_QUEUE_MAX_BYTES", PROXY)
     ] = 256 * MIB
     timeout_milliseconds: Annotated[
         float,
-        Meta(ge=1, le=3_600_000, description="Deadline of a request that names none."),
+        Meta(ge=1, le=3_600_000, description="Timeout of requests without one of their own."),
         Env("SHOAL_QUEUE_TIMEOUT_MS", PROXY),
     ] = 60_000.0
     max_body_bytes: Annotated[
         int,
-        Meta(ge=KIB, le=TIB, description="Bytes of the largest request body; a larger one is answered with 413."),
+        Meta(ge=KIB, le=TIB, description="Maximum size of a request body; larger ones are rejected with 413."),
         Env("SHOAL_PROXY_MAX_BODY_BYTES", PROXY),
     ] = 64 * MIB
     priority_ageing_milliseconds: Annotated[
@@ -191,8 +200,8 @@ class QueueSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=3_600_000,
-            description="A request with `x-shoal-priority: N` (0 to 9) waits as if it had come N times this much"
-            " later.",
+            description="Delay per priority level: a request with `x-shoal-priority: N` (0 to 9) is queued as if"
+            " it had arrived N times this much later.",
         ),
         Env("SHOAL_QUEUE_PRIORITY_AGEING_MS", PROXY),
     ] = 1000.0
@@ -202,8 +211,8 @@ class QueueSpec(Section, frozen=True):
             Meta(
                 pattern=HEADER_NAME,
                 max_length=128,
-                description="Callers who differ in this header share the runtime by weight, however much each of them"
-                " asks.",
+                description="Request header that identifies a client for fair sharing: its values share the"
+                " runtime by weight, however many requests each sends.",
             ),
             Env("SHOAL_QUEUE_FAIR_SHARE_HEADER", PROXY, allowed="a header name"),
         ]
@@ -212,7 +221,7 @@ class QueueSpec(Section, frozen=True):
     fair_share_weights: (
         Annotated[
             Weights,
-            Meta(description="Weight of each value of `fairShareHeader`; others have 1."),
+            Meta(description="Value of `fairShareHeader` -> its weight. Default: 1."),
             Env("SHOAL_QUEUE_FAIR_SHARE_WEIGHTS", PROXY, allowed="a JSON object of weights above 0"),
         ]
         | None
@@ -220,36 +229,35 @@ class QueueSpec(Section, frozen=True):
 
 
 class ScalingMode(StrEnum):
-    """Who writes `replicas`."""
+    """Writers of `replicas`."""
 
     INTERNAL = "Internal"
     EXTERNAL = "External"
 
 
 class ScalingSpec(Section, frozen=True, kw_only=True):
-    """Replicas that follow the load. Leave it out to set `replicas` by hand."""
+    """Autoscaling. Without it `replicas` is set by hand."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be larger than maxReplicas", ".minReplicas"),
+        Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not exceed maxReplicas", ".minReplicas"),
         Rule(
             "!has(self.external) || self.mode == 'External'",
-            "external works with mode External only: the operator does not scale beside another autoscaler",
+            "external needs mode External: the operator does not scale beside another autoscaler",
             ".external",
         ),
         Rule(
             "self.mode == 'Internal' || self.minReplicas > 0",
-            "minReplicas must be at least 1 with mode External: without pods there is nothing to measure, and the"
-            " waiting room holds requests of services that the operator itself scales",
+            "minReplicas must be at least 1 with mode External: without pods an autoscaler has no metrics",
             ".minReplicas",
         ),
         Rule(
             "self.mode == 'Internal' || !has(self.targetQueueDepth)",
-            "targetQueueDepth works with mode Internal only: whatever drives /scale has a target of its own",
+            "targetQueueDepth needs mode Internal: another autoscaler has its own target",
             ".targetQueueDepth",
         ),
         Rule(
             "self.minReplicas == 0 || !has(self.scaleToZeroDelaySeconds)",
-            "scaleToZeroDelaySeconds works with minReplicas 0 only: with more the last pod never goes",
+            "scaleToZeroDelaySeconds needs minReplicas 0: otherwise the last pod is never removed",
             ".scaleToZeroDelaySeconds",
         ),
     )
@@ -257,16 +265,17 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
     mode: Annotated[
         ScalingMode,
         Meta(
-            description="Who writes `replicas`: `Internal` is the operator, by what the pods say of their load;"
-            " `External` is an HPA, KEDA or whatever else drives `/scale`: then the operator never does, nor bounds it."
+            description="Writer of `replicas`: `Internal` is the operator, by the load that pods report."
+            " `External` is an HPA, KEDA or another client of `/scale`; the operator then neither changes nor"
+            " bounds it."
         ),
     ] = ScalingMode.INTERNAL
     external: (
         Annotated[
             ScalersSpec,
             Meta(
-                description="With `mode` `External`: an autoscaler that the operator writes, beside `minReplicas` and"
-                " `maxReplicas`. Default: none; whoever drives `/scale` is made elsewhere."
+                description="With mode `External`: an autoscaler that the operator creates with `minReplicas` and"
+                " `maxReplicas`. Default: none; create it yourself."
             ),
         ]
         | None
@@ -276,20 +285,20 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=10_000,
-            description="Never fewer pods than this. With 0 a service that nobody calls sleeps without pods: the"
-            " waiting room holds the next requests while a pod starts. That needs the chart's `waitingRoom.enabled`."
-            " With `mode: External` it holds nothing: at 0 replicas, whoever set them, callers are refused.",
+            description="Minimum number of pods. With 0 a service without requests runs no pods, and the activator"
+            " (chart value `waitingRoom.enabled`) holds the next requests while a pod starts. At 0 replicas in"
+            " mode `External` requests are rejected.",
         ),
     ] = 1
-    max_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never more pods than this.")]
+    max_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Maximum number of pods.")]
     scale_to_zero_delay_seconds: (
         Annotated[
             int,
             Meta(
                 ge=1,
                 le=2_592_000,
-                description="With `minReplicas` 0: how long nobody must have called before the last pod goes. Longer"
-                " than starting one takes, or callers pay for it again and again. Default: 1800.",
+                description="With `minReplicas` 0: time without requests after which the last pod is removed. It"
+                " should exceed the start time of a pod. Default: 1800.",
             ),
         ]
         | None
@@ -300,8 +309,8 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=1_000_000,
-                description="Rows that one pod should have, waiting and running. Default: with a latency objective it"
-                " is learned from what batches take; without one, two full batches.",
+                description="Target number of queued and running rows per pod. Default: with a latency objective,"
+                " derived from measured batch times; otherwise two full batches.",
             ),
         ]
         | None
@@ -309,12 +318,12 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
 
 
 class RolloutSpec(Section, frozen=True):
-    """How pods are replaced when the spec changes."""
+    """Rollout of a changed spec."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.maxSurge > 0 || self.maxUnavailable > 0",
-            "maxSurge and maxUnavailable cannot both be 0: no pod could ever be replaced",
+            "maxSurge and maxUnavailable cannot both be 0: no pod could be replaced",
             ".maxSurge",
         ),
         Rule(
@@ -329,18 +338,20 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=1000,
-            description="Pods above the wanted number during a rollout. With 1 a spare GPU is needed; with 0 and"
-            " `maxUnavailable` 1 a pod leaves before its successor comes.",
+            description="Additional pods during a rollout. 1 needs a spare GPU; 0 with `maxUnavailable` 1 stops a"
+            " pod before its successor starts.",
         ),
     ] = 1
-    max_unavailable: Annotated[int, Meta(ge=0, le=1000, description="Pods that may be missing during a rollout.")] = 0
+    max_unavailable: Annotated[
+        int, Meta(ge=0, le=1000, description="Pods that may be unavailable during a rollout.")
+    ] = 0
     progress_deadline_seconds: Annotated[
         int,
         Meta(
             ge=10,
             le=86_400,
-            description="A rollout without progress for this long is reported as failed. Longer than pulling the"
-            " image and loading the model.",
+            description="Time without progress after which a rollout is reported as failed. It must exceed the"
+            " time to pull the image and load the model.",
         ),
     ] = 600
     min_ready_seconds: Annotated[
@@ -348,8 +359,8 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=3600,
-            description="A new pod must have been ready for so long before the next one is replaced; until then it"
-            " serves, and does not count as available.",
+            description="Time that a new pod must be ready before it counts as available and the next pod is"
+            " replaced. It serves requests meanwhile.",
         ),
     ] = 0
     drain_delay_seconds: Annotated[
@@ -357,13 +368,13 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=600,
-            description="A pod that stops keeps accepting requests this long, until every load balancer knows.",
+            description="Time that a stopping pod still accepts requests, until every load balancer has removed it.",
         ),
         Env("SHOAL_PROXY_DRAIN_DELAY_S", PROXY, unset=0.0),
     ] = 5.0
     drain_timeout_seconds: Annotated[
         float,
-        Meta(ge=0, le=3600, description="Time for a stopping pod to finish what it accepted."),
+        Meta(ge=0, le=3600, description="Time for a stopping pod to finish the requests that it accepted."),
         Env("SHOAL_PROXY_DRAIN_TIMEOUT_S", PROXY),
     ] = 60.0
     replacement_timeout_seconds: (
@@ -372,10 +383,9 @@ class RolloutSpec(Section, frozen=True):
             Meta(
                 ge=0,
                 le=MAX_STAY_S,
-                description="A stopping pod keeps serving while no other pod is ready and a replacement is on its way,"
-                " at most this long: draining a node then costs a service of one replica no request. The pods' grace"
-                " period contains it. Default: 120, and 0 with containers that stop at once (`runtime.port`,"
-                " `pod.containers`).",
+                description="Time that a stopping pod keeps serving while no other pod is ready and a replacement"
+                " is starting, so that draining a node rejects no request. It is part of the grace period."
+                " Default: 120, or 0 with containers that stop at once (`runtime.port`, `pod.containers`).",
             ),
         ]
         | None
@@ -383,10 +393,10 @@ class RolloutSpec(Section, frozen=True):
 
 
 def queue_rows(queue: QueueSpec, batching: BatchingSpec) -> int:
-    """Return how many rows may wait: the bound follows a larger batch, so that setting one number is enough."""
+    """Return the limit of queued rows, which grows with the batch size."""
     return max(1024, 4 * batching.max_batch_size) if queue.max_rows is None else queue.max_rows
 
 
 def scale_to_zero_delay_s(scaling: ScalingSpec) -> float:
-    """Return how long nobody must have called before the last pod goes."""
+    """Return the time without requests after which the last pod is removed."""
     return 1800.0 if scaling.scale_to_zero_delay_seconds is None else scaling.scale_to_zero_delay_seconds

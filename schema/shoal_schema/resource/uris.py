@@ -1,11 +1,11 @@
-"""Where a model may lie, as one regular expression that API servers (RE2) and Python read alike."""
+"""URIs of models as regular expressions that API servers (RE2) and Python evaluate alike."""
 
 import re
 
 from shoal_schema.resource.locations import MLFLOW, SCHEMES
 
 PRINTABLE = r"[^\x00-\x1f\x7f]"
-"""No control character: none of them belongs into an address or a path, and NUL ends a process before it begins."""
+"""No control character: none is valid in a URI or path, and NUL would truncate a process argument."""
 SCHEME = f"^(({'|'.join(each for each in SCHEMES if each not in MLFLOW)})://|({'|'.join(MLFLOW)}):/)"
 ANY_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:/"
 URI = rf"{ANY_SCHEME}{PRINTABLE}+\Z"
@@ -16,9 +16,9 @@ _LS32 = rf"({_H16}:{_H16}|({_OCTET}\.){{3}}{_OCTET})"
 
 
 def _ipv6() -> str:
-    """Return the expression of an IPv6 address, in the words of RFC 3986."""
+    """Return the expression of an IPv6 address (RFC 3986, section 3.2.2)."""
     forms = [f"({_H16}:){{6}}{_LS32}", f"::({_H16}:){{5}}{_LS32}"]
-    for before in range(5):  # so many groups, and one, at the most before the two colons
+    for before in range(5):  # at most this many groups and one more before the ::
         after = f"({_H16}:){{{4 - before}}}{_LS32}" if before < 4 else _LS32
         forms.append(f"(({_H16}:){{0,{before}}}{_H16})?::{after}")
     forms += [f"(({_H16}:){{0,5}}{_H16})?::{_H16}", f"(({_H16}:){{0,6}}{_H16})?::"]
@@ -29,12 +29,12 @@ _ZONE = "(%25[A-Za-z0-9._~-]+)?"
 _PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})?"
 _HOST = rf"(\[{_ipv6()}{_ZONE}\]|[^\[\]@:/?# ]+)"
 AUTHORITY = rf"^(file://[^\[\]/]*|https?://([^\[\]@/?#]*@)?{_HOST}(:{_PORT})?)([/?#]|$)"
-"""The beginning of an address that can be asked: a host, perhaps after a user, and a port that there can be."""
-BAD_AUTHORITY = "must name a host after https:// (an IPv6 address in brackets), and a port, if any, up to 65535"
+"""A valid start of a URL: optional user, host, and optional port up to 65535."""
+BAD_AUTHORITY = "must have a host after https:// (IPv6 in brackets), and a port of at most 65535"
 
 
 def has_good_authority(uri: str) -> bool:
-    """Return whether a URL can be asked, as far as its beginning tells; a path and other schemes are not judged."""
+    """Return whether host and port of a URL are valid; paths and other schemes always are."""
     scheme, separator, rest = uri.partition("://")
     judged = separator and scheme.lower() in ("file", "http", "https")
     return not judged or re.match(AUTHORITY, f"{scheme.lower()}://{rest}") is not None

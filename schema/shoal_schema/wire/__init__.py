@@ -1,4 +1,4 @@
-"""What goes over the wire: tensors as the Open Inference Protocol has them, and where a request of HTTP ends.
+"""Wire formats: tensors of the Open Inference Protocol, and the framing of HTTP requests.
 
-The one part of the schema that needs numpy; the operator never imports it. Compiled with the proxy's request path.
+The only part of the schema that needs numpy, so the operator never imports it. Compiled with the proxy's hot path.
 """

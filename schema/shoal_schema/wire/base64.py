@@ -1,4 +1,4 @@
-"""Base64 as clients write it: standard or URL-safe, padded or not, in lines, as a ``data:`` URI."""
+"""Base64 in all forms: standard or URL-safe, with or without padding, with line breaks, as a ``data:`` URI."""
 
 import re
 from base64 import b64decode
@@ -9,29 +9,28 @@ _URL_SAFE: Final = str.maketrans("-_", "+/")
 
 
 def decode_base64(text: str) -> bytes:
-    """Return the bytes that a text encodes.
+    """Decode base64 (RFC 4648).
 
     Args:
-        text: base64 of RFC 4648, of either alphabet; white space between its characters and missing padding are
-            accepted, and so is a ``data:`` URI that is base64.
+        text: in either alphabet; white space, missing padding and a ``data:`` URI are accepted.
 
     Raises:
-        ValueError: the text is something else; a sentence that names what.
+        ValueError: the text is not base64; the message names the fault.
     """
     if len(text) % 4 == 0:
         try:
             return b64decode(text, validate=True)
         except ValueError:
-            pass  # another form, or none
+            pass  # another form, or not base64
     return _decode_other(text)
 
 
 def _decode_other(text: str) -> bytes:
-    """Return the bytes of any other form than the standard one; it takes some copies of the text."""
+    """Decode any other than the standard form, which copies the text several times."""
     if text[:5].lower() == "data:":
         head, comma, text = text.partition(",")
         if not comma or not head.lower().endswith(";base64"):
-            raise ValueError("the data: URI is not base64, as data:TYPE;base64,... is")
+            raise ValueError("the data: URI is not of the form data:TYPE;base64,...")
     text = "".join(text.split())
     if any(each in text for each in "-_"):
         if any(each in text for each in "+/"):
@@ -42,7 +41,7 @@ def _decode_other(text: str) -> bytes:
         raise ValueError(f"it holds {odd[0]!r}")
     missing = -len(bare) % 4
     if missing == 3:
-        raise ValueError(f"its {len(bare)} characters are cut short")
+        raise ValueError(f"it is truncated: {len(bare)} characters are not a whole number of bytes")
     if len(text) - len(bare) not in (0, missing):
         raise ValueError("its padding (=) does not fit its length")
     return b64decode(bare + "=" * missing, validate=True)

@@ -1,7 +1,7 @@
-"""Memory for large bodies, which are read from the socket straight to where they stay.
+"""Buffers for large bodies, which are read from the socket directly into place.
 
-A parser hands a body on in copies of copies: the event loop's chunk, the parser's slice of it, the joined whole. Once a
-large body's length is known none of that is needed: the rest of it is so many bytes, whatever they are.
+A parser copies a body several times: the event loop's chunk, the parser's slice of it, the joined whole. With a known
+length the rest of a body is a number of bytes that needs no parser.
 """
 
 from typing import Final
@@ -12,15 +12,16 @@ ALIGNMENT_BYTES: Final = 64
 
 
 class Body:
-    """So many bytes of one body, not all of them here yet.
+    """The buffer of one body with a known length.
 
-    What is announced need not come, and memory of many megabytes comes from the kernel in pages of two: where the peer
-    is not trusted, the whole of it is asked for once the first part is here.
+    An announced body may never arrive, and the kernel allocates large buffers in pages of 2 MiB. If the peer is not
+    trusted, the whole buffer is allocated only after the first part has arrived.
 
     Args:
         size_bytes: of the whole body.
-        first_bytes: as much of it as room is made for before any of it is here; None for all of it.
-        aligned_at: where in it the tensors start, which are to be used in place; None if they are not.
+        first_bytes: size of the initial buffer; None for the whole body.
+        aligned_at: offset of the tensors, to align them for use in place; None without alignment.
+
     """
 
     __slots__ = ("_aligned_at", "_filled_bytes", "_room", "_size_bytes")
@@ -32,7 +33,7 @@ class Body:
         self._room = self._memory(size_bytes if first_bytes is None else min(size_bytes, first_bytes))
 
     def _memory(self, size_bytes: int) -> memoryview:
-        # Not a bytearray, which is zeroed first: memory that is never written, because its body never comes, is free.
+        # Unlike a bytearray it is not zeroed, so memory of a body that never arrives is never committed.
         if self._aligned_at is None:
             return np.empty(size_bytes, np.uint8).data
         memory = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
@@ -41,28 +42,28 @@ class Body:
 
     @property
     def complete(self) -> bool:
-        """Whether the last byte is here."""
+        """Whether all bytes have arrived."""
         return self._filled_bytes == self._size_bytes
 
     @property
     def view(self) -> memoryview:
-        """The whole body, once it is complete."""
+        """The whole body, when complete."""
         return self._room
 
     @property
     def rest(self) -> memoryview:
-        """Room for what comes next; not always for all of it."""
+        """The free part of the buffer, which may be smaller than the rest of the body."""
         if self._filled_bytes == len(self._room) < self._size_bytes:
             first, self._room = self._room, self._memory(self._size_bytes)
             self._room[: len(first)] = first
         return self._room[self._filled_bytes :]
 
     def filled(self, size_bytes: int) -> None:
-        """Note that the first bytes of `rest` are here."""
+        """Mark the first bytes of `rest` as filled."""
         self._filled_bytes += size_bytes
 
     def add(self, chunk: bytes) -> None:
-        """Copy a piece in."""
+        """Copy a chunk into the buffer."""
         start = 0
         while start < len(chunk):
             rest = self.rest

@@ -1,4 +1,4 @@
-"""The protocol's datatypes by name, each with numpy's code for it; for those that name them and compute nothing."""
+"""Datatypes of the protocol -> numpy's type codes, for modules without numpy."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""``BYTES`` elements: each is a 4-byte little-endian length, then that many bytes."""
+"""``BYTES`` elements: a 4-byte little-endian length, then that many bytes."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,10 @@ _LENGTH = struct.Struct("<I")
 
 
 def unpack_elements(raw: bytes | memoryview) -> list[bytes]:
-    """Split ``raw`` into its elements.
+    """Split ``raw`` into elements.
 
     Raises:
-        ValueError: a length runs past the end.
+        ValueError: a length exceeds the data.
     """
     elements: list[bytes] = []
     position = 0
@@ -25,13 +25,15 @@ def unpack_elements(raw: bytes | memoryview) -> list[bytes]:
         (length,) = _LENGTH.unpack_from(raw, position)
         position += 4 + length
         if position > end:
-            raise ValueError(f"BYTES element {len(elements)} says {length} bytes, but the data ends before")
+            raise ValueError(
+                f"BYTES element {len(elements)} has a length of {length} bytes, beyond the end of the data"
+            )
         elements.append(bytes(raw[position - length : position]))
     return elements
 
 
 def pack_elements(elements: Iterable[bytes]) -> bytes:
-    """Join the elements, each behind its length."""
+    """Join elements, each after its length."""
     parts: list[bytes] = []
     for element in elements:
         parts.append(_LENGTH.pack(len(element)))
@@ -40,16 +42,16 @@ def pack_elements(elements: Iterable[bytes]) -> bytes:
 
 
 def bytes_array(elements: list[bytes], shape: tuple[int, ...]) -> Array:
-    """Return ``elements`` as an object array of ``shape``, without letting numpy look inside them."""
+    """Return an object array of bytes, which numpy does not inspect."""
     flat = np.empty(len(elements), dtype=object)
     flat[:] = elements
     return flat.reshape(shape)
 
 
 def object_array(elements: Sequence[object], shape: tuple[int, ...]) -> Array:
-    """Return an array of ``shape`` of any objects, kept as they are."""
+    """Return an object array of any objects, unchanged."""
     array = np.empty(len(elements), dtype=object)
-    # Slice assignment would look inside elements that are sequences themselves.
+    # Slice assignment would unpack elements that are sequences.
     for index, element in enumerate(elements):
         array[index] = element
     return array.reshape(shape)

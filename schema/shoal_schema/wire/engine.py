@@ -1,6 +1,6 @@
-"""What a batch program and the process that computes for it tell each other, over a socket that both inherit.
+"""Messages between a batch process and its engine process, over an inherited socket.
 
-They are of one machine and one user, and trust each other: messages are pickled, so that arrays go as they are.
+Both run as one user on one machine and trust each other, so messages are pickled, with arrays as they are.
 """
 
 from collections.abc import Mapping
@@ -10,36 +10,33 @@ from typing import Any
 from shoal_schema.wire.datatypes import Array
 
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
-"""Of a batch that failed: half as many rows may pass."""
+"""Code of a failed batch that may succeed with half as many rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """First: the model is loaded.
-
-    Args:
-        metadata: as of `GET /v2/models/NAME` (docs/reference/model-metadata.md).
-        model: a digest of what it is; another one answers otherwise.
-        settings: what else makes it answer as it does.
-        in_flight: how many batches it wants to have at once.
-    """
+    """The first message: the model is loaded."""
 
     metadata: Mapping[str, Any]
+    """As in `GET /v2/models/NAME` (docs/reference/model-metadata.md)."""
     model: str
+    """Digest of the model's files."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that affect results."""
     in_flight: int = 3
+    """Number of batches that the engine wants at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Instead: the model cannot be loaded, or asked; it ends."""
+    """The first message of a failed engine, which then ends."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows to compute; asked for by whoever reads them."""
+    """A batch of rows to compute, from the batch process."""
 
     number: int
     inputs: Mapping[str, Array]
@@ -48,7 +45,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a batch: outputs of the rows that succeeded, in order, and the others' errors by place."""
+    """Result of a batch: outputs of the rows that succeeded, in order, and errors by row."""
 
     number: int
     outputs: Mapping[str, Array]
@@ -57,7 +54,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A batch failed as a whole; which of its rows is to blame is found by trying fewer."""
+    """A batch failed as a whole; smaller batches find the row at fault."""
 
     number: int
     code: str

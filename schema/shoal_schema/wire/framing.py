@@ -1,21 +1,21 @@
-"""Where a request of HTTP/1.1 ends, and how much of it may come: the rules that proxy and runtime enforce alike.
+"""Framing rules of HTTP/1.1 that proxy and runtime enforce alike.
 
-A parser (llhttp) reads what comes and refuses most of what is malformed. It takes more than a server behind others may:
-a body whose end depends on who looks, an offer to upgrade together with all that follows it, headers and extensions of
-chunks without end. Pure: the connections that ask are shells of their own in each process.
+The parser (llhttp) rejects most malformed requests. It accepts more than a server behind other servers may: a body
+whose end is ambiguous (request smuggling, RFC 9112, section 11.2), upgrades, unbounded headers and chunk extensions.
+Pure: the connections are in each process.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 FIELD_BYTES: Final = 32
-"""What each header costs beyond its letters, as HTTP/2 counts: many small ones take memory too."""
+"""Overhead counted per header, as in HTTP/2 (RFC 9113, section 6.5.2): many small ones need memory too."""
 _FRAMING: Final = 16
-"""Bytes on the wire for each byte of a chunked body, beyond which its framing is an attack: one byte a chunk is 6."""
+"""Limit of framing bytes per byte of a chunked body; one byte per chunk has 5."""
 
 
 class FramingError(Exception):
-    """What came is no request that can be answered any further; ``status`` is the answer's."""
+    """A request cannot be processed further; ``status`` is that of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class FramingError(Exception):
 
 
 class Meter:
-    """Counts what comes in of one request, against a limit on all of it that is not its body."""
+    """Counter of a request's head, trailers and framing against one limit."""
 
     __slots__ = ("_head_bytes", "_max_head_bytes", "_unreported_bytes", "body_bytes")
 
@@ -35,28 +35,28 @@ class Meter:
         self.body_bytes = 0
 
     def begin(self) -> None:
-        """Start with another request."""
+        """Start a request."""
         self._head_bytes = self._unreported_bytes = self.body_bytes = 0
 
     def begin_body(self) -> None:
-        """Start with the body of the same request."""
+        """Start the body of the request."""
         self._unreported_bytes = 0
 
     def target(self, size_bytes: int) -> None:
-        """Count a piece of the request line."""
+        """Count a part of the request line."""
         self._count_head(size_bytes)
 
     def field(self, name: bytes, value: bytes) -> None:
-        """Count a header, or a trailer."""
+        """Count a header or trailer."""
         self._count_head(len(name) + len(value) + FIELD_BYTES)
 
     def unreported(self, size_bytes: int, *, in_body: bool) -> None:
-        """Count what the parser took without a word: of a header, of a chunk's extension, that does not end."""
+        """Count bytes that the parser consumed without an event: of an unfinished header or chunk extension."""
         self._unreported_bytes += size_bytes
         if not in_body and self._unreported_bytes > self._max_head_bytes:
             raise self._too_large()
         if in_body and self._unreported_bytes > self._max_head_bytes + _FRAMING * self.body_bytes:
-            raise FramingError(400, "the body's chunks are all framing")
+            raise FramingError(400, "the body's chunks have too much framing")
 
     def _count_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes
@@ -68,17 +68,17 @@ class Meter:
 
 
 def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
-    """Refuse a head that leaves open where its request ends.
+    """Reject a head with an ambiguous or unsupported body.
 
     Args:
         version: of HTTP, as in "1.1".
-        headers: names in lower case. That there is one length, or none beside a coding, the parser has seen to.
+        headers: names in lower case. The parser has rejected several lengths, and a length beside a coding.
 
     Raises:
-        FramingError: it does, or it is of a version that is not spoken.
+        FramingError: the body's end is ambiguous, or the version is not supported.
     """
     if version not in ("1.1", "1.0"):
-        raise FramingError(505, f"HTTP/{version} is not spoken here: use HTTP/1.1")
+        raise FramingError(505, f"HTTP/{version} is not supported: use HTTP/1.1")
     coding = headers.get(b"transfer-encoding")
     if coding is None:
         return
@@ -86,20 +86,20 @@ def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
         raise FramingError(400, "HTTP/1.0 has no Transfer-Encoding")
     if coding.lower() != b"chunked":
         text = coding.decode("latin-1")
-        raise FramingError(501, f"a body with Transfer-Encoding {text!r} is not taken: send it chunked only")
+        raise FramingError(501, f"Transfer-Encoding {text!r} is not supported: use chunked only")
 
 
 _ONCE: Final = {b"host": "Host", b"content-encoding": "Content-Encoding"}
 
 
 def check_repeated(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Refuse a head that names two hosts, or the coding of its body twice: readers of the first and of the last differ.
+    """Reject a repeated Host or Content-Encoding, of which servers use the first or the last.
 
     Args:
         headers: names in lower case.
 
     Raises:
-        FramingError: it does.
+        FramingError: a header is repeated.
     """
     names = [name for name, _ in headers]
     for once, shown in _ONCE.items():
@@ -108,20 +108,21 @@ def check_repeated(headers: Sequence[tuple[bytes, bytes]]) -> None:
 
 
 def check_upgrade(method: bytes) -> None:
-    """Refuse the one request whose upgrade cannot be declined.
+    """Reject CONNECT, the only upgrade that cannot be declined.
 
     Raises:
-        FramingError: it is a CONNECT.
+        FramingError: the method is CONNECT.
     """
     if method == b"CONNECT":
-        raise FramingError(501, "CONNECT is not taken here")
+        raise FramingError(501, "CONNECT is not supported")
 
 
 def without_upgrade(method: bytes, url: bytes, version: str, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return a head that offers to upgrade, written again without the offer.
+    """Return a head without its offer to upgrade.
 
-    The parser hands over what follows such an offer as another protocol's, though it is the body. Nobody need accept an
-    offer: a server that goes on in HTTP/1.1 has declined it.
+    The parser treats data after such an offer as another protocol's, although it is the body. A server declines an
+    upgrade by continuing in HTTP/1.1 (RFC 9110, section 7.8).
+
     """
     lines = [b"%b %b HTTP/%b" % (method, url, version.encode())]
     for name, value in headers:

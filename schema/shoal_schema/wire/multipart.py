@@ -1,4 +1,4 @@
-"""Multipart forms, as ``curl -F data=@cat.jpg`` sends them."""
+"""Parsing of multipart forms, as sent by ``curl -F data=@cat.jpg``."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MAX_PARTS: Final = 128
-"""Of one form: each takes more memory than it has bytes."""
+"""Limit of parts per form: each needs more memory than its bytes."""
 
 
 class Part:
-    """One part: the name of its field, its media type in lower case ("" when it names none), and its data."""
+    """A part: its field's name, its media type in lower case (empty without one) and its data."""
 
     __slots__ = ("data", "media_type", "name")
 
@@ -24,10 +24,10 @@ class Part:
 
 
 def form_parts(body: bytes, content_type: bytes) -> list[Part]:
-    """Return the form's parts, in order.
+    """Parse a form into its parts, in order.
 
     Raises:
-        ValueError: the body is not a form with a boundary and at least one whole part.
+        ValueError: the body is not a form with a boundary and at least one complete part.
     """
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
@@ -46,7 +46,7 @@ def form_parts(body: bytes, content_type: bytes) -> list[Part]:
 
 
 class _Reader:
-    """Collects the parts; python-multipart calls back as it parses."""
+    """Collects parts in the callbacks of python-multipart."""
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
@@ -56,7 +56,7 @@ class _Reader:
         self._value: list[bytes] = []
 
     def callbacks(self) -> "MultipartCallbacks":
-        """Return the callbacks of ``MultipartParser``."""
+        """Return callbacks for ``MultipartParser``."""
         return {
             "on_part_data": lambda data, start, end: self._data.append(data[start:end]),
             "on_part_end": self._on_end,

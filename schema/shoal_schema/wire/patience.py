@@ -1,43 +1,44 @@
-"""How long a peer may take over what it does on a connection. Pure: times are arguments, in monotonic seconds."""
+"""Time limits of a connection. Pure: times are arguments, in monotonic seconds."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 BUSY_LOOK_S: Final = 30.0
-"""How often a connection is looked at on which it is for us to act."""
+"""Interval of checks while the connection waits for this process."""
 STALLED_S: Final = 1.0
-"""A look that comes this much late says that we were slow, not the peer: what it sent is still to be read."""
+"""A check that is this late was delayed by this process: bytes from the peer may not have been read yet."""
 
 
 class Patience(NamedTuple):
-    """How long each of a connection's doings may last."""
+    """Time limits of one connection."""
 
     head_s: float
-    """From a connection's start until its first head is here; from any head's first byte until its last."""
+    """Limit of a request head: from the connection's start, or from the first byte of a later head."""
     body_s: float
-    """How long a body may come more slowly than ``min_bytes_per_s``."""
+    """Limit of a body that arrives more slowly than ``min_bytes_per_s``."""
     write_s: float
-    """How long an answer may be taken more slowly than that."""
+    """Limit of a response that is read more slowly than that."""
     idle_s: float
-    """Between an answer and the next request."""
+    """Limit between a response and the next request."""
     min_bytes_per_s: float
 
     def keeps_up(self, moved_bytes: int, elapsed_s: float) -> bool:
-        """Return whether so many bytes in such a time are enough to go on.
+        """Return whether a transfer keeps the minimum rate over an interval.
 
-        A total alone would cut off a large body on a slow line. A rate from its beginning would let one that came
-        quickly stall for as long as it has earned. So each stretch of time has to keep the rate.
+        A total limit would cut off a large body on a slow line. A mean rate since the start would let a fast start pay
+        for a long stall. So each interval has to keep the rate.
+
         """
         return moved_bytes >= self.min_bytes_per_s * elapsed_s
 
 
 class Lookout:
-    """One timer of a connection: calls ``on_look`` at the earliest of the times it was given.
+    """The timer of a connection, which calls ``on_look`` at the earliest requested time.
 
     Args:
-        call_later: the event loop's; returns what can be cancelled.
+        call_later: of the event loop; returns a handle with ``cancel``.
         clock: monotonic seconds.
-        on_look: told the time.
+        on_look: called with the time.
     """
 
     __slots__ = ("_at_s", "_call_later", "_clock", "_on_look", "_timer")
@@ -55,7 +56,7 @@ class Lookout:
         self._at_s = 0.0
 
     def by(self, at_s: float, now_s: float) -> None:
-        """Look at ``at_s`` at the latest."""
+        """Schedule a call at ``at_s`` at the latest."""
         if self._timer is not None:
             if self._at_s <= at_s:
                 return
@@ -64,7 +65,7 @@ class Lookout:
         self._timer = self._call_later(max(0.0, at_s - now_s), self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Cancel the call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

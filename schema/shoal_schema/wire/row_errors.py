@@ -1,7 +1,7 @@
-"""What is wrong with single rows, as it travels: `[{"row": 3, "status": 400, "message": "..."}]`.
+"""Errors of single rows on the wire: `[{"row": 3, "status": 400, "message": "..."}]`.
 
-The runtime tells the proxy in a parameter of its answer, as a JSON text, since parameters are scalars; the proxy tells
-callers beside the error of the whole request.
+The runtime sends them to the proxy in a parameter of its response, as JSON text because parameters are scalars. The
+proxy sends them to clients beside the error of the whole request.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class RowError(NamedTuple):
-    """What is wrong with one row of a request or batch: its number (from 0), HTTP status, and a sentence."""
+    """Error of one row of a request or batch: its index from 0, HTTP status and message."""
 
     row: int
     status: int
@@ -17,26 +17,25 @@ class RowError(NamedTuple):
 
 
 def encode_row_errors(errors: Sequence[RowError]) -> list[dict[str, Any]]:
-    """Return the errors as values for JSON."""
+    """Return errors as JSON values."""
     return [{"row": error.row, "status": error.status, "message": error.message} for error in errors]
 
 
 def decode_row_errors(entries: Any) -> tuple[RowError, ...]:
-    """Return the errors that values from JSON tell.
+    """Return errors from JSON values.
 
     Raises:
-        ValueError: an entry is no row's error.
+        ValueError: an entry is not an error of a row.
     """
     if not isinstance(entries, list):
         raise ValueError("the rows' errors are not a list")
-    return tuple([_decoded(entry) for entry in entries])
-
-
-def _decoded(entry: Any) -> RowError:
-    if not isinstance(entry, dict):
-        raise ValueError("a row's error is not an object")
-    row, status, message = entry.get("row"), entry.get("status"), entry.get("message")
-    # True is an int, and no number of a row.
-    if type(row) is not int or row < 0 or type(status) is not int or not 400 <= status <= 599:
-        raise ValueError(f"row {str(row)[:40]} failed with status {str(status)[:40]}")
-    return RowError(row, status, str(message))
+    errors = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise ValueError("a row's error is not an object")
+        row, status, message = entry.get("row"), entry.get("status"), entry.get("message")
+        # Not isinstance: True is an int.
+        if type(row) is not int or row < 0 or type(status) is not int or not 400 <= status <= 599:
+            raise ValueError(f"row {str(row)[:40]} has an invalid index or status {str(status)[:40]}")
+        errors.append(RowError(row, status, str(message)))
+    return tuple(errors)
