@@ -95,7 +95,7 @@ def test_a_secret_without_a_key_is_named_in_the_status(namespace: Cluster) -> No
 
 def test_what_lets_nobody_in_or_trusts_anybody_is_refused(namespace: Cluster) -> None:
     for access, words in (
-        ({}, "give apiKeys, jwt or both"),
+        ({}, "apiKeys, jwt or both"),
         (
             {
                 "jwt": {"issuer": "https://a", "audience": "b", "jwksUrl": "https://a/keys"},

@@ -31,7 +31,7 @@ def config_map(**data: str) -> str:
         (
             service(scaling={"minReplicas": 3, "maxReplicas": 2}),
             'The InferenceService "adder" is invalid: '
-            "spec.scaling.minReplicas: Invalid value: minReplicas must not be larger than maxReplicas",
+            "spec.scaling.minReplicas: Invalid value: minReplicas must not exceed maxReplicas",
         ),
         (
             service(batching={"maxBatchSize": "many"}),

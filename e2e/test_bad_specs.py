@@ -19,14 +19,14 @@ from e2e.waiting import eventually
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"scaling": {"minReplicas": 3, "maxReplicas": 2}}, ["spec.scaling", "minReplicas must not be larger"]),
+        ({"scaling": {"minReplicas": 3, "maxReplicas": 2}}, ["spec.scaling", "minReplicas must not exceed"]),
         ({"rollout": {"maxSurge": 0, "maxUnavailable": 0}}, ["spec.rollout", "cannot both be 0"]),
         ({"batching": {"maxBatchSize": 64}, "queue": {"maxRows": 8}}, ["queue.maxRows must hold at least one batch"]),
         ({"batching": {"maxBatchSise": 8}}, ['unknown field "spec.batching.maxBatchSise"']),
         ({"runtime": {"device": "TPU"}}, ["spec.runtime.device", "Unsupported value", "CUDA"]),
         ({"model": {"uri": "ftp://models/adder"}}, ["spec.model.uri", "must begin with one of file://"]),
         ({"model": {"uri": "HTTPS://models/adder"}}, ["spec.model.uri", "in lower case"]),
-        ({"model": {"uri": "http://[zz]/adder"}}, ["spec.model.uri", "must name a host"]),
+        ({"model": {"uri": "http://[zz]/adder"}}, ["spec.model.uri", "must have a host"]),
         ({"model": {"uri": "file:///models/adder\0"}}, ["spec.model.uri", "should match"]),
         ({"runtime": {"env": [{"name": "A", "value": "x" * 150_000}]}}, ["spec.runtime.env[0].value", "Too long"]),
         (

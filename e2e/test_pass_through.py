@@ -110,12 +110,12 @@ def test_a_sidecar_that_ends_is_named_with_its_last_word(namespace: Cluster) -> 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"pod": {"containers": [{"name": "proxy", "image": "x"}]}}, "containers of these names are the operator's"),
+        ({"pod": {"containers": [{"name": "proxy", "image": "x"}]}}, "containers of the names"),
         (
             {"pod": {"initContainers": [{"name": "model", "image": "x"}]}},
-            "containers of these names are the operator's",
+            "containers of the names",
         ),
-        ({"pod": {"volumes": [{"name": "run"}]}}, "volumes of these names are the operator's own"),
+        ({"pod": {"volumes": [{"name": "run"}]}}, "volumes of the names"),
         (
             {"pod": {"containers": [{"name": "a", "image": "x", "ports": [{"containerPort": 8080}]}]}},
             "ports 8080 and 9090 are the proxy's",

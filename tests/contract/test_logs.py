@@ -104,18 +104,18 @@ def test_whatever_is_told_is_one_line_of_json_with_no_field_more(first: Any, sec
     ]
     assert line.isascii()
     assert len(line.splitlines()) == 1
-    json.dumps(json.loads(line), ensure_ascii=False).encode()  # no half of a surrogate pair
+    json.dumps(json.loads(line), ensure_ascii=False).encode()  # no unpaired surrogate
 
 
 @given(st.text(), st.lists(ANYTHING))
-def test_what_is_no_template_of_ours_is_told_all_the_same(template: str, arguments: list[Any]) -> None:
+def test_any_template_is_logged(template: str, arguments: list[Any]) -> None:
     line = as_json("t", "INFO", "l", fields_of(template, tuple(arguments)))
 
     assert len(line.splitlines()) == 1
     assert json.loads(line)["level"] == "INFO"
 
 
-class Unspeakable:
+class Unprintable:
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
@@ -132,20 +132,20 @@ class Unspeakable:
         ("event=a a=1 a=2", (), {"message": "event=a a=1 a=2"}),
         ("event=a level=%s", ("b",), {"message": "event=a level=b"}),
         ("event=a was not in form", (), {"message": "event=a was not in form"}),
-        ("event=a rows=%d", ("x",), {"message": "'event=a rows=%d' cannot be told: TypeError"}),
-        ("%s", (Unspeakable(),), {"message": "'%s' cannot be told: RuntimeError"}),
-        ("event=a b=%s", (Unspeakable(),), {"message": "'event=a b=%s' cannot be told: RuntimeError"}),
+        ("event=a rows=%d", ("x",), {"message": "'event=a rows=%d' cannot be formatted: TypeError"}),
+        ("%s", (Unprintable(),), {"message": "'%s' cannot be formatted: RuntimeError"}),
+        ("event=a b=%s", (Unprintable(),), {"message": "'event=a b=%s' cannot be formatted: RuntimeError"}),
         ("%(a)s", {"a": 1}, {"message": "1"}),
         ("event=a n=%d", (1 << 64,), {"event": "a", "n": 1 << 64}),
         ("event=a n=%s", (True,), {"event": "a", "n": True}),
     ],
 )
-def test_fields_are_where_the_template_has_them(template: str, arguments: Any, fields: dict[str, Any]) -> None:
+def test_fields_are_delimited_in_the_template(template: str, arguments: Any, fields: dict[str, Any]) -> None:
     assert fields_of(template, arguments) == fields
 
 
 @pytest.mark.parametrize("number", [1 << 64, 1 << 99_999, float("inf")], ids=["long", "longer", "infinite"])
-def test_a_number_that_readers_refuse_is_told_as_text(number: float) -> None:
+def test_numbers_that_json_parsers_reject_are_texts(number: float) -> None:
     said = json.loads(as_json("t", "INFO", "l", {"n": number}))
     assert isinstance(said["n"], str)
 

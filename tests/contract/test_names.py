@@ -83,8 +83,8 @@ def test_a_name_of_one_component_is_no_fault_for_another(name: str) -> None:
         (runtime, "SHOAL_BATCHING_MAX_BATCH", "SHOAL_BATCHING_MAX_BATCH_SIZE"),
         (runtime, "SHOAL_MODEL_ALLOW_PICKLES", "SHOAL_MODEL_ALLOW_PICKLE"),
         (proxy, "SHOAL_QUEUE_TIMEOUT_S", "SHOAL_QUEUE_TIMEOUT_MS"),
-        (proxy, "SHOAL_TEAM", "names that start with SHOAL_ are Shoal's"),
-        (operator, "SHOAL_TEAM", "names that start with SHOAL_ are Shoal's"),
+        (proxy, "SHOAL_TEAM", "SHOAL_PROXY_, SHOAL_QUEUE_"),
+        (operator, "SHOAL_TEAM", "SHOAL_PROXY_, SHOAL_QUEUE_"),
     ],
 )
 def test_a_misspelt_name_is_an_error_with_the_nearest_one(read: Read, name: str, meant: str) -> None:

@@ -118,7 +118,7 @@ def test_a_comment_of_json_is_an_output() -> None:
             "yaml",
             SERVICE + "  scaling: {minReplicas: 3, maxReplicas: 2}\n",
             {},
-            "minReplicas must not be larger than maxReplicas",
+            "minReplicas must not exceed maxReplicas",
         ),
         ("yaml", "env: {A: b}", {"as": "container"}, "env"),
         ("yaml", "server: {cmd: [a]}", {"as": "images"}, "image 'server': expected a mapping of"),

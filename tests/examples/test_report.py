@@ -3,7 +3,7 @@ import pytest
 from examples.report import Answer, bars, batch_counts, label_table, percentile
 
 METRICS = """\
-# HELP shoal_proxy_batch_rows Rows per batch sent.
+# HELP shoal_proxy_batch_rows Rows per batch.
 # TYPE shoal_proxy_batch_rows histogram
 shoal_proxy_batch_rows_bucket{le="1.0"} 0.0
 shoal_proxy_batch_rows_bucket{le="2.0"} 2.0

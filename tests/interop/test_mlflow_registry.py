@@ -96,7 +96,7 @@ def test_a_run_brings_its_artifacts_one_of_them_and_the_models_that_it_logged(he
     [
         (
             "models:/my iris@gone",
-            "the MLflow server knows no models:/my iris@gone: look at its name",
+            "models:/my iris@gone",
         ),
         ("models:/nobody/1", "the MLflow server knows no models:/nobody/1"),
         ("models:/nobody/latest", "the MLflow server knows no models:/nobody/latest"),

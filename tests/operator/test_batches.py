@@ -305,7 +305,7 @@ def test_a_failed_job_says_what_its_pods_said(state: Json, words: str) -> None:
     world.look()
     assert (world.status["reason"], world.true()) == ("JobFailed", ["Failed"])
     assert words in world.status["message"]
-    assert "create it anew" in world.status["message"]
+    assert "delete the BatchInference and create it" in world.status["message"]
 
 
 def test_a_job_that_a_rule_ended_says_what_its_pod_said_alone() -> None:

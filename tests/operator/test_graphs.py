@@ -151,7 +151,7 @@ def test_a_graph_that_cannot_be_changes_nothing_and_says_where() -> None:
     assert condition(cluster, "GraphValid") == (
         "False",
         "Cycle",
-        "spec.steps[0]: the steps wait for one another: a → a",
+        "spec.steps[0]: the steps form a cycle: a → a",
     )
     assert condition(cluster, "Ready")[1] == "Cycle"
     assert cluster.children[Key("default", "pipeline"), DEPLOYMENT]["spec"] == before

@@ -315,8 +315,8 @@ def test_a_model_that_is_being_fetched_is_told_from_one_that_is_being_loaded() -
     "said",
     [
         "there is nothing at s3://bucket/cat",
-        "hf://team/cat may not be read with the credentials that were found (HF_TOKEN): the hub says 401",
-        "the MLflow server knows no models:/cat/3: look at its name, and at the version, alias or revision",
+        "HF_TOKEN",
+        "the MLflow server does not have models:/cat/3",
     ],
 )
 def test_why_a_model_could_not_be_fetched_reaches_the_status(said: str) -> None:

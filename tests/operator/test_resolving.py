@@ -216,19 +216,19 @@ def test_an_alias_is_asked_of_the_mlflow_server() -> None:
     ("answer", "told"),
     [
         (lambda _: (403, {}), "never with model.secretName: give it there, or write the version in model.uri"),
-        (lambda _: (400, {}), "knows no models:/cat@best"),
-        (lambda _: (503, {}), "answered 503"),
+        (lambda _: (400, {}), "models:/cat@best"),
+        (lambda _: (503, {}), "returned 503"),
         (lambda _: (200, "<html>"), "does not answer in JSON"),
         (lambda _: (200, "x" * (MAX_BODY_BYTES + 1)), "too long"),
-        (lambda _: (200, {}), "does not tell model_version.version"),
+        (lambda _: (200, {}), "has no model_version.version"),
         (lambda _: (200, {"model_version": {"version": "../../etc"}}), "refused"),
         (
             lambda _: (302, "", {"Location": "http://u:s3cret@127.0.0.1:9/a"}),
-            "sends on to http://127.0.0.1:9, which is not",
+            "redirects to http://127.0.0.1:9, which is not",
         ),
-        (lambda _: (302, "", {"Location": "https:///x"}), "sends on to https://, which is not asked"),
+        (lambda _: (302, "", {"Location": "https:///x"}), "redirects to https://, which is not followed"),
         (lambda _: (302, "", {"Location": "/again"}), "sends on and on"),
-        (lambda _: (304, ""), "answered 304"),
+        (lambda _: (304, ""), "returned 304"),
     ],
 )
 def test_an_answer_that_names_no_version_is_one_sentence_without_secrets(answer: Callable[..., Any], told: str) -> None:
@@ -279,7 +279,7 @@ def test_a_redirect_to_another_server_is_neither_asked_nor_believed() -> None:
         async with serving(lambda _: (200, {"sha": "a" * 40})) as (other, asked):
             away = lambda _: (307, "", {"Location": f"http://127.0.0.1:{other}/moved"})  # noqa: E731
             found, _ = await resolving(away, "hf://team/cat", HF_TOKEN="t0ken")
-            assert f"sends on to http://127.0.0.1:{other}, which is not asked: give the" in found
+            assert f"redirects to http://127.0.0.1:{other}, which is not followed" in found
             return [each.token for each in asked]
 
     assert asyncio.run(main()) == []

@@ -164,7 +164,7 @@ def test_a_bad_value_is_named_with_key_range_and_value(variable: str, text: str,
         pytest.param(
             {"SHOAL_PROXY_FORWARD_HEADERS": "x-a,Content-Length"},
             "SHOAL_PROXY_FORWARD_HEADERS must not name content-length",
-            id="a header of the connection's own",
+            id="a header that the connection sets",
         ),
         pytest.param(
             {"SHOAL_ACCESS_JWT_ISSUER": "https://a"},

@@ -81,16 +81,16 @@ def test_an_unknown_balance_is_refused_with_those_that_there_are(capsys: pytest.
 @pytest.mark.parametrize(
     ("given", "needs"),
     [
-        ("--balance SecondChance", "--balance: does nothing here: it needs --replicas 2 or more"),
-        ("--connections 8 --replicas 2", "--connections: does nothing here: it needs --balance Pinned or SecondChance"),
+        ("--balance SecondChance", "--balance: has no effect: it needs --replicas 2 or more"),
+        ("--connections 8 --replicas 2", "--connections: has no effect: it needs --balance Pinned or SecondChance"),
         (
             "--stale-ms 9 --replicas 2 --balance Pinned",
-            "--stale-ms: does nothing here: it needs --balance SecondChance",
+            "--stale-ms: has no effect: it needs --balance SecondChance",
         ),
-        ("--start-seconds 3", "--start-seconds: does nothing here: it needs --pod-death"),
-        ("--max-delay-ms 3", "--max-delay-ms: does nothing here: it needs --policy Fixed"),
-        ("--extrapolate", "--extrapolate: does nothing here: it needs --from"),
-        ("--ignore-deadlines", "--ignore-deadlines: does nothing here: random arrivals have no deadlines"),
+        ("--start-seconds 3", "--start-seconds: has no effect: it needs --pod-death"),
+        ("--max-delay-ms 3", "--max-delay-ms: has no effect: it needs --policy Fixed"),
+        ("--extrapolate", "--extrapolate: has no effect: it needs --from"),
+        ("--ignore-deadlines", "--ignore-deadlines: has no effect: random arrivals have no deadlines"),
     ],
 )
 def test_an_option_without_what_it_belongs_to_is_refused(
@@ -106,7 +106,7 @@ def test_a_recorded_trace_has_as_many_requests_as_it_has(capsys: pytest.CaptureF
     with pytest.raises(SystemExit, match="2"):
         main("simulate", ["trace.csv", "--latency", "1ms+1ms", "--requests", "5"])
 
-    assert "argument --requests: does nothing here: a recorded trace has" in capsys.readouterr().err
+    assert "argument --requests: has no effect: a recorded trace has" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

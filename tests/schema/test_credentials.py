@@ -1,15 +1,15 @@
-"""What is wrong with a variable is told by its name, before a library is given its value."""
+"""Faults of credentials are reported by the variable's name, before a library reads the value."""
 
 import pytest
 
 from shoal_schema.resource.credentials import fault
 
 NEWLINE = "ends in a newline"
-ADDRESS = "must be the http:// or https:// of a server"
+ADDRESS = "http:// or https:// URL"
 
 
 @pytest.mark.parametrize(
-    ("scheme", "name", "value", "told"),
+    ("scheme", "name", "value", "fragment"),
     [
         *(("s3", f"AWS_{name}", "s3cret\n", NEWLINE) for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION")),
         ("az", "AZURE_STORAGE_ACCOUNT_NAME", "s3cret\n", NEWLINE),
@@ -29,14 +29,12 @@ ADDRESS = "must be the http:// or https:// of a server"
         ("gs", "GOOGLE_SERVICE_ACCOUNT", "s3cret", "must be the path of a file"),
     ],
 )
-def test_a_variable_that_cannot_be_right_is_named_and_its_value_is_not_told(
-    scheme: str, name: str, value: str, told: str
-) -> None:
-    said = fault(scheme, {"HOME": "\n", name: value})
+def test_an_invalid_variable_is_named_without_its_value(scheme: str, name: str, value: str, fragment: str) -> None:
+    error = fault(scheme, {"HOME": "\n", name: value})
 
-    assert said.startswith(f"{name} ")
-    assert told in said
-    assert "s3c" not in said
+    assert error.startswith(f"{name} ")
+    assert fragment in error
+    assert "s3c" not in error
 
 
 @pytest.mark.parametrize(
@@ -56,5 +54,5 @@ def test_a_variable_that_cannot_be_right_is_named_and_its_value_is_not_told(
         ("https", "HTTPS_PROXY", "http://me:word@proxy:3128/"),
     ],
 )
-def test_what_may_be_right_is_left_to_the_server(scheme: str, name: str, value: str) -> None:
+def test_values_that_may_be_valid_pass(scheme: str, name: str, value: str) -> None:
     assert fault(scheme, {name: value}) == ""

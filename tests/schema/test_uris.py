@@ -67,10 +67,10 @@ def test_an_address_that_can_be_asked_is_taken(uri: str) -> None:
         "file://[a/b",
     ],
 )
-def test_an_address_that_names_no_host_is_refused_by_field(uri: str) -> None:
-    with pytest.raises(SpecError, match=r"spec\.model\.uri must name a host .*, not " + re.escape(repr(shown(uri)))):
+def test_a_url_without_a_valid_host_is_rejected(uri: str) -> None:
+    with pytest.raises(SpecError, match=r"spec\.model\.uri must have a host .*, not " + re.escape(repr(shown(uri)))):
         parse_spec(service({"model": {"uri": uri}}))
-    with pytest.raises(SettingsError, match="SHOAL_MODEL_URI must name a host"):
+    with pytest.raises(SettingsError, match="SHOAL_MODEL_URI must have a host"):
         read(_Model, {"SHOAL_MODEL_URI": uri}, Process.RUNTIME)
 
 
@@ -85,7 +85,7 @@ def test_an_address_that_names_no_host_is_refused_by_field(uri: str) -> None:
         (with_fields(EVERYTHING, access__jwt__jwksUrl="https://USER@issuer.example.com/keys"), "jwksUrl"),
     ],
 )
-def test_addresses_of_servers_hold_no_credentials(spec: Json, path: str, user: str) -> None:
+def test_credentials_in_urls_of_servers_are_rejected(spec: Json, path: str, user: str) -> None:
     def given(credentials: str) -> Json:
         return service(json.loads(json.dumps(spec).replace("USER@", credentials)))
 
@@ -97,6 +97,6 @@ def test_addresses_of_servers_hold_no_credentials(spec: Json, path: str, user: s
 
 @pytest.mark.parametrize("character", ["\0", "\n", "\r", "\t", "\x7f"])
 @pytest.mark.parametrize("where", ["file:///a{}b", "file:///a{}", "https://a{}b/c", "https://a/{}"])
-def test_no_control_character_is_part_of_an_address(character: str, where: str) -> None:
+def test_control_characters_in_a_uri_are_rejected(character: str, where: str) -> None:
     with pytest.raises(SpecError, match=r"spec\.model\.uri must match"):
         parse_spec(service({"model": {"uri": where.format(character)}}))

@@ -185,7 +185,7 @@ def _root_schema(definition: Definition) -> Json:
 
 def _status() -> Json:
     return {
-        "replicas": {"type": "integer", "format": "int32", "description": "Number of pods."},
+        "replicas": {"type": "integer", "format": "int32", "description": "Number of existing pods."},
         "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of ready pods."},
         "selector": {
             "type": "string",

@@ -24,7 +24,7 @@ _COLUMNS: list[Json] = [
     {"name": "Message", "type": "string", "jsonPath": f"{_READY}.message", "priority": 1},
 ]
 _STATUS: Json = {
-    "replicas": {"type": "integer", "format": "int32", "description": "Number of pods."},
+    "replicas": {"type": "integer", "format": "int32", "description": "Number of existing pods."},
     "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of ready pods."},
     "selector": {"type": "string", "description": "Label selector of the pods, for `kubectl scale` and an HPA."},
     "url": {"type": "string", "description": "URL of the service for clients."},

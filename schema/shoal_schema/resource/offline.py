@@ -46,7 +46,7 @@ class Engine(StrEnum):
 
 
 class BatchInput(Section, frozen=True):
-    """The input rows."""
+    """The rows to score."""
 
     uri: Annotated[
         str,
@@ -91,7 +91,7 @@ class BatchInput(Section, frozen=True):
 
 
 class BatchOutput(Section, frozen=True):
-    """The results."""
+    """The results of the job."""
 
     uri: Annotated[
         str,

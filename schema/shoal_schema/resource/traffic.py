@@ -35,7 +35,7 @@ class RowChecks(StrEnum):
 
 
 class BatchingSpec(Section, frozen=True):
-    """Batching of requests."""
+    """How requests are combined into batches."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -326,7 +326,7 @@ def test_a_graph_may_be_a_step_and_no_graph_comes_to_itself_through_another() ->
             same.until(lambda: same.proxy.link.reason.startswith("steps"))
             load = plain.get(f"{same.admin_url}/v1/load").json()["graph"]
             assert load["reason"] == "Cycle"
-            assert "the graph behind inner calls graph, which calls it" in load["message"]
+            assert "the graph of inner calls graph, which calls it" in load["message"]
         with running_graph({"inner": FakeRuntime()}, spec, namespace="shop") as elsewhere:  # it is not the inner one
             answer = plain.post(f"{elsewhere.url}/v2/models/graph/infer", json=v2_body([row(1)]))
             assert answer.json()["outputs"][0]["data"] == [4 * value for value in row(1)]

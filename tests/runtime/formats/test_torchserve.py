@@ -254,7 +254,7 @@ def test_headers_are_read_and_set_by_row(tmp_path: Path, load: Load) -> None:
         ("return [{1, 2}] + [''] * (len(data) - 1)", "not JSON serializable"),
         (
             "context.set_response_header(0, 'X-A', 'a\\r\\nSet-Cookie: b'); return [''] * len(data)",
-            "'x-a' cannot be sent",
+            "'x-a'",
         ),
         ("context.set_response_status(99, idx=0); return [''] * len(data)", "99"),
     ],

@@ -54,7 +54,7 @@ def test_the_columns_that_an_expression_names_have_to_be_read() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("n ==", "is no expression"),
+        ("n ==", "is not an expression"),
         ("absent == 1", "names absent, and the input has the columns n, t, ok, m"),
         ("__import__('os').system('true')", "cannot hold"),
         ("n == __import__('os')", "cannot hold"),
@@ -62,7 +62,7 @@ def test_the_columns_that_an_expression_names_have_to_be_read() -> None:
         ("1 < n < 3", "cannot hold"),
         ("[x for x in (1,)]", "cannot hold"),
         ("n == (1).real", "cannot hold"),
-        ("(" * 500 + "n" + ")" * 500, "is no expression"),
+        ("(" * 500 + "n" + ")" * 500, "is not an expression"),
         ("t > 1", "where"),
         ("n is 5", "cannot hold '5'"),
         ("n < null", "cannot hold 'null'"),

@@ -102,7 +102,7 @@ def test_one_file_can_be_named(hub: Hub, tmp_path: Path) -> None:
         ("hf://team/encoder@gone", "there is no such revision: hf://team/encoder@gone"),
         ("hf://team/secret", "hf://team/secret is gated: accept its terms"),
         ("hf://team/encoder@v1/nothing", "there is nothing at hf://team/encoder@v1/nothing"),
-        ("hf://team", "hf://team is no model's address: hf://OWNER/NAME"),
+        ("hf://team", "hf://team does not name a model"),
     ],
 )
 def test_what_cannot_be_had_is_told_with_its_remedy(hub: Hub, uri: str, told: str, tmp_path: Path) -> None:

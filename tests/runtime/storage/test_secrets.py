@@ -58,12 +58,12 @@ AZURE = {"AZURE_STORAGE_ACCOUNT_NAME": "acc", "AZURE_STORAGE_SAS_TOKEN": "sv=1&s
         (
             "models:/cat/1",
             {"MLFLOW_TRACKING_URI": "http://me:s3cret-word@HOST"},
-            "models:/cat/1 may not be read with the credentials",
+            "models:/cat/1 cannot be read",
         ),
         (
             "runs:/cat/1",
             {"MLFLOW_TRACKING_URI": "http://HOST", "MLFLOW_TRACKING_TOKEN": "s3cret-token"},
-            "runs:/cat/1 may not be read with the credentials",
+            "runs:/cat/1 cannot be read",
         ),
         *(
             ("models:/cat/1", {"MLFLOW_TRACKING_URI": "http://HOST", "MLFLOW_TRACKING_TOKEN": token}, told)

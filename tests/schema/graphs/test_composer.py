@@ -1,4 +1,4 @@
-"""A composer's source, as it is read without being run."""
+"""Composer sources are parsed without running them."""
 
 from typing import Any
 
@@ -32,14 +32,14 @@ def graph(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "g"}, "spec": {"steps": [{"name": "a", "service": "a"}], **spec}}
 
 
-def test_what_it_takes_and_gives_is_read_without_running_it() -> None:
+def test_the_signature_is_parsed_without_running_the_source() -> None:
     declared = read_source(SOURCE + "raise SystemExit(1)\n")
     assert declared.name == "Way"
     assert declared.signature.inputs == {"image": Tensor("BYTES", (), {}), "size": Tensor("INT32", (2,), {})}
     assert {name: str(each) for name, each in declared.signature.outputs.items()} == {"boxes": "FP32[-1, 4]"}
 
 
-def test_its_graph_tells_what_the_source_tells() -> None:
+def test_the_graph_has_the_signature_of_its_composer() -> None:
     spec = parse_graph_spec(graph(composer={"source": SOURCE}))
     plan = make_plan(spec)
     tensors = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
@@ -53,21 +53,21 @@ def test_its_graph_tells_what_the_source_tells() -> None:
     ("source", "said"),
     [
         ("class Way:\n  inputs = (", "line 2: '(' was never closed"),
-        ("x = 1", "it defines 0 composers, not one"),
-        (SOURCE + SOURCE, "it defines 2 composers, not one"),
+        ("x = 1", "defines 0 composers"),
+        (SOURCE + SOURCE, "defines 2 composers"),
         (SOURCE.replace("outputs =", "puts ="), "Way has no `outputs`"),
         (SOURCE.replace('"FP32[-1, 4]"', '"FP32[n, 4]"'), "not 'FP32[n, 4]'"),
         (SOURCE.replace('"FP32[-1, 4]"', '"FLOAT"'), "not 'FLOAT'"),
         (SOURCE.replace('"FP32[-1, 4]"', "3"), "not 3"),
-        (SOURCE.replace('{"boxes": "FP32[-1, 4]"}', "{}"), "`outputs` is to be a dict of tensors by name, not {}"),
-        (SOURCE.replace('{"boxes": "FP32[-1, 4]"}', "dict(boxes=1)"), "line 10: Way.outputs is to be written out"),
-        (SOURCE + "x = " + "-" * 60_000 + "1", "it is nested too deeply to be read"),
+        (SOURCE.replace('{"boxes": "FP32[-1, 4]"}', "{}"), "`outputs` must be a dict"),
+        (SOURCE.replace('{"boxes": "FP32[-1, 4]"}', "dict(boxes=1)"), "line 10: Way.outputs must be a literal"),
+        (SOURCE + "x = " + "-" * 60_000 + "1", "nested too deeply"),
         (SOURCE + "x = " + "(" * 60_000, "too many nested parentheses"),
         (SOURCE + "\0", "null bytes"),
-        (SOURCE + "\ud800", "it cannot be read"),
+        (SOURCE + "\ud800", "cannot be parsed"),
     ],
 )
-def test_what_is_no_composer_is_refused_with_the_line(source: str, said: str) -> None:
+def test_an_invalid_composer_is_an_error_with_the_line(source: str, said: str) -> None:
     with pytest.raises(GraphError) as refused:
         read_source(source)
     assert str(refused.value).startswith("composer.source: ")
@@ -100,13 +100,13 @@ def test_what_is_no_composer_is_refused_with_the_line(source: str, said: str) ->
         ),
     ],
 )
-def test_a_graph_says_its_way_in_the_document_or_in_code(spec: dict[str, Any], path: str) -> None:
+def test_data_flow_is_declared_in_fields_or_in_code(spec: dict[str, Any], path: str) -> None:
     with pytest.raises(SpecError) as refused:
         parse_graph_spec(graph(**spec))
     assert str(refused.value).startswith(path), refused.value
 
 
-def test_a_graph_that_no_variable_can_hold_is_refused() -> None:
+def test_a_graph_too_large_for_a_variable_is_rejected() -> None:
     steps = [
         {
             "name": f"s{index}",
@@ -116,5 +116,5 @@ def test_a_graph_that_no_variable_can_hold_is_refused() -> None:
         }
         for index in range(32)
     ]
-    with pytest.raises(SpecError, match=f"at most {MOST_GRAPH_BYTES} are taken"):
+    with pytest.raises(SpecError, match=f"more than {MOST_GRAPH_BYTES}"):
         parse_graph_spec(graph(steps=steps, outputs={"y": ["s0.y"]}))

@@ -1,4 +1,4 @@
-"""In what order steps run, over which rows, and what cannot be whatever the models are."""
+"""Plans of graphs: the order of steps, their rows, and errors regardless of the models."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ from shoal_schema.resource.graph import GraphSpec
 
 
 def step(name: str, *, inputs: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    """Return a step that takes ``x``."""
+    """Return a step with the input ``x``."""
     return {"name": name, "service": name.replace("_", "-"), "inputs": inputs or {"x": "request.x"}, **more}
 
 
 def graph(*steps: dict[str, Any], outputs: dict[str, list[str]] | None = None, **more: Any) -> GraphSpec:
-    """Return a graph whose answer is the first step's ``y``."""
+    """Return a graph whose output is the first step's ``y``."""
     last = steps[0]["name"]
     return msgspec.convert({"steps": steps, "outputs": outputs or {"y": [f"{last}.y"]}, **more}, GraphSpec)
 
 
-def test_steps_come_after_those_they_need_in_any_way() -> None:
+def test_steps_run_after_the_steps_they_need() -> None:
     spec = graph(
         step("last", inputs={"x": "by_each.y"}),
         step("by_each", each="source.items", inputs={"x": "source.items"}, count="counter.n"),
@@ -33,7 +33,7 @@ def test_steps_come_after_those_they_need_in_any_way() -> None:
     assert [each.name for each in make_plan(spec).steps] == ["counter", "source", "by_each", "by_when", "last"]
 
 
-def test_steps_with_the_same_each_share_its_rows_and_an_each_within_one_has_its_own() -> None:
+def test_steps_with_the_same_each_share_rows_and_a_nested_each_has_its_own() -> None:
     plan = make_plan(
         graph(
             step("detect"),
@@ -59,60 +59,60 @@ def test_steps_with_the_same_each_share_its_rows_and_an_each_within_one_has_its_
         ({"each": "maybe.items", "inputs": {"x": "maybe.items"}}, False),
     ],
 )
-def test_a_row_may_be_without_what_was_left_out_and_what_follows_from_it(more: Any, absent: bool) -> None:
+def test_a_row_may_be_without_omitted_outputs_and_those_derived_from_them(more: Any, absent: bool) -> None:
     plan = make_plan(graph(step("first"), step("maybe", when="first.y < 3"), step("then", **more)))
     assert {each.name: each.absent for each in plan.steps}["then"] is absent
 
 
 @pytest.mark.parametrize(
-    ("spec", "path", "said", "fault"),
+    ("spec", "path", "fragment", "fault"),
     [
-        (graph(step("a"), step("a")), "steps[1].name", "steps[0] is called a, too", Fault.INVALID),
-        (graph(step("a"), step("class")), "steps[1].name", "'class' is a word of Python's", Fault.INVALID),
+        (graph(step("a"), step("a")), "steps[1].name", "steps[0] has the name a", Fault.INVALID),
+        (graph(step("a"), step("class")), "steps[1].name", "'class' is a keyword", Fault.INVALID),
         (graph(step("request")), "steps[0].name", "give the step another name", Fault.INVALID),
         (
             graph(step("a", inputs={"x": "b.y"})),
             "steps[0].inputs.x",
-            "'b.y' names no step that there is: there are request, a",
+            "known are request, a",
             Fault.INVALID,
         ),
-        (graph(step("a", inputs={"x": "a.y"})), "steps[0]", "wait for one another: a → a", Fault.CYCLE),
+        (graph(step("a", inputs={"x": "a.y"})), "steps[0]", "a → a", Fault.CYCLE),
         (
             graph(step("z"), step("a", inputs={"x": "c.y"}), step("b", when="a.y > 0"), step("c", each="b.items")),
             "steps[1]",
-            "wait for one another: a → c → b → a",
+            "a → c → b → a",
             Fault.CYCLE,
         ),
-        (graph(step("a", when="a.y >")), "steps[0].when", "is no expression", Fault.INVALID),
-        (graph(step("a", when="y > 0")), "steps[0].when", "write request.y, or STEP.y", Fault.INVALID),
+        (graph(step("a", when="a.y >")), "steps[0].when", "is not an expression", Fault.INVALID),
+        (graph(step("a", when="y > 0")), "steps[0].when", "request.y or STEP.y", Fault.INVALID),
         (graph(step("a", when="open('x')")), "steps[0].when", "cannot hold", Fault.INVALID),
         (graph(step("a", when="not " * 60 + "request.x")), "steps[0].when", "deeper than 50", Fault.INVALID),
-        (graph(step("a", when="b.y > 0")), "steps[0].when", "'b.y' names no step", Fault.INVALID),
-        (graph(step("a", each="b.y")), "steps[0].each", "'b.y' names no step", Fault.INVALID),
-        (graph(step("a"), step("b", each="a.y, request.z")), "steps[1].each", "come from one step", Fault.INVALID),
-        (graph(step("a", count="request.n")), "steps[0].count", "name them, too", Fault.INVALID),
+        (graph(step("a", when="b.y > 0")), "steps[0].when", "'b.y' names an unknown step", Fault.INVALID),
+        (graph(step("a", each="b.y")), "steps[0].each", "'b.y' names an unknown step", Fault.INVALID),
+        (graph(step("a"), step("b", each="a.y, request.z")), "steps[1].each", "of one step", Fault.INVALID),
+        (graph(step("a", count="request.n")), "steps[0].count", "count needs each", Fault.INVALID),
         (
             graph(step("a"), step("b", each="a.y", count="a.n"), step("c", each="a.y")),
             "steps[2].count",
-            "b counts the items of a.y otherwise",
+            "b has another count",
             Fault.INVALID,
         ),
         (
             graph(step("a"), step("b", each="a.y"), step("c", each="a.y", count="b.n")),
             "steps[2].count",
-            "not of the rows that a.y is of",
+            "not of the rows of a.y",
             Fault.INVALID,
         ),
-        (graph(step("a"), outputs={"y": ["b.y"]}), "outputs.y", "'b.y' names no step", Fault.INVALID),
+        (graph(step("a"), outputs={"y": ["b.y"]}), "outputs.y", "'b.y' names an unknown step", Fault.INVALID),
         (
             graph(step("a"), step("b", each="a.p"), step("c", each="a.q"), outputs={"y": ["b.y", "c.y"]}),
             "outputs.y",
-            "do not lie within one another",
+            "unrelated rows",
             Fault.INVALID,
         ),
         (graph(step("a"), outputs={"true": ["a.y"]}), "outputs.true", "quote the name", Fault.INVALID),
         (graph(step("a", inputs={"false": "request.x"})), "steps[0].inputs.false", "quote the name", Fault.INVALID),
-        (graph(step("a"), combine={"z": "Mean"}), "combine.z", "no such output; there are y", Fault.INVALID),
+        (graph(step("a"), combine={"z": "Mean"}), "combine.z", "known are y", Fault.INVALID),
         (
             graph({"name": "a", "graph": "mine", "inputs": {"x": "request.x"}}),
             "steps[0].graph",
@@ -121,19 +121,19 @@ def test_a_row_may_be_without_what_was_left_out_and_what_follows_from_it(more: A
         ),
     ],
 )
-def test_what_cannot_be_is_said_with_its_path(spec: GraphSpec, path: str, said: str, fault: Fault) -> None:
+def test_an_invalid_graph_is_an_error_with_the_path(spec: GraphSpec, path: str, fragment: str, fault: Fault) -> None:
     with pytest.raises(GraphError) as raised:
         make_plan(spec, "mine")
     assert raised.value.path == path
-    assert said in raised.value.what
+    assert fragment in raised.value.what
     assert raised.value.fault is fault
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "fragment"),
     [
-        ({"url": "http://m/v2/models/m"}, "a step is one of service, graph and url, not"),
-        ({"service": None}, "a step is one of service, graph and url, not none"),
+        ({"url": "http://m/v2/models/m"}, "exactly one of service, graph and url"),
+        ({"service": None}, "not none"),
         ({"name": "Not-One"}, "g.steps[0].name must match"),
         ({"inputs": {"x": "request"}}, "must match"),
         ({"inputs": {"x": "request.x y"}}, "must match"),
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_said_with_its_path(spec: GraphSpec, path: str, said: 
         ({"onerror": "Omit"}, "did you mean onError?"),
     ],
 )
-def test_a_step_that_is_none_is_refused_with_its_field(change: dict[str, Any], said: str) -> None:
+def test_an_invalid_step_is_an_error_with_the_field(change: dict[str, Any], fragment: str) -> None:
     with pytest.raises(SpecError) as raised:
         decode(GraphSpec, {"steps": [{**step("a"), **change}], "outputs": {"y": ["a.y"]}}, "g")
-    assert said in str(raised.value)
+    assert fragment in str(raised.value)

@@ -1,4 +1,4 @@
-"""Whether models fit one another, and what the graph takes and gives."""
+"""Type checks of graphs, and the signature of the graph itself."""
 
 from typing import Any
 
@@ -45,12 +45,12 @@ def detect(**more: Any) -> dict[str, Any]:
 
 
 def classify(**more: Any) -> dict[str, Any]:
-    """Return a step that is asked about each of them."""
+    """Return a step that classifies each item."""
     given = {"name": "c", "model": CLASSIFY, "each": "detect.crops", "inputs": {"crop": "detect.crops"}}
     return {**given, **more}
 
 
-def test_a_graph_takes_what_its_steps_take_and_gives_lists_of_what_items_give() -> None:
+def test_a_graph_has_the_inputs_of_its_steps_and_lists_of_items_outputs() -> None:
     found = graph([detect(), classify()], {"label": ["c.label"], "crops": ["detect.crops"], "e": ["c.e"]})
     assert {name: str(tensor) for name, tensor in found.request.items()} == {"image": "BYTES"}
     assert {name: str(tensor) for name, tensor in found.outputs.items()} == {
@@ -68,13 +68,13 @@ def test_a_graph_takes_what_its_steps_take_and_gives_lists_of_what_items_give() 
     assert document["parameters"] == {"graphs": "inner,pipeline"}
 
 
-def test_items_of_what_the_caller_sends_make_it_send_lists() -> None:
+def test_an_each_of_the_request_makes_its_input_a_list() -> None:
     step = classify(each="request.pictures", inputs={"crop": "request.pictures"})
     found = graph([step], {"label": ["c.label"]})
     assert str(found.request["pictures"]) == "BYTES[-1]"
 
 
-def test_smaller_floats_may_be_given_where_wider_ones_are_taken() -> None:
+def test_fp32_may_be_passed_for_fp64() -> None:
     step = {"name": "w", "model": WIDE, "inputs": {"x": "c.e"}, "each": "detect.crops"}
     assert str(graph([detect(), classify(), step], {"y": ["w.y"]}).outputs["y"]) == "FP64[-1]"
 
@@ -90,62 +90,62 @@ def test_smaller_floats_may_be_given_where_wider_ones_are_taken() -> None:
         ("Stack", ["c.label", "d.label"], "BYTES[2]"),
     ],
 )
-def test_what_several_become(combine: str, of: list[str], given: str) -> None:
+def test_combined_tensors(combine: str, of: list[str], given: str) -> None:
     steps = [{"name": name, "model": CLASSIFY, "inputs": {"crop": "request.x"}} for name in ("c", "d")]
     found = graph(steps, {"y": of}, combine={"y": combine})
     assert str(found.outputs["y"]) == given
 
 
 @pytest.mark.parametrize(
-    ("steps", "outputs", "combine", "path", "said"),
+    ("steps", "outputs", "combine", "path", "fragment"),
     [
-        ([detect(inputs={"picture": "request.x"})], {"y": ["detect.n"]}, {}, "steps[0].inputs.picture", "takes image"),
+        ([detect(inputs={"picture": "request.x"})], {"y": ["detect.n"]}, {}, "steps[0].inputs.picture", "image"),
         ([detect(), classify(inputs={"crop": "detect.pieces"})], {"y": ["c.label"]}, {}, "steps[1].inputs.crop",
-         "gives crops, scores, n, size"),
+         "crops, scores, n, size"),
         ([detect(), classify(inputs={"crop": "detect.scores"})], {"y": ["c.label"]}, {}, "steps[1].inputs.crop",
-         "c takes BYTES in each row, and detect.scores is FP32[-1]"),
+         "detect.scores, which is FP32[-1]"),
         ([detect(), classify(each="detect.n", inputs={"crop": "request.image"})], {"y": ["c.label"]}, {},
          "steps[1].each", "detect.n is INT64"),
-        ([detect(), classify(count="detect.size")], {"y": ["c.label"]}, {}, "steps[1].count", "one whole number"),
+        ([detect(), classify(count="detect.size")], {"y": ["c.label"]}, {}, "steps[1].count", "one integer"),
         ([detect(), classify(when="detect.scores > 0")], {"y": ["c.label"]}, {}, "steps[1].when", "one value"),
         ([detect(), classify(when="detect.n > 'a'")], {"y": ["c.label"]}, {}, "steps[1].when", "with a text"),
-        ([detect(), classify(when="detect.n")], {"y": ["c.label"]}, {}, "steps[1].when", "compare it with something"),
+        ([detect(), classify(when="detect.n")], {"y": ["c.label"]}, {}, "steps[1].when", "not a truth value"),
         ([detect(), classify(when="detect.n in [1, 'a']")], {"y": ["c.label"]}, {}, "steps[1].when", "with a text"),
         ([detect(), classify(when="not (detect.n == true)")], {"y": ["c.label"]}, {}, "steps[1].when", "truth value"),
-        ([detect(), classify(when="detect.x == null")], {"y": ["c.label"]}, {}, "steps[1].when", "gives no 'x'"),
+        ([detect(), classify(when="detect.x == null")], {"y": ["c.label"]}, {}, "steps[1].when", "no output 'x'"),
         ([detect(), classify(when="detect.n > detect.size")], {"y": ["c.label"]}, {}, "steps[1].when", "one value"),
-        ([detect()], {"y": ["request.other"]}, {}, "outputs.y", "no step takes it"),
-        ([detect(), classify(when="detect.n > 0")], {"y": ["c.id"]}, {}, "outputs.y", "no value that says so"),
+        ([detect()], {"y": ["request.other"]}, {}, "outputs.y", "request.other is unknown"),
+        ([detect(), classify(when="detect.n > 0")], {"y": ["c.id"]}, {}, "outputs.y", "INT64 has no value"),
         ([detect(), classify(onError="Omit"), {"name": "w", "model": WIDE, "inputs": {"x": "c.id"}}],
          {"y": ["w.y"]}, {}, "steps[2].inputs.x", "has gaps, and INT64 has no value for one"),
         ([detect(onError="Omit"), classify()], {"y": ["c.id"]}, {}, "outputs.y",
-         "without detect.crops, and so without a list of what is made of its items: INT64 has no value that says so"),
+         "without the items of detect.crops"),
         ([detect(), classify()], {"y": ["c.label", "detect.crops"]}, {}, "outputs.y",
-         "BYTES and BYTES[-1] cannot become one by First, for each item of detect.crops"),
+         "BYTES and BYTES[-1] cannot be combined by First, for each item of detect.crops"),
         ([detect(), {"name": "w", "model": WIDE, "inputs": {"x": "detect.size"}}], {"y": ["w.y"]}, {},
-         "steps[1].inputs.x", "w takes FP64[8] in each row, and detect.size is FP32[2]"),
+         "steps[1].inputs.x", "detect.size, which is FP32[2]"),
         ([detect(), {"name": "w", "model": WIDE, "inputs": {"x": "request.image"}}], {"y": ["w.y"]}, {},
-         "steps[1].inputs.x", "w takes request.image as FP64[8], another step as BYTES"),
-        ([detect()], {"y": ["detect.n", "detect.size"]}, {}, "outputs.y", "cannot become one by First"),
-        ([detect()], {"y": ["detect.n", "detect.n"]}, {"y": "Mean"}, "outputs.y", "Mean is of FP16"),
-        ([detect()], {"y": ["detect.crops", "detect.crops"]}, {"y": "Max"}, "outputs.y", "Max is of numbers"),
+         "steps[1].inputs.x", "another step as BYTES"),
+        ([detect()], {"y": ["detect.n", "detect.size"]}, {}, "outputs.y", "cannot be combined by First"),
+        ([detect()], {"y": ["detect.n", "detect.n"]}, {"y": "Mean"}, "outputs.y", "Mean needs FP16"),
+        ([detect()], {"y": ["detect.crops", "detect.crops"]}, {"y": "Max"}, "outputs.y", "Max needs numbers"),
         ([detect()], {"y": ["detect.n", "detect.n"]}, {"y": "Concat"}, "outputs.y", "use Stack"),
         ([{"name": "c", "model": ({"a": ("FP32", []), "b": ("FP32", [])}, {"y": ("FP32", [])}),
-           "inputs": {"a": "request.a"}}], {"y": ["c.y"]}, {}, "steps[0].inputs", "c takes b, too"),
+           "inputs": {"a": "request.a"}}], {"y": ["c.y"]}, {}, "steps[0].inputs", "c also needs b"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_said_with_its_path(
-    steps: list[dict[str, Any]], outputs: dict[str, list[str]], combine: dict[str, str], path: str, said: str
+def test_a_type_error_has_the_path(
+    steps: list[dict[str, Any]], outputs: dict[str, list[str]], combine: dict[str, str], path: str, fragment: str
 ) -> None:
     with pytest.raises(GraphError) as raised:
         graph(steps, outputs, combine=combine)
     assert raised.value.path == path
-    assert said in raised.value.what
+    assert fragment in raised.value.what
     assert raised.value.fault is Fault.MISMATCH
 
 
 @pytest.mark.parametrize(
-    ("document", "said", "fault"),
+    ("document", "fragment", "fault"),
     [
         ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [4]}], "outputs": []}, "no batch dim", Fault.MISMATCH),
         ({"inputs": [{"name": "x", "datatype": "COMPLEX", "shape": [-1]}], "outputs": []}, "unusable", Fault.MISMATCH),
@@ -155,16 +155,16 @@ def test_what_does_not_fit_is_said_with_its_path(
         (metadata(WIDE, graphs="inner,mine"), "calls mine, which calls it", Fault.CYCLE),
     ],
 )
-def test_models_that_a_graph_cannot_work_with(document: Any, said: str, fault: Fault) -> None:
+def test_unusable_metadata_is_an_error(document: Any, fragment: str, fault: Fault) -> None:
     spec = {"steps": [{"name": "a", "service": "s", "inputs": {"x": "request.x"}}], "outputs": {"y": ["a.y"]}}
     with pytest.raises(GraphError) as raised:
         typed(make_plan(msgspec.convert(spec, GraphSpec)), {"a": document}, "mine")
     assert raised.value.path == "steps[0]"
-    assert said in raised.value.what
+    assert fragment in raised.value.what
     assert raised.value.fault is fault
 
 
-def test_inputs_that_a_model_does_not_need_may_be_left_out() -> None:
+def test_optional_inputs_may_be_left_out() -> None:
     document = metadata(({"x": ("FP32", []), "mask": ("FP32", []), "h": ("BYTES", []), "o": ("FP32", [])}, WIDE[1]))
     document["inputs"][0]["parameters"] = {"pad_mask": "mask"}
     document["inputs"][2]["parameters"] = {"carries": "request_headers"}
@@ -178,7 +178,7 @@ def test_inputs_that_a_model_does_not_need_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize("combine", ["First", "Mean", "Max", "Vote"])
-def test_of_lists_of_which_one_has_any_length_the_answer_has_any(combine: str) -> None:
+def test_lists_with_a_dynamic_length_combine_to_one(combine: str) -> None:
     other: Model = ({"image": ("BYTES", [])}, {"size": ("FP32", [-1])})
     steps = [detect(), detect(name="other", model=other, when="request.image != ''")]
     for of in (["detect.size", "other.size"], ["other.size", "detect.size"]):
@@ -186,11 +186,11 @@ def test_of_lists_of_which_one_has_any_length_the_answer_has_any(combine: str) -
 
 
 def step(name: str, *, item: bool = False, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a step that takes the request's x, or each item of it, and the metadata of its model."""
-    told = metadata(({"x": ("FP64", [2])}, {"y": ("FP64", [])}))
-    told["inputs"][0]["parameters"] = parameters
+    """Return a step on the request's x, or on each item of it, and its model's metadata."""
+    document = metadata(({"x": ("FP64", [2])}, {"y": ("FP64", [])}))
+    document["inputs"][0]["parameters"] = parameters
     each = {"each": "request.x"} if item else {}
-    return {"name": name, "service": name, "inputs": {"x": "request.x"}, **each}, told
+    return {"name": name, "service": name, "inputs": {"x": "request.x"}, **each}, document
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def step(name: str, *, item: bool = False, **parameters: Any) -> tuple[dict[str,
         pytest.param([step("a", item=True, columns='["p", "q"]', nullable=True)], {"nullable": True}, id="items"),
     ],
 )  # fmt: skip
-def test_columns_of_a_request_have_names_where_all_steps_have_the_same(models: list[Any], kept: Any) -> None:
+def test_a_request_has_column_names_if_all_steps_agree(models: list[Any], kept: Any) -> None:
     steps = [each for each, _ in models]
     spec = msgspec.convert({"steps": steps, "outputs": {"y": [f"{steps[0]['name']}.y"]}}, GraphSpec)
-    found = typed(make_plan(spec), {each["name"]: told for each, told in models})
+    found = typed(make_plan(spec), {each["name"]: document for each, document in models})
     [made] = graph_metadata(found, "g", frozenset({"g"}))["inputs"]
     assert made["parameters"] == {**kept, "batch_dim": 0}

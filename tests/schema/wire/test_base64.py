@@ -31,7 +31,7 @@ def test_every_form_is_the_same_bytes(form: str, data: bytes) -> None:
     ("text", "fragment"),
     [
         ("ab+-", "mixes"),
-        ("abcde", "cut short"),
+        ("abcde", "truncated"),
         ("abc==", "padding"),
         ("abcd=", "padding"),
         ("ab=c", "holds '='"),
@@ -42,6 +42,6 @@ def test_every_form_is_the_same_bytes(form: str, data: bytes) -> None:
         ("aé==", "holds 'é'"),
     ],
 )
-def test_what_is_not_base64_is_refused(text: str, fragment: str) -> None:
+def test_other_text_is_rejected(text: str, fragment: str) -> None:
     with pytest.raises(ValueError, match=fragment):
         decode_base64(text)

@@ -65,12 +65,12 @@ def test_a_head_is_refused_as_soon_as_it_is_over_the_limit(sizes: list[int]) -> 
         taken += size + FIELD_BYTES
 
 
-def test_the_framing_of_a_body_may_cost_so_many_times_the_body() -> None:
+def test_framing_of_a_body_is_limited() -> None:
     meter = Meter(100)
     meter.begin_body()
     meter.body_bytes = 10
     meter.unreported(260, in_body=True)
-    with pytest.raises(FramingError, match="all framing"):
+    with pytest.raises(FramingError, match="too much framing"):
         meter.unreported(1, in_body=True)
 
 
