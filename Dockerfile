@@ -1,18 +1,19 @@
-# One image of Shoal. `make images` builds them all, and says in images.py what COMPONENT, EXTRAS and COMPILE are for each.
+# Builds one image of Shoal. `make images` builds all of them; images.py has COMPONENT, EXTRAS and COMPILE of each.
 ARG BASE=python:3.12.14-slim-bookworm@sha256:782412e85d0f0984994c290652577d4018aff08145c85b262bb63dc0c7522254
 FROM ${BASE} AS base
-# It comes without the standard library's bytecode, and a container cannot write it: each start would compile it anew.
+# The base has no bytecode of the standard library, and a read-only container could not write it: each start would
+# compile it again.
 RUN if python3 -m pip --version; then python3 -m pip uninstall --yes --root-user-action=ignore pip; fi \
     && python3 -m compileall -q -j 0 -x '(dist|site)-packages|/(ensurepip|idlelib|lib2to3|pydoc_data|test|tkinter|turtledemo)/' \
       "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 
-# What is to be installed, as a list. Layers below are kept for as long as the list stays, whatever else is edited.
-FROM base AS wanted
+# The list of requirements. Layers below are cached while the list is unchanged, even if pyproject.toml changes.
+FROM base AS requirements
 COPY images.py pyproject.toml /src/
 ARG EXTRAS
 RUN python3 /src/images.py requirements "${EXTRAS}" > /requirements.txt
 
-# What builds, and is in no image.
+# Build tools, in no image.
 FROM base AS tools
 RUN apt-get update && apt-get install --yes --no-install-recommends binutils gcc libc6-dev \
     $(python3 -c 'import os, sysconfig; os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3-dev")')
@@ -20,12 +21,12 @@ COPY constraints.txt /build/
 ENV PIP_CONSTRAINT=/build/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf python3 -m venv /build && /build/bin/pip install cyclonedx-bom uv
 
-# The packages of others, without what no process reads: their tests, debuggers' tables, and bytecode of the thousands of
-# verbs and models of Kubernetes' API, which nobody imports.
+# Third-party packages without unused files: tests, debug symbols, and bytecode of the Kubernetes client's thousands of
+# unused models.
 FROM tools AS packages
-# Empty: the torch that pip finds; PyPI's comes with CUDA. Else what uv takes as --torch-backend: cpu, cu128, cu130.
+# Empty: pip's default torch, which from PyPI includes CUDA. Else uv's --torch-backend: cpu, cu128, cu130.
 ARG CUDA
-COPY --from=wanted /requirements.txt /build/
+COPY --from=requirements /requirements.txt /build/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf python3 -m venv --without-pip /opt/shoal \
     && echo /opt/shoal/own > "$(/opt/shoal/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/own.pth" \
     && if [ -n "${CUDA}" ] && grep -q ^torch /build/requirements.txt; then /build/bin/uv pip install --no-cache --no-deps \
@@ -34,7 +35,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf python3 -m venv --without-pi
     && find /opt/shoal -type d \( -name tests -o -path '*/kubernetes/*client/*/__pycache__' \) -prune -exec rm -r {} + \
     && find /opt/shoal -name '*.cpython-*.so' -exec sh -c '! readelf -SW "$1" | grep -q debug_info || strip --strip-debug "$1"' - {} \;
 
-# The component itself, compiled or not: beside its own folder and the schema there is no other to be packed.
+# The component, compiled or not: only its own directory and the schema are copied.
 FROM tools AS own
 COPY compile.py LICENSE pyproject.toml README.md /src/
 COPY schema/shoal_schema /src/schema/shoal_schema
@@ -44,7 +45,7 @@ COPY ${COMPONENT}/shoal_${COMPONENT} /src/${COMPONENT}/shoal_${COMPONENT}
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf SHOAL_COMPILE=${COMPILE} /build/bin/pip install --no-deps --target /opt/shoal/own /src \
     && rm -r /opt/shoal/own/bin
 
-FROM packages AS told
+FROM packages AS sbom
 COPY --from=own /opt/shoal/own /opt/shoal/own
 RUN mkdir /sbom && /build/bin/cyclonedx-py environment --output-reproducible --output-file /sbom/shoal.cdx.json /opt/shoal/bin/python
 
@@ -54,7 +55,7 @@ RUN if [ -n "${SYSTEM_PACKAGES}" ]; then apt-get update && apt-get install --yes
       && rm -rf /var/lib/apt/lists/*; fi
 COPY --from=packages /opt/shoal /opt/shoal
 COPY --from=own /opt/shoal/own /opt/shoal/own
-COPY --from=told /sbom /usr/share/sbom
+COPY --from=sbom /sbom /usr/share/sbom
 ENV PATH=/opt/shoal/bin:${PATH} PYTHONUNBUFFERED=1
 ARG COMPONENT
 ARG VERSION

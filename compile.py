@@ -1,8 +1,8 @@
-"""Build hook: the path of a request, in proxy and runtime, as C extensions, made by mypyc from the same sources.
+"""Build hook: compiles the hot path of proxy and runtime to C extensions with mypyc.
 
-A wheel is built so where there is a C compiler with Python's headers; it takes two minutes, behaves the same and spends
-half of the processor on a small request. Elsewhere the wheel is pure Python, and a line says so. ``SHOAL_COMPILE=1``
-insists, ``SHOAL_COMPILE=0`` forbids. An editable install always runs the sources.
+A wheel is compiled if there is a C compiler with Python's headers. It takes two minutes, behaves the same and needs
+half the processor time for a small request. Otherwise the wheel is pure Python, with a warning. ``SHOAL_COMPILE=1``
+requires compilation, ``SHOAL_COMPILE=0`` disables it. An editable install always runs the sources.
 """
 
 import os
@@ -39,18 +39,18 @@ COMPILED: Mapping[str, Sequence[str]] = {
         )
     ),
 }  # fmt: skip
-"""By library, what each request or each batch passes; what runs once a start, or where something failed, stays so.
+"""Library -> modules that each request or batch passes; code of startup and errors stays interpreted.
 
-One library for each process: neither loads the other's, but for what both do alike with bytes. What is not there is not
-compiled: an image is built from the sources of one process.
+There is one library per process, and one for the wire formats that both share. Missing sources are skipped: an image is
+built from the sources of one process.
 
-None of it awaits while it handles an exception (`except`, `finally`): in compiled code all coroutines share one note of
-which exception is being handled, and those of others get into it meanwhile.
+No compiled module awaits inside `except` or `finally`: in compiled code all coroutines share one record of the
+exception being handled, which other coroutines change meanwhile.
 """
 
 SWITCH = "SHOAL_COMPILE"
 NEEDED = (
-    # What the compiled modules import tells mypy their types. mypyc is young: pinned.
+    # mypy needs the types of what compiled modules import. mypyc changes often, so it is pinned.
     "httptools", "msgspec", "mypy==2.4.1", "numpy", "orjson", "prometheus-client", "python-multipart", "setuptools",
     "starlette", "uvicorn>=0.54,<0.55",
 )  # fmt: skip
@@ -64,19 +64,18 @@ mypy_path = {root}/proxy:{root}/runtime:{root}/schema
 [mypy-torch.*]
 follow_imports = skip
 """
-"""torch is too large to be fetched for this, and takes minutes to be read where it is here: what it gives has no type.
-
-Whether types are right is for `make types` to say.
+"""Configuration of mypy. torch is too large to install for a build and takes minutes to analyze, so it is untyped here;
+`make types` checks types.
 """
 
 
 class Compile(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles `COMPILED` and adds the libraries to the wheel, beside their sources."""
+    """Compiles `COMPILED` and adds the libraries to the wheel, next to their sources."""
 
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def dependencies(self) -> list[str]:
-        """Return what compiling takes, if it is going to happen (hatchling)."""
+        """Return the requirements of compilation, if it will happen (hatchling)."""
         insists = _choice(os.environ)
         return list(NEEDED) if insists or (insists is None and obstacle() is None) else []
 
@@ -85,24 +84,24 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg]
         insists = _choice(os.environ)
         if version == "editable":
             if insists:
-                raise ValueError("an editable install runs the sources; compiled ones would hide every change to them")
+                raise ValueError("an editable install runs the sources: compiled ones would hide changes to them")
             return
         if insists is False:
             return
         if why := obstacle():
             if insists:
                 raise OSError(f"{SWITCH}=1, and {why}")
-            self._say_pure(why)
+            self._warn(why)
             return
         try:
             self._compile(build_data)
-        except (Exception, SystemExit) as error:  # mypyc exits where a type is wrong
+        except (Exception, SystemExit) as error:  # mypyc calls sys.exit on a type error
             if insists:
                 raise
-            self._say_pure(f"compiling failed ({type(error).__name__}: {error})")
+            self._warn(f"compiling failed ({type(error).__name__}: {error})")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was built; it is in the wheel (hatchling)."""
+        """Remove the build directory, whose libraries are in the wheel (hatchling)."""
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -113,12 +112,14 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg]
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
-    def _say_pure(self, why: str) -> None:
-        self.app.display_warning(f"{why}: proxy and runtime stay pure Python, at twice the processor time a request")
+    def _warn(self, why: str) -> None:
+        self.app.display_warning(
+            f"{why}: proxy and runtime are not compiled and need twice the processor time per request"
+        )
 
 
 def _choice(environ: Mapping[str, str]) -> bool | None:
-    """Return what SHOAL_COMPILE asks for; None leaves it to what is here."""
+    """Return the value of SHOAL_COMPILE; None if unset."""
     value = environ.get(SWITCH, "")
     if value not in ("", "0", "1"):
         raise ValueError(f"{SWITCH} must be 0 or 1, not {value}")
@@ -126,24 +127,25 @@ def _choice(environ: Mapping[str, str]) -> bool | None:
 
 
 def obstacle() -> str | None:
-    """Return what this machine lacks for compiling; None if nothing."""
+    """Return the reason that this machine cannot compile; None if it can."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
         return f"there is no C compiler ({compiler})"
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
-        return "Python's headers are not here (Debian: python3-dev)"
+        return "Python's headers are not installed (Debian: python3-dev)"
     return None
 
 
 FREED = re.compile(r"if \(\w+_free_instance == NULL\) \{")
-"""Where a class of mypyc keeps its last freed object for the next one."""
+"""Generated code that reuses the last freed object of a class."""
 
 
 def keep_nothing_freed(folder: Path) -> None:
-    """Let no frame of a coroutine or closure be used again that is not yet empty.
+    """Disable mypyc's reuse of freed frames of coroutines and closures.
 
-    mypyc hands a freed frame out again before it has cleared it. Clearing may let another thread run, a tensor's end
-    does: that one then takes the frame, and loses what it writes there.
+    mypyc offers a freed frame for reuse before it has cleared it. Clearing may release the GIL, as destroying a tensor
+    does, so that another thread gets the frame and loses what it writes there.
+
     """
     changed = 0
     for path in folder.rglob("*.c"):
@@ -151,12 +153,12 @@ def keep_nothing_freed(folder: Path) -> None:
         path.write_text(text)
         changed += count
     if not changed:
-        raise ValueError("mypyc writes what it keeps of freed objects in another way: see keep_nothing_freed")
+        raise ValueError("mypyc generates the reuse of freed objects in another way: see keep_nothing_freed")
 
 
 def build(root: Path, folder: Path) -> dict[Path, Path]:
-    """Compile into ``folder``; return each library with its place in the wheel."""
-    # Only here: a build that does not compile has neither.
+    """Compile into ``folder``; return each library and its path in the wheel."""
+    # Imported here: a build without compilation does not install these.
     from mypyc.build import mypycify  # noqa: PLC0415
     from setuptools import Distribution  # type: ignore[import-untyped]  # noqa: PLC0415
 

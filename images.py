@@ -1,7 +1,7 @@
-"""Build Shoal's images with the builder that is here, say how large they are, and fail where one outgrew its mark.
+"""Build Shoal's container images, print their sizes, and fail if one exceeds its limit.
 
-``make images`` calls it. What a build takes from outside is the base image, Debian's packages and Python's; where pip
-finds those is for its own configuration to say: ``--pip-conf`` shows a file of it to the builds, and to no image.
+``make images`` calls it. A build downloads the base image, Debian packages and Python packages. ``--pip-conf`` is a pip
+configuration file for the builds, which no image contains.
 """
 
 import argparse
@@ -22,7 +22,7 @@ BUILDERS = ("docker", "podman", "buildah")
 
 @dataclass(frozen=True)
 class Image:
-    """What an image is made of, and how many megabytes it may add to its base; None where torch is what it weighs."""
+    """Contents of an image, and the megabytes it may add to its base; None if torch determines its size."""
 
     component: str
     extras: str
@@ -31,10 +31,10 @@ class Image:
     system_packages: str = ""
 
 
-# LightGBM's wheel takes OpenMP from the system.
+# LightGBM's wheel needs the system's OpenMP (libgomp1).
 IMAGES: Mapping[str, Image] = {
     "operator": Image("operator", "operator", 120, compiled=False),
-    # Without what tokens (cryptography, 18) and gRPC (19) bring it is below 90.
+    # Of these tokens (cryptography) take 18 MB and gRPC 19 MB.
     "proxy": Image("proxy", "proxy,grpc,jwt,tracing", 125),
     "runtime": Image("runtime", "runtime,stores,batch", None, system_packages="libgomp1"),
     "runtime-light": Image("runtime", "runtime-light,trees,onnx,stores", 550, system_packages="libgomp1"),
@@ -42,7 +42,7 @@ IMAGES: Mapping[str, Image] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, or print what an image's extras ask for; return the exit status."""
+    """Build images, or print the requirements of extras; return the exit status."""
     options = parser().parse_args(arguments)
     if options.command == "requirements":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     builder = options.builder or next(filter(works, BUILDERS), None)
     if builder is None:
-        sys.stderr.write(f"images: none of {', '.join(BUILDERS)} is here and works\n")
+        sys.stderr.write(f"images: none of {', '.join(BUILDERS)} works\n")
         return 1
     try:
         return build_all(options, builder)
@@ -63,18 +63,18 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     found = argparse.ArgumentParser("images.py", description=__doc__)
     commands = found.add_subparsers(dest="command", required=True)
-    asks = commands.add_parser("requirements", help="print what extras of pyproject.toml ask for")
+    asks = commands.add_parser("requirements", help="print the requirements of extras in pyproject.toml")
     asks.add_argument("extras", help="separated by commas")
     build = commands.add_parser("build", help="build images")
     build.add_argument("images", nargs="*", metavar="IMAGE", help=f"of {', '.join(IMAGES)}; default: all")
-    build.add_argument("--base", help="the base image, with python3 of at least 3.11; default: the Dockerfile's")
-    build.add_argument("--cuda", default="", help="build of torch: cpu, cu128, ...; default: what pip finds")
-    build.add_argument("--extras", help="of pyproject.toml, instead of the image's own")
-    build.add_argument("--registry", default="", help="stands before shoal/IMAGE")
+    build.add_argument("--base", help="base image with Python 3.11 or later; default: the Dockerfile's")
+    build.add_argument("--cuda", default="", help="build of torch: cpu, cu128, ...; default: pip's")
+    build.add_argument("--extras", help="extras of pyproject.toml; default: the image's own")
+    build.add_argument("--registry", default="", help="prefix of shoal/IMAGE")
     build.add_argument("--tag", help="default: the version")
     build.add_argument("--builder", help=f"default: the first of {', '.join(BUILDERS)} that works")
     build.add_argument("--pip-conf", type=Path, help="pip's configuration during the build")
-    build.add_argument("--flags", default="", help="more options for the builder, as a shell would read them")
+    build.add_argument("--flags", default="", help="more options of the builder, parsed as by a shell")
     return found
 
 
@@ -85,7 +85,7 @@ def version() -> str:
 
 
 def requirements(extras: Iterable[str], declared: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what extras ask for, those that they name in turn included, sorted."""
+    """Return the requirements of extras, including extras that they refer to, sorted."""
     found: set[str] = set()
     for extra in extras:
         for line in declared[extra]:
@@ -95,14 +95,14 @@ def requirements(extras: Iterable[str], declared: Mapping[str, Sequence[str]]) -
 
 
 def works(builder: str) -> bool:
-    """Say whether a builder is here and can be used: docker may be there without its daemon."""
+    """Return whether a builder works; docker may be installed without a daemon."""
     if shutil.which(builder) is None:
         return False
     return subprocess.run([builder, "info"], capture_output=True, check=False).returncode == 0
 
 
 def build_all(options: argparse.Namespace, builder: str) -> int:
-    """Build images one after the other and print a table of sizes; return 1 where one is over its mark."""
+    """Build images and print a table of sizes; return 1 if one exceeds its limit."""
     prefix = f"{options.registry}/shoal" if options.registry else "shoal"
     base = f"shoal/base:{options.tag or version()}"
     run([*build_command(options, builder), "--target", "base", "--tag", base, str(ROOT)])
@@ -125,7 +125,7 @@ def build_all(options: argparse.Namespace, builder: str) -> int:
 
 
 def build_command(options: argparse.Namespace, builder: str) -> list[str]:
-    """Return what every build has in common."""
+    """Return the common part of every build command."""
     base = ["--build-arg", f"BASE={options.base}"] if options.base else []
     secret = ["--secret", f"id=pip,src={options.pip_conf}"] if options.pip_conf else []
     return [builder, "build", *base, *secret, *shlex.split(options.flags)]
@@ -147,13 +147,13 @@ def arguments_of(image: Image, options: argparse.Namespace) -> list[str]:
 
 
 def revision() -> str:
-    """Return git's name of what is built; empty outside of a clone."""
+    """Return the git commit; empty outside a clone."""
     asked = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def size_mb(builder: str, tag: str) -> float:
-    """Return the megabytes of an image's files, unpacked."""
+    """Return the unpacked size of an image."""
     if builder == "buildah":
         [found] = json.loads(output([builder, "images", "--json", tag]))
         number, unit = found["size"].split()
@@ -162,18 +162,18 @@ def size_mb(builder: str, tag: str) -> float:
 
 
 def output(command: Sequence[str]) -> str:
-    """Return what a command prints."""
+    """Return the output of a command."""
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def run(command: Sequence[str]) -> None:
-    """Show a command and run it."""
+    """Print a command and run it."""
     say(shlex.join(command))
     subprocess.run(command, check=True)
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal at once."""
+    """Print text without buffering."""
     print(text, flush=True)  # noqa: T201
 
 

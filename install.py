@@ -1,8 +1,8 @@
-"""Set up the environment of this Python for the demo or for development: ``make demo`` and ``make test`` call it.
+"""Install Shoal for the demo or for development, as ``make demo`` and ``make test`` do.
 
-On Linux PyPI's torch brings gigabytes of CUDA. Where there is no NVIDIA GPU the CPU build is installed instead: the
-one that pip is configured to find, if there is one, else PyTorch's own, through uv, which knows where that lies. Where
-neither can be had, it is what pip finds after all.
+On Linux PyPI's torch includes gigabytes of CUDA libraries. Without an NVIDIA GPU the CPU build is installed instead:
+from pip's configured index if it has one, else from PyTorch's index through uv. If neither works, pip's default build
+is installed.
 """
 
 import argparse
@@ -22,17 +22,17 @@ from typing import TextIO
 
 ROOT = Path(__file__).parent
 CONSTRAINTS = ROOT / "constraints.txt"
-# Megabytes to download and on disk of a first installation (Linux, x86-64, Python 3.11); "dev" and CUDA are rounded.
+# Megabytes of download and disk of a first installation (Linux, x86-64, Python 3.11); "dev" and CUDA are rounded.
 WITHOUT_TORCH_MB = {"demo": (260, 770), "dev": (420, 1310)}
 TORCH_MB = {"cpu": (200, 700), "cuda": (2740, 4760)}
 WITHOUT_CUDA = (
-    "\nToo much, and no use for a GPU? A CPU build of torch that pip finds is taken instead: Ctrl-C, then name its"
-    " place in PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL."
+    "\nWithout a GPU press Ctrl-C, and name an index with a CPU build of torch in PIP_FIND_LINKS or"
+    " PIP_EXTRA_INDEX_URL."
 )
 SHOWN = ("torch", "numpy", "starlette", "uvicorn", "kopf")
 LARGE_BYTES = 5_000_000
 TAIL_LINES = 15
-# Where nothing leads to PyTorch's index, uv's own patience is most of a minute in which nothing happens.
+# uv's defaults wait most of a minute for PyTorch's index where it cannot be reached.
 UV_PATIENCE = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_RETRIES": "2"}
 TORCH_CHOICES = ("auto", "cpu", "pip")
 DOWNLOADING = re.compile(r"\s*Downloading (?P<file>\S+)")
@@ -41,24 +41,24 @@ UNPACKING = re.compile(r"Installing collected packages: (?P<names>.*)")
 
 
 class InstallError(Exception):
-    """Something cannot be installed; the message says what."""
+    """An installation failed; the message has the reason."""
 
 
 @dataclass
 class Downloads:
-    """What pip has fetched so far, over all its commands, and where that is shown."""
+    """Bytes downloaded by all pip commands, and the stream for progress."""
 
     out: TextIO
     arrived_bytes: int = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Install Shoal with the extra that is named; return the exit status."""
+    """Install Shoal with an extra; return the exit status."""
     options = parser().parse_args(arguments)
     started_s, downloads = time.monotonic(), Downloads(sys.stdout)
     try:
         install_torch(options.extra, options.torch, downloads)
-        # Editable: the sources run, so nothing is compiled and what compiling needs is not fetched.
+        # An editable install runs the sources, so nothing is compiled.
         here = ("--editable", f"{ROOT}[{options.extra}]", "--editable", str(ROOT / "local"))
         command = ("install", "--constraint", str(CONSTRAINTS), *here)
         pip(downloads, *command, environment={"SHOAL_COMPILE": "0"})
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"install: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("\ninstall: interrupted; start it again to go on\n")
+        sys.stderr.write("\ninstall: interrupted; run it again to continue\n")
         return 130
     say(summary(time.monotonic() - started_s, downloads.arrived_bytes))
     return 0
@@ -75,17 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     found = argparse.ArgumentParser("install.py", description=__doc__)
-    found.add_argument("extra", choices=WITHOUT_TORCH_MB, help="for the demo, or for development")
-    builds = "auto: by whether there is a GPU; cpu: as if there were none; pip: whatever pip finds"
+    found.add_argument("extra", choices=WITHOUT_TORCH_MB, help="what to install for")
+    builds = "build of torch: auto: CUDA with a GPU, else CPU; cpu: CPU; pip: pip's default"
     found.add_argument("--torch", choices=TORCH_CHOICES, default="auto", help=builds)
     return found
 
 
 def install_torch(extra: str, wanted: str, downloads: Downloads) -> None:
-    """Install the pinned torch in the first way that works; say before how much will come with it and ``extra``."""
+    """Install the pinned torch in the first way that works, after printing the size of the download."""
     pin = torch_pin(CONSTRAINTS.read_text())
     if is_installed(pin):
-        say(f"Installing what `{extra}` needs; torch {version('torch')} is here already.")
+        say(f"Installing the packages of `{extra}`; torch {version('torch')} is installed already.")
         return
     ways = torch_ways(
         wanted,
@@ -105,9 +105,9 @@ def install_torch(extra: str, wanted: str, downloads: Downloads) -> None:
 def torch_ways(
     wanted: str, *, linux: bool, gpu: bool, pip_brings_cuda: Callable[[], bool]
 ) -> tuple[tuple[str, str], ...]:
-    """Return how to install torch, and which build that gives, best first.
+    """Return the ways to install torch and the build of each, best first.
 
-    ``pip_brings_cuda`` asks pip, which takes seconds, and only elsewhere than on Linux goes unasked.
+    ``pip_brings_cuda`` queries pip, which takes seconds. It is not called outside Linux.
     """
     if not linux or not pip_brings_cuda():
         return (("pip", "cpu"),)
@@ -122,7 +122,7 @@ def torch_pin(constraints: str) -> str:
 
 
 def is_installed(pin: str) -> bool:
-    """Say whether the pinned torch is here, in whichever build."""
+    """Return whether the pinned torch is installed, in any build."""
     try:
         return version("torch").partition("+")[0] == pin.removeprefix("torch==")
     except PackageNotFoundError:
@@ -130,39 +130,39 @@ def is_installed(pin: str) -> bool:
 
 
 def has_gpu() -> bool:
-    """Say whether there is an NVIDIA GPU with its driver, also under WSL."""
+    """Return whether an NVIDIA GPU and its driver exist, also under WSL."""
     return any(Path("/proc/driver/nvidia").glob("gpus/*")) or shutil.which("nvidia-smi") is not None
 
 
 def pip_report(pin: str) -> str:
-    """Return what pip would install for ``pin`` alone, as its JSON report."""
+    """Return pip's JSON report of an installation of ``pin`` alone."""
     command = pip_command("install", "--dry-run", "--no-deps", "--ignore-installed", "--quiet", "--report", "-", pin)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InstallError(f"pip finds no {pin}: {last_line(done.stderr)}")
+        raise InstallError(f"pip cannot find {pin}: {last_line(done.stderr)}")
     return done.stdout
 
 
 def brings_cuda(report: str) -> bool:
-    """Say whether what pip would install asks for NVIDIA's libraries, from pip's report."""
+    """Return whether a package of pip's report depends on NVIDIA's libraries."""
     [found] = json.loads(report)["install"]
     return any(re.match(r"(nvidia|cuda)-", each) for each in found["metadata"].get("requires_dist", ()))
 
 
 def try_uv(pin: str, downloads: Downloads) -> bool:
-    """Install PyTorch's CPU build with uv; say whether that worked.
+    """Install PyTorch's CPU build with uv; return whether that worked.
 
-    Without what it depends on: uv does not know where pip is configured to find that.
+    Its dependencies are left to pip, whose configured indexes uv does not use.
     """
     try:
         pip(downloads, "install", "uv")
     except InstallError as error:
-        say(f"Without uv, {error}")
+        say(f"uv cannot be installed: {error}")
         return False
     uv = (sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, "--no-deps")
     done = subprocess.run([*uv, "--torch-backend=cpu", pin], env={**UV_PATIENCE, **os.environ}, check=False)
     if done.returncode:
-        say("PyTorch's index of CPU builds cannot be reached from here.")
+        say("PyTorch's index of CPU builds cannot be reached.")
     return done.returncode == 0
 
 
@@ -172,8 +172,8 @@ def pip_command(*arguments: str) -> list[str]:
 
 
 def pip(downloads: Downloads, command: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
-    """Run a command of pip's and show how far its downloads are; when it fails, show its last lines."""
-    # Python compiles what it imports by itself; all that is installed would be a third of the whole time.
+    """Run a pip command with progress of its downloads; print its last lines if it fails."""
+    # Compiling bytecode of all packages would take a third of the time; Python compiles imported ones later.
     call = pip_command(command, "--progress-bar=raw", "--no-compile", *arguments)
     environ = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
     tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -186,7 +186,7 @@ def pip(downloads: Downloads, command: str, *arguments: str, environment: Mappin
 
 
 def kept(lines: Iterable[str], tail: deque[str]) -> Iterable[str]:
-    """Pass lines on and keep the last ones that say something."""
+    """Yield lines, keeping the last ones other than progress in ``tail``."""
     for line in lines:
         if not PROGRESS.match(line):
             tail.append(line)
@@ -194,7 +194,7 @@ def kept(lines: Iterable[str], tail: deque[str]) -> Iterable[str]:
 
 
 def show_progress(lines: Iterable[str], downloads: Downloads) -> None:
-    """Turn pip's lines (``--progress-bar=raw``) into one that grows on a terminal, else into one a large file."""
+    """Print pip's raw progress (``--progress-bar=raw``): one updated line on a terminal, else a line per large file."""
     file, out = "", downloads.out
     for line in lines:
         if match := DOWNLOADING.match(line):
@@ -214,18 +214,18 @@ def show_progress(lines: Iterable[str], downloads: Downloads) -> None:
 
 
 def announcement(extra: str, build: str, *, how: str) -> str:
-    """Return what is said before anything is fetched."""
+    """Return the message before the download."""
     download_mb, disk_mb = (sum(both) for both in zip(WITHOUT_TORCH_MB[extra], TORCH_MB[build], strict=True))
-    kind = "PyTorch's CPU build, through uv" if how == "uv" else "torch as pip finds it"
+    kind = "PyTorch's CPU build, through uv" if how == "uv" else "pip's default torch"
     cuda, remedy = (", with CUDA", WITHOUT_CUDA) if build == "cuda" else ("", "")
     return (
-        f"Installing what `{extra}` needs, {kind}{cuda}: about {download_mb} MB to download"
-        f" (less where pip has them already), {disk_mb} MB on disk.{remedy}"
+        f"Installing the packages of `{extra}`, {kind}{cuda}: about {download_mb} MB to download"
+        f" (less with a warm pip cache), {disk_mb} MB on disk.{remedy}"
     )
 
 
 def summary(elapsed_s: float, downloaded_bytes: int) -> str:
-    """Return what is said at the end: seconds, megabytes, versions; what uv fetched, it says itself."""
+    """Return the message at the end: seconds, megabytes (without uv's downloads) and versions."""
     names = ", ".join(f"{name} {version(name)}" for name in SHOWN)
     disk_mb = disk_bytes(Path(sys.prefix)) / 1e6
     return (
@@ -234,18 +234,18 @@ def summary(elapsed_s: float, downloaded_bytes: int) -> str:
     )
 
 
-def disk_bytes(folder: Path) -> int:
-    """Return what the files in ``folder`` hold."""
-    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file() and not each.is_symlink())
+def disk_bytes(directory: Path) -> int:
+    """Return the size of the files below a directory."""
+    return sum(each.stat().st_size for each in directory.rglob("*") if each.is_file() and not each.is_symlink())
 
 
 def last_line(text: str) -> str:
     """Return the last line that is not empty."""
-    return next((line for line in reversed(text.splitlines()) if line.strip()), "it did not say why")
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no error message")
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal at once."""
+    """Print text without buffering."""
     print(text, flush=True)  # noqa: T201
 
 

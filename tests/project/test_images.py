@@ -72,7 +72,7 @@ def test_an_image_runs_as_nobody_and_ends_on_sigterm(component: str) -> None:
     assert json.loads(entry) == ["python", "-m", f"shoal_{component}"]
     shared = stages()["image"]
     assert [rest for name, rest in shared if name in ("USER", "STOPSIGNAL")] == ["SIGTERM", "65532:65532"]
-    assert shared[-1][0] == "USER", "nothing in an image belongs to whoever runs"
+    assert shared[-1][0] == "USER", "no file of an image belongs to its user"
 
 
 def test_an_image_holds_the_bytecode_that_its_base_lacks_and_no_container_could_write() -> None:
@@ -83,10 +83,10 @@ def test_an_image_holds_the_bytecode_that_its_base_lacks_and_no_container_could_
 
 def test_an_edited_source_installs_no_package_of_others_again() -> None:
     copied = [rest for name, rest in stages()["packages"] if name == "COPY"]
-    assert copied == ["--from=wanted /requirements.txt /build/"], "a list, which stays while sources change"
+    assert copied == ["--from=requirements /requirements.txt /build/"], "a list, which stays while sources change"
     assert [rest for name, rest in stages()["tools"] if name == "COPY"] == ["constraints.txt /build/"]
     order = [rest.split()[0] for name, rest in stages()["image"] if name == "COPY"]
-    assert order == ["--from=packages", "--from=own", "--from=told"], "nodes keep the large layer, too"
+    assert order == ["--from=packages", "--from=own", "--from=sbom"], "nodes keep the large layer, too"
     assert not re.search(r"(?m)^COPY (--\S+ )*\. ", DOCKERFILE)
 
 
@@ -230,7 +230,7 @@ def test_a_docker_without_its_daemon_is_passed_over(machine: Machine) -> None:
 
 def test_without_any_builder_a_line_says_which_would_do(machine: Machine) -> None:
     built = machine.build("proxy")
-    assert (built.returncode, built.stderr) == (1, "images: none of docker, podman, buildah is here and works\n")
+    assert (built.returncode, built.stderr) == (1, "images: none of docker, podman, buildah works\n")
 
 
 def test_a_builder_s_failure_is_told_in_a_line_below_its_own_words(machine: Machine) -> None:
