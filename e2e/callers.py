@@ -26,7 +26,7 @@ def predict(cluster: Cluster, name: str = "adder", *, patience_s: float = PATIEN
 
 
 def metadata(cluster: Cluster, name: str = "adder") -> Any:
-    """Return the model's metadata, as the Open Inference Protocol tells it."""
+    """Return the model's metadata, of the Open Inference Protocol."""
     answer = httpx.get(f"{cluster.address(name)}/v2/models/{name}", timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -60,7 +60,7 @@ def callers(
         keeping: callers that keep their connection.
         fresh: callers that open a connection for each request.
         patience_s: how long each waits for an answer.
-        address: of a gateway, in the place of the Service's.
+        address: of a gateway, instead of the Service's.
         host: the name that the gateway goes by.
         answer: what each of them should get.
     """

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def chosen(folder: Path) -> AbstractContextManager[Cluster]:
     """Return the cluster that the environment asks for.
 
-    Not by KUBECONFIG: nobody's own cluster should be changed because that happened to be set.
+    KUBECONFIG is ignored: tests must not change a cluster because that happens to be set.
     """
     if kubeconfig := os.environ.get("SHOAL_E2E_KUBECONFIG"):
         return existing(Path(kubeconfig), folder)

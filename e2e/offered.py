@@ -1,4 +1,4 @@
-"""Load that waits for nobody: requests at a rate, whatever becomes of those before."""
+"""Open-loop load: requests at a rate, regardless of earlier responses."""
 
 import asyncio
 import statistics
@@ -38,7 +38,7 @@ class Offered:
         """What was said, head and body, instead of an answer."""
 
     async def run(self, stop: threading.Event) -> None:
-        """Call until told to stop."""
+        """Send requests until stopped."""
         due_s, calls = time.monotonic(), set[asyncio.Task[None]]()
         while not stop.is_set():
             due_s = max(due_s + 1 / self.rate, time.monotonic() - 1)

@@ -42,16 +42,20 @@ class Registry(ThreadingHTTPServer):
             return 503, b"away"
         if path == f"{API}/registered-models/alias" and token == OPERATOR:
             known = query["alias"] == "champion"
-            return (200, told(model_version={"version": self.champion})) if known else (400, told(error_code="INVALID"))
+            return (
+                (200, encoded(model_version={"version": self.champion}))
+                if known
+                else (400, encoded(error_code="INVALID"))
+            )
         return self.files(path, query) if token == PODS else (403, b"{}")
 
     def files(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
-        """Return what is told of a version's files, or one of them."""
+        """Return the list of a version's files, or one of them."""
         if path == f"{API}/model-versions/get-download-uri":
-            return 200, told(artifact_uri=f"mlflow-artifacts:/{query['name']}/{query['version']}")
+            return 200, encoded(artifact_uri=f"mlflow-artifacts:/{query['name']}/{query['version']}")
         if path == ARTIFACTS:
             found = files_of(query["path"].rpartition("/")[2])
-            return 200, told(files=[{"path": name, "file_size": len(body)} for name, body in found.items()])
+            return 200, encoded(files=[{"path": name, "file_size": len(body)} for name, body in found.items()])
         if path.startswith(f"{ARTIFACTS}/adder/"):
             version, _, name = path.removeprefix(f"{ARTIFACTS}/adder/").partition("/")
             return 200, files_of(version)[name]
@@ -75,7 +79,7 @@ class _Answer(BaseHTTPRequestHandler):
         pass
 
 
-def told(**content: object) -> bytes:
+def encoded(**content: object) -> bytes:
     """Return an answer in JSON."""
     return json.dumps(content).encode()
 

@@ -1,4 +1,4 @@
-"""Keys of callers from a Secret: who is let in, a rotation under load, and what the status says while there is none."""
+"""API keys from a Secret: authentication, a rotation under load, and the status while the Secret is missing."""
 
 import threading
 import time

@@ -50,7 +50,7 @@ def handed_over(address: str) -> float:
 def become_siblings(cluster: Cluster) -> None:
     """Have two new pods that know each other.
 
-    There are no names on this cluster: pods get the next addresses, and those at which nobody listens do no harm.
+    This cluster has no DNS: pods get the next addresses, and unused addresses do no harm.
     """
     last = max(map(IPv4Address, ready_addresses(cluster)))
     siblings = ",".join(f"{last + number}:{PORT}" for number in range(1, 13))

@@ -1,4 +1,4 @@
-"""Rows that lie somewhere are scored by the pods of a Job, and the status tells how far they are."""
+"""The pods of a Job score the rows of files, and the status reports their progress."""
 
 import json
 import tempfile
@@ -66,11 +66,11 @@ def ended(cluster: Cluster) -> dict[str, Any]:
 
 def test_rows_are_scored_and_nothing_is_run_again_when_the_job_has_gone(namespace: Cluster, rows: Path) -> None:
     namespace.kubectl("apply", "--filename", "-", text=yaml.safe_dump(body(rows, ttlSecondsAfterFinished=0)))
-    told = ended(namespace)
+    result = ended(namespace)
 
-    assert told["reason"] == "Complete", told["message"]
-    assert told["shards"]["text"] == "4/4"
-    assert (told["rows"], told["failedRows"]) == (40, 0)
+    assert result["reason"] == "Complete", result["message"]
+    assert result["shards"]["text"] == "4/4"
+    assert (result["rows"], result["failedRows"]) == (40, 0)
     assert parquet.read_table(rows.parent / "out").num_rows == 40
     eventually(lambda: namespace.get("job", "score") is None)
     assert status(namespace)["reason"] == "Complete"

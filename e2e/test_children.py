@@ -101,7 +101,7 @@ def runtime_image(cluster: Cluster) -> str:
 
 
 def is_another(cluster: Cluster, kind: str, uid: str) -> bool:
-    """Tell whether there is an object again that is not the old one."""
+    """Return whether there is a new object of the name."""
     found = cluster.get(kind, "adder")
     return bool(found) and found["metadata"]["uid"] != uid
 

@@ -31,10 +31,10 @@ def processes_of(folder: Path) -> set[int]:
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            told = (path / "cmdline").read_bytes() + (path / "mountinfo").read_bytes()
+            details = (path / "cmdline").read_bytes() + (path / "mountinfo").read_bytes()
         except OSError:
             continue
-        if str(folder).encode() in told:
+        if str(folder).encode() in details:
             found.add(int(path.name))
     return found
 

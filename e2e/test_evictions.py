@@ -32,7 +32,7 @@ def evicted(cluster: Cluster, name: str) -> bool:
     return not evict(cluster, name)
 
 
-def told(cluster: Cluster) -> str:
+def described(cluster: Cluster) -> str:
     return cluster.kubectl("describe", "infsvc,pods", check=False).stdout
 
 
@@ -43,7 +43,7 @@ def until_replaced(cluster: Cluster, old: set[str], count: int) -> None:
         found = pods(cluster)
         return len(found) == count and not old & found.keys() and cluster.condition("adder")["status"] == "True"
 
-    eventually(replaced, lambda: told(cluster))
+    eventually(replaced, lambda: described(cluster))
 
 
 def test_a_service_of_one_replica_loses_no_request_when_its_pod_is_evicted(namespace: Cluster) -> None:
@@ -80,7 +80,7 @@ def test_replicas_that_are_evicted_one_after_another_lose_no_request(namespace: 
     with callers(namespace, keeping=2, fresh=2) as seen:
         eventually(lambda: seen.answered > 50)
         for old in list(pods(namespace)):
-            eventually(partial(evicted, namespace, old), lambda: told(namespace))
+            eventually(partial(evicted, namespace, old), lambda: described(namespace))
             until_replaced(namespace, {old}, 2)
     assert seen.failures == []
 
@@ -103,7 +103,7 @@ def test_a_service_that_is_to_have_no_pods_keeps_none(namespace: Cluster) -> Non
 
     with callers(namespace):
         namespace.kubectl("scale", "infsvc/adder", "--replicas=0")
-        eventually(lambda: not pods(namespace), lambda: told(namespace))
+        eventually(lambda: not pods(namespace), lambda: described(namespace))
     namespace.kubectl("scale", "infsvc/adder", "--replicas=1")
     namespace.until_ready()
     assert predict(namespace) == ANSWER
@@ -121,7 +121,9 @@ def test_a_pod_that_no_node_can_replace_yet_keeps_serving_when_it_is_evicted(nam
     try:
         with callers(namespace, keeping=1, fresh=1) as seen:
             assert not evict(namespace, old)
-            eventually(lambda: namespace.condition("adder").get("reason") == "Unschedulable", lambda: told(namespace))
+            eventually(
+                lambda: namespace.condition("adder").get("reason") == "Unschedulable", lambda: described(namespace)
+            )
             before, begun_s = seen.answered, time.monotonic()
             eventually(lambda: seen.answered > before + 100 or time.monotonic() > begun_s + 30)
             namespace.kubectl("uncordon", name)
@@ -138,4 +140,4 @@ def test_pods_of_a_namespace_that_is_deleted_do_not_wait_for_replacements(cluste
     leaving.until_ready()
 
     cluster.kubectl("delete", "namespace", leaving.namespace, "--wait=false")
-    eventually(lambda: not leaving.get("pods"), lambda: told(leaving))
+    eventually(lambda: not leaving.get("pods"), lambda: described(leaving))

@@ -121,7 +121,7 @@ def test_while_a_ready_pod_says_nothing_replicas_do_not_fall(namespace: Cluster)
 
 @contextmanager
 def silence(cluster: Cluster) -> Iterator[str]:
-    """Have the proxy of a ready pod answer nobody until the block ends; yield the pod's name."""
+    """Stop the proxy of a ready pod from responding until the block ends; yield the pod's name."""
     pod = next(each for each in cluster.get("pods") if is_ready(each))
     processes = [int(path.parent.name) for path in cluster.processes("shoal_proxy", pod["metadata"]["uid"])]
     assert processes

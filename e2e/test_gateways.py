@@ -1,4 +1,4 @@
-"""Callers from outside reach a service through real gateways, and the service's status tells the truth about it."""
+"""Clients outside the cluster reach a service through real gateways, and the service's status agrees."""
 
 import json
 import os
@@ -128,7 +128,7 @@ def check_protocols(client: httpx.Client) -> None:
 
 
 def asked_to_go_on(port: int) -> bytes:
-    """Send a body only when told to; return the last status line."""
+    """Send a body only after 100 Continue; return the last status line."""
     body = json.dumps({"instances": [ROW]}).encode()
     head = f"POST /v1/models/adder:predict HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\nexpect: 100-continue\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection, connection.makefile("rb") as answer:
@@ -198,8 +198,8 @@ def test_pictures_pass_as_they_are(namespace: Cluster, gateways: list[Gateway]) 
 
 def load(pod: Any) -> dict[str, Any]:
     """Return what a pod says of its load."""
-    told: dict[str, Any] = httpx.get(f"http://{pod['status']['podIP']}:{ADMIN_PORT}/v1/load", timeout=10).json()
-    return told
+    document: dict[str, Any] = httpx.get(f"http://{pod['status']['podIP']}:{ADMIN_PORT}/v1/load", timeout=10).json()
+    return document
 
 
 def ask_all(gateways: list[Gateway], each: int) -> list[Future[httpx.Response]]:

@@ -105,8 +105,8 @@ def test_a_graph_that_cannot_be_is_refused_and_what_runs_goes_on(namespace: Clus
     first, second = CHAIN["steps"]
     circle = {**CHAIN, "steps": [{**first, "inputs": {"x": "second.y"}}, second]}
     apply(namespace, **circle)
-    told = until(namespace, "GraphValid", "False", "Cycle")
-    assert "first → second → first" in told["message"]
+    found = until(namespace, "GraphValid", "False", "Cycle")
+    assert "first → second → first" in found["message"]
     assert ask(namespace).json()["outputs"][0]["data"] == TWICE
 
 
@@ -128,7 +128,7 @@ def test_a_step_that_is_deleted_under_load_costs_no_request_and_one_that_is_kill
         os.kill(int(proxy.parent.name), signal.SIGKILL)
         after = seen.answered
         eventually(lambda: seen.answered > after + 200)
-    # What was there when it was killed is lost, and says where; nobody knows whether it ran.
+    # Requests at the killed pod fail with the step's name; whether they ran is unknown.
     assert len(seen.failures) <= 4, seen.failures
     assert all("step first" in failure for failure in seen.failures), seen.failures
 
@@ -175,8 +175,8 @@ def test_a_composer_takes_rows_its_own_way_and_one_that_cannot_be_is_refused(nam
     neither = apply(namespace, check=False, steps=spec["steps"])
     assert "unless a composer calls the steps" in neither.stderr
     apply(namespace, **{**spec, "composer": {"source": COMPOSER.replace("await", "wait for")}})
-    told = until(namespace, "GraphValid", "False", "InvalidGraph")
-    assert "spec.composer.source: line 9: " in told["message"]
+    found = until(namespace, "GraphValid", "False", "InvalidGraph")
+    assert "spec.composer.source: line 9: " in found["message"]
     apply(namespace, **{**spec, "composer": {"source": f"import nowhere\n{COMPOSER}"}})
     eventually(
         lambda: "No module named 'nowhere'" in condition(namespace, "GraphValid").get("message", ""), within_s=60

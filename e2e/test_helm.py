@@ -30,7 +30,7 @@ class Releases:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
-        # A waiting room cannot be told where the operator is before that is there: no names are resolved here.
+        # This cluster has no DNS, so the activator gets the operator's address once that is running.
         given = values() | {"waitingRoom": {"enabled": False}}
         self._values, self._older = folder / "values.yaml", folder / "older.yaml"
         self._values.write_text(yaml.safe_dump(given))
@@ -89,9 +89,9 @@ def definition(cluster: Cluster) -> Any:
 
 
 def test_an_install_is_tried_and_leaves_nothing_of_the_trial(releases: Releases) -> None:
-    told = releases("install", "shoal", CHART)
+    output = releases("install", "shoal", CHART)
 
-    assert "helm test shoal --namespace shoal-system" in told
+    assert "helm test shoal --namespace shoal-system" in output
     releases("test", "shoal")
     left = releases.cluster.get("infsvc,pods,serviceaccounts,roles,rolebindings")
     assert [each["metadata"]["name"] for each in left if each["metadata"]["name"].startswith("shoal-t")] == []
@@ -140,9 +140,9 @@ def test_a_definition_of_another_version_is_not_installed_over_but_the_way_is_to
     releases("install", "first", PREVIOUS)
     releases("uninstall", "first")
 
-    told = releases("install", "second", CHART, check=False)
-    assert "belongs to the Helm release first in namespace shoal-system" in told
-    command = told.strip().partition("kubectl ")[2].partition("\n")[0]
+    output = releases("install", "second", CHART, check=False)
+    assert "belongs to the Helm release first in namespace shoal-system" in output
+    command = output.strip().partition("kubectl ")[2].partition("\n")[0]
     releases.cluster.kubectl(*command.replace("crds/", str(ROOT / "crds")).split())
     releases("install", "second", CHART)
 
@@ -190,7 +190,7 @@ def test_a_release_that_keeps_no_definition_takes_it_and_every_service_away(
     releases("uninstall", "shoal")
     eventually(lambda: not definition(namespace))
     eventually(lambda: not namespace.get("deployments,pods"))
-    namespace.kubectl("apply", "--filename", str(ROOT / "crds"))  # whoever cleans up asks for services
+    namespace.kubectl("apply", "--filename", str(ROOT / "crds"))  # the cleanup lists services
 
 
 def test_a_release_that_keeps_its_definition_keeps_it_as_well_when_it_is_told_to_install_none(

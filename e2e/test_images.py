@@ -1,8 +1,8 @@
-"""The images, built by `make images` and run as a pod runs them: nobody's user, a root that cannot be written.
+"""The images, built by `make images` and run as a pod runs them: as user 65532, with a read-only root.
 
 `make test-images` runs them: building takes a registry and many minutes, which `make e2e` does without.
 
-Where pip or the base is to be found is told as for `make images` (BASE, PIP_CONF, FLAGS, BUILDER). SHOAL_IMAGES_TAG
+Indexes and the base are set as for `make images` (BASE, PIP_CONF, FLAGS, BUILDER). SHOAL_IMAGES_TAG
 names a tag that is there already; SHOAL_IMAGES_RUN is another way to run one than the builder's ``run``.
 """
 
@@ -25,7 +25,7 @@ from tests.project.scripts import ROOT, load
 
 PATIENCE_S = 120
 BUILD_PATIENCE_S = 3600
-NOBODY = 65532
+USER_ID = 65532
 # Everything that Shoal's pods demand of a container.
 RESTRICTED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop=all", "--security-opt", "no-new-privileges")
 PACKAGES = ("pip", "shoal", "shoal_local", "shoal_operator", "shoal_proxy", "shoal_runtime", "torch", "numpy", "kopf")
@@ -108,7 +108,7 @@ def test_an_image_runs_as_nobody_and_holds_one_component_and_a_list_of_it(runs: 
     status, output = said(runs, f"shoal/{name}:{tag}", "-c", LOOK, options=("--entrypoint", "python"))
     assert status == 0, output
     uid, written, held, form, listed = json.loads(output)
-    assert (uid, written, set(held), form) == (NOBODY, False, HELD[name], "CycloneDX")
+    assert (uid, written, set(held), form) == (USER_ID, False, HELD[name], "CycloneDX")
     assert "shoal" in listed
     assert ("numpy" in listed) == (name != "operator")
 

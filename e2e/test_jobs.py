@@ -64,8 +64,8 @@ def test_an_indexed_job_runs_to_its_end_and_is_seen_by_kubectl(namespace: Cluste
 
     assert lines(tmp_path / "ended") == ["0", "1", "2", "3"]
     assert lines(tmp_path / "begun") == ["0", "1", "1", "2", "3"]
-    told = {"succeeded": 4, "failed": 1, "completedIndexes": "0-3", "ready": 0, "terminating": 0}
-    assert status(namespace) == {**told, "uncountedTerminatedPods": {}}
+    result = {"succeeded": 4, "failed": 1, "completedIndexes": "0-3", "ready": 0, "terminating": 0}
+    assert status(namespace) == {**result, "uncountedTerminatedPods": {}}
     assert reasons(namespace) == [("SuccessCriteriaMet", "CompletionsReached"), ("Complete", "CompletionsReached")]
     head, row = namespace.kubectl("get", "jobs").stdout.splitlines()
     assert head.split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
@@ -154,8 +154,8 @@ def test_indexes_that_fail_for_good_fail_the_job_and_not_the_others(namespace: C
     script = "test $((JOB_COMPLETION_INDEX % 2)) = 1"
     apply(namespace, tmp_path, script, backoffLimitPerIndex=0)
     wait(namespace, "failed")
-    told = status(namespace)
-    assert (told["completedIndexes"], told["failedIndexes"]) == ("1,3", "0,2")
-    assert (told["succeeded"], told["failed"]) == (2, 2)
+    result = status(namespace)
+    assert (result["completedIndexes"], result["failedIndexes"]) == ("1,3", "0,2")
+    assert (result["succeeded"], result["failed"]) == (2, 2)
     assert reasons(namespace) == [("FailureTarget", "FailedIndexes"), ("Failed", "FailedIndexes")]
     namespace.kubectl("delete", "job", "sums")

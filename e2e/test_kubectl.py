@@ -74,9 +74,9 @@ def test_yaml_and_json_hold_the_same_object(served: Cluster) -> None:
 
 
 def test_describe_shows_conditions_and_events(served: Cluster) -> None:
-    told = words(served, "describe", "infsvc", "adder")
+    printed = words(served, "describe", "infsvc", "adder")
     for part in ("the model is loaded and warm", "ClusterInternal", "Events:", "shoal-operator", "RollingOut"):
-        assert part in told
+        assert part in printed
     assert "RollingOut" in words(served, "events", "--for", "infsvc/adder")
     assert "inferenceservice/adder" in words(served, "get", "events", "--sort-by=.lastTimestamp")
 
@@ -102,9 +102,9 @@ def test_logs_of_a_pod_of_a_deployment_and_of_a_label(served: Cluster) -> None:
     assert "event=listening" in words(served, "logs", pod, "--container", "proxy")
     assert "event=model_ready" in words(served, "logs", "deployment/adder", "--container", "runtime")
     label = "serving.shoal.dev/inferenceservice=adder"
-    told = words(served, "logs", "--selector", label, "--all-containers", "--prefix", "--tail=-1")
-    assert f"[pod/{pod}/proxy]" in told
-    assert f"[pod/{pod}/runtime]" in told
+    printed = words(served, "logs", "--selector", label, "--all-containers", "--prefix", "--tail=-1")
+    assert f"[pod/{pod}/proxy]" in printed
+    assert f"[pod/{pod}/runtime]" in printed
     assert len(words(served, "logs", pod, "--container", "runtime", "--tail=1").splitlines()) == 1
 
 
@@ -245,8 +245,8 @@ def test_delete_takes_the_children_or_leaves_them(namespace: Cluster) -> None:
 
 def test_permissions_can_be_asked_for(served: Cluster) -> None:
     assert words(served, "auth", "can-i", "create", "infsvc") == "yes\n"
-    nobody = served.kubectl("auth", "can-i", "create", "infsvc", "--as=nobody", check=False)
-    assert nobody.stdout == "no\n"
+    denied = served.kubectl("auth", "can-i", "create", "infsvc", "--as=stranger", check=False)
+    assert denied.stdout == "no\n"
     operator = "--as=system:serviceaccount:shoal-system:shoal-operator"
     assert words(served, "auth", "can-i", "patch", "infsvc", "--subresource=status", operator) == "yes\n"
 

@@ -19,7 +19,7 @@ from e2e.waiting import eventually
 
 @contextmanager
 def shoal(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the command as somebody who has the cluster's kubeconfig."""
+    """Run the command with the cluster's kubeconfig."""
     with subprocess.Popen(
         [sys.executable, "-m", "shoal", *words, "--cluster", "--namespace", cluster.namespace, "--interval", "1"],
         env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": f"{KUBECTL.parent}:{os.environ['PATH']}"},
@@ -66,18 +66,18 @@ def test_the_page_shows_the_cluster_and_explains_a_pod(namespace: Cluster) -> No
         url = process.stdout.readline().split()[0]
         name = f"{namespace.namespace}/adder"
         eventually(
-            lambda: any(each["name"] == name and each["looks"][-1]["pods"] for each in told(url)["services"]),
-            lambda: str(told(url)),
+            lambda: any(each["name"] == name and each["looks"][-1]["pods"] for each in document(url)["services"]),
+            lambda: str(document(url)),
         )
 
         def explained() -> bool:
             said = httpx.get(f"{url}/explain", params={"service": name}, timeout=30).json()["sentences"]
             return bool(said[0].startswith("of the pod adder-") and said[1] == "Model adder.")
 
-        eventually(explained, lambda: str(told(url)))
+        eventually(explained, lambda: str(document(url)))
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
 
 
-def told(url: str) -> Any:
+def document(url: str) -> Any:
     return httpx.get(f"{url}/data", timeout=30).json()

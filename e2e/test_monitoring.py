@@ -74,7 +74,7 @@ class Prometheus:
 
 @contextmanager
 def discovering(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """Tell Prometheus what pods there are until the block ends."""
+    """Keep Prometheus's list of pods current until the block ends."""
     stop = threading.Event()
 
     def look() -> None:
@@ -184,15 +184,15 @@ def test_every_panel_has_data_of_services_that_answer_refuse_fail_and_scale(
         answers = [(each, reading.answer(each, begun_s, ended_s)) for each in questions(ROOT, values)]
         rules = [rule for group in reading.ask("rules")["groups"] for rule in group["rules"]]
         alerts = {(each["labels"]["alertname"], each["labels"]["service"]) for each in reading.ask("alerts")["alerts"]}
-        told = reading.ask("metadata")
+        described = reading.ask("metadata")
 
-    # Of a GPU's memory nobody can tell here.
+    # This machine has no GPU, so its memory is absent.
     assert {question.panel["title"] for question, answer in answers if not answer} == {"Device memory by pod"}
     for title in ("Refusals by reason", "Failed rows and late answers", "Padding", "Replica-seconds", "Batch sizes"):
         assert value_of(answers, title) > 0, title
     assert [rule for rule in rules if rule["health"] != "ok"] == []
     assert {("ShoalRuntimeCrashLoop", "broken"), ("ShoalModelFailsRows", "uneven")} <= alerts
-    assert all(meta[0]["help"] for name, meta in told.items() if name.startswith("shoal_"))
+    assert all(meta[0]["help"] for name, meta in described.items() if name.startswith("shoal_"))
     if folder := os.environ.get("SHOAL_PICTURES"):
         for path in draw(answers, Path(folder)):
             assert path.stat().st_size > 10_000

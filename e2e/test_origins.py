@@ -21,16 +21,16 @@ MOVING = {"uri": "models:/adder@champion", "secretName": "shoal-mlflow"}
 
 @pytest.fixture(scope="module")
 def mlflow(cluster: Cluster) -> Iterator[Registry]:
-    """Run a registry, and tell the operator of it: once for the file, as each time is a new operator."""
+    """Run a registry and set it at the operator, once per file, as each change restarts the operator."""
     with registry() as running:
-        told = (
+        log = (
             f"MLFLOW_TRACKING_URI={running.url}",
             f"MLFLOW_TRACKING_TOKEN={OPERATOR}",
             "SHOAL_OPERATOR_FOLLOW_INTERVAL_S=1",
         )
-        tell_operator(cluster, *told)
+        tell_operator(cluster, *log)
         yield running
-        tell_operator(cluster, *(f"{each.partition('=')[0]}-" for each in told))
+        tell_operator(cluster, *(f"{each.partition('=')[0]}-" for each in log))
 
 
 def tell_operator(cluster: Cluster, *variables: str) -> None:
@@ -92,10 +92,10 @@ def test_an_alias_is_served_by_its_version_and_followed_without_a_lost_request(
         assert metadata(namespace)["outputs"][0]["name"] == "z"
     assert seen.failures == []
 
-    told = everything_told(namespace)
+    log = everything_told(namespace)
     assert told_to_pods(namespace) == {"models:/adder/2"}
-    assert "event=model_fetched" in told
-    assert PODS not in told
+    assert "event=model_fetched" in log
+    assert PODS not in log
 
 
 def test_what_cannot_be_resolved_is_told_and_the_last_version_serves_on(namespace: Cluster, mlflow: Registry) -> None:
@@ -109,9 +109,9 @@ def test_what_cannot_be_resolved_is_told_and_the_last_version_serves_on(namespac
 
     make_secret(namespace, MLFLOW_TRACKING_TOKEN=PODS, MLFLOW_TRACKING_URI=mlflow.url)
     mlflow.champion = "1"
-    namespace.apply(model={**MOVING, "uri": "models:/adder@nobody"})
+    namespace.apply(model={**MOVING, "uri": "models:/adder@missing"})
     eventually(lambda: namespace.condition("adder").get("reason") == "ModelUnresolved")
-    assert "models:/adder@nobody" in namespace.condition("adder")["message"]
+    assert "models:/adder@missing" in namespace.condition("adder")["message"]
     assert not namespace.get("pods")
 
     namespace.apply(model={**MOVING, "follow": "Rollout"})

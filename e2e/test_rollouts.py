@@ -31,7 +31,7 @@ def warnings(cluster: Cluster) -> set[str]:
     return {str(event["reason"]) for event in ours if event["type"] == "Warning"}
 
 
-def told(cluster: Cluster) -> str:
+def described(cluster: Cluster) -> str:
     return cluster.kubectl("describe", "infsvc,deployments,pods", check=False).stdout
 
 
@@ -46,10 +46,12 @@ def test_a_rollout_that_stands_still_is_told_and_the_old_pods_serve_on(namespace
         rollout={"drainDelaySeconds": 0, "progressDeadlineSeconds": 10},
     )
     expected = ["ProgressDeadlineExceeded", "ProgressDeadlineExceeded", "ServedByOldPods"]
-    eventually(lambda: reasons(namespace, "Ready", "Progressing", "Available") == expected, lambda: told(namespace))
+    eventually(
+        lambda: reasons(namespace, "Ready", "Progressing", "Available") == expected, lambda: described(namespace)
+    )
     assert namespace.condition("adder")["status"] == "False"
     assert "waiting for proxy" in namespace.condition("adder")["message"]
-    eventually(lambda: "ProgressDeadlineExceeded" in warnings(namespace), lambda: told(namespace))
+    eventually(lambda: "ProgressDeadlineExceeded" in warnings(namespace), lambda: described(namespace))
     assert predict(namespace) == ANSWER
 
 
@@ -61,7 +63,7 @@ def test_a_paused_deployment_says_how_it_goes_on(namespace: Cluster) -> None:
     namespace.apply(batching={"maxBatchSize": 4})
     eventually(
         lambda: reasons(namespace, "Ready", "Available") == ["RolloutPaused", "ServedByOldPods"],
-        lambda: told(namespace),
+        lambda: described(namespace),
     )
     assert "kubectl rollout resume deployment/adder" in namespace.condition("adder")["message"]
     assert predict(namespace) == ANSWER
@@ -83,7 +85,7 @@ def test_a_quota_on_limits_is_told_and_met(namespace: Cluster) -> None:
     eventually(lambda: (namespace.get("resourcequota", "compute") or {}).get("status", {}).get("hard"))
 
     namespace.apply()
-    eventually(lambda: reasons(namespace, "Ready") == ["PodsRefused"], lambda: told(namespace))
+    eventually(lambda: reasons(namespace, "Ready") == ["PodsRefused"], lambda: described(namespace))
     message = namespace.condition("adder")["message"]
     assert "for: runtime" in message, message
     assert "runtime.resources" in message

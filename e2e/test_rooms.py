@@ -94,7 +94,7 @@ def test_a_port_in_a_status_that_is_none_of_the_rooms_is_put_right(namespace: Cl
         assert "status.waitingRoom.port" in refused.stderr
         namespace.kubectl(*patch, '{"status": {"waitingRoom": {"port": 9090}}}')
     eventually(lambda: namespace.get("infsvc", "adder")["status"]["waitingRoom"]["port"] in PORTS)
-    # Until the slice says so too, who calls may be refused.
+    # Until the slice has it too, requests may be rejected.
     eventually(lambda: answers(namespace), lambda: explain(namespace))
 
 

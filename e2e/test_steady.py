@@ -1,4 +1,4 @@
-"""What is told of a service while only the number of its pods changes: that it is ready, at every moment."""
+"""A service stays Ready at every moment while only the number of its pods changes."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from e2e.waiting import eventually
 
 @contextmanager
 def watching(cluster: Cluster, log: Path) -> Iterator[None]:
-    """Note every version of the service that the API server tells of."""
+    """Record every version of the service that the API server reports."""
     command = [str(KUBECTL), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={cluster.namespace}"]
     command += ["get", "infsvc", "adder", "--watch", "--output=json"]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out) as running:
@@ -46,11 +46,11 @@ def test_a_service_that_scales_up_and_down_is_ready_in_every_status(namespace: C
             namespace.until_ready()
             eventually(lambda: namespace.get("infsvc", "adder")["status"]["readyReplicas"] == replicas)  # noqa: B023
 
-    told = [
+    statuses = [
         (each["status"]["replicas"], condition["status"], condition["reason"])
         for each in versions(tmp_path / "log")
         for condition in each["status"]["conditions"]
         if condition["type"] == "Ready"
     ]
-    assert len(told) > 8
-    assert {(status, reason) for _, status, reason in told} == {("True", "Ready")}, told
+    assert len(statuses) > 8
+    assert {(status, reason) for _, status, reason in statuses} == {("True", "Ready")}, statuses

@@ -144,8 +144,8 @@ def test_a_services_policy_follows_its_spec_and_comes_back_when_somebody_opens_i
 
     namespace.kubectl("delete", "networkpolicy", "adder")
     eventually(lambda: policy_of(namespace) == before)
-    everybody: dict[str, Any] = {"spec": {"ingress": [{}]}}
-    namespace.kubectl("patch", "networkpolicy", "adder", "--type=merge", "--patch", json.dumps(everybody))
+    anyone: dict[str, Any] = {"spec": {"ingress": [{}]}}
+    namespace.kubectl("patch", "networkpolicy", "adder", "--type=merge", "--patch", json.dumps(anyone))
     eventually(lambda: policy_of(namespace) == before)
 
     namespace.apply(networkPolicy={"mode": "None"})

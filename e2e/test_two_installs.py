@@ -17,7 +17,7 @@ TAKE_OVER_S = 300.0
 
 @contextmanager
 def second_install(cluster: Cluster, log: Path) -> Iterator[None]:
-    """Run an operator outside the cluster, whose Lease lies elsewhere and who would write other policies."""
+    """Run an operator outside the cluster with another Lease and other policies."""
     environment = {
         **os.environ,
         "SHOAL_OPERATOR_NAMESPACE": "default",

@@ -96,9 +96,9 @@ def test_fields_of_the_first_definition_are_named_once_it_is_replaced(namespace:
     namespace.kubectl("annotate", "infsvc/old", "seen=no")
 
     eventually(lambda: namespace.condition("old", "SpecRead").get("reason") == "FieldRenamed")
-    told = namespace.condition("old", "SpecRead")["message"]
-    assert "queue.maxRows" in told
-    assert "proxy.forwardHeaders" in told
+    spec_read = namespace.condition("old", "SpecRead")["message"]
+    assert "queue.maxRows" in spec_read
+    assert "proxy.forwardHeaders" in spec_read
     namespace.until_ready("old")
     assert "maxItems" not in namespace.get("infsvc", "old")["spec"]["queue"]
 

@@ -18,7 +18,7 @@ def apply(cluster: Cluster, body: dict[str, Any], *options: str) -> None:
 
 
 def hpa(cluster: Cluster, api_version: str, kind: str, least: int) -> None:
-    """Make an HPA of somebody else's: below its minimum it acts without metrics."""
+    """Create an HPA that the operator does not own: below its minimum it acts without metrics."""
     if cluster.parts.embedded:
         pytest.skip("only on a real control plane: the embedded one has no HorizontalPodAutoscaler")
     resource = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
@@ -45,13 +45,13 @@ def scaling(cluster: Cluster) -> tuple[str, str]:
     return found.get("status", ""), found.get("reason", "")
 
 
-def told(cluster: Cluster) -> str:
+def described(cluster: Cluster) -> str:
     return cluster.kubectl("describe", "infsvc,deployments,hpa", check=False).stdout
 
 
 def until_left(cluster: Cluster, count: int, manager: str) -> None:
     """Wait until the operator has left the Deployment's replicas to another manager, and still serves."""
-    eventually(lambda: scaling(cluster) == ("False", "AnotherScaler"), lambda: told(cluster))
+    eventually(lambda: scaling(cluster) == ("False", "AnotherScaler"), lambda: described(cluster))
     message = cluster.condition("adder", "ScalingActive")["message"]
     assert manager in message
     assert "External" in message
@@ -76,7 +76,7 @@ def test_kubectl_scale_of_the_deployment_is_left_alone_after_the_second_time(nam
     namespace.until_ready()
 
     namespace.kubectl("scale", "deployment/adder", "--replicas=2")
-    eventually(lambda: replicas(namespace) == 1, lambda: told(namespace))
+    eventually(lambda: replicas(namespace) == 1, lambda: described(namespace))
     namespace.kubectl("scale", "deployment/adder", "--replicas=2")
     until_left(namespace, 2, "kubectl")
     assert predict(namespace) == ANSWER
@@ -87,8 +87,8 @@ def test_an_hpa_on_the_service_is_told_beside_the_law(namespace: Cluster) -> Non
     namespace.until_ready()
 
     hpa(namespace, "serving.shoal.dev/v1alpha1", "InferenceService", 2)
-    eventually(lambda: replicas(namespace, "infsvc") == 2, lambda: told(namespace))
-    eventually(lambda: scaling(namespace) == ("False", "AnotherScaler"), lambda: told(namespace))
+    eventually(lambda: replicas(namespace, "infsvc") == 2, lambda: described(namespace))
+    eventually(lambda: scaling(namespace) == ("False", "AnotherScaler"), lambda: described(namespace))
     assert HPA_MANAGER in namespace.condition("adder", "ScalingActive")["message"]
     assert predict(namespace) == ANSWER
 
@@ -114,9 +114,9 @@ def test_a_writer_of_resources_is_left_alone_after_the_second_time(namespace: Cl
 
     for _ in range(2):
         write()
-        eventually(lambda: cpu() == "10m", lambda: told(namespace))
+        eventually(lambda: cpu() == "10m", lambda: described(namespace))
     write()
-    eventually(lambda: namespace.condition("adder").get("reason") == "AnotherOperator", lambda: told(namespace))
+    eventually(lambda: namespace.condition("adder").get("reason") == "AnotherOperator", lambda: described(namespace))
     assert "vertical-scaler" in namespace.condition("adder")["message"]
     assert cpu() == "11m"
     assert predict(namespace) == ANSWER

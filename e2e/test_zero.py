@@ -1,4 +1,4 @@
-"""To zero pods and back: nobody who calls notices more than the time that a pod takes to start."""
+"""Scale to zero and back: clients notice only the time that a pod takes to start."""
 
 import httpx
 

@@ -89,7 +89,7 @@ class LocalCluster:
 
 
 def listens(host: str, port: int) -> bool:
-    """Tell whether somebody takes connections there."""
+    """Return whether a server accepts connections at the address."""
     try:
         socket.create_connection((host, port), timeout=2).close()
     except OSError:

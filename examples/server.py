@@ -74,7 +74,7 @@ def serving(
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody listened on a moment ago, all different."""
+    """Return distinct free ports of 127.0.0.1."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [each.getsockname()[1] for each in sockets]
@@ -83,7 +83,7 @@ def free_ports(count: int) -> list[int]:
 def start(
     command: list[str], log: BinaryIO, more_environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a process that is told to stop when this one is gone, even when killed.
+    """Start a process that stops when this one ends, even if this one is killed.
 
     It has a process group of its own: Ctrl-C reaches this program alone, which then stops the
     server once, in order; a server signalled twice would kill its model.

@@ -22,7 +22,7 @@ OPTIONS = (
 
 
 class Browser:
-    """One page in one browser, and all events that the browser told of."""
+    """One page in one browser, and all of its events."""
 
     def __init__(self, write: int, read: int) -> None:
         self._write = write
@@ -56,7 +56,7 @@ class Browser:
         return message
 
     def open(self, url: str) -> None:
-        """Go to a page, in a tab of its own, and forget what was told of others."""
+        """Open a page in a new tab, and drop the events of others."""
         self._session = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
@@ -92,8 +92,8 @@ class Browser:
     def complaints(self) -> list[str]:
         """Return errors of scripts, and what the page's own security policy refused."""
         self.evaluate("1")
-        told = [e for e in self.events if e.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown")]
-        return [json.dumps(each["params"]) for each in told]
+        relevant = [e for e in self.events if e.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown")]
+        return [json.dumps(each["params"]) for each in relevant]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def v2_body(rows: Rows, **more: Any) -> dict[str, Any]:
 
 
 def row(value: float) -> list[float]:
-    """Return a row of four that tells whose it is."""
+    """Return a row of four numbers that identifies its request."""
     return [value, value + 0.25, value + 0.5, value + 0.75]
 
 
@@ -102,7 +102,7 @@ class RawConnection:
         return data
 
     def closed(self) -> bool:
-        """Wait for the other side to close; tell whether it did without sending more."""
+        """Wait for the peer to close; return whether it did so without sending more."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""Runs a command as a default container does: the kernel refuses namespaces and mounts, whoever asks.
+"""Runs a command as a default container does: the kernel denies namespaces and mounts to every user.
 
 ``python -m tests.confined COMMAND...``; what the command starts is confined as well.
 """

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 def double(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return ``y = 2 x``: a model whose answer tells whose row it was."""
+    """Return ``y = 2 x``: a model whose result identifies its row."""
     return {"y": inputs["x"] * 2}
 
 
@@ -85,7 +85,7 @@ class FakeRuntime:
         return Address(*self._server.sockets[0].getsockname()[:2])
 
     async def stop(self) -> None:
-        """Hang up on everybody and stop listening, as a killed process would."""
+        """Close all connections and stop listening, as a killed process would."""
         assert self._server is not None
         self._server.close()
         for writer in list(self._writers):
@@ -133,8 +133,8 @@ class FakeRuntime:
 
     def _page(self, path: str) -> tuple[int, dict[str, str], bytes]:
         if path == "/v2/health/ready":
-            told = {"ready": True, **self.health} if self.ready else {"ready": False, "reason": "warming up"}
-            return 200 if self.ready else 503, {}, orjson.dumps(told)
+            health_document = {"ready": True, **self.health} if self.ready else {"ready": False, "reason": "warming up"}
+            return 200 if self.ready else 503, {}, orjson.dumps(health_document)
         if path == "/v2":
             return 200, {}, orjson.dumps({"name": "fake", "extensions": ["binary_tensor_data"] if self.binary else []})
         if path == f"/v2/models/{self.name}":

@@ -34,5 +34,5 @@ def own_network(*commands: Sequence[str]) -> Iterator[None]:
 def _check(result: int) -> None:
     if result:
         number = ctypes.get_errno()
-        told = "a network of its own needs root, or `unshare --map-root-user --net`"
-        raise OSError(number, f"{os.strerror(number)}; {told}")
+        remedy = "a network of its own needs root, or `unshare --map-root-user --net`"
+        raise OSError(number, f"{os.strerror(number)}; {remedy}")

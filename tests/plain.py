@@ -5,10 +5,10 @@ from functools import partial
 
 import httpx
 
-_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody
+_TRUSTS_NONE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no authority
 
-Client = partial(httpx.Client, verify=_NOBODY)
-AsyncClient = partial(httpx.AsyncClient, verify=_NOBODY)
-get = partial(httpx.get, verify=_NOBODY)
-post = partial(httpx.post, verify=_NOBODY)
-stream = partial(httpx.stream, verify=_NOBODY)
+Client = partial(httpx.Client, verify=_TRUSTS_NONE)
+AsyncClient = partial(httpx.AsyncClient, verify=_TRUSTS_NONE)
+get = partial(httpx.get, verify=_TRUSTS_NONE)
+post = partial(httpx.post, verify=_TRUSTS_NONE)
+stream = partial(httpx.stream, verify=_TRUSTS_NONE)

@@ -1,4 +1,4 @@
-"""Ports for processes under test that are told theirs.
+"""Ports for processes under test.
 
 The kernel gives ports of its own range to any socket that asks for none: one that was free a moment ago may be taken
 before the process that is to have it listens. These lie below that range, and each test process has others.

@@ -1,4 +1,4 @@
-"""A cluster, whoever's it is, as its users see it, and the processes of it that tests may kill."""
+"""A cluster as its users see it, and those of its processes that tests may kill."""
 
 import json
 import os
@@ -28,7 +28,7 @@ NODE_OPTIONS = (
     "nvidia.com/gpu=1",
     *(part for name, source in MODELS.items() for part in ("--model", f"{name}={source}")),
 )
-"""What the node is told: devices and models."""
+"""The node's configuration: devices and models."""
 OPERATOR = "app.kubernetes.io/component=operator"
 """Picks the operator's pods; beside them is the waiting room."""
 OURS = "serving.shoal.dev/suite"

@@ -1,4 +1,4 @@
-"""A control plane that somebody else runs, without nodes of its own: this machine joins it for the run."""
+"""An existing control plane without nodes, which this machine joins for the run."""
 
 import shutil
 import socket

@@ -56,7 +56,7 @@ class Joined:
         config = ["--kubeconfig", str(self.kubeconfig)]
         node = ["--dir", str(self.folder / "node"), "--node-name", NODE, "--images", str(self.folder / "images.yaml")]
         network = ["--address", self.address, "--pod-cidr", self.pod_cidr]
-        # API servers ask for logs over TLS, and take a certificate that nobody signed unless told otherwise.
+        # API servers request logs over TLS, and by default accept a self-signed certificate.
         tls = ["--tls-certificate", str(self.folder / "kubelet.pem"), "--tls-key", str(self.folder / "kubelet-key.pem")]
         mounts = [NO_MOUNTS] if mounts_refused() else []
         return {

@@ -1,6 +1,6 @@
 """Plain Envoy: its configuration is its user's, and what stands behind it comes from a file.
 
-Somebody has to write that file as pods come and go. Here a watch of kubectl's does, as a controller would: it names the
+A controller has to update that file as pods change. Here a watch of kubectl does: it names the
 ready endpoints of the service's slices, or the Service's own address.
 """
 

@@ -41,7 +41,7 @@ def by_gateway_api(program: Path, cluster: Cluster, gateway: Gateway) -> Iterato
 
 @contextmanager
 def for_gateway_api(program: Path, cluster: Cluster, gateway: Gateway) -> Iterator[None]:
-    """Run Traefik for Gateways that somebody else makes."""
+    """Run Traefik for Gateways made by the test."""
     provider = "--providers.kubernetesgateway"
     options = [provider, f"{provider}.statusaddress.ip=127.0.0.1", f"{provider}.namespaces={cluster.namespace}"]
     with _traefik(program, cluster, gateway, *options):

@@ -21,7 +21,7 @@ BASE = {
 
 X, y = load_breast_cancer(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-# What each says of rows that it has not seen, or the last one would believe whoever learns by heart.
+# Predictions of rows not seen in training: otherwise the last model would trust an overfitted one.
 said = [cross_val_predict(each, X_train, y_train, method="predict_proba")[:, 1] for each in BASE.values()]
 meta = LogisticRegression().fit(np.column_stack(said), y_train)
 for name, each in BASE.items():
@@ -30,6 +30,6 @@ for name, each in BASE.items():
     skops.io.dump(each, HERE / name / "model.skops")
     print(f"{name}: {each.score(X_test, y_test):.3f} of the test set are right")
 np.savez(HERE / "meta" / "weights.npz", weights=meta.coef_[0], bias=meta.intercept_[0])
-told = np.column_stack([each.predict_proba(X_test)[:, 1] for each in BASE.values()])
+features = np.column_stack([each.predict_proba(X_test)[:, 1] for each in BASE.values()])
 weights = dict(zip(BASE, meta.coef_[0].round(2).tolist(), strict=True))
-print(f"stacked: {meta.score(told, y_test):.3f}, by the weights {weights}")
+print(f"stacked: {meta.score(features, y_test):.3f}, by the weights {weights}")

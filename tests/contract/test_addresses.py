@@ -78,7 +78,7 @@ def process(module: str, log: Path, environ: dict[str, str]) -> Iterator[None]:
 
 
 def status(address: str, port: int, path: str) -> int:
-    """Return the status of a GET, as the kubelet's probes ask for it; 0 when nobody answers."""
+    """Return the status of a GET, as of the kubelet's probes; 0 without a response."""
     asking = http.client.HTTPConnection(address, port, timeout=5)
     try:
         asking.request("GET", path)

@@ -26,7 +26,7 @@ def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 
 
 def options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Give the long options that are not everybody's."""
+    """Yield the long options that not every command has."""
     for action in parser._actions:
         yield from (name for name in action.option_strings if name.startswith("--") and name != "--help")
 
@@ -38,17 +38,17 @@ PARSERS = {
     "record": record.parser(),
 }
 SHARED = {"info": "predict", "bench": "predict"}
-"""Commands with options that another's section tells of."""
+"""Commands whose options another's section documents."""
 
 
-def told(command: str) -> set[str]:
+def documented(command: str) -> set[str]:
     sections = [SECTIONS[command], SECTIONS.get(SHARED.get(command, ""), "")]
     return set(re.findall(r"--[a-z][a-z-]*", " ".join(sections)))
 
 
 @pytest.mark.parametrize("command", PARSERS)
 def test_every_command_has_a_section_with_all_its_options(command: str) -> None:
-    assert set(options(PARSERS[command])) <= told(command)
+    assert set(options(PARSERS[command])) <= documented(command)
 
 
 @pytest.mark.parametrize("command", commands(LOCAL))
@@ -68,7 +68,10 @@ def test_help_tells_the_default_of_every_option_that_has_one(command: str) -> No
     for action in made._actions:
         if not action.option_strings or action.default in (None, False, [], argparse.SUPPRESS):
             continue
-        told = made._get_formatter()._expand_help(action)
+        documented = made._get_formatter()._expand_help(action)
         default = str(action.default).removesuffix(".0")
-        assert re.search(rf"(?<![\w.]){re.escape(default)}(?:\.0)?(?![\w.(])", told), (action.option_strings, told)
-        assert "((" not in told
+        assert re.search(rf"(?<![\w.]){re.escape(default)}(?:\.0)?(?![\w.(])", documented), (
+            action.option_strings,
+            documented,
+        )
+        assert "((" not in documented

@@ -37,8 +37,8 @@ SPECS = [
 
 def three_sides(*specs: TensorSpec) -> tuple[Served, ModelSignature, Signature]:
     served = make_signature(list(specs), [OUTPUT], max_batch_size=64, allowed_batch_sizes=())
-    told = orjson.loads(orjson.dumps(model_metadata("m", "1", "test", served)))
-    return served, parse_metadata(told), parse_signature(told)
+    document = orjson.loads(orjson.dumps(model_metadata("m", "1", "test", served)))
+    return served, parse_metadata(document), parse_signature(document)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=repr)

@@ -90,7 +90,7 @@ ANYTHING = st.one_of(
 
 @given(ANYTHING, ANYTHING, ANYTHING)
 def test_whatever_is_told_is_one_line_of_json_with_no_field_more(first: Any, second: Any, rest: Any) -> None:
-    fields = fields_of("event=told one=%r two=%s error=%s", (first, second, rest))
+    fields = fields_of("event=message_text one=%r two=%s error=%s", (first, second, rest))
     line = as_json("t", "INFO", "l", fields)
 
     assert list(json.loads(line, parse_constant=pytest.fail)) == [
@@ -189,8 +189,8 @@ def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(
 
     line = written(capsys)
     assert takes_leave(line.encode())
-    told = exit_message(Exit("runtime", CANNOT_LOAD, cause(f"{line}\n"), served=False))
-    assert told == 'the model cannot be loaded: why "so"'
+    message_text = exit_message(Exit("runtime", CANNOT_LOAD, cause(f"{line}\n"), served=False))
+    assert message_text == 'the model cannot be loaded: why "so"'
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -214,7 +214,9 @@ def test_the_line_that_says_why_a_container_ended_is_known_to_the_operator(
 def test_no_other_line_is_a_last_one(capsys: pytest.CaptureFixture[str], form: str, level: str) -> None:
     shoal_schema.logs.configure(form=form)
 
-    logging.getLogger(RUNTIME).log(logging.getLevelName(level), "event=told path=%r CRITICAL", "/a\nshoal-proxy: b")
+    logging.getLogger(RUNTIME).log(
+        logging.getLevelName(level), "event=message_text path=%r CRITICAL", "/a\nshoal-proxy: b"
+    )
 
     line = written(capsys)
     assert not takes_leave(line.encode())

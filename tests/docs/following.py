@@ -69,7 +69,7 @@ def follow(blocks: Sequence[Block], shell: Shell, *, with_cluster: bool = False)
 
 
 def check(block: Block) -> None:
-    """Check what can be told of a block without running it."""
+    """Check a block without running it."""
     try:
         if block.language == "json":
             json.loads(block.text)

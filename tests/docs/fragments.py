@@ -29,7 +29,7 @@ DEFINITIONS = {KIND: services, GRAPH_KIND: graphs, BATCH_KIND: batches}
 
 
 def check_yaml(text: str, kind: str | None) -> None:
-    """Check resources by their kind, a fragment as what it is said to be.
+    """Check resources by their kind, and a fragment as its declared kind.
 
     Raises:
         ValueError: what is wrong with it.
@@ -47,7 +47,7 @@ def check_yaml(text: str, kind: str | None) -> None:
 
 def _resource(found: Any) -> None:
     if not isinstance(found, dict) or "kind" not in found:
-        raise ValueError("no resource; say what it is: <!-- test: as KIND -->")
+        raise ValueError("no resource; declare its kind: <!-- test: as KIND -->")
     if found["kind"] == KIND:
         parse_spec(found)
         _as_defined(found, KIND)

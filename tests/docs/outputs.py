@@ -10,7 +10,7 @@ _SMALL = 0.01  # of a number with a point: another processor, another torch
 
 
 def difference(shown: str, printed: str, *, figures: bool = False) -> str | None:
-    """Tell the first line on which the two differ; nothing where they are alike.
+    """Return the first line on which the two differ; empty if they match.
 
     Widths of columns do not count, nor seconds and milliseconds; a number with a point may be one percent off, any
     number may be any other with `figures`. A line ``...`` stands for any lines.

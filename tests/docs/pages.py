@@ -1,4 +1,4 @@
-"""Reads a page: its fenced blocks, and what comments above them tell a test to do with them.
+"""Reads a page: its fenced blocks, and the instructions for tests in comments above them.
 
 A comment is one line, ``<!-- test: WORD ... -->``, directly above the fence (or above another such comment):
 

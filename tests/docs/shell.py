@@ -62,15 +62,15 @@ class Shell:
     def __enter__(self) -> "Shell":
         for folder in (self.clone, self._work, self.scratch / "tmp"):
             folder.mkdir(parents=True, exist_ok=True)
-        # A reader sees that an answer is an error; a test has to be told.
+        # A reader recognizes an error response; the test needs a status.
         (self.clone.parent / ".curlrc").write_text("fail\nshow-error\n")
-        told, self._tell = os.pipe()
-        self._told = os.fdopen(told)
+        status_pipe, self._tell = os.pipe()
+        self._told = os.fdopen(status_pipe)
         self._bash = subprocess.Popen(
             [*(apart() or ()), "bash", "--noprofile", "--norc"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # tells of jobs that ended
+            stderr=subprocess.DEVNULL,  # messages of ended jobs
             cwd=self.clone,
             env=self._environment(),
             pass_fds=[self._tell],
@@ -127,7 +127,7 @@ class Shell:
     def serve(self, page: str, line: int, script: str, *, shown: str, ready: str) -> None:
         """Start a server beside what follows, in place of the one before, and wait until it has said what is shown.
 
-        Where nothing is shown, what tells that it is ready. Other lines may stand between: what a slow start waits for.
+        Without a shown output it checks readiness. Other lines, as of a slow start, may come between.
 
         Raises:
             PageError: it ended, or did not say so in time.
@@ -140,9 +140,9 @@ class Shell:
         self._send(f"( trap 'echo $? >{gone}' EXIT; source {source} ) {files} & server=$!\n")
         self._server = f"{page}:{line}"
         until = time.monotonic() + self._patience_s
-        while lacks := _lacks(shown, ready, self._read(out), self._read(err)):
+        while missing := _missing(shown, ready, self._read(out), self._read(err)):
             if gone.exists() or time.monotonic() > until:
-                why = "ended" if gone.exists() else f"did not start within {self._patience_s:g} s; {lacks}"
+                why = "ended" if gone.exists() else f"did not start within {self._patience_s:g} s; {missing}"
                 raise PageError(f"{self._at(now, page, line)} {why}\n{self._read(out)}{self._read(err)}".rstrip())
             time.sleep(0.02)
 
@@ -195,7 +195,7 @@ class Shell:
         pipe.flush()
 
     def _answer(self) -> str | None:
-        """The status that bash tells: empty where it exited itself, None where it tells none in time."""
+        """The status reported by bash: empty if it exited itself, None without one in time."""
         ready, _, _ = select.select([self._told], [], [], self._patience_s)
         return self._told.readline().strip() if ready else None
 
@@ -204,8 +204,8 @@ class Shell:
         return text.replace(str(self.scratch), "")
 
 
-def _lacks(shown: str, ready: str, printed: str, logged: str) -> str | None:
-    """Tell what a server has yet to say."""
+def _missing(shown: str, ready: str, printed: str, logged: str) -> str | None:
+    """Return the expected output that a server has not printed yet."""
     if not shown:
         return None if ready in printed + logged else f"it did not say: {ready}"
     return difference("...\n" + shown.replace("\n", "\n...\n"), printed)

@@ -27,7 +27,7 @@ def apart() -> tuple[str, ...] | None:
 
 
 def hindrance() -> str | None:
-    """Tell why pages cannot be followed here."""
+    """Return why pages cannot be followed here."""
     if not (ROOT / ".git").exists():
         return "needs a clone: what a reader has is git's to say"
     if not apart() and "PYTEST_XDIST_WORKER" in os.environ:
@@ -35,7 +35,7 @@ def hindrance() -> str | None:
     for port in () if apart() else _PAGES_PORTS:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return f"no network of its own here, and somebody has port {port}"
+                return f"no private network here, and port {port} is in use"
     return None
 
 

@@ -46,9 +46,9 @@ def test_a_page_is_one_story() -> None:
 
 
 def test_a_command_that_fails_is_named_with_its_page_and_line() -> None:
-    told = failure("Do:\n\n```sh\necho a\nif true; then\n  ls /nowhere\nfi\necho b\n```\n")
+    error = failure("Do:\n\n```sh\necho a\nif true; then\n  ls /nowhere\nfi\necho b\n```\n")
 
-    assert told.startswith("docs/page.md:6: ls /nowhere fails\na\nls: cannot access")
+    assert error.startswith("docs/page.md:6: ls /nowhere fails\na\nls: cannot access")
 
 
 def test_a_command_after_a_heredoc_is_named_with_its_line() -> None:
@@ -60,7 +60,7 @@ def test_a_block_that_bash_cannot_read_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         (
             "```sh\necho '[1]'\n```\n```json\n[2]\n```\n",
@@ -72,8 +72,8 @@ def test_a_block_that_bash_cannot_read_is_named() -> None:
         ("```console\n$ false\nb\n```\n", "docs/page.md:2: false prints something else\nshown but not printed: b"),
     ],
 )
-def test_an_output_that_is_not_the_shown_one_is_named(text: str, told: str) -> None:
-    assert failure(text).startswith(told)
+def test_an_output_that_is_not_the_shown_one_is_named(text: str, error: str) -> None:
+    assert failure(text).startswith(error)
 
 
 def test_a_refusal_that_is_shown_is_one() -> None:
@@ -81,10 +81,10 @@ def test_a_refusal_that_is_shown_is_one() -> None:
 
 
 def test_a_program_that_raises_is_named_with_the_pages_line() -> None:
-    told = failure("```python\na = 1\nraise SystemError(a)\n```\n")
+    error = failure("```python\na = 1\nraise SystemError(a)\n```\n")
 
-    assert told.startswith("docs/page.md:2: ")
-    assert 'docs/page.md", line 3' in told
+    assert error.startswith("docs/page.md:2: ")
+    assert 'docs/page.md", line 3' in error
 
 
 def test_a_command_that_does_not_end_is_named_and_ended() -> None:
@@ -113,28 +113,28 @@ def test_a_server_runs_beside_what_follows_until_another_takes_its_place() -> No
 
 
 def test_a_server_that_ends_is_named_with_what_it_said() -> None:
-    told = failure("<!-- test: server -->\n```sh\necho no such model >&2; exit 1\n```\n")
+    error = failure("<!-- test: server -->\n```sh\necho no such model >&2; exit 1\n```\n")
 
-    assert told.startswith("docs/page.md:3: exit 1 ended\nno such model")
+    assert error.startswith("docs/page.md:3: exit 1 ended\nno such model")
 
 
 def test_a_server_that_does_not_end_well_is_named() -> None:
-    told = failure(
+    error = failure(
         "<!-- test: server ready -->\n```sh\ntrap 'exit 7' INT; echo ready; while :; do sleep 0.1; done\n```\n"
         "<!-- test: server ready -->\n```sh\necho ready; sleep 1000\n```\n"
     )
 
-    assert told == "docs/page.md:3: after Ctrl-C its exit status is 7"
+    assert error == "docs/page.md:3: after Ctrl-C its exit status is 7"
 
 
 @alone
 def test_an_answer_that_is_an_error_fails_though_curl_would_not() -> None:
-    told = failure(
+    error = failure(
         "<!-- test: server Serving -->\n```sh\npython3 -m http.server --bind 127.0.0.1 8080\n```\n"
         "```sh\ncurl http://127.0.0.1:8080/\ncurl http://127.0.0.1:8080/none\n```\n"
     )
 
-    assert told.startswith("docs/page.md:7: curl http://127.0.0.1:8080/none fails")
+    assert error.startswith("docs/page.md:7: curl http://127.0.0.1:8080/none fails")
 
 
 def test_what_needs_a_cluster_is_left_out_without_one() -> None:

@@ -29,7 +29,7 @@ def test_alike(shown: str, printed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed", "told"),
+    ("shown", "printed", "expected"),
     [
         ("a\nb", "a\nc", "shown:   b\nprinted: c"),
         ("a\nb", "a", "shown but not printed: b"),
@@ -46,8 +46,8 @@ def test_alike(shown: str, printed: str) -> None:
         ("a\n...\nb\n...", "a\nc", "shown:   b\nprinted: c"),
     ],
 )
-def test_not_alike(shown: str, printed: str, told: str) -> None:
-    assert difference(shown, printed) == told
+def test_not_alike(shown: str, printed: str, expected: str) -> None:
+    assert difference(shown, printed) == expected
 
 
 def test_any_number_does_where_the_page_says_so_and_still_no_other_word() -> None:

@@ -48,7 +48,7 @@ def test_json_or_text_directly_below_sh_is_its_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a\n\n```\necho\n```\n", "page.md:3: say what this block is, not ''"),
         ("```perl\n```\n", "page.md:1: say what this block is, not 'perl'"),
@@ -61,8 +61,8 @@ def test_json_or_text_directly_below_sh_is_its_output() -> None:
         ("<!-- test: e2e -->", "page.md:1: this comment belongs directly above a fence"),
     ],
 )
-def test_what_no_test_would_see_is_an_error(text: str, told: str) -> None:
-    with pytest.raises(PageError, match="^" + told.replace("(", r"\(")):
+def test_what_no_test_would_see_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(PageError, match="^" + message.replace("(", r"\(")):
         read(text)
 
 
@@ -101,12 +101,12 @@ def test_a_comment_of_json_is_an_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "text", "notes", "told"),
+    ("language", "text", "notes", "message"),
     [
         ("json", "{'a': 1}", {}, "this json is wrong"),
         ("toml", "a = b", {}, "this toml is wrong"),
         ("yaml", "a: b: c", {}, "this yaml is wrong"),
-        ("yaml", "a: b", {}, "no resource; say what it is"),
+        ("yaml", "a: b", {}, "no resource"),
         (
             "yaml",
             "a: b",
@@ -126,12 +126,12 @@ def test_a_comment_of_json_is_an_output() -> None:
         ("python", "def f(:", {}, "this python is wrong"),
     ],
 )
-def test_a_block_that_cannot_be_meant_is_named(language: str, text: str, notes: dict[str, str], told: str) -> None:
+def test_a_block_that_cannot_be_meant_is_named(language: str, text: str, notes: dict[str, str], message: str) -> None:
     with pytest.raises(PageError) as caught:
         check(Block("page.md", 3, language, text, notes))
 
     assert str(caught.value).startswith("page.md:3: ")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_what_needs_a_cluster_runs_only_with_one() -> None:

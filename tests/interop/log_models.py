@@ -10,7 +10,7 @@ from mlflow.pyfunc.model import PythonModel
 
 
 class Same(PythonModel):
-    """Answers what it is asked."""
+    """Returns its input."""
 
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[str]:
         """Return the input."""

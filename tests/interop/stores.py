@@ -23,7 +23,7 @@ from tests.ports import free_port
 START_TIMEOUT_S = 60.0
 S3_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "secret-of-reader", "AWS_REGION": "us-east-1"}
 ACCOUNT = "devstoreaccount1"
-# Azurite's own, which its documentation tells everybody.
+# Azurite's default credentials, from its documentation.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 

@@ -28,12 +28,12 @@ def fetched(browser: Browser, model: RunningProxy) -> str:
     headers = {"authorization": f"Bearer {ALICE}", "content-type": "application/json"}
     options = {"method": "POST", "headers": headers, "body": orjson.dumps(v2_body([row(1)])).decode()}
     browser.evaluate(
-        f"window.told = ''; fetch('{model.url}{V2_PATH}', {orjson.dumps(options).decode()})"
-        ".then(answer => answer.text()).then(text => { window.told = text }, error => { window.told = 'refused' }); 1"
+        f"window.result = ''; fetch('{model.url}{V2_PATH}', {orjson.dumps(options).decode()})"
+        ".then(it => it.text()).then(text => { window.result = text }, error => { window.result = 'refused' }); 1"
     )
-    browser.until("window.told")
-    told: str = browser.evaluate("window.told")
-    return told
+    browser.until("window.result")
+    result: str = browser.evaluate("window.result")
+    return result
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -45,8 +45,8 @@ def test_a_page_of_another_origin_calls_the_model_where_it_is_allowed(
         origins = (page.url,) if allowed else ("https://app.example.com",)
         with running_proxy(process__api_keys=str(tmp_path), proxy_cors__allowed_origins=origins) as model:
             browser.open(f"{page.url}/v2")
-            told = fetched(browser, model)
+            result = fetched(browser, model)
             if allowed:
-                assert orjson.loads(told)["outputs"][0]["data"] == [2 * value for value in row(1)]
+                assert orjson.loads(result)["outputs"][0]["data"] == [2 * value for value in row(1)]
             else:
-                assert (told, model.runtime.seen) == ("refused", [])
+                assert (result, model.runtime.seen) == ("refused", [])

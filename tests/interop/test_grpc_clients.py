@@ -83,18 +83,18 @@ def test_triton_may_cancel(triton_grpc: ForeignClient, running: RunningProxy) ->
 def test_our_words_reach_triton(triton_grpc: ForeignClient, running: RunningProxy) -> None:
     with pytest.raises(ForeignError, match=r"INVALID_ARGUMENT.* 'x' has shape \[1, 3\]; the model takes \[-1, 4\]"):
         triton_grpc.call("infer", target(running), [[1, 2, 3]])
-    with pytest.raises(ForeignError, match=r"NOT_FOUND.* no model named 'nobody'"):
-        triton_grpc.call("infer", target(running), ROWS, model="nobody")
+    with pytest.raises(ForeignError, match=r"NOT_FOUND.* no model named 'missing'"):
+        triton_grpc.call("infer", target(running), ROWS, model="missing")
     with pytest.raises(ForeignError, match=r"UNIMPLEMENTED.* InferenceService"):
         triton_grpc.call("load_model", target(running))
 
 
 def test_triton_reads_the_index_and_statistics(triton_grpc: ForeignClient, running: RunningProxy) -> None:
     triton_grpc.call("infer", target(running), ROWS)
-    told = triton_grpc.call("repository", target(running))
-    assert told["index"]["models"] == [{"name": "double", "version": "1", "state": "READY"}]
-    [of_model] = told["model"]["model_stats"]
-    assert told["all"]["model_stats"][0]["name"] == of_model["name"] == "double"
+    found = triton_grpc.call("repository", target(running))
+    assert found["index"]["models"] == [{"name": "double", "version": "1", "state": "READY"}]
+    [of_model] = found["model"]["model_stats"]
+    assert found["all"]["model_stats"][0]["name"] == of_model["name"] == "double"
     assert int(of_model["inference_count"]) >= 2
     assert int(of_model["inference_stats"]["success"]["ns"]) > 0
     assert int(of_model["batch_stats"][0]["compute_infer"]["count"]) >= 1
@@ -138,5 +138,5 @@ def test_kserve_tensors_travel_raw_and_typed(kserve_grpc: ForeignClient, running
 
 
 def test_our_words_reach_kserve(kserve_grpc: ForeignClient, running: RunningProxy) -> None:
-    with pytest.raises(ForeignError, match="no model named 'nobody'"):
-        kserve_grpc.call("infer", target(running), ROWS, raw=True, model="nobody")
+    with pytest.raises(ForeignError, match="no model named 'missing'"):
+        kserve_grpc.call("infer", target(running), ROWS, raw=True, model="missing")

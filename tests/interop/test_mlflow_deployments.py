@@ -69,8 +69,8 @@ def mlflow(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def is_ready(services: Any, name: str, url: str | None = None, **more: Any) -> None:
     """Say of a service what the operator would."""
     generation = services.get_namespaced_custom_object(**WHERE, name=name)["metadata"]["generation"]
-    told = {"type": "Ready", "status": "True", "reason": "Ready", "message": "1 of 1 pods answer", **more}
-    condition = {**told, "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    ready_fields = {"type": "Ready", "status": "True", "reason": "Ready", "message": "1 of 1 pods answer", **more}
+    condition = {**ready_fields, "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z"}
     services.patch_namespaced_custom_object_status(
         **WHERE,
         name=name,
@@ -137,8 +137,8 @@ def test_a_deployment_that_does_not_get_ready_says_why(mlflow: ForeignClient, se
 @pytest.mark.parametrize(
     ("method", "arguments", "words"),
     [
-        ("get_deployment", {"name": "nobody"}, r'"nobody" not found'),
-        ("update_deployment", {"name": "nobody", "model_uri": "https://m/x"}, r'"nobody" not found'),
+        ("get_deployment", {"name": "missing"}, r'"missing" not found'),
+        ("update_deployment", {"name": "missing", "model_uri": "https://m/x"}, r'"missing" not found'),
         ("create_deployment", {"name": "Cat", "model_uri": "https://m/x"}, "Cat"),
         ("create_deployment", {"name": "a", "model_uri": "ftp://m/x"}, r"spec\.model\.uri"),
         (

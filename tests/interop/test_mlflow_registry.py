@@ -92,25 +92,25 @@ def test_a_run_brings_its_artifacts_one_of_them_and_the_models_that_it_logged(he
 
 
 @pytest.mark.parametrize(
-    ("uri", "told"),
+    ("uri", "expected"),
     [
         (
-            "models:/my iris@gone",
-            "models:/my iris@gone",
+            "the MLflow server does not have models:/my iris@gone",
+            "the MLflow server does not have models:/my iris@gone",
         ),
-        ("models:/nobody/1", "the MLflow server knows no models:/nobody/1"),
-        ("models:/nobody/latest", "the MLflow server knows no models:/nobody/latest"),
-        ("models:/my iris/99", "the MLflow server knows no models:/my iris/99"),
-        ("models:/m-0", "the MLflow server knows no models:/m-0"),
-        ("runs:/nobody/model", "the MLflow server knows no runs:/nobody/model"),
+        ("models:/missing/1", "the MLflow server does not have models:/missing/1"),
+        ("models:/missing/latest", "the MLflow server does not have models:/missing/latest"),
+        ("models:/my iris/99", "the MLflow server does not have models:/my iris/99"),
+        ("models:/m-0", "the MLflow server does not have models:/m-0"),
+        ("runs:/missing/model", "the MLflow server does not have runs:/missing/model"),
         ("runs:/{run}/nothing", "there is nothing at runs:/{run}/nothing"),
     ],
 )
-def test_what_the_server_does_not_know_is_told(here: Registry, uri: str, told: str, tmp_path: Path) -> None:
+def test_what_the_server_does_not_know_is_told(here: Registry, uri: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError) as error:
         fetch(tmp_path, uri.format(run=here.run))
 
-    assert str(error.value).startswith(told.format(run=here.run))
+    assert str(error.value).startswith(expected.format(run=here.run))
 
 
 def test_shoal_serves_what_a_run_logged(here: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Double:
 
 @contextmanager
 def of_ray(folder: Path, *arguments: str, **settings: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run a program in Ray's environment, which asks nobody beyond this machine; nothing that it starts outlives it."""
+    """Run a program in Ray's environment, without network; its processes end with it."""
     mark = uuid.uuid4().hex
     # A short path: Ray's sockets lie some folders deeper.
     own = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
@@ -93,26 +93,26 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def told_by_job(folder: Path) -> dict[str, Any]:
-    flag, model, told = folder / "flag", folder / "double", folder / "told.json"
+def result_of_job(folder: Path) -> dict[str, Any]:
+    flag, model, result = folder / "flag", folder / "double", folder / "result.json"
     model.mkdir()
     (model / "handler.py").write_text(HANDLER.replace("FLAG", str(flag)))
-    with of_ray(folder, str(HERE / "clients" / "ray_job.py"), str(model), str(flag), str(told)) as process:
+    with of_ray(folder, str(HERE / "clients" / "ray_job.py"), str(model), str(flag), str(result)) as process:
         out, err = process.communicate(timeout=550)
     assert process.returncode == 0, f"{out[-2000:]}\n{err[-6000:]}"
-    seen: dict[str, Any] = json.loads(told.read_text())
+    seen: dict[str, Any] = json.loads(result.read_text())
     return seen
 
 
 def test_every_row_comes_out_once_with_its_error_though_a_node_dies_amid_the_job(tmp_path: Path) -> None:
-    told = told_by_job(tmp_path)
-    rows = told["rows"]
-    assert told["actors_killed"] == 1
+    result = result_of_job(tmp_path)
+    rows = result["rows"]
+    assert result["actors_killed"] == 1
     assert Counter(row["id"] for row in rows) == Counter(range(2000))
     errors = {row["id"]: row["shoal_error"] for row in rows if row["shoal_error"] is not None}
     assert errors == dict.fromkeys(BAD, "fish cannot be negative")
     assert all(row["y"] == 2 * row["id"] for row in rows if row["id"] not in BAD)
-    assert told["second"] not in {row["node"] for row in rows if row["id"] >= 1000}
+    assert result["second"] not in {row["node"] for row in rows if row["id"] >= 1000}
 
 
 def test_the_first_example_of_the_page_runs(tmp_path: Path) -> None:

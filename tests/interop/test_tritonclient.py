@@ -36,7 +36,7 @@ def test_health_and_metadata(triton: ForeignClient, running: RunningProxy) -> No
     assert "binary_tensor_data" in pages["server"]["extensions"]
     assert pages["model"]["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
     assert pages["model"]["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}]
-    assert triton.call("model_ready", running.url, "nobody") is False
+    assert triton.call("model_ready", running.url, "missing") is False
 
 
 @pytest.mark.parametrize("sent", ["binary", "json"])
@@ -124,17 +124,17 @@ def test_our_words_reach_the_caller_of_a_refused_request(triton: ForeignClient, 
 
 
 def test_an_unknown_model_is_named(triton: ForeignClient, running: RunningProxy) -> None:
-    with pytest.raises(ForeignError, match="no model named 'nobody'") as raised:
-        triton.call("infer", running.url, ROWS, model="nobody")
+    with pytest.raises(ForeignError, match="no model named 'missing'") as raised:
+        triton.call("infer", running.url, ROWS, model="missing")
     assert "[404]" in str(raised.value)
 
 
 def test_the_index_and_statistics_are_read(triton: ForeignClient, running: RunningProxy) -> None:
     triton.call("infer", running.url, ROWS)
-    told = triton.call("repository", running.url)
-    assert told["index"] == [{"name": "double", "version": "1", "state": "READY", "reason": ""}]
+    found = triton.call("repository", running.url)
+    assert found["index"] == [{"name": "double", "version": "1", "state": "READY", "reason": ""}]
     for which in ("all", "model", "version"):
-        [of_model] = told[which]["model_stats"]
+        [of_model] = found[which]["model_stats"]
         assert of_model["inference_count"] >= 2
         assert of_model["inference_stats"]["queue"]["count"] >= 1
     with pytest.raises(ForeignError, match=r"\[501\].* InferenceService"):

@@ -1,4 +1,4 @@
-"""What Prometheus is told to scrape where its operator finds PodMonitors: as that renders them."""
+"""Scrape configuration of Prometheus for PodMonitors, as the Prometheus operator renders them."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def scrape_config(monitor: Json, targets: Path, interval: str) -> Json:
 
 
 def discovered(pods: list[Json]) -> list[Json]:
-    """Return a target for each port of pods, as Prometheus' discovery tells of them.
+    """Return a target for each port of pods, as of Prometheus' service discovery.
 
     Debian's Prometheus is built without that discovery; what it reads from a file passes the same rules.
     """

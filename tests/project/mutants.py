@@ -2,7 +2,7 @@
 
 A sample, drawn by a seed: ``--seed`` and ``--sample`` choose another. Each runs in a process forked from one that
 has imported the libraries already, and is imported from memory: no file is written, so tests that start processes see
-the sources. The quickest tests come first, since the first that fails is enough. Mutants that no test can tell from the
+the sources. The quickest tests come first, since the first that fails is enough. Mutants that are equivalent to the
 original are excused in ``equivalent_mutants.toml``, by name.
 """
 
@@ -63,11 +63,11 @@ CORES = {
 }  # fmt: skip
 """Folder -> what of `tests/` is to notice: those that ask it directly."""
 SHELLS = ("ending.py", "generate.py")
-"""In those folders, and yet no core: only processes can tell."""
+"""Modules of those folders that only tests of processes cover."""
 
 
 class Importer(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Imports the mutant in the place of its module."""
+    """Imports the mutant instead of its module."""
 
     def __init__(self, mutant: Mutant) -> None:
         self.name = ".".join(Path(mutant.path).with_suffix("").parts[1:])
@@ -148,25 +148,25 @@ def in_a_child(run: Callable[[], str], limit_s: float, data_file: str = "") -> s
     reading, writing = os.pipe()
     if not (child := os.fork()):
         os.setsid()
-        silence, told = os.open(os.devnull, os.O_RDWR), "(the process ended)"
+        silence, outcome = os.open(os.devnull, os.O_RDWR), "(the process ended)"
         for number in (0, 1, 2):
             os.dup2(silence, number)
         os.environ["COVERAGE_FILE"] = data_file
         try:
-            told = run()
+            outcome = run()
         except BaseException as error:  # whatever a mutant does, it is noticed
-            told = f"({type(error).__name__})"
+            outcome = f"({type(error).__name__})"
         finally:
-            os.write(writing, told.encode()[:4096])
+            os.write(writing, outcome.encode()[:4096])
             os._exit(0)
     os.close(writing)
     ended = select.select([reading], [], [], limit_s)[0]
-    told = os.read(reading, 4096).decode() if ended else "(no end)"
+    outcome = os.read(reading, 4096).decode() if ended else "(no end)"
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     os.close(reading)
-    return told
+    return outcome
 
 
 def first_failure(places: Sequence[str], first: FirstFailure, *more: str) -> str:
@@ -220,8 +220,8 @@ def main() -> int:
             reason = excused.get(mutant.name)
             killed_by = "" if reason else tests.notice(mutant)
             noticed, counted = noticed + bool(killed_by), counted + (not reason)
-            told = f"equivalent: {reason}" if reason else killed_by or "SURVIVED"
-            print(f"{mutant.path}:{mutant.line} | {mutant.function}: {mutant.change} | {told}", flush=True)
+            outcome = f"equivalent: {reason}" if reason else killed_by or "SURVIVED"
+            print(f"{mutant.path}:{mutant.line} | {mutant.function}: {mutant.change} | {outcome}", flush=True)
     share = noticed / max(counted, 1)
     print(f"{noticed} of {counted} noticed ({share:.0%}); the mark is {MARK:.0%}")
     return 0 if share >= MARK else 1

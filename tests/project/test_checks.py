@@ -43,5 +43,5 @@ def test_continuous_integration_asks_for_targets_that_there_are() -> None:
 def test_every_target_of_make_is_one_that_no_file_can_stand_for() -> None:
     text = (ROOT / "Makefile").read_text()
     phony = set(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split())
-    told = set(re.findall(r"^([a-z0-9-]+):[^=\n]*##", text, re.MULTILINE))
-    assert told <= phony
+    documented = set(re.findall(r"^([a-z0-9-]+):[^=\n]*##", text, re.MULTILINE))
+    assert documented <= phony

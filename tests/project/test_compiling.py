@@ -1,4 +1,4 @@
-"""What becomes C extensions: that it is there, once, and nothing that its users could tell from Python."""
+"""Modules compiled to C extensions: they exist, are listed once, and behave as in Python."""
 
 import ast
 import sys

@@ -154,7 +154,7 @@ def test_extras_bring_what_the_extras_in_them_bring(
     assert images.requirements(extras, declared) == asked
 
 
-# A builder that notes what it is asked and says what it is told of sizes.
+# A builder that records its arguments and reports the given sizes.
 BUILDER = """#!{python}
 import os, sys
 if sys.argv[1] == "info":
@@ -175,9 +175,9 @@ class Machine:
 
     def has(self, name: str, sizes: Mapping[str, int], *, broken: bool = False, failing: str = "-") -> None:
         """Put a builder there."""
-        told = {"python": sys.executable, "log": str(self.log), "name": name, "sizes": dict(sizes)}
+        parameters = {"python": sys.executable, "log": str(self.log), "name": name, "sizes": dict(sizes)}
         path = self.folder / name
-        path.write_text(BUILDER.format(broken=int(broken), failing=failing, **told))
+        path.write_text(BUILDER.format(broken=int(broken), failing=failing, **parameters))
         path.chmod(0o755)
 
     def build(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -233,7 +233,7 @@ def test_without_any_builder_a_line_says_which_would_do(machine: Machine) -> Non
     assert (built.returncode, built.stderr) == (1, "images: none of docker, podman, buildah works\n")
 
 
-def test_a_builder_s_failure_is_told_in_a_line_below_its_own_words(machine: Machine) -> None:
+def test_a_builders_failure_is_reported_after_its_own_output(machine: Machine) -> None:
     machine.has("docker", {"base": 0}, failing="base")
     built = machine.build("proxy")
     assert (built.returncode, built.stderr) == (1, "images: docker failed with exit status 7\n")

@@ -25,7 +25,7 @@ class Terminal(io.StringIO):
         ("auto", True, True, True, [("pip", "cuda")]),
         ("cpu", True, True, True, [("uv", "cpu"), ("pip", "cuda")]),
         ("pip", True, False, True, [("pip", "cuda")]),
-        # Whoever set pip up to find a CPU build gets that one.
+        # A CPU build in pip's configured index is used.
         ("auto", True, False, False, [("pip", "cpu")]),
         ("auto", False, False, True, [("pip", "cpu")]),
     ],
@@ -94,9 +94,9 @@ def test_what_several_commands_fetch_is_added_up() -> None:
 
 
 def test_the_end_says_what_was_fetched_and_what_is_here() -> None:
-    told = install.summary(61.2, 42_000_000)
-    assert told.startswith("Installed in 61 s: 42 MB downloaded by pip, ")
-    assert f" MB in {sys.prefix}; torch 2." in told
+    summary_text = install.summary(61.2, 42_000_000)
+    assert summary_text.startswith("Installed in 61 s: 42 MB downloaded by pip, ")
+    assert f" MB in {sys.prefix}; torch 2." in summary_text
 
 
 def test_the_size_is_said_before_anything_is_fetched() -> None:
@@ -115,5 +115,5 @@ def test_the_pin_is_the_constraints_own() -> None:
 
 def test_a_failing_pip_shows_its_last_lines(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(install.InstallError, match="pip install failed"):
-        install.pip(install.Downloads(io.StringIO()), "install", "--no-index", "a-package-that-nobody-has")
-    assert "a-package-that-nobody-has" in capfd.readouterr().err
+        install.pip(install.Downloads(io.StringIO()), "install", "--no-index", "a-package-that-does-not-exist")
+    assert "a-package-that-does-not-exist" in capfd.readouterr().err

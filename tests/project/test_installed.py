@@ -107,8 +107,8 @@ def test_the_local_cluster_runs_the_operator_from_the_wheels(whole: Path) -> Non
     ],
 )
 def test_every_process_tells_the_one_version(whole: Path, command: list[str], named: str) -> None:
-    told = run(whole, command[0], *command[1:], "--version")
-    assert (told.returncode, told.stdout, told.stderr) == (0, f"{named} {VERSION}\n", "")
+    printed = run(whole, command[0], *command[1:], "--version")
+    assert (printed.returncode, printed.stdout, printed.stderr) == (0, f"{named} {VERSION}\n", "")
 
 
 def test_the_command_works_without_any_extra(bare: Path) -> None:

@@ -104,7 +104,7 @@ def test_make_dist_builds_what_is_published(clone: Path) -> None:
 def test_the_local_clusters_sdist_holds_its_package_its_chart_and_no_more(clone: Path, tmp_path: Path) -> None:
     assert build(clone / "local", tmp_path, target="sdist").returncode == 0
     tops = {name.partition("/")[0] for name in named(next(tmp_path.glob("*.tar.gz")))}
-    # hatchling always packs what git is told to leave out.
+    # hatchling always excludes what git ignores.
     assert tops - {".gitignore"} == {"LICENSE", "PKG-INFO", "README.md", "packing.py", "pyproject.toml", "shoal_local"}
 
 

@@ -59,9 +59,9 @@ def test_what_fits_is_taken(kind: Callable[[str], object], text: str, value: obj
     ],
 )
 def test_what_does_not_is_told_what_would(kind: Callable[[str], object], text: str, allowed: str) -> None:
-    with pytest.raises(ArgumentTypeError) as told:
+    with pytest.raises(ArgumentTypeError) as raised:
         kind(text)
-    assert str(told.value) == f"must be {allowed}, not {text}"
+    assert str(raised.value) == f"must be {allowed}, not {text}"
 
 
 def parser() -> CommandParser:
@@ -131,14 +131,14 @@ def test_beginnings_of_names_and_values_that_look_like_names_are_taken() -> None
 
 
 def test_an_unknown_option_of_a_command_is_told_by_that_command(capsys: pytest.CaptureFixture[str]) -> None:
-    program = CommandParser("tell")
+    program = CommandParser("program")
     program.add_argument("--version", action="store_true")
     commands = program.add_subparsers(dest="command", required=True)
     commands.add_parser("ask").add_argument("--json", action="store_true")
     assert program.parse_args(["--version", "ask", "--json"]).json
     for given, wrong in (
-        (["ask", "--jsn"], "tell ask: error: unrecognized arguments: --jsn; did you mean --json?"),
-        (["--verison", "ask"], "tell: error: unrecognized arguments: --verison; did you mean --version?"),
+        (["ask", "--jsn"], "program ask: error: unrecognized arguments: --jsn; did you mean --json?"),
+        (["--verison", "ask"], "program: error: unrecognized arguments: --verison; did you mean --version?"),
     ):
         with pytest.raises(SystemExit, match="2"):
             program.parse_args(given)

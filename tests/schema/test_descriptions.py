@@ -1,4 +1,4 @@
-"""`kubectl explain`: each field of each definition has a description that says what it is."""
+"""`kubectl explain`: each field of each definition has a description."""
 
 import re
 from collections.abc import Iterator

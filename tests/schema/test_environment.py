@@ -25,7 +25,7 @@ def test_a_number_is_a_number(text: str) -> None:
 
 def test_what_is_rendered_is_read_as_it_was() -> None:
     for name, each in manifest_fields().items():
-        if each.unset not in (None, (), ""):  # an empty variable is one that nobody gave
+        if each.unset not in (None, (), ""):  # an empty variable means the default
             read_again = parse_text(each, rendered(each, each.unset))
             # A device is a text in a process, of any case.
             assert read_again == each.unset or str(read_again).lower() == str(each.unset).lower(), name
@@ -40,6 +40,6 @@ def test_a_spec_gives_a_process_the_variables_that_it_reads_and_that_have_a_valu
     assert proxy["SHOAL_QUEUE_MAX_ROWS"] == "7"
     assert "SHOAL_MODEL_URI" not in proxy, "that is the runtime's to read"
     assert dict(given(spec, RUNTIME))["SHOAL_MODEL_URI"] == "file:///models/cat"
-    assert "SHOAL_QUEUE_MAX_ROWS" not in bare, "nobody gave it"
+    assert "SHOAL_QUEUE_MAX_ROWS" not in bare, "not in the spec"
     assert "" not in {*bare.values(), *dict(given(without, RUNTIME)).values()}
     assert "None" not in {*bare.values(), *proxy.values()} - {proxy["SHOAL_BATCHING_POLICY"]}

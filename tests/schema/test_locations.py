@@ -51,7 +51,7 @@ def test_a_uri_is_parsed(uri: str, location: Location) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "told"),
+    ("uri", "fragment"),
     [
         ("ftp://host/cat", "file://, http://, https://, s3://"),
         ("s3:/bucket/cat", "must begin with one of"),
@@ -89,11 +89,11 @@ def test_a_uri_is_parsed(uri: str, location: Location) -> None:
         ),
     ],
 )
-def test_what_names_no_model_is_refused_with_what_would(uri: str, told: str) -> None:
+def test_what_names_no_model_is_refused_with_what_would(uri: str, fragment: str) -> None:
     with pytest.raises(LocationError) as error:
         parse(uri)
 
-    assert told in str(error.value)
+    assert fragment in str(error.value)
 
 
 USERS = [
@@ -319,7 +319,7 @@ def test_a_model_without_a_version_is_an_error(answer: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "status", "told"),
+    ("uri", "status", "fragment"),
     [
         ("models:/iris@champion", 400, "models:/iris@champion"),
         ("models:/iris/3", 404, "models:/iris/3"),
@@ -328,5 +328,5 @@ def test_a_model_without_a_version_is_an_error(answer: object) -> None:
         ("hf://a/b", 418, "the hub returned 418"),
     ],
 )
-def test_the_error_of_a_failed_request_names_the_remedy(uri: str, status: int, told: str) -> None:
-    assert told in refusal(uri, status)
+def test_the_error_of_a_failed_request_names_the_remedy(uri: str, status: int, fragment: str) -> None:
+    assert fragment in refusal(uri, status)

@@ -1,7 +1,7 @@
 """Embed sentences with all-MiniLM-L6-v2, mean-pooled and normalised as sentence-transformers does.
 
-Texts differ in length: ``preprocess`` makes token rows, and ``preprocess_padding`` tells the
-runtime to pad the rows of a batch to a common length and to make the mask.
+Texts differ in length: ``preprocess`` makes token rows, and ``preprocess_padding`` lets the
+runtime pad the rows of a batch to a common length and make the mask.
 """
 
 from pathlib import Path

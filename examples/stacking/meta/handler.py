@@ -22,6 +22,6 @@ class Meta:
 
     def forward(self, batch: dict[str, Rows]) -> Rows:
         """Weigh a batch of answers."""
-        told = np.stack([batch[each.name][:, 1] for each in self.inputs], axis=1)
-        probability: Rows = 1 / (1 + np.exp(-(told @ self._weights + self._bias)))
+        features = np.stack([batch[each.name][:, 1] for each in self.inputs], axis=1)
+        probability: Rows = 1 / (1 + np.exp(-(features @ self._weights + self._bias)))
         return probability

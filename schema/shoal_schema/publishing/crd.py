@@ -23,6 +23,7 @@ SCALE: Json = {
     }
 }
 """The subresource through which `kubectl scale` and autoscalers set replicas."""
+# Columns with a priority are shown by `kubectl get -o wide` only.
 _READY = '.status.conditions[?(@.type=="Ready")]'
 _COLUMNS: list[Json] = [
     {"name": "Ready", "type": "string", "jsonPath": f"{_READY}.status"},

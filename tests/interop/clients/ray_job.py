@@ -1,10 +1,10 @@
 """Runs in Ray's environment: a cluster of two nodes on this machine, and a job whose rows go through a model of ours.
 
-    python ray_job.py MODEL FLAG TOLD
+    python ray_job.py MODEL FLAG RESULT
 
 2,000 rows, of which five are bad. The second node dies when the first rows are there and each node has its
 model, and a third one takes its place; FLAG is written then, for which the model waits at the row 1,000. Writes what
-came out into TOLD, as JSON: Ray writes what it likes to the standard output.
+came out into RESULT, as JSON: Ray writes what it likes to the standard output.
 """
 
 import json
@@ -65,7 +65,7 @@ def wait_for_models(nodes: Iterable[str]) -> None:
         time.sleep(0.1)
 
 
-def main(model: str, flag: str, told: str) -> None:
+def main(model: str, flag: str, result_path: str) -> None:
     """Run the job and write what came out."""
     warnings.simplefilter("ignore")
     cluster = Cluster(initialize_head=True, head_node_args=NODE)
@@ -95,7 +95,7 @@ def main(model: str, flag: str, told: str) -> None:
 
         rows = rows_of(out, kill)
         seen = {"rows": rows, "actors_killed": len(hit), "second": str(raylet)}
-        Path(told).write_text(json.dumps(seen, default=float))
+        Path(result_path).write_text(json.dumps(seen, default=float))
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -73,8 +73,8 @@ def infer(
 def classify(url: str, rows: Any, count: int, *, binary: bool) -> list[Any]:
     outputs = [triton.InferRequestedOutput("y", binary_data=binary, class_count=count)]
     with _client(url) as client:
-        told = client.infer(MODEL, [_input(rows)], outputs=outputs).as_numpy("y")
-    return [[each.decode() if isinstance(each, bytes) else each for each in row] for row in told.tolist()]
+        values = client.infer(MODEL, [_input(rows)], outputs=outputs).as_numpy("y")
+    return [[each.decode() if isinstance(each, bytes) else each for each in row] for row in values.tolist()]
 
 
 def infer_twice(url: str, rows: Any) -> list[Any]:

@@ -46,8 +46,8 @@ def infer(target: str, rows: Any, model: str = MODEL, **options: Any) -> dict[st
 def classify(target: str, rows: Any, count: int) -> list[Any]:
     outputs = [triton.InferRequestedOutput("y", class_count=count)]
     with _client(target) as client:
-        told = client.infer(MODEL, [_input(rows)], outputs=outputs).as_numpy("y")
-    return [[each.decode() for each in row] for row in told.tolist()]
+        errors = client.infer(MODEL, [_input(rows)], outputs=outputs).as_numpy("y")
+    return [[each.decode() for each in row] for row in errors.tolist()]
 
 
 def infer_texts(target: str, texts: list[str]) -> list[str]:
@@ -76,18 +76,18 @@ def infer_together(target: str, count: int) -> list[Any]:
 
 
 def cancelled(target: str) -> str:
-    told: list[str] = []
+    errors: list[str] = []
     done = threading.Event()
 
     def took(result: Any, error: Any) -> None:
-        told.append(str(error))
+        errors.append(str(error))
         done.set()
 
     with _client(target) as client:
         context = client.async_infer(MODEL, [_input([[1.0] * 4])], took)
         context.cancel()
         done.wait(20)
-    return told[0]
+    return errors[0]
 
 
 def repository(target: str) -> dict[str, Any]:
