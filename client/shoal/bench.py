@@ -1,4 +1,4 @@
-"""``shoal bench``: load a server until it bends, and say where, why, and what to change."""
+"""``shoal bench``: raise the load on a server to its limit, and report the limit, its cause and the remedy."""
 
 import argparse
 import asyncio
@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import httpx
 import msgspec
@@ -27,43 +26,50 @@ from shoal.files import given_item, plain
 from shoal.keys import key_in, shown
 from shoal.loading import Load
 from shoal.wire.items import many_items, one_item
-from shoal.wire.messages import Request, infer_request
-from shoal.wire.signature import Signature
+from shoal.wire.messages import infer_request
 from shoal_schema.bounds import Bound
 from shoal_schema.metrics import ROWS
 
 ADMIN_PORT = 9090
 STEPS = 10
-"""That the time is shared among; a step of too few requests takes longer."""
+"""Steps that share the time; a step with too few requests takes longer."""
 MIN_STEP_S = 0.5
 ALONE_REQUESTS = 20
+"""Requests that measure the latency of an idle server."""
 _PICTURES = (".svg", ".png")
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was found: a request's time alone, how late an answer may be, and the steps as they were first run."""
+    """The measurements of a whole bench."""
 
     alone_ms: float
+    """Median latency of a request on an idle server."""
     within_ms: float
+    """Latency up to which a response is in time."""
     steps: list[Step]
+    """In the order of their first run."""
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Load the server and print what came of it."""
-    _check_picture(options.plot)
+    """Load the server and print the report."""
+    _check_plot(options.plot)
     key, context = key_in(options.api_key_file), trusted(options)
     with Client(options.url, options.model, timeout_s=options.timeout, api_key=key, verify=context) as client:
         signature = client.signature()
         item = given_item(options, options.item)
         item = plain(sample(signature) if item is None else item)
-        # What is wrong with the item or the server is said by the server, and before the load.
+        # One request before the load, so that the server reports a wrong item at once.
         client.predict(item)
-    request = _request(item, options.rows, signature)
+    if options.rows > 1 and not signature.batches:
+        raise InvalidInput(f"model {signature.name} takes no batches. Omit --rows")
+    tensors = many_items([item] * options.rows, signature) if signature.batches else one_item(item, signature)
+    request = infer_request(signature.name, signature, tensors, {})
     admin = _Admin(options)
     load = partial(Load, base_url(options.url), request, headers=shown(key), context=context)
     measured = asyncio.run(_measure(options, load, admin))
     knee = find(measured.steps)
+    marked = knee.held if knee.found else None
     explained = admin.explained(sum(step.answered for step in measured.steps) * options.rows)
     sentences = advice(
         measured.steps,
@@ -73,22 +79,31 @@ def bench(options: argparse.Namespace) -> int:
         bound=explained.bound if explained else None,
     )
     if options.plot:
-        _draw(options.plot, measured.steps, _marked(knee), f"{signature.name} at {options.url}")
-    show = _json if options.json else _text
-    print(show(measured, knee, sentences, explained))
+        _draw(options.plot, measured.steps, marked, f"{signature.name} at {options.url}")
+    if options.json:
+        print(_json(measured, knee, sentences, explained))
+        return 0
+    parts = [
+        f"one request alone: {measured.alone_ms:.3g} ms (median, seen by the client)",
+        f"{steps_table(measured.steps, marked)}\n{legend(measured.within_ms)}",
+        bars(measured.steps, marked),
+        "\n".join(sentences),
+    ]
+    if explained:
+        parts.append("\n".join(["The server reports (/v1/explain, without the network):", *explained.sentences]))
+    print("\n\n".join(parts))
     return 0
 
 
 async def _measure(options: argparse.Namespace, load: Callable[[float], Load], admin: "_Admin") -> Measured:
-    """Measure; ``load`` makes the loads, by how long each request may take (s)."""
+    """Measure the idle server, then rising rates; ``load`` makes a load with a timeout per request (s)."""
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
     step_s = max(MIN_STEP_S, options.seconds / STEPS)
     alone = await _alone(load(options.timeout), step_s, random)
     alone_ms = percentile(alone, 0.5)
     within_ms = options.objective_ms or limit_ms(alone_ms, admin.objective_ms(len(alone) * options.rows))
-    # Whoever is later than that is late in any case; a second is for what a busy machine takes.
-    patience_s = min(options.timeout, max(1.0, 2 * within_ms / 1000))
-    loader = load(patience_s)
+    # Twice the limit is late in any case; at least 1 s, for a busy machine.
+    loader = load(min(options.timeout, max(1.0, 2 * within_ms / 1000)))
     runs: dict[float, list[Run]] = {}
     steps: list[Step] = []
     try:
@@ -105,7 +120,7 @@ async def _measure(options: argparse.Namespace, load: Callable[[float], Load], a
 
 
 async def _alone(loader: Load, seconds: float, random: Random) -> list[float]:
-    """Return what requests alone take, in milliseconds and in order of that."""
+    """Return the latencies of requests sent one at a time (ms), sorted."""
     try:
         alone = await loader.alone(ALONE_REQUESTS, seconds, random)
     finally:
@@ -113,51 +128,39 @@ async def _alone(loader: Load, seconds: float, random: Random) -> list[float]:
     good = sorted(each.latency_ms for each in alone if each.status == 200)
     if not good:
         status = alone[-1].status
-        told = f"status {status}" if status else "no answer in time"
-        raise ServerFailed(f"the sample was not answered ({told}): try it with `shoal predict`", status=status or None)
+        found = f"status {status}" if status else "no response in time"
+        raise ServerFailed(f"the sample failed ({found}). Try it with `shoal predict`", status=status or None)
     return good
 
 
-def _marked(knee: Knee) -> Step | None:
-    """Return the step that is named as the knee, if it is one figure."""
-    return knee.held if knee.found else None
-
-
-def _request(item: Any, rows: int, signature: Signature) -> Request:
-    if rows > 1 and not signature.batches:
-        raise InvalidInput(f"model {signature.name} takes no batches: leave --rows out")
-    tensors = many_items([item] * rows, signature) if signature.batches else one_item(item, signature)
-    return infer_request(signature.name, signature, tensors, {})
-
-
 class Concluded(msgspec.Struct):
-    """Of the server's report on itself what is repeated here."""
+    """The fields of the server's report that are used here."""
 
     bound: Bound
     objective_ms: float | None = None
 
 
 class Explained(msgspec.Struct):
-    """What ``/v1/explain`` answers."""
+    """The response of ``/v1/explain``."""
 
     sentences: list[str]
     report: Concluded
 
     @property
     def bound(self) -> Bound:
-        """What the server concludes is its bound."""
+        """The bound that the server reports."""
         return self.report.bound
 
 
 class _Admin:
-    """The server's admin port, if it can be reached and is this server's: its rows grew by what was sent."""
+    """The server's admin port; trusted only if its count of rows grew by what was sent."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"
         self._rows = self._rows_served()
 
     def explained(self, rows: int) -> Explained | None:
-        """Return what ``/v1/explain`` says, nothing if it is not of the server that answered ``rows``."""
+        """Return the response of ``/v1/explain``; None unless that server answered ``rows``."""
         before, after = self._rows, self._rows_served()
         if before is None or after is None or after - before < rows:
             return None
@@ -167,7 +170,7 @@ class _Admin:
             return None
 
     def objective_ms(self, rows: int) -> float | None:
-        """Return within what time the server that has answered ``rows`` means to answer, if it says so."""
+        """Return the latency objective of the server that answered ``rows``; None if unknown."""
         explained = self.explained(rows)
         return explained.report.objective_ms if explained else None
 
@@ -181,28 +184,14 @@ class _Admin:
     def _get(self, path: str, *, accept: str = "*/*") -> str | None:
         url = f"{base_url(self._url)}".rstrip("/") + path
         try:
-            answer = httpx.get(url, headers={"accept": accept}, timeout=2.0)
+            response = httpx.get(url, headers={"accept": accept}, timeout=2.0)
         except httpx.HTTPError:
             return None
-        return answer.text if answer.status_code == 200 else None
-
-
-def _text(measured: Measured, knee: Knee, sentences: list[str], explained: Explained | None) -> str:
-    steps, marked = measured.steps, _marked(knee)
-    parts = [
-        f"one request alone: {measured.alone_ms:.3g} ms (the median, as a caller sees it)",
-        f"{steps_table(steps, marked)}\n{legend(measured.within_ms)}",
-        bars(steps, marked),
-        "\n".join(sentences),
-    ]
-    if explained:
-        said = "the server itself says (/v1/explain), of its own time, without the way to it:"
-        parts.append("\n".join([said, *explained.sentences]))
-    return "\n\n".join(parts)
+        return response.text if response.status_code == 200 else None
 
 
 def _json(measured: Measured, knee: Knee, sentences: list[str], explained: Explained | None) -> str:
-    marked = _marked(knee)
+    marked = knee.held if knee.found else None
     document = {
         "alone_ms": measured.alone_ms,
         "limit_ms": measured.within_ms,
@@ -220,19 +209,21 @@ def _json(measured: Measured, knee: Knee, sentences: list[str], explained: Expla
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 
 
-def _check_picture(file: Path | None) -> None:
-    """Raise before a run of half a minute what would only be known after it."""
+def _check_plot(file: Path | None) -> None:
+    """Raise InvalidInput before the run for a plot that could not be written after it."""
     if file is None:
         return
     if file.suffix.lower() not in _PICTURES:
         raise InvalidInput(f"--plot writes {' or '.join(_PICTURES)}, not {file.name}")
     if not file.absolute().parent.is_dir():
-        raise InvalidInput(f"there is no folder {file.absolute().parent} for --plot")
+        raise InvalidInput(f"--plot: there is no directory {file.absolute().parent}")
     if file.suffix.lower() == ".png":
         try:
             import matplotlib  # noqa: F401, PLC0415 (optional)
         except ImportError as error:
-            raise InvalidInput("a .png needs matplotlib: pip install matplotlib, or give a .svg") from error
+            raise InvalidInput(
+                "--plot: a .png needs matplotlib. Run pip install matplotlib, or write a .svg"
+            ) from error
 
 
 def _draw(file: Path, steps: list[Step], held: Step | None, title: str) -> None:

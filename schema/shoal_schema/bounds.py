@@ -1,20 +1,59 @@
-"""Bottlenecks of a replica, as reported by ``/v1/explain`` and ``shoal bench``."""
+"""What limits a replica's throughput, and what raises the limit.
 
+The proxy concludes the bound (``/v1/explain``); ``shoal bench`` repeats it. Both take their words from `ADVICE`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Bound(StrEnum):
-    """The resource that is exhausted first as load grows."""
+    """What is exhausted first when the load grows."""
 
     UNKNOWN = "Unknown"
-    """Too few measurements, or the runtime does not report the model's time."""
+    """Too few batches were measured, or the runtime does not report the model's own time."""
     MODEL = "Model"
-    """The model takes longer for a batch than the host's work around it."""
+    """The model's own time for a batch exceeds the host's work around it."""
     HOST = "Host"
-    """The host's work around a batch (encode, transfer, preprocess, split) takes longer than the model."""
+    """The host's work around a batch (encode, transfer, prepare, split) exceeds the model's own time."""
     PROXY = "Proxy"
-    """The proxy's only thread uses a whole core."""
+    """The proxy's thread uses a whole core and cannot use a second one."""
 
 
-MORE_PROCESSOR_TIME = "more processor time (in a cluster runtime.resources, on one machine less beside it)"
-"""Remedy for `HOST`. It names both cases, as neither server nor load generator detects whether it runs in a pod."""
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The words for a bound, the same in every component."""
+
+    cause: str
+    """Completes "The bound is ...", without a full stop."""
+    remedy: str
+    """An imperative sentence, without a full stop."""
+
+
+# A server does not know whether it runs in a pod, so the remedy names both places.
+MORE_PROCESSOR_TIME: Final = "more processor time (runtime.resources in a cluster; fewer other programs on one machine)"
+"""The remedy for a host that is short of CPU."""
+
+ADVICE: Final[Mapping[Bound, Advice]] = {
+    Bound.MODEL: Advice(
+        "the model, which takes longer for a batch than the host's work around it",
+        "Raise scaling.maxReplicas, or make the model faster (runtime.dtype, runtime.compile, runtime.device)",
+    ),
+    Bound.HOST: Advice(
+        "the host's work around a batch, which takes longer than the model",
+        f"Give it {MORE_PROCESSOR_TIME}, send more rows per request, or send binary tensors instead of JSON",
+    ),
+    Bound.PROXY: Advice(
+        "the proxy's core, of which it can use one",
+        "Compile the proxy (docs/how-to/make-a-service-faster.md), send more rows per request or binary tensors, or"
+        " raise scaling.maxReplicas",
+    ),
+    Bound.UNKNOWN: Advice(
+        "either the model or the host's work around it: too few batches were measured, or the runtime does not report"
+        " the model's own time",
+        "Send more requests, and repeat the measurement",
+    ),
+}
+"""By bound, its cause and its remedy."""

@@ -1,15 +1,17 @@
-"""From steps to sentences: how much the server takes, what bounds it, and which field to change."""
+"""Turn measured steps into sentences: the capacity, the bound, and the field to change."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil
 
-from shoal.benching.drawing import figure
+from shoal.benching.drawing import by_rate, figure
 from shoal.benching.knee import MAX_BAD_STRETCHES, MAX_RUN_SHARE, MIN_REQUESTS, Knee, Verdict, find, judge
 from shoal.benching.steps import BUSY, Step
-from shoal_schema.bounds import MORE_PROCESSOR_TIME, Bound
+from shoal_schema.bounds import ADVICE, Bound
 
 FULL = 0.9
+"""Share of the maximum batch size from which a batch counts as full."""
 IDLE = 0.2
+"""Mean requests in the server below which it counts as idle."""
 
 
 def advice(
@@ -18,41 +20,42 @@ def advice(
     """Return the sentences, the most important first.
 
     Args:
-        steps: what each rate measured.
-        within_ms: how late an answer may be.
-        alone_ms: what a request alone takes.
-        max_batch_rows: the model's batch, if it says.
-        bound: what the server concludes at its admin port; None if that could not be asked.
+        steps: one for each measured rate.
+        within_ms: latency up to which a response is in time.
+        alone_ms: latency of a request on an idle server.
+        max_batch_rows: the model's maximum batch size; None if the server does not report it.
+        bound: what the server reports at its admin port; None if the port was not reached.
     """
     if not any(step.answered for step in steps):
         return ["No request was answered, so nothing was measured."]
-    ordered = sorted(steps, key=lambda each: each.offered_per_s)
+    ordered = by_rate(steps)
     knee = find(ordered)
+    # A server that is late while idle is late for a reason other than its rate.
+    bent = knee.bent if knee.bent and not _idle(knee.bent, alone_ms) else None
     return [
         *_generator(ordered),
         *_knee(knee, within_ms, alone_ms),
         *_unsure(knee),
-        *(_bound(knee.bent, max_batch_rows, bound) if knee.bent and not _idle(knee.bent, alone_ms) else _unbent(bound)),
-        *_unasked(bound),
-        *_light(ordered[0]),
-        *_failures(ordered),
+        *_bound(bent, max_batch_rows, bound),
+        *_remarks(ordered),
     ]
 
 
 def _generator(steps: Sequence[Step]) -> Iterator[str]:
+    """Report a load generator that limited the measurement."""
     full = next((step for step in steps if step.busy > BUSY), None)
     late = next((step for step in steps if judge(step) is Verdict.GENERATOR and step is not full), None)
     if full:
         yield (
-            f"From {figure(full.offered_per_s)} requests/s on the load generator itself was the bound ({full.busy:.0%}"
-            " of a core): the server may take more than is shown. Run it on another machine than the server, or send"
-            " more rows a request (--rows)."
+            f"The load generator was the bound from {figure(full.offered_per_s)} requests/s on ({full.busy:.0%} of a"
+            " core), so the server may serve more than shown. Run `shoal bench` on another machine, or send more rows"
+            " per request (--rows)."
         )
     elif late:
         yield (
-            f"At {figure(late.offered_per_s)} requests/s the load generator sent {figure(late.sent_late_ms)} ms late,"
-            f" though it took only {late.busy:.0%} of a core: the machine is too busy, with the server or with others,"
-            " to measure more on it. Run it on another machine than the server."
+            f"The load generator sent requests {figure(late.sent_late_ms)} ms late at"
+            f" {figure(late.offered_per_s)} requests/s, with {late.busy:.0%} of a core: the machine is too busy for"
+            " higher rates. Run `shoal bench` on another machine."
         )
 
 
@@ -60,177 +63,150 @@ def _knee(knee: Knee, within_ms: float, alone_ms: float) -> Iterator[str]:
     held, bent = knee.held, knee.bent
     if held and bent and knee.found:
         yield (
-            f"The knee: about {figure(held.offered_per_s)} requests/s. {_told(held, within_ms)} there; at"
-            f" {figure(bent.offered_per_s)}/s {_percent(bent)}, and {figure(bent.answered_per_s)}/s were answered at"
-            " all."
+            f"The knee is at about {figure(held.offered_per_s)} requests/s: {_in_time(held, within_ms)}. At"
+            f" {figure(bent.offered_per_s)} requests/s {_percent(bent)} were in time, and"
+            f" {figure(bent.answered_per_s)}/s were answered."
         )
     elif held and bent:
         yield (
-            f"The knee lies between {figure(held.offered_per_s)} and {figure(bent.offered_per_s)} requests/s; closer it"
-            f" was not found. {_told(held, within_ms)} at the lower rate, {_percent(bent)} at the higher one."
+            f"The knee lies between {figure(held.offered_per_s)} and {figure(bent.offered_per_s)} requests/s. At the"
+            f" lower rate {_in_time(held, within_ms)}; at the higher rate {_percent(bent)}."
         )
     elif held:
         stopped = held.busy > BUSY or any(judge(step) is Verdict.GENERATOR for step in knee.unsure)
-        more = "" if stopped else " --seconds gives more time to find it."
+        more = "" if stopped else " Allow more time with --seconds."
         yield (
-            f"The knee was not found: the server kept up with {figure(held.offered_per_s)} requests/s, the most that"
-            f" told anything. {_told(held, within_ms)} there." + more
+            f"The knee was not found: the server kept up with {figure(held.offered_per_s)} requests/s, the highest"
+            f" conclusive rate ({_in_time(held, within_ms)}).{more}"
         )
     elif bent and _idle(bent, alone_ms):
         yield (
             f"The knee was not found: at {figure(bent.offered_per_s)} requests/s the server is nearly idle, and still"
-            f" only {_percent(bent)} of {bent.sent} were answered within {figure(within_ms)} ms, so it is not the rate"
-            " that makes them late. Run it again when the machine is quiet, or say with --objective-ms what is in"
-            " time."
+            f" only {_in_time(bent, within_ms)}. Repeat on a quiet machine, or set the limit with --objective-ms."
         )
     elif bent:
         yield (
-            f"The knee was not found: it is below {figure(bent.offered_per_s)} requests/s, of which only"
+            f"The knee was not found: it is below {figure(bent.offered_per_s)} requests/s, where only"
             f" {_percent(bent)} were answered within {figure(within_ms)} ms."
         )
     else:
-        yield "The knee was not found: no rate that was tried tells whether the server keeps up."
+        yield "The knee was not found: no measured rate shows whether the server keeps up."
+
+
+def _unsure(knee: Knee) -> Iterator[str]:
+    """Explain why the rates around the knee are inconclusive."""
+    for step in knee.unsure:
+        verdict, rate = judge(step), figure(step.offered_per_s)
+        if verdict is Verdict.FEW:
+            needed_s = ceil(MIN_REQUESTS / MAX_RUN_SHARE / step.offered_per_s)
+            yield (
+                f"At {rate} requests/s only {step.sent} requests fit into the time, and a verdict needs"
+                f" {MIN_REQUESTS}. Pass --seconds {needed_s} or more."
+            )
+        elif verdict is Verdict.NOISY:
+            burst = step.bad_stretches <= MAX_BAD_STRETCHES
+            when = "came in short bursts" if burst else "occurred in one run only"
+            yield (
+                f"At {rate} requests/s {_percent(step)} were in time, but the late responses {when}, as under other"
+                " load on the machine. Repeat on a quiet machine, or with more --seconds."
+            )
+
+
+def _bound(over: Step | None, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
+    """State the bound: what the server reports, otherwise what the split of the latency shows.
+
+    Args:
+        over: the first rate that the server did not keep up with; None if there was none.
+        max_batch_rows: the model's maximum batch size.
+        bound: what the server reports.
+    """
+    parts = over.parts_ms if over else {}
+    unattributed = over is None
+    if over is None:
+        known = bound not in (None, Bound.UNKNOWN)
+        first = f"; the first bound will be {ADVICE[bound].cause}" if bound and known else ""
+        yield f"No rate reached the server's limit{first}."
+    elif bound in (Bound.HOST, Bound.PROXY):
+        yield f"The bound is {ADVICE[bound].cause}. {ADVICE[bound].remedy}."
+    elif not parts:
+        yield "The server sends no Server-Timing header, so the latency cannot be split into queue, batch and runtime."
+    elif parts["rest"] > parts["queue"] + parts["batch"] + parts["runtime"]:
+        yield (
+            f"Most of the latency ({figure(parts['rest'])} ms) is spent outside queue and runtime: on the network, or"
+            " in reading and writing HTTP. Give the proxy more CPU, or send more rows per request as binary tensors."
+            " For a graph it is the time of its steps, which Server-Timing lists."
+        )
+    elif parts["batch"] > parts["runtime"]:
+        yield (
+            f"The proxy's work ({figure(parts['batch'])} ms) takes longer than the runtime"
+            f" ({figure(parts['runtime'])} ms): the proxy is short of CPU. {ADVICE[Bound.PROXY].remedy}."
+        )
+    else:
+        yield _runtime(over, max_batch_rows, bound)
+        unattributed = True
+    if unattributed and bound is Bound.UNKNOWN:
+        yield f"By the server's own measurements the bound is {ADVICE[bound].cause}."
+    elif bound is None:
+        yield (
+            "Only the server can attribute the runtime's time to the model or to the host's work around it, and no"
+            " admin port of this server was found. Name it with --admin URL."
+        )
+
+
+def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> str:
+    """Return the remedy where the runtime takes most of the time; only the server can attribute it to the model."""
+    parts, runtime_ms = over.parts_ms, figure(over.parts_ms["runtime"])
+    name = "model" if bound is Bound.MODEL else "runtime"
+    if over.batch_rows is None or max_batch_rows is None:
+        return f"The {name} is the bound. Raise scaling.maxReplicas."
+    rows = f"{figure(over.batch_rows)} of {max_batch_rows} rows"
+    if over.batch_rows >= FULL * max_batch_rows:
+        return (
+            f"The {name} is the bound, and batches are full ({rows}, {runtime_ms} ms each). Raise"
+            " batching.maxBatchSize if a larger batch is not proportionally slower; otherwise raise"
+            " scaling.maxReplicas."
+        )
+    if parts["queue"] < parts["runtime"] and bound is not Bound.MODEL:
+        return (
+            f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({rows}), so responses are"
+            f" late by the time of a batch in the runtime ({runtime_ms} ms). Send more rows per request."
+        )
+    return (
+        f"The {name} is the bound ({runtime_ms} ms per batch) with {rows} in a batch. Raise"
+        " batching.latencyObjectiveMilliseconds, if set, for larger batches; set padBuckets if inputs of different"
+        " shapes do not share a batch; otherwise raise scaling.maxReplicas."
+    )
+
+
+def _remarks(steps: Sequence[Step]) -> Iterator[str]:
+    """Report waiting at a light load, rejections and failures."""
+    first = steps[0]
+    parts = first.parts_ms
+    if parts and parts["queue"] > max(2.0, 2 * parts["runtime"]) and first.answered_per_s > 0.9 * first.offered_per_s:
+        yield (
+            f"Even at {figure(first.offered_per_s)} requests/s a request waits {figure(parts['queue'])} ms, longer than"
+            " the model takes. Lower batching.maxDelayMilliseconds, or set batching.policy to Adaptive."
+        )
+    rejected, late, failed = (sum(getattr(step, name) for step in steps) for name in ("refused", "late", "failed"))
+    if rejected:
+        yield (
+            f"{rejected} requests were rejected (429 or 503): the queue was full, or the objective left too little"
+            " time. Raise queue.maxRows to queue more, or scaling.maxReplicas to serve more."
+        )
+    if late:
+        yield f"{late} requests were not answered in time and were given up."
+    if failed:
+        yield f"{failed} requests failed with another error. Send one with `shoal predict` to see it."
 
 
 def _idle(step: Step, alone_ms: float) -> bool:
-    """Return whether requests at this rate hardly ever meet."""
+    """Return whether requests at this rate hardly ever overlap."""
     return step.offered_per_s * alone_ms / 1000 < IDLE
 
 
-def _told(step: Step, within_ms: float) -> str:
+def _in_time(step: Step, within_ms: float) -> str:
     return f"{_percent(step)} of {step.sent} requests were answered within {figure(within_ms)} ms"
 
 
 def _percent(step: Step) -> str:
     return f"{100 * step.in_time_share:.3g}%"
-
-
-def _unsure(knee: Knee) -> Iterator[str]:
-    """Say why the rates at which the knee may be tell nothing."""
-    for step in knee.unsure:
-        verdict = judge(step)
-        if verdict is Verdict.FEW:
-            needed_s = ceil(MIN_REQUESTS / MAX_RUN_SHARE / step.offered_per_s)
-            yield (
-                f"Of {figure(step.offered_per_s)} requests/s only {step.sent} fitted into the time, too few to tell"
-                f" ({MIN_REQUESTS} are needed): --seconds {needed_s} or more gives them the time."
-            )
-        elif verdict is Verdict.NOISY:
-            moments = step.bad_stretches <= MAX_BAD_STRETCHES
-            when = "came in a few short moments" if moments else "were seen in one run only"
-            yield (
-                f"At {figure(step.offered_per_s)} requests/s {_percent(step)} were in time, but the late ones {when},"
-                " as when something else takes the machine: run it again when it is quiet, or with more --seconds."
-            )
-
-
-_BOUNDS = {
-    Bound.HOST: (
-        f"the host's work around a batch, which takes longer than the model: give it {MORE_PROCESSOR_TIME}, or send"
-        " more rows a request, as binary tensors"
-    ),
-    Bound.PROXY: (
-        "the proxy's core, of which it can use one: compile it (docs/how-to/make-a-service-faster.md), send more rows"
-        " a request or binary tensors, or raise scaling.maxReplicas"
-    ),
-    Bound.MODEL: "the model, which takes longer than the host's work around a batch",
-}
-"""What the server concludes (``/v1/explain``), and what helps; nothing is concluded against it here."""
-
-
-def _bound(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
-    """Say what bounds the server at the first rate that it did not keep up with: its own word, else by the split."""
-    parts = over.parts_ms
-    if bound in (Bound.HOST, Bound.PROXY):
-        yield f"The bound is {_BOUNDS[bound]}."
-    elif not parts:
-        if over.answered:
-            yield "The server sends no Server-Timing, so queue, batch and runtime cannot be told apart."
-    elif parts["rest"] > sum(parts[name] for name in ("queue", "batch", "runtime")):
-        yield (
-            f"Most of the time ({figure(parts['rest'])} ms) is spent outside queue and runtime: on the way, or in"
-            " reading and writing HTTP. Give the proxy more CPU, or send more rows a request, as binary tensors; of a"
-            " graph that is the time of its steps: Server-Timing tells of each."
-        )
-    elif parts["batch"] > parts["runtime"]:
-        yield (
-            f"The proxy's own work ({figure(parts['batch'])} ms) takes longer than the runtime"
-            f" ({figure(parts['runtime'])} ms): it is short of CPU. Compile it (docs/how-to/make-a-service-faster.md),"
-            " or send binary tensors."
-        )
-    else:
-        yield from _runtime(over, max_batch_rows, bound)
-
-
-def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
-    """Say what helps where most of the time is the runtime's; only the server knows whether that is the model's."""
-    parts, runtime_ms = over.parts_ms, figure(over.parts_ms["runtime"])
-    name = "model" if bound is Bound.MODEL else "runtime"
-    if over.batch_rows is None or max_batch_rows is None:
-        yield f"The {name} is the bound: raise scaling.maxReplicas."
-    elif over.batch_rows >= FULL * max_batch_rows:
-        yield (
-            f"The {name} is the bound, and batches are full ({figure(over.batch_rows)} of {max_batch_rows} rows,"
-            f" {runtime_ms} ms each): raise batching.maxBatchSize if a larger batch is not slower in proportion, else"
-            " scaling.maxReplicas."
-        )
-    elif parts["queue"] < parts["runtime"] and bound is not Bound.MODEL:
-        yield (
-            f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({figure(over.batch_rows)} of"
-            f" {max_batch_rows} rows), so it is the time of a batch in the runtime ({runtime_ms} ms) that makes"
-            " answers late. More rows a request take the room that is left."
-        )
-    else:
-        yield (
-            f"The {name} is the bound ({runtime_ms} ms a batch) with {figure(over.batch_rows)} of"
-            f" {max_batch_rows} rows in a batch. Where an objective is set, a larger"
-            " batching.latencyObjectiveMilliseconds lets them grow; inputs of different shapes share none"
-            " (padBuckets); else raise scaling.maxReplicas."
-        )
-    yield from _untold(bound)
-
-
-def _unbent(bound: Bound | None) -> Iterator[str]:
-    """Say what would be the bound where no rate showed it."""
-    if bound in _BOUNDS:
-        yield f"What bounds the server was not seen; what will be used up first is {_BOUNDS[bound]}."
-    else:
-        yield "What bounds the server was not seen."
-    yield from _untold(bound)
-
-
-def _untold(bound: Bound | None) -> Iterator[str]:
-    """Say that the server itself does not know; of what lies outside the runtime that says nothing."""
-    if bound is Bound.UNKNOWN:
-        yield "The server itself cannot tell yet whether the model or the host's work around it takes longer."
-
-
-def _unasked(bound: Bound | None) -> Iterator[str]:
-    """Say what is not known without the admin port, and how it would be."""
-    if bound is None:
-        yield (
-            "Whether the runtime's time is the model's or the host's work around it only the server can say, at its"
-            " admin port (/v1/explain), and none was found that is this server's: --admin URL names it."
-        )
-
-
-def _light(first: Step) -> Iterator[str]:
-    parts = first.parts_ms
-    if parts and parts["queue"] > max(2.0, 2 * parts["runtime"]) and first.answered_per_s > 0.9 * first.offered_per_s:
-        yield (
-            f"Even at {figure(first.offered_per_s)} requests/s a request waits {figure(parts['queue'])} ms, longer than"
-            " the model takes: lower batching.maxDelayMilliseconds, or set batching.policy to Adaptive."
-        )
-
-
-def _failures(steps: Sequence[Step]) -> Iterator[str]:
-    refused, late, failed = (sum(getattr(step, name) for step in steps) for name in ("refused", "late", "failed"))
-    if refused:
-        yield (
-            f"{refused} requests were refused (503): more than the queue takes, or more than the objective leaves time"
-            " for. queue.maxRows lets more wait, scaling.maxReplicas serves more."
-        )
-    if late:
-        yield f"{late} requests were given up: no answer came in the time they had."
-    if failed:
-        yield f"{failed} requests failed with another error: ask one with `shoal predict` to see it."

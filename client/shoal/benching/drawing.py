@@ -1,4 +1,4 @@
-"""Steps as a picture: bars of the mean latency, split, for a terminal or as SVG."""
+"""Steps as a table and as bars of the mean latency, for a terminal or as SVG."""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,6 +10,7 @@ from shoal.printing import table
 LETTERS = {"queue": "q", "batch": "b", "runtime": "R", "rest": "."}
 COLOURS = {"queue": "#d95f02", "batch": "#7570b3", "runtime": "#1b9e77", "rest": "#bbbbbb"}
 WIDTH = 60
+"""Characters of the longest bar."""
 _HEADINGS = (
     "offered/s",
     "sent",
@@ -29,39 +30,58 @@ _HEADINGS = (
 
 
 def figure(value: float) -> str:
-    """Return a measured figure as people write it: 1,570, 12.3, 0.48."""
+    """Return a measured figure in three digits: 1,570, 12.3, 0.48."""
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def steps_table(steps: Sequence[Step], held: Step | None) -> str:
-    """Return the steps, by rate, as a table; the knee is named."""
-    rows = [_cells(step, held) for step in by_rate(steps)]
+    """Return the steps as a table, sorted by rate; the knee is marked."""
+    rows = []
+    for step in by_rate(steps):
+        parts = [figure(step.parts_ms[name]) if name in step.parts_ms else "-" for name in PARTS]
+        row = (
+            figure(step.offered_per_s),
+            str(step.sent),
+            f"{100 * step.in_time_share:.3g}%",
+            figure(step.answered_per_s),
+            *(figure(value) for value in (step.p50_ms, step.p95_ms, step.p99_ms)),
+            *parts,
+            "-" if step.batch_rows is None else figure(step.batch_rows),
+            str(step.refused + step.late + step.failed),
+            "held, knee" if step is held else judge(step).value,
+        )
+        rows.append(row)
     return table([_HEADINGS, *rows])
 
 
 def legend(within_ms: float) -> str:
-    """Return what the columns of the table mean."""
+    """Return the meaning of the table's columns."""
     return (
-        f"in time: answered within {figure(within_ms)} ms of when the request was due; answered/s: in time or not\n"
-        "queue, batch (the proxy), runtime (the model, and the host's work around it), rest (HTTP, the way, this"
-        " command): mean ms of a request\n"
-        "rows: of its batch; lost: refused, unanswered or failed\n"
-        "held: 95% in time; bent: clearly not; too few, noisy, generator: tells nothing of the server"
+        f"in time: answered within {figure(within_ms)} ms of the scheduled time; answered/s: in time or late\n"
+        "queue, batch (the proxy), runtime (the model, and the host's work around it), rest (HTTP, network, this"
+        " command): mean ms per request\n"
+        "rows: batch size; lost: rejected, unanswered or failed\n"
+        "held: 95% in time; bent: clearly fewer; too few, noisy, generator: inconclusive"
     )
 
 
 def bars(steps: Sequence[Step], held: Step | None) -> str:
-    """Return a bar for each step: its mean latency, each part a letter."""
+    """Return a bar for each step: its mean latency, one letter for each part."""
     longest = max((_mean_ms(step) for step in steps), default=0.0) or 1.0
     lines = [f"mean latency, {figure(longest)} ms wide: " + "  ".join(f"{LETTERS[name]} {name}" for name in PARTS)]
     for step in by_rate(steps):
+        bar, upto_ms = "", 0.0
+        for name, length_ms in _split(step).items():
+            # Rounding is cumulative, so that the bar's length matches the whole latency.
+            upto_ms += length_ms
+            bar += LETTERS[name] * (round(WIDTH * upto_ms / longest) - len(bar))
         mark = "  <- knee" if step is held else ""
-        lines.append(f"{figure(step.offered_per_s):>9}/s |{_bar(step, longest)} {figure(_mean_ms(step))}{mark}")
+        lines.append(f"{figure(step.offered_per_s):>9}/s |{bar} {figure(_mean_ms(step))}{mark}")
     return "\n".join(lines)
 
 
 def svg(steps: Sequence[Step], held: Step | None, title: str) -> str:
-    """Return the same bars, upright, as an SVG document."""
+    """Return the bars upright, as an SVG document."""
     ordered = by_rate(steps)
     longest = max((_mean_ms(step) for step in ordered), default=0.0) or 1.0
     width, height, gap = 80 + 60 * len(ordered), 360, 60
@@ -69,7 +89,10 @@ def svg(steps: Sequence[Step], held: Step | None, title: str) -> str:
         _text(10, 20, title),
         _text(10, 38, f"mean latency in ms, up to {figure(longest)}, by requests/s offered"),
     ]
-    shapes += [_key(index, name) for index, name in enumerate(PARTS)]
+    for index, name in enumerate(PARTS):
+        x = 10 + 90 * index
+        shapes.append(f'<rect x="{x}" y="48" width="12" height="12" fill="{COLOURS[name]}"/>')
+        shapes.append(_text(x + 16, 58, name))
     for index, step in enumerate(ordered):
         x, y = gap + 60 * index, 320.0
         for name, length_ms in _split(step).items():
@@ -85,12 +108,12 @@ def svg(steps: Sequence[Step], held: Step | None, title: str) -> str:
 
 
 def by_rate(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps by the rate that was offered."""
+    """Return the steps sorted by offered rate."""
     return sorted(steps, key=lambda step: step.offered_per_s)
 
 
 def _split(step: Step) -> dict[str, float]:
-    """Return the parts of the mean; all of it is the rest where the server does not say."""
+    """Return the parts of the mean latency; everything is `rest` without Server-Timing."""
     return dict(step.parts_ms) or {"rest": step.p50_ms}
 
 
@@ -98,34 +121,5 @@ def _mean_ms(step: Step) -> float:
     return sum(_split(step).values())
 
 
-def _bar(step: Step, longest_ms: float) -> str:
-    """Return letters in proportion; what is rounded away of one part is left to the next."""
-    bar, upto_ms = "", 0.0
-    for name, length_ms in _split(step).items():
-        upto_ms += length_ms
-        bar += LETTERS[name] * (round(WIDTH * upto_ms / longest_ms) - len(bar))
-    return bar
-
-
-def _cells(step: Step, held: Step | None) -> tuple[str, ...]:
-    parts = [figure(step.parts_ms[name]) if name in step.parts_ms else "-" for name in PARTS]
-    return (
-        figure(step.offered_per_s),
-        str(step.sent),
-        f"{100 * step.in_time_share:.3g}%",
-        figure(step.answered_per_s),
-        *(figure(value) for value in (step.p50_ms, step.p95_ms, step.p99_ms)),
-        *parts,
-        "-" if step.batch_rows is None else figure(step.batch_rows),
-        str(step.refused + step.late + step.failed),
-        "held, knee" if step is held else judge(step).value,
-    )
-
-
 def _text(x: float, y: float, words: str) -> str:
     return f'<text x="{x}" y="{y}">{escape(words)}</text>'
-
-
-def _key(index: int, name: str) -> str:
-    x = 10 + 90 * index
-    return f'<rect x="{x}" y="48" width="12" height="12" fill="{COLOURS[name]}"/>' + _text(x + 16, 58, name)

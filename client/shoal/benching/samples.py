@@ -1,4 +1,4 @@
-"""An item to ask again and again, from nothing but the model's signature."""
+"""A sample item for a load test, made from the model's signature alone."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ FREE_LENGTH = 16
 
 
 def sample(signature: Signature) -> dict[str, Any]:
-    """Return one item of ones, a free dimension being 16 long; what is optional is left out.
+    """Return one item of ones; a free dimension gets length 16, optional inputs are omitted.
 
     Raises:
-        InvalidInput: an input takes texts or files, of which a signature says too little.
+        InvalidInput: an input takes text or files, which a signature does not describe.
     """
     required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
     item: dict[str, Any] = {}
@@ -23,7 +23,7 @@ def sample(signature: Signature) -> dict[str, Any]:
         if tensor.datatype == "BYTES":
             kinds = f" ({', '.join(tensor.content_types)})" if tensor.content_types else ""
             raise InvalidInput(
-                f"input {tensor.name} takes bytes{kinds}, of which no sample can be made: give one with --item FILE,"
+                f"input {tensor.name} takes bytes{kinds}, for which there is no sample. Pass one with --item FILE,"
                 " --text or --data JSON"
             )
         shape = tuple(FREE_LENGTH if length < 0 else length for length in signature.row_shape(tensor))

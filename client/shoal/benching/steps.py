@@ -1,8 +1,7 @@
-"""Steps of a rising load: what each rate measured.
+"""Steps of a rising load: the measurement at each rate.
 
-The load is open: requests leave at random moments at a given rate, whatever the server answers, as they do when many
-people ask. A closed loop (so many callers, each waiting for its answer) slows down with the server, and so hides the
-queue that real callers would stand in.
+The load is open: requests leave at random times at a given rate, independent of the responses, as from many clients. A
+closed loop (N clients, each waiting for its response) slows down with the server and hides the queue.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,76 +10,71 @@ from itertools import pairwise
 from typing import Final
 
 ENOUGH: Final = 0.95
-"""Share of the requests that must be answered in time."""
+"""Share of requests that must be answered in time."""
 MOST: Final = 0.95
+"""Share of responses that define the length of a run; the slowest ones are outliers."""
 SLOWER: Final = 5.0
 SLOWER_BY_MS: Final = 10.0
-"""Without an objective an answer is in time up to as many times that of a request alone, or so much above it."""
+"""Without an objective, a response is in time up to `SLOWER` times the unloaded latency, or `SLOWER_BY_MS` above it."""
 BUSY: Final = 0.85
-"""Share of one core from which the load generator has no time left to be on time."""
+"""Share of one core above which the load generator cannot send on time."""
 LATE_MS: Final = 5.0
 LATE: Final = 0.25
-"""How late, and what part of the latency, one in twenty requests may leave where the latency is to be the server's."""
+"""How late the 95th percentile of requests may leave, in ms and as a share of the latency."""
 STRETCHES: Final = 10
-"""Equal parts of a run, by which a moment in which the machine was busy is told from a rate that is too high."""
+"""Equal parts of a run that separate a short busy period of the machine from a rate that is too high."""
 PARTS: Final = ("queue", "batch", "runtime", "rest")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one request.
-
-    Attributes:
-        due_s: when it was meant to leave, from the run's begin.
-        sent_s: when it left.
-        ended_s: when its answer was whole.
-        status: HTTP status; 0 if no answer came.
-        parts_ms: of ``Server-Timing``: queue, batch and runtime; empty if the server does not say.
-        rows: of its batch, if the server says.
-    """
+    """The outcome of one request; times are seconds from the start of the run."""
 
     due_s: float
+    """Scheduled time of sending."""
     sent_s: float
     ended_s: float
+    """When the response was complete."""
     status: int
+    """HTTP status; 0 without a response."""
     parts_ms: Mapping[str, float]
+    """Queue, batch and runtime from ``Server-Timing``; empty without it."""
     rows: int | None = None
+    """Size of its batch; None if the server does not report it."""
 
     @property
     def latency_ms(self) -> float:
-        """From when it was due: a caller waits for a request that leaves late, too."""
+        """Time from the schedule to the response: a client also waits for a request that leaves late."""
         return 1000 * (self.ended_s - self.due_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run at a rate: its length, what came of each request, and the load generator's share of a core."""
+    """One run at a rate."""
 
     seconds: float
     answers: Sequence[Answer]
     busy: float
+    """Share of one core that the load generator used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one rate measured in all its runs; rates are requests per second, times are of requests that were answered.
-
-    Attributes:
-        in_time: requests that were answered within the limit.
-        bad_stretches: share of the tenths of the runs in which too few were.
-        backlog: seconds by which answers grew later in each second; 0.1 is a tenth more than the server takes.
-    """
+    """The measurement at one rate over all its runs; times are of requests with status 200."""
 
     offered_per_s: float
     runs: int
     sent: int
     in_time: int
+    """Requests answered within the limit."""
     answered: int
     refused: int
     late: int
     failed: int
     bad_stretches: float
+    """Share of the tenths of all runs in which too few requests were in time."""
     backlog: float
+    """Growth of the latency, in seconds per second; 0.1 means 10 % more load than capacity."""
     answered_per_s: float
     p50_ms: float
     p95_ms: float
@@ -92,19 +86,19 @@ class Step:
 
     @property
     def generator_bound(self) -> bool:
-        """Whether the load generator, not the server, had no time left."""
+        """Whether the load generator, not the server, was exhausted."""
         return self.busy > BUSY or self.sent_late_ms > max(LATE_MS, LATE * self.p95_ms)
 
     @property
     def in_time_share(self) -> float:
-        """Share of the requests that were answered in time."""
+        """Share of requests answered in time."""
         return self.in_time / self.sent if self.sent else 0.0
 
 
 def limit_ms(alone_ms: float, objective_ms: float | None = None) -> float:
-    """Return how late an answer may be: as the server means to be, else clearly more than a request alone takes.
+    """Return the latency up to which a response is in time: the objective, otherwise a multiple of ``alone_ms``.
 
-    A server does not hold to an objective that even a request alone misses.
+    An objective below ``alone_ms`` does not count, since the server cannot meet it.
     """
     if objective_ms is not None and objective_ms > alone_ms:
         return objective_ms
@@ -112,14 +106,22 @@ def limit_ms(alone_ms: float, objective_ms: float | None = None) -> float:
 
 
 def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> Step:
-    """Return what the ``runs`` at a rate measured; an answer within ``within_ms`` is in time."""
+    """Combine the ``runs`` at a rate; a response within ``within_ms`` is in time."""
     answers = [each for run in runs for each in run.answers]
     good = [each for each in answers if each.status == 200]
     latencies = sorted(each.latency_ms for each in good)
     refused = sum(each.status in (429, 503) for each in answers)
     late = sum(each.status in (0, 408, 504) for each in answers)
     sizes = [each.rows for each in good if each.rows is not None]
-    bad = [_bad(stretch, within_ms) for run in runs for stretch in _stretches(run, STRETCHES) if stretch]
+    stretches = [stretch for run in runs for stretch in _stretches(run, STRETCHES) if stretch]
+    bad = [sum(_in_time(each, within_ms) for each in part) < ENOUGH * len(part) for part in stretches]
+    # The mean of each part; the rest is the network, HTTP and this machine.
+    timed = [each for each in good if each.parts_ms]
+    parts: dict[str, float] = {}
+    if timed:
+        parts = {name: sum(each.parts_ms.get(name, 0.0) for each in timed) / len(timed) for name in PARTS[:3]}
+        mean_ms = sum(each.latency_ms for each in timed) / len(timed)
+        parts["rest"] = max(0.0, mean_ms - sum(parts.values()))
     return Step(
         offered_per_s=offered_per_s,
         runs=len(runs),
@@ -135,7 +137,7 @@ def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> St
         p50_ms=percentile(latencies, 0.5),
         p95_ms=percentile(latencies, 0.95),
         p99_ms=percentile(latencies, 0.99),
-        parts_ms=_parts(good),
+        parts_ms=parts,
         batch_rows=sum(sizes) / len(sizes) if sizes else None,
         sent_late_ms=percentile(sorted(1000 * (each.sent_s - each.due_s) for each in answers), 0.95),
         busy=max((run.busy for run in runs), default=0.0),
@@ -143,7 +145,7 @@ def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> St
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value that ``share`` of the ordered ones do not exceed; 0 of none."""
+    """Return the value that ``share`` of the ordered values do not exceed; 0 if there are none."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
@@ -151,18 +153,14 @@ def _in_time(answer: Answer, within_ms: float) -> bool:
     return answer.status == 200 and answer.latency_ms <= within_ms
 
 
-def _bad(stretch: Sequence[Answer], within_ms: float) -> bool:
-    return sum(_in_time(each, within_ms) for each in stretch) < ENOUGH * len(stretch)
-
-
 def _stretches(run: Run, count: int) -> list[list[Answer]]:
-    """Return the answers by the part of the run in which they were due."""
+    """Return the outcomes by the part of the run in which they were scheduled."""
     edges_s = [run.seconds * number / count for number in range(count + 1)]
     return [[each for each in run.answers if low <= each.due_s < high] for low, high in pairwise(edges_s)]
 
 
 def _backlog(run: Run) -> float:
-    """Compare the last third with the first by their medians, which one bad moment does not move."""
+    """Compare the medians of the first and the last third, which a short burst does not move."""
     first, _, last = _stretches(run, 3)
     if not first or not last:
         return 0.0
@@ -175,17 +173,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _spent_s(run: Run) -> float:
-    """Return how long a run took to be answered: of nearly all, in proportion, since one straggler says nothing."""
+    """Return how long a run took to be answered, extrapolated from 95 % of its responses."""
     good = [each for each in run.answers if each.status == 200]
     typical_s = _median([each.latency_ms for each in good]) / 1000
     return max(run.seconds, percentile(sorted(each.ended_s for each in good), MOST) / MOST - typical_s)
-
-
-def _parts(answers: Sequence[Answer]) -> dict[str, float]:
-    """Return the mean of each part; the rest is the way there and back, HTTP, and the callers' own machine."""
-    told = [each for each in answers if each.parts_ms]
-    if not told:
-        return {}
-    parts = {name: sum(each.parts_ms.get(name, 0.0) for each in told) / len(told) for name in PARTS[:3]}
-    mean_ms = sum(each.latency_ms for each in told) / len(told)
-    return {**parts, "rest": max(0.0, mean_ms - sum(parts.values()))}

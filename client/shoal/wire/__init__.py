@@ -1,5 +1,5 @@
-"""What travels between a caller and a server: the Open Inference Protocol (V2), in binary.
+"""The Open Inference Protocol (V2) between client and server, with binary tensors.
 
-Pure: bytes and values in, bytes and values out. No sockets, no clock, no HTTP library; whoever
-drives :class:`shoal.wire.session.Session` does the sending and the sleeping.
+Pure: bytes and values in, bytes and values out. No sockets, no clock, no HTTP library; the driver
+of :class:`shoal.wire.session.Session` sends requests and sleeps.
 """

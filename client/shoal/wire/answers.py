@@ -1,4 +1,4 @@
-"""Answers to values: output tensors, or the error that a status stands for."""
+"""Decode responses: output tensors, or the error for a status."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,28 +29,30 @@ _BY_STATUS: dict[int, type[errors.ShoalError]] = {
     504: errors.DeadlineExceeded,
 }
 DEFAULT_RETRY_AFTER_S = 1.0
+"""For a 429 without ``Retry-After``, or with a date, which would need a clock."""
 
 
 def one_answer(response: Response, signature: Signature) -> Any:
-    """Return one item's outputs without the batch dimension; a single output as its value."""
+    """Return the outputs of one item without the batch dimension; a single output as its value."""
     if not signature.batches:
         return _simplified(_outputs(response, signature))
     return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})
 
 
 def many_answers(response: Response, signature: Signature, rows: int) -> Any:
-    """Return the outputs of ``rows`` items, each with the batch dimension in front."""
+    """Return the outputs of ``rows`` items, each with the batch dimension first."""
     return _simplified(_rows(response, signature, rows))
 
 
 def part_of_the_answers(
     response: Response, signature: Signature, rows: int
 ) -> tuple[dict[str, Array], tuple[RowError, ...]]:
-    """Return a runtime's answer to a batch: outputs of rows that succeeded, in order, and the others' errors."""
+    """Return a runtime's response to a batch: outputs of rows that succeeded, in order, and the errors of others."""
     raise_for_status(response)
     try:
         parameters = _split(response)[0].get("parameters") or {}
         failed = decode_row_errors(orjson.loads(parameters.get("errors", "[]")))
+        # Each row may fail once, and only rows of this batch.
         if len({each.row for each in failed if each.row < rows}) < len(failed):
             raise ValueError(f"errors of {[each.row for each in failed]} among {rows} rows")
     except (TypeError, ValueError, AttributeError) as error:
@@ -59,10 +61,10 @@ def part_of_the_answers(
 
 
 def json_answer(response: Response) -> Any:
-    """Return the JSON value of a successful answer.
+    """Return the JSON value of a successful response.
 
     Raises:
-        ShoalError: the status says that the call failed, or the body is not JSON.
+        ShoalError: the status is not 200, or the body is not JSON.
     """
     raise_for_status(response)
     try:
@@ -72,53 +74,39 @@ def json_answer(response: Response) -> Any:
 
 
 def raise_for_status(response: Response) -> None:
-    """Raise the error that the answer's status stands for; return when it is 200."""
+    """Raise the error for the response's status; return when it is 200."""
     error = error_of(response)
     if error is not None:
         raise error
 
 
 def error_of(response: Response) -> errors.ShoalError | None:
-    """Return the error that the answer's status stands for; None when it is 200."""
+    """Return the error for the response's status; None when it is 200."""
     if response.status == 200:
         return None
-    message, rows = _failure(response)
-    told: dict[str, Any] = {
+    # The message and the failed rows, in the form of V2 or of TorchServe.
+    rows: tuple[RowError, ...] = ()
+    try:
+        body = orjson.loads(response.body)
+        found = body.get("error") or body.get("message") or body.get("detail")
+    except (orjson.JSONDecodeError, AttributeError):
+        text = response.body[:200].decode(errors="replace").strip()
+        found = text.splitlines()[0] if text else None
+    else:
+        with suppress(ValueError):  # another server's `errors` may have any form; its message still counts
+            rows = decode_row_errors(body.get("errors", []))
+    message = str(found or f"the server answered {response.status}")
+    facts: dict[str, Any] = {
         "status": response.status,
         "errors": rows,
         "request_id": response.headers.get(REQUEST_ID),
         "may_have_run": response.headers.get(EXECUTED) != "no",
     }
-    retry_after_s = _retry_after_s(response)
-    if retry_after_s is not None:
-        return errors.Overloaded(message, retry_after_s=retry_after_s, **told)
-    return _BY_STATUS.get(response.status, errors.ServerFailed)(message, **told)
-
-
-def _retry_after_s(response: Response) -> float | None:
-    """Return how long an overloaded server asks to wait; None for any other answer.
-
-    A date in place of seconds (HTTP's other form) would need a clock: it counts as the default.
-    """
-    value = response.headers.get("retry-after")
-    if response.status != 429 and not (response.status == 503 and value):
-        return None
-    return float(value) if value and value.isdecimal() else DEFAULT_RETRY_AFTER_S
-
-
-def _failure(response: Response) -> tuple[str, tuple[RowError, ...]]:
-    """Return the server's sentence and the failed rows, of V2's error shape or of TorchServe's."""
-    rows: tuple[RowError, ...] = ()
-    try:
-        body = orjson.loads(response.body)
-        message = body.get("error") or body.get("message") or body.get("detail")
-    except (orjson.JSONDecodeError, AttributeError):
-        text = response.body[:200].decode(errors="replace").strip()
-        message = text.splitlines()[0] if text else None
-    else:
-        with suppress(ValueError):  # another server's `errors` may mean anything; its sentence still counts
-            rows = decode_row_errors(body.get("errors", []))
-    return str(message or f"the server answered {response.status}"), rows
+    wait = response.headers.get("retry-after")
+    if response.status == 429 or (response.status == 503 and wait):
+        retry_after_s = float(wait) if wait and wait.isdecimal() else DEFAULT_RETRY_AFTER_S
+        return errors.Overloaded(message, retry_after_s=retry_after_s, **facts)
+    return _BY_STATUS.get(response.status, errors.ServerFailed)(message, **facts)
 
 
 def _rows(response: Response, signature: Signature, rows: int) -> dict[str, Array]:
@@ -127,7 +115,7 @@ def _rows(response: Response, signature: Signature, rows: int) -> dict[str, Arra
     for name, array in outputs.items():
         batch_dim = batch_dims.get(name, 0)
         if array.ndim <= batch_dim or array.shape[batch_dim] != rows:
-            raise _broken(response, f"{rows} rows went in, {name} has shape {list(array.shape)}")
+            raise _broken(response, f"{rows} rows were sent, but {name} has shape {list(array.shape)}")
         outputs[name] = np.moveaxis(array, batch_dim, 0)
     return outputs
 
@@ -148,7 +136,7 @@ def _outputs(response: Response, signature: Signature) -> dict[str, Array]:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _broken(response, f"{error!r}") from error
     if not found or tail:
-        raise _broken(response, f"{len(found)} outputs and {len(tail)} bytes that belong to none")
+        raise _broken(response, f"{len(found)} outputs, and {len(tail)} bytes that belong to no output")
     return found
 
 
@@ -161,14 +149,14 @@ def _split(response: Response) -> tuple[Any, bytes]:
 
 
 def _tensor(output: Mapping[str, Any], tail: bytes) -> tuple[Array, bytes]:
-    """Return an output's array and the raw bytes after it; JSON ``data`` takes none of them."""
+    """Return the array of an output and the raw bytes after it; JSON ``data`` uses no raw bytes."""
     datatype, shape = str(output["datatype"]), tuple(int(n) for n in output["shape"])
     if datatype not in DATATYPES or min(shape, default=0) < 0:
         raise ValueError(f"output {output['name']}: datatype {datatype}, shape {list(shape)}")
     size = (output.get("parameters") or {}).get("binary_data_size")
     if size is not None:
         if not 0 <= int(size) <= len(tail):
-            raise ValueError(f"output {output['name']}: {size} bytes announced, {len(tail)} came")
+            raise ValueError(f"output {output['name']}: {size} bytes announced, {len(tail)} received")
         return decode(tail[: int(size)], datatype, shape), tail[int(size) :]
     if datatype == "BYTES":
         flat = [str(each).encode() for each in np.ravel(np.asarray(output["data"], dtype=object))]
@@ -177,7 +165,7 @@ def _tensor(output: Mapping[str, Any], tail: bytes) -> tuple[Array, bytes]:
 
 
 def _elements(array: Array, declared: Tensor | None) -> Array:
-    """Return BYTES elements as what they stand for: JSON values, text, or the bytes themselves."""
+    """Return BYTES elements as JSON values, as text, or as bytes."""
     if array.dtype != object:
         return array
     if declared is not None and declared.is_json:
@@ -192,7 +180,7 @@ def _elements(array: Array, declared: Tensor | None) -> Array:
 
 def _broken(response: Response, reason: str) -> errors.ServerFailed:
     return errors.ServerFailed(
-        f"the server's answer breaks the protocol: {reason}",
+        f"the server's response violates the protocol: {reason}",
         status=response.status,
         request_id=response.headers.get(REQUEST_ID),
         may_have_run=True,

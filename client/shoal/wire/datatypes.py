@@ -1,4 +1,4 @@
-"""Tensor bytes: little-endian, row-major; ``BYTES`` elements with a 4-byte length each.
+"""Encode and decode tensor bytes: little-endian, row-major; ``BYTES`` elements with a 4-byte length each.
 
 numpy has no bfloat16, so ``BF16`` is float32 in Python and its upper half on the wire.
 """
@@ -31,10 +31,10 @@ def encode(array: Array, datatype: str) -> bytes:
 
 
 def decode(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
-    """Return the array behind wire bytes; BYTES elements are bytes.
+    """Return the array for wire bytes; BYTES elements are bytes.
 
     Raises:
-        ValueError: the bytes are not exactly the tensor that datatype and shape announce.
+        ValueError: the length of the bytes does not match datatype and shape.
     """
     if datatype == "BYTES":
         return object_array(unpack_elements(data), shape)
@@ -47,10 +47,10 @@ def decode(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
 
 
 def object_array(elements: Iterable[Any], shape: tuple[int, ...]) -> Array:
-    """Return an object array of ``elements`` in row-major order; numpy never looks inside them.
+    """Return an object array of ``elements`` in row-major order; numpy does not convert them.
 
     Raises:
-        ValueError: there are more or fewer elements than the shape holds.
+        ValueError: the number of elements does not match the shape.
     """
     found = list(elements)
     if len(found) != prod(shape):

@@ -1,4 +1,4 @@
-"""Data frames as items: pandas, or anything with ``columns`` and ``to_numpy``, none of which is imported here."""
+"""Data frames as items: pandas, Arrow, or any type with ``columns`` and ``to_numpy``; no library is imported."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,10 +25,14 @@ from shoal_schema.wire.datatypes import Array
 
 
 class Rows:
-    """Items that can be counted and cut, each made plain when it is cut: files are not read before they are sent."""
+    """Items that can be counted and sliced; files in them are read when they are sliced."""
 
     def __init__(self, items: Any, plain: Callable[[Any], Any]) -> None:
-        self._items = items if _can_be_cut(items) else list(items)
+        try:
+            items[0:0]
+        except (TypeError, KeyError):
+            items = list(items)
+        self._items = items
         self._plain = plain
 
     def __len__(self) -> int:
@@ -54,31 +58,31 @@ class FrameRows:
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a data frame, a table of Arrow or a structured array: rows, and columns with names."""
+    """Return whether a value is a data frame, an Arrow table or a structured array: rows with named columns."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype.names) and value.ndim == 1
-    kind = type(value)  # attributes of a frame, or of a row, may be its columns
+    kind = type(value)  # attributes of an instance may be columns
     named = hasattr(kind, "column_names") or (hasattr(kind, "columns") and hasattr(kind, "to_numpy"))
     return named and hasattr(kind, "__len__") and not issubclass(kind, tuple)
 
 
 def names_of(frame: Any) -> list[Any]:
-    """Return the names of a frame's columns, in its order."""
+    """Return the names of a frame's columns, in order."""
     if isinstance(frame, np.ndarray):
         return list(frame.dtype.names or ())
     return list(frame.column_names if hasattr(type(frame), "column_names") else frame.columns)
 
 
 def unframed(items: Any, signature: Signature) -> Any:
-    """Return the rows of a frame, of several, of a dict of columns or of a column as items; anything else as it is.
+    """Return frames, a dict of columns or a column as items; any other value unchanged.
 
-    Columns are matched by their names, in any order. Those called 0 to n - 1 have none: together they are the rows of
-    a model's only input.
+    Columns are matched by name, in any order. Columns named 0 to n - 1 count as unnamed: together they are the rows of
+    the model's only input.
 
     Raises:
-        InvalidInput: the columns are not what the model takes.
+        InvalidInput: the columns do not match the model.
     """
-    if isinstance(items, tuple) and hasattr(items, "_fields"):  # of columns
+    if isinstance(items, tuple) and hasattr(items, "_fields"):  # a named tuple of columns
         items = dict(zip(items._fields, items, strict=True))
     if isinstance(items, Mapping) and not any(tensor.is_json for tensor in signature.inputs):
         return _of_columns(items, signature)
@@ -90,20 +94,20 @@ def unframed(items: Any, signature: Signature) -> Any:
 
 
 def unframed_item(item: Any, signature: Signature) -> Any:
-    """Return one item as it is meant: the only row of a frame; anything else as it is.
+    """Return the only row of a frame; any other item unchanged.
 
     Raises:
-        InvalidInput: the frame has several rows.
+        InvalidInput: the frame does not have exactly one row.
     """
     if is_frame(item) and _takes_tables(signature):
         if len(item) != 1:
-            raise InvalidInput(f"a frame of {len(item)} rows is as many items: call predict_batch")
+            raise InvalidInput(f"predict takes one item, not a frame of {len(item)} rows. Call predict_batch")
         return unframed(item, signature)[0:1][0]
     return item
 
 
 def _takes_tables(signature: Signature) -> bool:
-    """Return whether a frame is rows, and not one row of a model whose rows have two dimensions."""
+    """Return whether a frame means several rows, rather than one row of two dimensions."""
     return len(signature.row_shape(signature.inputs[0])) < 2
 
 
@@ -115,18 +119,23 @@ def _of_frame(frame: Any, signature: Signature) -> Any:
     names = respelled(given, signature)
     check_twice(names)
     keys = dict(zip(names, given, strict=True))
-    return _rows(
-        names,
-        lambda name: column_values(frame[keys[name]]),
-        signature,
-        lambda parts: _block(frame, [keys[part] for part in parts]),
-    )
+
+    def block(parts: Sequence[Any]) -> Array | None:
+        # Columns of one numeric numpy type at once: each column alone costs pandas about 20 µs.
+        if not hasattr(type(frame), "dtypes"):
+            return None
+        found = frame[[keys[part] for part in parts]]
+        kinds = set(found.dtypes)
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return found.to_numpy() if isinstance(kind, np.dtype) and kind.kind in "iuf" else None
+
+    return _rows(names, lambda name: column_values(frame[keys[name]]), signature, block)
 
 
 def _of_columns(columns: Mapping[Any, Any], signature: Signature) -> Any:
-    """Return the rows of a dict of columns of one length; any other dict as it is."""
+    """Return the rows of a dict of columns of equal length; any other dict unchanged."""
     if framed := [name for name, column in columns.items() if is_frame(column) and _takes_tables(signature)]:
-        raise InvalidInput(f"{framed[0]!r} is a data frame: give the frame itself, whose columns are matched by name")
+        raise InvalidInput(f"{framed[0]!r} is a data frame. Pass the frame itself; its columns are matched by name")
     names, values = respelled(list(columns), signature), [column_values(column) for column in columns.values()]
     if not names or any(column.ndim == 0 for column in values) or len({len(column) for column in values}) > 1:
         return columns
@@ -135,100 +144,63 @@ def _of_columns(columns: Mapping[Any, Any], signature: Signature) -> Any:
     return _rows(names, arrays.__getitem__, signature) if len(values[0]) else []
 
 
-def _no_block(names: Sequence[Any]) -> Array | None:
-    return None
-
-
-def _block(frame: Any, names: Sequence[Any]) -> Array | None:
-    """Return columns of one numpy type of numbers at once, None of others: each alone costs pandas some 20 µs."""
-    if not hasattr(type(frame), "dtypes"):
-        return None
-    block = frame[list(names)]
-    kinds = set(block.dtypes)
-    kind = kinds.pop() if len(kinds) == 1 else None
-    return block.to_numpy() if isinstance(kind, np.dtype) and kind.kind in "iuf" else None
-
-
 def _rows(
     names: Sequence[Any],
     column: Callable[[Any], Array],
     signature: Signature,
-    block: Callable[[Sequence[Any]], Array | None] = _no_block,
+    block: Callable[[Sequence[Any]], Array | None] = lambda parts: None,
 ) -> Any:
-    """Return rows of named columns as items; ``block`` gives several columns at once where it can."""
+    """Return rows of named columns as items; ``block`` returns several columns at once, or None."""
     only, own = only_input(signature), own_names(signature)
     if only is not None and only.is_json and only.name not in names:
         return FrameRows({str(name): column(name) for name in names})
     if only is not None and own.isdisjoint(names):
-        return _together(names, column, only, signature)
+        return _unnamed(names, column, only, signature)
     places = places_of(signature, names, lambda name: np.ndim(column(name)[0]) == 0)
     inputs = {tensor.name: tensor for tensor in signature.inputs}
     columns: dict[str, Array] = {}
     for name, parts in places.items():
+        tensor = inputs[name]
         if parts is None:
-            columns[name] = _own(column(name), inputs[name], signature)
+            values = column(name)
+            if isinstance(values[0], str | bytes) or np.ndim(values[0]) == 0:
+                values = without_flags(values, tensor)
+                # A number counts as a row of one where the input takes such rows.
+                values = values[:, None] if signature.row_shape(tensor) == (1,) else values
+            columns[name] = values
+        elif (together := block(parts)) is None:
+            named = [(part, without_flags(column(part), tensor)) for part in parts]
+            columns[name] = _side_by_side(named, tensor)
         else:
-            together = block(parts)
-            if together is None:
-                named = [(part, without_flags(column(part), inputs[name])) for part in parts]
-                columns[name] = _side_by_side(named, inputs[name])
-            else:
-                columns[name] = _whole_block(together, parts, inputs[name])
+            try:
+                columns[name] = column_tensor(together, tensor)
+            except InvalidInput:
+                # Again, column by column, so that the error names the one that does not fit.
+                columns[name] = _side_by_side([(part, together[:, at]) for at, part in enumerate(parts)], tensor)
     return FrameRows(columns)
-
-
-def _own(values: Array, tensor: Tensor, signature: Signature) -> Array:
-    """Return an input's column; a number counts as a row of one where the input takes such rows."""
-    if not _is_scalar(values[0]):
-        return values
-    values = without_flags(values, tensor)
-    return values[:, None] if signature.row_shape(tensor) == (1,) else values
 
 
 def _side_by_side(columns: Sequence[tuple[Any, Array]], tensor: Tensor) -> Array:
     """Return columns of numbers as rows of an input, nulls as NaN.
 
     Raises:
-        InvalidInput: a column does not fit; it is named.
+        InvalidInput: a column does not fit; the message names it.
     """
-    return np.stack([column_tensor(values, _of_column(tensor, name)) for name, values in columns], axis=1)
+    parts = [replace(tensor, name=str(name), shape=(-1,), columns=()) for name, _ in columns]
+    return np.stack([column_tensor(values, part) for part, (_, values) in zip(parts, columns, strict=True)], axis=1)
 
 
-def _whole_block(values: Array, names: Sequence[Any], tensor: Tensor) -> Array:
-    """Return columns that came together as rows of an input; one that does not fit is named."""
-    try:
-        return column_tensor(values, tensor)
-    except InvalidInput:
-        return _side_by_side([(name, values[:, at]) for at, name in enumerate(names)], tensor)
-
-
-def _of_column(tensor: Tensor, name: Any) -> Tensor:
-    return replace(tensor, name=str(name), shape=(-1,), columns=())
-
-
-def _together(names: Sequence[Any], column: Callable[[Any], Array], only: Tensor, signature: Signature) -> Any:
-    """Return columns without names as the rows of a model's only input."""
+def _unnamed(names: Sequence[Any], column: Callable[[Any], Array], only: Tensor, signature: Signature) -> Any:
+    """Return unnamed columns as the rows of a model's only input."""
     row_shape = signature.row_shape(only)
     check_order(names, signature)
     if not default_names(names):
         if only.columns or not row_shape:
-            places_of(signature, names)  # says which are missing
+            places_of(signature, names)  # raises, and lists the missing columns
         raise InvalidInput(nameless(signature, listed(names), "the values alone (`frame.to_numpy()`)"))
     if not row_shape and len(names) == 1:
         return column(names[0])
     if len(row_shape) != 1 or row_shape[0] not in (-1, len(names)):
         takes = "one value" if not row_shape else f"rows of shape {list(row_shape)}"
-        raise InvalidInput(f"the frame has {len(names)} columns, input {only.name} takes {takes}")
+        raise InvalidInput(f"input {only.name} takes {takes}, but the frame has {len(names)} columns")
     return _side_by_side([(name, column(name)) for name in names], only)
-
-
-def _can_be_cut(items: Any) -> bool:
-    try:
-        items[0:0]
-    except (TypeError, KeyError):
-        return False
-    return True
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, str | bytes) or np.ndim(value) == 0

@@ -1,4 +1,4 @@
-"""Requests and answers as values, and the requests of the Open Inference Protocol, tensors in binary."""
+"""HTTP requests and responses as values, and the V2 inference request with binary tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ HEADER_LENGTH = names.HEADER_LENGTH
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to send: the path begins with a slash and is relative to the server's base URL."""
+    """A request to send; the path starts with a slash and is relative to the server's base URL."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer that came whole; header names are lower case."""
+    """A complete response; header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,14 +34,14 @@ class Response:
 
 
 def model_path(model: str) -> str:
-    """Return the V2 path of a model; its name is quoted."""
+    """Return the V2 path of a model, with its name quoted."""
     return f"/v2/models/{quote(model, safe='')}"
 
 
 def infer_request(
     model: str, signature: Signature, tensors: Mapping[str, Array], headers: Mapping[str, str]
 ) -> Request:
-    """Return the call that sends ``tensors``: a JSON header, then each tensor's bytes in order."""
+    """Return the inference request for ``tensors``: a JSON header, then the bytes of each tensor in order."""
     datatypes = {tensor.name: tensor.datatype for tensor in signature.inputs}
     payloads = {name: encode(array, datatypes[name]) for name, array in tensors.items()}
     header = orjson.dumps(

@@ -1,4 +1,4 @@
-"""Which rows of a batch travel together: those of one shape, in parts of what the model takes."""
+"""Split a batch into parts for one request each: rows of one shape, within the model's limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from shoal_schema.wire.datatypes import Array
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a batch, by number, and their tensors."""
+    """Rows of a batch, by index, and their tensors."""
 
     rows: Sequence[int]
     tensors: Mapping[str, Array]
 
     def cut(self, most_rows: int, signature: Signature) -> Iterator["Part"]:
-        """Yield the rows in parts of so many at most."""
+        """Yield the rows in parts of at most ``most_rows`` rows."""
         axes = {tensor.name: tensor.batch_dim for tensor in signature.inputs}
         for start in range(0, len(self.rows), most_rows):
             rows = range(start, min(start + most_rows, len(self.rows)))
@@ -30,7 +30,7 @@ class Part:
             yield Part(self.rows[start : start + most_rows], tensors)
 
     def lighter(self, most_bytes: int, signature: Signature) -> Iterator["Part"]:
-        """Yield the rows in parts of so many bytes at most, or of one row."""
+        """Yield the rows in parts of at most ``most_bytes`` bytes, or of one row."""
         if len(self.rows) == 1 or bytes_of(self.tensors) <= most_bytes:
             yield self
         else:
@@ -39,21 +39,19 @@ class Part:
 
 
 def parts_of(inputs: Mapping[str, Array], rows: int, signature: Signature) -> tuple[list[Part], dict[int, str]]:
-    """Return the rows that the model takes, together where they have one shape; and why it does not take the others.
+    """Return the valid rows, grouped by shape, and the error message of each invalid row.
 
     Args:
-        inputs: each input's values, None being null.
-        rows: how many.
-        signature: the model's.
+        inputs: the values of each input; None is null.
+        rows: the number of rows.
+        signature: the model's signature.
     """
     taken = [tensor for tensor in signature.inputs if tensor.name in inputs]
     try:
         return [Part(range(rows), {each.name: _together(inputs[each.name], each, signature) for each in taken})], {}
     except InvalidInput:
-        return _row_by_row(inputs, rows, signature)
-
-
-def _row_by_row(inputs: Mapping[str, Array], rows: int, signature: Signature) -> tuple[list[Part], dict[int, str]]:
+        pass
+    # A row is invalid, or shapes differ: check each row alone, and group by shape.
     groups: dict[Any, list[tuple[int, dict[str, Array]]]] = {}
     failed: dict[int, str] = {}
     for row in range(rows):
@@ -63,16 +61,16 @@ def _row_by_row(inputs: Mapping[str, Array], rows: int, signature: Signature) ->
             failed[row] = error.message
         else:
             groups.setdefault(tuple((name, each.shape) for name, each in tensors.items()), []).append((row, tensors))
-    return [_joined(group, signature) for group in groups.values()], failed
-
-
-def _joined(group: Sequence[tuple[int, Mapping[str, Array]]], signature: Signature) -> Part:
     axes = {tensor.name: tensor.batch_dim for tensor in signature.inputs}
-    tensors = {name: np.concatenate([each[name] for _, each in group], axes[name]) for name in group[0][1]}
-    return Part([row for row, _ in group], tensors)
+    parts = []
+    for group in groups.values():
+        tensors = {name: np.concatenate([each[name] for _, each in group], axes[name]) for name in group[0][1]}
+        parts.append(Part([row for row, _ in group], tensors))
+    return parts, failed
 
 
 def _together(values: Array, tensor: Tensor, signature: Signature) -> Array:
+    """Return one tensor for all rows; raise InvalidInput, without a message for users, if they do not fit together."""
     if not tensor.nullable and values.dtype == object and any(each is None for each in values):
         raise InvalidInput("null")
     if values.dtype == object and tensor.datatype != "BYTES" and len(values):
@@ -88,25 +86,28 @@ def _together(values: Array, tensor: Tensor, signature: Signature) -> Array:
 
 
 def _row(item: Mapping[str, Any], signature: Signature) -> dict[str, Array]:
-    """Return one row's tensors.
+    """Return the tensors of one row.
 
     Raises:
-        InvalidInput: it is null, or does not fit.
+        InvalidInput: a value is null or does not fit.
     """
     inputs = {tensor.name: tensor for tensor in signature.inputs}
-    tensors = one_item({name: _item(value, inputs[name]) for name, value in item.items()}, signature)
+    named: dict[str, Any] = {}
+    for name, value in item.items():
+        tensor = inputs[name]
+        if value is None:
+            named[name] = null_of(tensor)
+        elif (
+            tensor.datatype == "BYTES" and isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim > 1
+        ):
+            from PIL import Image  # noqa: PLC0415 (batches with pictures as arrays come from programs that have it)
+
+            named[name] = Image.fromarray(value)
+        else:
+            # A number counts as a row of one where the input takes such rows.
+            named[name] = [value] if tensor.shape[1:] == (1,) and np.ndim(value) == 0 else value
+    tensors = one_item(named, signature)
     return {name: _checked(array, inputs[name], signature) for name, array in tensors.items()}
-
-
-def _item(value: Any, tensor: Tensor) -> Any:
-    if value is None:
-        return null_of(tensor)
-    if tensor.datatype == "BYTES" and isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim > 1:
-        from PIL import Image  # noqa: PLC0415 (whoever has pictures as arrays has it)
-
-        return Image.fromarray(value)
-    # A number counts as a row of one where the input takes such rows.
-    return [value] if tensor.shape[1:] == (1,) and np.ndim(value) == 0 else value
 
 
 def _checked(array: Array, tensor: Tensor, signature: Signature) -> Array:

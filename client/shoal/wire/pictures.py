@@ -1,4 +1,4 @@
-"""Pictures of PIL as items, told by what they can do: PIL is not imported here."""
+"""Pillow pictures as items, recognized by their methods: Pillow is not imported."""
 
 from io import BytesIO
 from typing import Any
@@ -7,18 +7,18 @@ from shoal.errors import InvalidInput
 from shoal.wire.signature import Tensor
 
 FORMATS = {"image/png": "PNG", "image/webp": "WEBP", "image/jpeg": "JPEG", "image/bmp": "BMP", "image/tiff": "TIFF"}
-"""What a picture is written as, by content type; those that lose nothing first, where the model takes several."""
+"""Pillow format by content type; lossless formats first, in order of preference."""
 _MODES = {"PNG": ("1", "L", "LA", "I;16", "P", "RGB", "RGBA"), "JPEG": ("RGB", "L", "CMYK"), "WEBP": ("RGB", "RGBA")}
 _OPTIONS: dict[str, dict[str, Any]] = {"WEBP": {"lossless": True}, "JPEG": {"quality": 95}}
 
 
 def is_picture(value: Any) -> bool:
-    """Return whether a value is a picture of PIL."""
+    """Return whether a value is a Pillow picture."""
     return hasattr(value, "getbands") and hasattr(value, "save")
 
 
 def picture_bytes(picture: Any, tensor: Tensor) -> bytes:
-    """Return a picture in a format that the input takes, PNG if the input does not say.
+    """Return a picture encoded in a format that the input accepts; PNG if the input declares none.
 
     Raises:
         InvalidInput: the input does not take pictures.
@@ -27,7 +27,7 @@ def picture_bytes(picture: Any, tensor: Tensor) -> bytes:
     if tensor.content_types and not taken:
         raise InvalidInput(f"input {tensor.name} takes {', '.join(tensor.content_types)}, not a picture")
     chosen = (taken or ["PNG"])[0]
-    if picture.mode in ("I", "I;16"):  # 16 bits: as RGB they would be clipped
+    if picture.mode in ("I", "I;16"):  # 16-bit values would be clipped as RGB
         whole = picture.convert("I")
         picture = whole.convert("I;16") if chosen == "PNG" else whole.point(lambda value: value / 257).convert("L")
     if picture.mode not in _MODES.get(chosen, (picture.mode,)):

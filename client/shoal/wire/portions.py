@@ -1,8 +1,8 @@
-"""In which portions a large batch of items goes out: how many rows each, how many at a time, and what of a refusal.
+"""Send a large batch in portions: their size, their concurrency, and what follows a rejection.
 
-Like a congestion window: portions begin small and alone, grow to what the server says that its model takes, and then
-go several at a time, as long as each is answered in a quarter of its time. Whoever drives this says what happened and
-when (monotonic seconds), and sends what it is told.
+Works like a congestion window: portions start small and one at a time, grow to the model's batch size, and then run
+concurrently while each is answered in a quarter of its time. The driver reports events with their time (monotonic
+seconds) and sends the portions that `take` returns.
 """
 
 from collections.abc import Mapping
@@ -20,48 +20,53 @@ from shoal_schema.wire.datatypes import Array
 
 FIRST_ROWS: Final = 8
 USUAL_ROWS: Final = 64
-"""Of a portion, where the server does not say what its model takes."""
+"""Rows of a portion if the server does not report its batch size."""
 MAX_BYTES: Final = 8 * 2**20
+"""Bytes of one portion."""
 MAX_IN_FLIGHT: Final = 4
-"""Keeps one batch running and others ready, whatever the way to the server costs, and leaves the queue to others."""
+"""Concurrent portions: enough to hide the network, few enough to leave the queue to other clients."""
 
 
 @dataclass(slots=True)
 class Portion:
-    """Consecutive rows that travel in one request."""
+    """Consecutive rows that are sent in one request."""
 
     start: int
+    """Index of the first row."""
     rows: int
     tensors: Mapping[str, Array]
     first_sent_s: float | None = None
     sent_s: float = 0.0
+    """Time of the last attempt."""
     refusals: int = 0
+    """Rejections so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What the caller allows: until when (monotonic s; infinite if not given), and how long one portion (s)."""
+    """The time limits of one call."""
 
     ends_s: float
+    """Deadline of the whole call (monotonic s); infinite if not given."""
     portion_s: float
+    """Time for one portion (s)."""
     repeatable: bool = False
+    """Whether a portion may run twice."""
 
 
 @dataclass(slots=True)
 class Portions:
-    """One large batch under way.
-
-    Attributes:
-        jitter: 0 to 1; spreads the pauses after refusals.
-        allowed: portions that may be in flight now.
-    """
+    """The state of one large batch."""
 
     rows: Rows
     signature: Signature
     times: Times
     jitter: float = 0.0
+    """0 to 1; spreads the pauses after rejections."""
     allowed: int = 1
+    """Portions that may be in flight now."""
     error: ShoalError | None = None
+    """The error that ends the batch."""
     _most_rows: int = field(init=False)
     _next_rows: int = field(init=False)
     _one_call: bool = field(init=False)
@@ -79,12 +84,12 @@ class Portions:
 
     @property
     def answered_rows(self) -> int:
-        """How many rows are answered."""
+        """Number of rows with a result."""
         return self._answered_rows
 
     @property
     def alone(self) -> bool:
-        """Whether no portion may travel beside the one that was taken."""
+        """Whether the portion just taken is the only one allowed in flight."""
         return self.allowed == 1 and self._in_flight == 1
 
     @property
@@ -93,19 +98,23 @@ class Portions:
         return self.error is not None or self._answered_rows == len(self.rows)
 
     def take(self, now_s: float) -> Portion | None:
-        """Return the next portion to send; None while there is none or no room for it."""
+        """Return the next portion to send; None while there is none or the window is full."""
         if self.done or self._in_flight >= self.allowed or now_s < self._paused_until_s:
             return None
         if now_s >= self.times.ends_s:
             self.error = DeadlineExceeded(
-                f"the call's time is over with {self._answered_rows} of {len(self.rows)} rows answered",
+                f"the call timed out with {self._answered_rows} of {len(self.rows)} rows answered",
                 may_have_run=self._answered_rows > 0,
             )
             return None
         portion = self._again.pop(0) if self._again else self._cut_next()
         if portion is None:
             return None
-        portion = self._light(portion)
+        # Halve a portion that is too large for one request; the rest is sent next.
+        while portion.rows > 1 and bytes_of(portion.tensors) > MAX_BYTES:
+            portion, rest = self._halves(portion)
+            self._again.insert(0, rest)
+            self._most_rows = self._next_rows = portion.rows
         if portion.first_sent_s is None:
             portion.first_sent_s = now_s
         portion.sent_s = now_s
@@ -113,29 +122,36 @@ class Portions:
         return portion
 
     def pause_s(self, now_s: float) -> float:
-        """Return for how long nothing may be sent, after a refusal; 0 if something may."""
+        """Return the remaining pause after a rejection (s); 0 if a portion may be sent."""
         return max(0.0, min(self._paused_until_s, self.times.ends_s) - now_s)
 
     def time_of(self, portion: Portion) -> float:
-        """Return how long (s) a portion that was just taken may be on its way."""
+        """Return the timeout (s) of a portion that was just taken."""
         began_s = portion.sent_s if portion.first_sent_s is None else portion.first_sent_s
         return max(0.001, min(self.times.ends_s, began_s + self.times.portion_s) - portion.sent_s)
 
     def ended(self, portion: Portion, outcome: Any, now_s: float) -> None:
-        """Record what came of a portion: its answer, or the error instead."""
+        """Record the result of a portion, or its error."""
         self._in_flight -= 1
         if not isinstance(outcome, ShoalError):
             self._answers[portion.start] = outcome
             self._answered_rows += portion.rows
-            self._learn(now_s - portion.sent_s)
-        elif self.error is None:
-            self._failed(portion, outcome, now_s)
+            self._adapt(now_s - portion.sent_s)
+        elif self.error is not None:
+            pass  # the first error has ended the batch
+        elif isinstance(outcome, TooLarge) and portion.rows > 1:
+            self._most_rows = self._next_rows = max(1, portion.rows // 2)
+            self._again = [*self._halves(portion), *self._again]
+        elif self._may_wait(portion, outcome, now_s):
+            self._again.insert(0, portion)
+        else:
+            self.error = self._located(portion, outcome)
 
     def result(self) -> Any:
-        """Return the answers to all rows, in order.
+        """Return the results of all rows, in order.
 
         Raises:
-            ShoalError: a portion failed, or the answers have different shapes.
+            ShoalError: a portion failed, or the results have different shapes.
         """
         if self.error is not None:
             raise self.error
@@ -143,7 +159,7 @@ class Portions:
         return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _cut_next(self) -> Portion | None:
-        """Return the rows after the last cut."""
+        """Return the next portion of new rows; None at the end, or if a row is invalid."""
         start, stop = self._cut, min(self._cut + self._next_rows, len(self.rows))
         if start == stop:
             return None
@@ -156,24 +172,6 @@ class Portions:
         self._cut = stop
         return Portion(start, stop - start, tensors)
 
-    def _light(self, portion: Portion) -> Portion:
-        """Return as much of a portion as may travel at once; the rest is next."""
-        while portion.rows > 1 and bytes_of(portion.tensors) > MAX_BYTES:
-            portion, rest = self._halves(portion)
-            self._again.insert(0, rest)
-            self._most_rows = self._next_rows = portion.rows
-        return portion
-
-    def _failed(self, portion: Portion, error: ShoalError, now_s: float) -> None:
-        """Send a portion again, in halves if it was too large, later if the queue was full; or give up."""
-        if isinstance(error, TooLarge) and portion.rows > 1:
-            self._most_rows = self._next_rows = max(1, portion.rows // 2)
-            self._again = [*self._halves(portion), *self._again]
-        elif self._may_wait(portion, error, now_s):
-            self._again.insert(0, portion)
-        else:
-            self.error = self._named(portion, error)
-
     def _halves(self, portion: Portion) -> tuple[Portion, Portion]:
         middle = portion.rows // 2
         axes = {tensor.name: tensor.batch_dim for tensor in self.signature.inputs}
@@ -182,8 +180,8 @@ class Portions:
             first[name], second[name] = np.split(array, [middle], axis=min(axes[name], array.ndim - 1))
         return (Portion(portion.start, middle, first), Portion(portion.start + middle, portion.rows - middle, second))
 
-    def _learn(self, took_s: float) -> None:
-        """Grow while portions take less than an eighth of their time, shrink when they take over a quarter."""
+    def _adapt(self, took_s: float) -> None:
+        """Grow while portions take less than an eighth of their time; shrink above a quarter."""
         if took_s > self.times.portion_s / 4:
             if self.allowed > 1:
                 self.allowed -= 1
@@ -196,8 +194,8 @@ class Portions:
                 self.allowed = min(MAX_IN_FLIGHT, self.allowed + 1)
 
     def _may_wait(self, portion: Portion, error: ShoalError, now_s: float) -> bool:
-        """Return whether a refused portion goes again, and stop all others until then."""
-        # One call is the caller's to repeat, as `predict` is; of several, the others may be what fills the queue.
+        """Return whether a rejected portion is sent again; if so, pause all portions until then."""
+        # A call of one portion fails as `predict` does; of several, the call itself may have filled the queue.
         if (self._one_call and not self._answers) or not isinstance(error, Overloaded):
             return False
         if not may_retry(error, repeatable=self.times.repeatable):
@@ -211,13 +209,13 @@ class Portions:
         self._paused_until_s = max(self._paused_until_s, now_s + wait_s)
         return True
 
-    def _named(self, portion: Portion, error: ShoalError) -> ShoalError:
-        """Return the error with the caller's own numbers of rows."""
+    def _located(self, portion: Portion, error: ShoalError) -> ShoalError:
+        """Return the error with row numbers of the whole batch."""
         if portion.rows == len(self.rows):
             return error
         where = f"rows {portion.start} to {portion.start + portion.rows - 1}"
         if len(error.errors) == 1:
-            # The server says the row first, by the portion's count.
+            # The server's message starts with the row number within the portion.
             error.message = error.message.removeprefix(f"row {error.errors[0].row}: ")
             where = f"row {error.errors[0].row + portion.start}"
         error.errors = tuple(type(row)(row.row + portion.start, row.status, row.message) for row in error.errors)
@@ -231,7 +229,7 @@ class Portions:
 
 
 def bytes_of(tensors: Mapping[str, Array]) -> int:
-    """Return how many bytes tensors are on the wire."""
+    """Return the size of tensors on the wire (bytes)."""
     return sum(
         sum(map(len, array.flat)) + 4 * array.size if array.dtype == object else array.nbytes
         for array in tensors.values()
@@ -244,8 +242,8 @@ def _joined(parts: list[Any]) -> Any:
     shapes = sorted({part.shape[1:] for part in parts})
     if len(shapes) > 1:
         raise InvalidInput(
-            f"the answers to these rows have different shapes ({' and '.join(str(list(each)) for each in shapes[:3])}),"
-            " so they make no one array: call predict_batch for the rows of each shape",
+            f"the results have different shapes ({' and '.join(str(list(each)) for each in shapes[:3])}) and do not form"
+            " one array. Call predict_batch for the rows of each shape",
             may_have_run=True,
         )
     return np.concatenate(parts)

@@ -1,6 +1,6 @@
-"""Rows that carry the names of their columns: named tuples, dataclasses, records and rows of pandas, by name as dicts.
+"""Rows with column names as dicts: named tuples, dataclasses, numpy records, and rows of pandas and Spark.
 
-Lists, tuples and arrays have no names: they are positional. None of the libraries is imported here.
+Lists, tuples and arrays are positional. None of the libraries is imported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,36 +24,42 @@ from shoal.wire.columns import (
 from shoal.wire.signature import Signature, Tensor
 
 _NAMELESS: Final = frozenset({list, tuple, dict, str, bytes, bool, int, float, type(None)})
-"""The types of most rows and values: none of them has names, or it is a dict already."""
+"""The types of most rows and values, which have no names or are dicts already."""
 _FIELDS: Final = ("_fields", "__fields__")
-"""Where tuples have names: those of Python, and those of Spark."""
+"""Attributes with the names of a tuple: Python's and Spark's."""
 _INDEX: Final = "Index"
-"""The field that DataFrame.itertuples() puts before the columns."""
+"""The field that DataFrame.itertuples() inserts before the columns."""
 
 
 def by_name(row: Any, signature: Signature, tensor: Tensor | None = None) -> Any:
-    """Return a row that carries names as a dict of its columns, or as a list where its names are places; else as it is.
+    """Return a row with names as a dict, or as a list if its names are positions; any other row unchanged.
 
     Args:
-        row: of any kind.
-        signature: the model's.
-        tensor: the input of which it is the value; None: a row of the only one, or of all.
+        row: a row of any type.
+        signature: the model's signature.
+        tensor: the input whose value the row is; None for a row of the only input, or of all inputs.
 
     Raises:
-        InvalidInput: its names are not those of columns, are there twice, or cannot be compared with the model's.
+        InvalidInput: the names are not columns, are duplicated, or the model has no names to match.
     """
     found = _names_and_values(row)
     if found is None:
         return row
     names, values = respelled(found[0], signature), found[1]
+    # Named tuples replace names that are no Python identifiers by _0, _1, ...
     if isinstance(row, tuple) and hasattr(row, "_fields") and any(name.startswith("_") for name in names):
         renamed = next(name for name in names if name.startswith("_"))
         raise InvalidInput(
-            f"the field {renamed} of a {type(row).__name__} is a column whose name was replaced, since it is none of"
-            " Python's: give the data frame itself, or dicts (`frame.to_dict('records')`)"
+            f"the field {renamed} of a {type(row).__name__} replaces a column name that is no Python identifier. Pass the"
+            " data frame itself, or dicts (`frame.to_dict('records')`)"
         )
     if type(row).__name__ == "Pandas" and names[:1] == [_INDEX]:
-        names, values = _without_index(names, values, signature)
+        if _INDEX in own_names(signature):
+            raise InvalidInput(
+                f"the field {_INDEX} of DataFrame.itertuples() may be the frame's index or its column {_INDEX!r}. Pass"
+                " the data frame itself, or dicts (`frame.to_dict('records')`)"
+            )
+        names, values = names[1:], values[1:]
     check_twice(names)
     if _is_positional(row, names, signature, tensor or only_input(signature)):
         return values
@@ -61,7 +67,7 @@ def by_name(row: Any, signature: Signature, tensor: Tensor | None = None) -> Any
 
 
 def _names_and_values(row: Any) -> tuple[list[Any], list[Any]] | None:
-    """Return the names that a row carries, and its values; None if it carries none."""
+    """Return the names and values of a row; None if it has no names."""
     if type(row) in _NAMELESS:
         return None
     if _is_row_of_pandas(row):
@@ -72,39 +78,26 @@ def _names_and_values(row: Any) -> tuple[list[Any], list[Any]] | None:
     for attribute in _FIELDS:
         if isinstance(row, Sequence) and isinstance(names := getattr(row, attribute, None), list | tuple):
             return list(names), list(row)
-    keys = _keys(row)
-    return None if keys is None else (keys, [row[key] for key in keys])
-
-
-def _keys(row: Any) -> list[Any] | None:
-    """Return the names of the fields of a numpy record, or of a database's row."""
+    keys: list[Any] = []
     if isinstance(row, np.ndarray | np.generic):
-        return list(row.dtype.names) if row.ndim == 0 and row.dtype.names else None
-    if isinstance(row, Mapping) or hasattr(type(row), "columns") or not callable(getattr(row, "keys", None)):
-        return None
-    return list(row.keys())
+        keys = list(row.dtype.names) if row.ndim == 0 and row.dtype.names else []
+    elif not isinstance(row, Mapping) and not hasattr(type(row), "columns") and callable(getattr(row, "keys", None)):
+        keys = list(row.keys())  # a database row
+        if not keys:
+            return [], []
+    return (keys, [row[key] for key in keys]) if keys else None
 
 
 def _is_row_of_pandas(value: Any) -> bool:
-    """Return whether a value is a series: as a row, its index has the names of the columns."""
+    """Return whether a value is a Series, whose index has the column names if it is a row."""
     return hasattr(type(value), "iloc") and not hasattr(type(value), "columns")
 
 
-def _without_index(names: list[Any], values: list[Any], signature: Signature) -> tuple[list[Any], list[Any]]:
-    """Return a row of DataFrame.itertuples() without the frame's index."""
-    if _INDEX in own_names(signature):
-        raise InvalidInput(
-            f"the field {_INDEX} of DataFrame.itertuples() may be the index of the frame or its column {_INDEX!r}: give"
-            " the data frame itself, or dicts (`frame.to_dict('records')`)"
-        )
-    return names[1:], values[1:]
-
-
 def _is_positional(row: Any, names: Sequence[Any], signature: Signature, only: Tensor | None) -> bool:
-    """Return whether the names of a row are none.
+    """Return whether the names of a row are mere positions.
 
     Raises:
-        InvalidInput: the model has none that they can be compared with.
+        InvalidInput: the model has no names to match.
     """
     own = own_names(signature)
     if not own.isdisjoint(names):
@@ -116,7 +109,7 @@ def _is_positional(row: Any, names: Sequence[Any], signature: Signature, only: T
         return True
     if only.columns or not signature.row_shape(only):
         return False
-    # The index of a series may be times or numbers of a longer one: that is a vector, not a row of a table.
+    # An index of times or of arbitrary numbers belongs to a vector, not to a row of a table.
     if _is_row_of_pandas(row) and are_places(names):
         return True
     raise InvalidInput(nameless(signature, listed(names), "the values as a list"))

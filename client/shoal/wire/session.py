@@ -1,8 +1,8 @@
-"""The conversation with one server, without its I/O.
+"""The client's protocol with one server, without I/O.
 
-Each method is a generator: it yields a :class:`Request` to send or a :class:`Pause` to sleep through, takes a
-:class:`Turn` (the :class:`Response` or the error instead, and the time that is left), and returns the result. A client
-of either kind (blocking, asyncio) only drives it.
+Each method is a generator: it yields a :class:`Request` to send or a :class:`Pause` to sleep, receives a :class:`Turn`
+(the :class:`Response` or the error, and the remaining time), and returns the result. The blocking and the asyncio
+client drive the same generators.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -23,22 +23,25 @@ from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS
 Result = TypeVar("Result")
 
 ANSWER_MARGIN_S = 0.25
-SAY_WHICH = "say which with model=... (`--model` on the command line)"
+"""Time by which the server's timeout is shorter than the client's."""
+SAY_WHICH = "Name the model with model=... (`--model` on the command line)"
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait this long before the conversation goes on."""
+    """Sleep before the next step."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The outcome of a step, None of a pause, and how much of the call's time is left (s)."""
+    """The outcome of a step."""
 
     outcome: Response | ShoalError | None
+    """None after a pause."""
     left_s: float
+    """Remaining time of the call (s)."""
 
 
 Conversation = Generator[Request | Pause, Turn | None, Result]
@@ -46,7 +49,7 @@ Conversation = Generator[Request | Pause, Turn | None, Result]
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """What one call may choose: see :meth:`shoal.Client.predict`."""
+    """The options of one call: see :meth:`shoal.Client.predict`."""
 
     timeout_s: float
     request_id: str | None = None
@@ -54,24 +57,24 @@ class CallOptions:
     retry_executed: bool = False
 
     def but(self, **chosen: Any) -> Self:
-        """Return these options with what a call has ``chosen``, None being no choice."""
+        """Return these options with the ``chosen`` values that are not None."""
         given = {name: value for name, value in chosen.items() if value is not None}
         return replace(self, **given) if given else self
 
     def headers(self) -> dict[str, str]:
-        """Return the options that the server wants to know, as headers; what is left of the time comes on top."""
+        """Return the options sent as headers; the timeout is added to each request."""
         return {REQUEST_ID: self.request_id} if self.request_id else {}
 
 
 class Call:
-    """One call under way: its options, and how much of its time is left (s)."""
+    """One call in progress: its options and its remaining time (s)."""
 
     def __init__(self, options: CallOptions) -> None:
         self.options = options
         self.left_s = options.timeout_s
 
     def step(self, step: Request | Pause) -> Conversation[Response | ShoalError | None]:
-        """Take a step and return what came of it."""
+        """Take a step and return its outcome."""
         turn = yield step
         if turn is None:
             raise TypeError("a step must be answered with a Turn")
@@ -80,12 +83,12 @@ class Call:
 
 
 class Session:
-    """What is known about a server: the model's name and signature, asked for once and kept.
+    """A server's model, whose name and signature are requested once and cached.
 
     Args:
-        model: its name, if the caller knows it.
-        jitter: 0 to 1, at random.
-        plain: replaces files in an item by what they hold; the core itself reads none.
+        model: the model's name; None to discover it.
+        jitter: returns a random number, 0 to 1.
+        plain: replaces files in an item by their content, since this module does no I/O.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Session:
         self._signature: Signature | None = None
 
     def predict(self, item: Any, options: CallOptions) -> Conversation[Any]:
-        """Ask for one item."""
+        """Predict one item."""
         call = Call(options)
         signature = self._signature or (yield from self._ask_signature(call))
         tensors = one_item(self._plain(unframed_item(item, signature)), signature)
@@ -109,24 +112,24 @@ class Session:
         return one_answer(response, signature)
 
     def portions(self, items: Items, times: Times, options: CallOptions) -> Conversation[Portions]:
-        """Say in which portions several items go out."""
+        """Prepare to send several items in portions."""
         signature = self._signature or (yield from self._ask_signature(Call(options)))
         unfolded = unframed(items, signature)
         check_countable(unfolded, signature)
         return Portions(Rows(unfolded, self._plain), signature, times, self._jitter())
 
     def predict_portion(self, portion: Portion, signature: Signature, options: CallOptions) -> Conversation[Any]:
-        """Ask for the rows of one portion."""
+        """Predict the rows of one portion."""
         request = infer_request(signature.name, signature, portion.tensors, options.headers())
         response = yield from self._persistent(request, Call(options))
         return many_answers(response, signature, portion.rows)
 
     def signature(self, options: CallOptions) -> Conversation[Signature]:
-        """Ask for the model's signature, known or not."""
+        """Request the model's signature, cached or not."""
         return (yield from self._ask_signature(Call(options)))
 
     def ready(self, options: CallOptions) -> Conversation[bool]:
-        """Ask whether the server can answer predictions."""
+        """Request whether the server is ready."""
         outcome = yield from Call(options).step(Request("GET", "/v2/health/ready"))
         return _response(outcome).status == 200
 
@@ -134,7 +137,7 @@ class Session:
         model = self._model or (yield from self._only_model(call))
         answer = json_answer((yield from self._persistent(Request("GET", model_path(model)), call)))
         try:
-            # The name that was asked for is the one that the other routes know.
+            # The requested name is the one that the routes use.
             signature = replace(parse_signature(answer), name=model)
         except ValueError as error:
             raise ServerFailed(str(error), status=200) from error
@@ -142,31 +145,34 @@ class Session:
         return signature
 
     def _only_model(self, call: Call) -> Conversation[str]:
+        """Request the name of the server's only model."""
         response = yield from self._persistent(Request("GET", "/v1/models"), call)
         if response.status == 404:
             raise NotFound(
-                "/v1/models: not found. Is this the admin port (9090), or is something after the host in the URL? Of a"
-                f" server that does not list its models, {SAY_WHICH}",
+                "/v1/models: not found. Is this the admin port (9090), or does the URL have a path? If the server does"
+                f" not list its models: {SAY_WHICH}",
                 status=404,
             )
         answer = json_answer(response)
         models = answer.get("models") if isinstance(answer, Mapping) else None
         if not isinstance(models, list) or not models:
-            raise ServerFailed(f"the server lists no model: {SAY_WHICH}", status=200)
+            raise ServerFailed(f"the server lists no model. {SAY_WHICH}", status=200)
         if len(models) > 1:
             names = ", ".join(map(str, models))
-            raise NotFound(f"the server has several models: {SAY_WHICH} ({names})")
+            raise NotFound(f"the server has several models ({names}). {SAY_WHICH}")
         return str(models[0])
 
     def _persistent(self, request: Request, call: Call) -> Conversation[Response]:
-        """Send a request, and again as long as it may be and the call's patience lasts.
-
-        No pause is begun that would outlast ``timeout_s``.
-        """
+        """Send a request, with retries within the call's time."""
         options = call.options
         repeatable = options.retry_executed or request.method == "GET"
         for attempt in count():
-            outcome = yield from call.step(_timed(request, call.left_s))
+            timed = request
+            if request.method != "GET":
+                # Slightly less time than the client waits, so that the server's own error arrives first.
+                timeout_ms = max(1, round(1000 * (call.left_s - min(ANSWER_MARGIN_S, call.left_s / 10))))
+                timed = replace(request, headers={**request.headers, TIMEOUT_MS: str(timeout_ms)})
+            outcome = yield from call.step(timed)
             error = error_of(outcome) if isinstance(outcome, Response) else outcome
             if error is None or attempt >= options.retries or not may_retry(error, repeatable=repeatable):
                 break
@@ -175,14 +181,6 @@ class Session:
                 break
             yield from call.step(Pause(wait_s))
         return _response(outcome)
-
-
-def _timed(request: Request, left_s: float) -> Request:
-    """Tell the server how long it has, a little less than we wait, so that its own sentence is heard."""
-    if request.method == "GET":
-        return request
-    timeout_ms = max(1, round(1000 * (left_s - min(ANSWER_MARGIN_S, left_s / 10))))
-    return replace(request, headers={**request.headers, TIMEOUT_MS: str(timeout_ms)})
 
 
 def _response(outcome: Response | ShoalError | None) -> Response:

@@ -1,4 +1,4 @@
-"""What a model takes and gives: the V2 model metadata as values."""
+"""A model's inputs and outputs: the V2 model metadata as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,76 +10,70 @@ from shoal_schema.wire.columns import decode_columns
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One input or output of a model.
-
-    Attributes:
-        shape: -1 where any length goes; counts the batch dimension when the model batches.
-        batch_dim: the dimension that counts rows.
-        content_types: media types of a ``BYTES`` tensor's elements; empty when the server does not say.
-        optional: callers may leave this input out.
-        columns: the names of the columns of an input of rows of numbers; empty when it has none.
-        nullable: the input may hold nulls.
-        logical_type: ``datetime`` where texts are dates; empty otherwise.
-        unit: what the numbers of a date count since 1970; empty: a date is never a number.
-        example: a text that the model takes; empty when the server gives none.
-    """
+    """One input or output of a model."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    """-1 for a free length; includes the batch dimension when the model batches."""
     batch_dim: int = 0
+    """The dimension that counts rows."""
     content_types: tuple[str, ...] = ()
+    """Media types of the elements of a ``BYTES`` tensor; empty if the server declares none."""
     optional: bool = False
+    """Whether a request may omit this input."""
     example: str = ""
+    """An example text; empty if the server declares none."""
     columns: tuple[str, ...] = ()
+    """Column names of an input whose rows are vectors of numbers; may be empty."""
     nullable: bool = False
+    """Whether the input accepts nulls."""
     logical_type: str = ""
+    """``datetime`` for texts that are dates; otherwise empty."""
     unit: str = ""
+    """Unit of dates given as numbers since 1970; empty if numbers are not dates."""
 
     @property
     def is_json(self) -> bool:
-        """Whether each element is the text of one JSON value."""
+        """Whether each element is one JSON document."""
         return self.datatype == "BYTES" and self.content_types == ("application/json",)
 
     @property
     def counts_rows(self) -> bool:
-        """Whether the batch dimension is free, so that it can count rows."""
+        """Whether the batch dimension has a free length."""
         return self.batch_dim < len(self.shape) and self.shape[self.batch_dim] == -1
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A model's name, its inputs and outputs, and what it says about batches.
-
-    Attributes:
-        max_batch_size: rows that one call of the model takes; None when the server does not say.
-        allowed_batch_sizes: sizes that are fast; empty when the server does not say.
-    """
+    """A model's name, inputs, outputs and batch sizes."""
 
     name: str
     versions: tuple[str, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     max_batch_size: int | None = None
+    """Maximum rows of one batch; None if the server does not declare it."""
     allowed_batch_sizes: tuple[int, ...] = ()
+    """Sizes to which batches are padded; empty if the server declares none."""
 
     @property
     def batches(self) -> bool:
-        """Whether several rows can travel in one call."""
+        """Whether one request may hold several rows."""
         return all(tensor.counts_rows for tensor in (*self.inputs, *self.outputs))
 
     def row_shape(self, tensor: Tensor) -> tuple[int, ...]:
-        """Return the shape of one row: without the batch dimension if the model batches."""
+        """Return the shape of one row, without the batch dimension if the model batches."""
         if not self.batches:
             return tensor.shape
         return tensor.shape[: tensor.batch_dim] + tensor.shape[tensor.batch_dim + 1 :]
 
 
 def parse_signature(metadata: Any) -> Signature:
-    """Return the signature in a V2 model metadata answer.
+    """Return the signature in V2 model metadata.
 
     Raises:
-        ValueError: the metadata breaks the protocol; the message says where.
+        ValueError: the metadata violates the protocol.
     """
     try:
         parameters = metadata.get("parameters") or {}
@@ -92,7 +86,7 @@ def parse_signature(metadata: Any) -> Signature:
             allowed_batch_sizes=tuple(int(size) for size in _list(parameters, "allowed_batch_sizes")),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"model metadata breaks the V2 protocol: {error!r}") from error
+        raise ValueError(f"the model metadata violates the V2 protocol: {error!r}") from error
 
 
 def _tensor(metadata: Mapping[str, Any]) -> Tensor:

@@ -1,9 +1,8 @@
-"""Batches of Ray Data, Daft and Spark: their columns as a model's inputs, and a model's outputs as more columns.
+"""Batches of Ray Data, Daft and Spark: their columns as inputs, and the outputs as additional columns.
 
-A batch is a dict of arrays, a frame of pandas, or a table of Arrow. What a row lacks is null. Each output's type
-follows from the model's signature alone, so batches of which all, some or no rows failed have the same columns. What
-numpy cannot hold so (whole numbers and text with nulls) is an Arrow array among the arrays: Ray keeps that as it is,
-and a masked array it does not.
+A batch is a dict of arrays, a pandas frame, or an Arrow table. A missing value is null. The type of an output column
+depends on the model's signature alone, so it is the same whether all, some or no rows failed. Types that numpy cannot
+represent with nulls (integers, text) are Arrow arrays, which Ray keeps unchanged, unlike masked arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,54 +19,59 @@ from shoal.wire.values import column_values, without_flags
 from shoal_schema.wire.datatypes import Array
 
 Wanted = str | Sequence[str]
-"""A column, or several columns of numbers that are one input together."""
+"""A column, or several numeric columns that form one input."""
 Failed = Mapping[int, str]
-"""By row, why it has no outputs."""
+"""Error message by row, for rows without outputs."""
 _ARROW_LEAVES: Final = {"BOOL": "bool_", "FP16": "float16", "FP32": "float32", "FP64": "float64", "BF16": "float32"}
 
 
 def is_table(batch: Any) -> bool:
-    """Return whether a batch is a table of Arrow."""
+    """Return whether a batch is an Arrow table."""
     return hasattr(type(batch), "column_names")
 
 
 def names_in(batch: Any) -> list[str]:
-    """Return the columns of a batch."""
+    """Return the column names of a batch."""
     return list(batch.column_names if is_table(batch) else batch.keys())
 
 
 def rows_in(batch: Any) -> int:
-    """Return how many rows a batch has."""
+    """Return the number of rows of a batch."""
     if not isinstance(batch, Mapping):
         return int(batch.num_rows if is_table(batch) else len(batch))
     return len(next(iter(batch.values()), ()))
 
 
 def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: Signature) -> dict[str, Wanted]:
-    """Return the column of each input, or columns; by default those with the names that the model has.
+    """Return the column or columns of each input; by default the columns with the model's names.
 
-    Columns that it does not have are ignored.
+    Other columns are ignored.
 
     Raises:
-        InvalidInput: an input has none, or there is no such column or input.
+        InvalidInput: an input has no column, or a named column or input does not exist.
     """
     there, inputs = names_in(batch), {tensor.name: tensor for tensor in signature.inputs}
     if columns is None:
         own = {name for each in signature.inputs for name in (each.name, *each.columns)}
         check_twice([name for name in there if name in own])
     if columns is None and any(tensor.columns for tensor in signature.inputs):
-        places = places_of(signature, there, lambda name: _holds_scalars(batch[name]), ignore_extra=True)
+
+        def holds_scalars(name: str) -> bool:
+            values = column_values(batch[name])
+            return values.ndim == 1 and not (values.dtype == object and len(values) and np.ndim(values[0]) > 0)
+
+        places = places_of(signature, there, holds_scalars, ignore_extra=True)
         return {name: name if parts is None else parts for name, parts in places.items()}
     chosen = dict({name: name for name in inputs if name in there} if columns is None else columns)
     flat = [name for each in chosen.values() for name in ([each] if isinstance(each, str) else each)]
     if unknown := [name for name in chosen if name not in inputs]:
-        raise InvalidInput(f"columns: the model has no input {unknown[0]}; it has {listed(list(inputs))}")
+        raise InvalidInput(f"columns: the model has no input {unknown[0]}, only {listed(list(inputs))}")
     known = set(there)
     if missing := [name for name in flat if name not in known]:
-        raise InvalidInput(f"columns: the batch has no column {listed(missing)}; it has {listed(there)}")
+        raise InvalidInput(f"columns: the batch has no column {listed(missing)}, only {listed(there)}")
     if bare := [name for name, tensor in inputs.items() if name not in chosen and not tensor.optional]:
         raise InvalidInput(
-            f"no column for input {bare[0]}: columns={{{bare[0]!r}: COLUMN}} names one of {listed(there)}"
+            f"input {bare[0]} has no column. Name one with columns={{{bare[0]!r}: COLUMN}}, of {listed(there)}"
         )
     return {
         name: wanted if isinstance(wanted, str) else _placed(inputs[name], wanted) for name, wanted in chosen.items()
@@ -75,44 +79,51 @@ def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: 
 
 
 def _placed(tensor: Tensor, wanted: Sequence[str]) -> Sequence[str]:
-    """Return the columns listed for an input in its own order, if they are its own; others are taken by their place.
+    """Return an input's own columns in the model's order; any other columns count by position.
 
     Raises:
-        InvalidInput: one of the model's own names stands at the place of another.
+        InvalidInput: one of the model's own names is listed at the position of another.
     """
     if sorted(wanted) == sorted(tensor.columns):
         return tensor.columns
     for place, (given, own) in enumerate(zip(wanted, tensor.columns, strict=False), 1):
         if given != own and given in tensor.columns:
             raise InvalidInput(
-                f"columns: {given} stands at place {place} of input {tensor.name}, where the model has {own}, and it"
-                f" has a column {given} of its own: list the columns in the model's order, {listed(tensor.columns)}"
+                f"columns: {given} is at position {place} of input {tensor.name}, where the model has {own}. List the"
+                f" columns in the model's order: {listed(tensor.columns)}"
             )
     return wanted
 
 
 def inputs_of(batch: Any, chosen: Mapping[str, Wanted], signature: Signature) -> dict[str, Array]:
-    """Return what each input takes of each row: arrays of numbers, or of objects of which None is null."""
+    """Return the values of each input: arrays of numbers, or of objects with None for null."""
     return {each.name: _values(batch, chosen[each.name], each) for each in signature.inputs if each.name in chosen}
 
 
 def _values(batch: Any, wanted: Wanted, tensor: Tensor) -> Array:
     if isinstance(wanted, str):
         values = without_flags(column_values(batch[wanted]), tensor)
-        return _with_holes(values) if tensor.datatype.startswith(("INT", "UINT")) else values
+        if not tensor.datatype.startswith(("INT", "UINT")) or values.dtype.kind != "f" or values.ndim != 1:
+            return values
+        # numpy stores integers with nulls as floats with NaN: restore the integers, with None for null.
+        known = values[~np.isnan(values)]
+        if known.size == values.size or not np.isfinite(known).all() or (known % 1).any():
+            return values
+        return object_array((None if np.isnan(each) else int(each) for each in values), values.shape)
     parts = [column_values(batch[name]) for name in wanted]
     if tensor.columns:
         parts = [without_flags(part, tensor) for part in parts]
     if all(part.dtype != object for part in parts):
         return np.stack(parts, axis=1)
-    if tensor.nullable:  # a null is a gap in its row
-        return np.stack([_with_gaps(part) for part in parts], axis=1)
+    if tensor.nullable:  # a null is NaN within its row
+        return np.stack([_with_nan(part) for part in parts], axis=1)
+    # A null makes the whole row null.
     rows = zip(*parts, strict=True)
     return object_array((None if any(each is None for each in row) else list(row) for row in rows), (len(parts[0]),))
 
 
-def _with_gaps(values: Array) -> Array:
-    """Return a column of numbers with NaN for null; any other as it is."""
+def _with_nan(values: Array) -> Array:
+    """Return a column of numbers with NaN for null; any other column unchanged."""
     if values.dtype != object:
         return values
     found = [np.nan if each is None else each for each in values]
@@ -121,29 +132,16 @@ def _with_gaps(values: Array) -> Array:
     return values if mixed or made.dtype.kind not in "iuf" or made.ndim != 1 else made
 
 
-def _holds_scalars(column: Any) -> bool:
-    values = column_values(column)
-    return values.ndim == 1 and not (values.dtype == object and len(values) and np.ndim(values[0]) > 0)
-
-
-def _with_holes(values: Array) -> Array:
-    """Return whole numbers among which numpy had to write NaN for null as what they were."""
-    known = values[~np.isnan(values)] if values.dtype.kind == "f" and values.ndim == 1 else values
-    if known.size == values.size or not np.isfinite(known).all() or (known % 1).any():
-        return values
-    return object_array((None if np.isnan(each) else int(each) for each in values), values.shape)
-
-
 def with_columns(batch: Any, outputs: Mapping[str, tuple[Tensor, Array]], failed: Failed, error_column: str) -> Any:
-    """Return the batch with a column of each output and one of errors.
+    """Return the batch with one more column for each output, and one for errors.
 
     Args:
         batch: the rows.
-        outputs: by column, the model's output and its values, an array of objects of which None is null.
-        failed: the rows that have no outputs.
-        error_column: the column of errors.
+        outputs: by column, the model's output and its values: an array of objects with None for null.
+        failed: the rows without outputs.
+        error_column: the name of the column of errors.
     """
-    import pyarrow  # noqa: PLC0415 (Ray Data, Daft and Spark bring it; nobody else needs it)
+    import pyarrow  # noqa: PLC0415 (optional; Ray Data, Daft and Spark depend on it)
 
     arrays = {name: _arrow(values, tensor, pyarrow) for name, (tensor, values) in outputs.items()}
     arrays[error_column] = pyarrow.array([failed.get(row) for row in range(rows_in(batch))], pyarrow.string())
@@ -152,17 +150,17 @@ def with_columns(batch: Any, outputs: Mapping[str, tuple[Tensor, Array]], failed
             batch = batch.append_column(name, array)
         return batch
     if isinstance(batch, Mapping):
-        floats = {name: _floats(values, tensor) for name, (tensor, values) in outputs.items() if _is_floats(tensor)}
+        # Floats with one free dimension fit a numpy array, with NaN for null.
+        floats = {
+            name: _floats(values, tensor)
+            for name, (tensor, values) in outputs.items()
+            if numpy_dtype(tensor.datatype).kind == "f" and sum(n < 0 for n in tensor.shape) == 1
+        }
         return {**batch, **arrays, **floats}
-    from pandas import Series  # noqa: PLC0415 (it is a frame of pandas)
-    from pandas.arrays import ArrowExtensionArray  # noqa: PLC0415
+    from pandas import Series  # noqa: PLC0415 (the batch is a pandas frame)
+    from pandas.arrays import ArrowExtensionArray  # noqa: PLC0415 (likewise)
 
     return batch.assign(**{name: Series(ArrowExtensionArray(each), batch.index) for name, each in arrays.items()})
-
-
-def _is_floats(tensor: Tensor) -> bool:
-    """Return whether an array of numpy holds all rows of an output, NaN being null."""
-    return numpy_dtype(tensor.datatype).kind == "f" and sum(n < 0 for n in tensor.shape) == 1
 
 
 def _floats(values: Array, tensor: Tensor) -> Array:
@@ -175,7 +173,7 @@ def _floats(values: Array, tensor: Tensor) -> Array:
 
 
 def _arrow(values: Array, tensor: Tensor, pyarrow: Any) -> Any:
-    """Return an output as Arrow has it: dimensions are lists, JSON is its text."""
+    """Return an output as an Arrow array: dimensions as nested lists, JSON as text."""
     if tensor.datatype == "BYTES":
         raw = not tensor.is_json and tensor.content_types not in ((), ("text/plain",))
         kind: Any = pyarrow.binary() if raw else pyarrow.string()

@@ -1,4 +1,4 @@
-"""Single values of columns: which of them are null, and dates as texts. pandas is not imported here."""
+"""Values of columns: nulls, dates as text, and numbers. pandas and Arrow are not imported."""
 
 from typing import Any, Final
 
@@ -11,59 +11,53 @@ from shoal_schema.wire.columns import NULL
 from shoal_schema.wire.datatypes import FIRST_ROUNDED, Array, first_rounded
 
 _NULLS: Final = ("NAType", "NaTType")
-"""The types of pandas.NA and pandas.NaT."""
+"""Type names of pandas.NA and pandas.NaT."""
 
 
 def column_values(column: Any) -> Array:
-    """Return the values of a column of Arrow, pandas or polars, or of a list; nulls are None where it knows of them."""
-    if hasattr(type(column), "to_pylist"):
-        return _of_arrow(column)
+    """Return the values of a column of Arrow, pandas, polars or a list, with None for the nulls that it marks."""
+    if hasattr(type(column), "to_pylist"):  # Arrow
+        column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+        zoned = getattr(column.type, "tz", None) is not None  # numpy's times have no zone
+        if column.null_count or zoned:
+            return object_array(column.to_pylist(), (len(column),))
+        arrow: Array = column.to_numpy(zero_copy_only=False)
+        return arrow
     if isinstance(column, np.ndarray):
         return column
-    if hasattr(column, "isna"):
-        return _of_pandas(column)
-    if hasattr(column, "to_numpy"):
-        counted = getattr(column, "null_count", None)  # of polars
+    if hasattr(column, "isna"):  # pandas
+        boxed = not isinstance(column.dtype, np.dtype) or column.dtype == object
+        missing = np.asarray(column.isna()) if boxed else None
+        if missing is None or not missing.any():
+            return np.asarray(column.to_numpy())
+        values = column.to_numpy(dtype=object)
+        return object_array(
+            (None if null else each for null, each in zip(missing, values, strict=True)), (len(values),)
+        )
+    if hasattr(column, "to_numpy"):  # polars
+        counted = getattr(column, "null_count", None)
         nulls = counted() if callable(counted) else 0
         return object_array(column.to_list(), (len(column),)) if nulls else np.asarray(column.to_numpy())
     return object_array(column, (len(column),)) if isinstance(column, list | tuple) else np.asarray(column)
 
 
-def _of_arrow(column: Any) -> Array:
-    column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    zoned = getattr(column.type, "tz", None) is not None  # numpy's times have no zone
-    if column.null_count or zoned:
-        return object_array(column.to_pylist(), (len(column),))
-    values: Array = column.to_numpy(zero_copy_only=False)
-    return values
-
-
-def _of_pandas(column: Any) -> Array:
-    boxed = not isinstance(column.dtype, np.dtype) or column.dtype == object
-    nulls = np.asarray(column.isna()) if boxed else None
-    if nulls is None or not nulls.any():
-        return np.asarray(column.to_numpy())
-    values = column.to_numpy(dtype=object)
-    return object_array((None if null else each for null, each in zip(nulls, values, strict=True)), (len(values),))
-
-
 def is_null(value: Any) -> bool:
-    """Return whether a value is None, pandas.NA or not a time."""
+    """Return whether a value is None, pandas.NA or NaT."""
     if value is None or type(value).__name__ in _NULLS:
         return True
     return isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
 
 
 def is_gap(value: Any) -> bool:
-    """Return whether a value is null where no number is meant: pandas writes NaN among texts."""
+    """Return whether a value is null in a column of text, where pandas also uses NaN."""
     return is_null(value) or (isinstance(value, float | np.floating) and bool(value != value))  # noqa: PLR0124 (NaN)
 
 
 def null_of(tensor: Tensor) -> Any:
-    """Return what an input has for null.
+    """Return the representation of null for an input.
 
     Raises:
-        InvalidInput: it does not accept null.
+        InvalidInput: the input does not accept null.
     """
     if not tensor.nullable:
         raise InvalidInput(f"input {tensor.name!r} does not accept null")
@@ -71,10 +65,10 @@ def null_of(tensor: Tensor) -> Any:
 
 
 def date_text(value: Any, tensor: Tensor) -> bytes:
-    """Return an element of an input of dates: ISO 8601, or digits where the model says what numbers count.
+    """Return a date as ISO 8601, or as digits where the model declares the unit of numbers.
 
     Raises:
-        InvalidInput: it is no date.
+        InvalidInput: the value is not a date.
     """
     if isinstance(value, str):
         return value.encode()
@@ -88,11 +82,11 @@ def date_text(value: Any, tensor: Tensor) -> bytes:
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and tensor.unit:
         return b"%d" % int(value)
     numbers = f", or whole numbers of {tensor.unit} since 1970" if tensor.unit else ""
-    raise InvalidInput(f"input {tensor.name} takes dates, texts in ISO 8601{numbers}, not {value!r:.100}")
+    raise InvalidInput(f"input {tensor.name} takes dates, ISO 8601 texts{numbers}, not {value!r:.100}")
 
 
 def without_flags(value: Any, tensor: Tensor) -> Any:
-    """Return the values of a named column, true and false as 1 and 0 where the model takes numbers: as pandas does."""
+    """Return the values of a named column, with booleans as 1 and 0 where the model takes numbers, as pandas does."""
     if tensor.datatype in ("BOOL", "BYTES"):
         return value
     if isinstance(value, bool | np.bool_):
@@ -107,10 +101,10 @@ def without_flags(value: Any, tensor: Tensor) -> Any:
 
 
 def numbers_of(value: Any, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
-    """Return a value or nested values as an array, nulls in it as NaN.
+    """Return a value or nested values as an array, with NaN for null.
 
     Raises:
-        InvalidInput: there are nulls, and the input does not accept them; or flags where it takes numbers.
+        InvalidInput: a null that the input does not accept, or a boolean where it takes numbers.
         ValueError: lists have different lengths.
     """
     if isinstance(value, list | tuple) and wanted.kind != "b" and bool in set(map(type, value)):
@@ -118,13 +112,19 @@ def numbers_of(value: Any, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
     array = np.asarray(value)
     if array.dtype == object:
         array = _unboxed(array, tensor, wanted)
-    if array.dtype.kind == "f" and wanted.kind in "iu":
-        return _whole(array, tensor, wanted)
-    return array
+    if array.dtype.kind != "f" or wanted.kind not in "iu":
+        return array
+    # Floats with integral values become integers; others stay, and the cast to the datatype rejects them.
+    if np.isnan(array).any():
+        null_of(tensor)  # raises: integers are never nullable
+    limits, rounded = np.iinfo(wanted), first_rounded(array.dtype)
+    with np.errstate(invalid="ignore"):
+        exact = (np.trunc(array) == array) & (np.abs(array) < rounded) & (array >= limits.min) & (array <= limits.max)
+    return array.astype(wanted) if exact.all() else array
 
 
 def _unboxed(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
-    """Return an array of objects as what they are together."""
+    """Return an array of objects as an array of their common type."""
     found = [null_of(tensor) if is_null(each) else each for each in array.flat]
     kinds = {bool if isinstance(each, np.bool_) else type(each) for each in found}
     if bool in kinds and (wanted.kind != "b" or len(kinds) > 1):
@@ -133,13 +133,3 @@ def _unboxed(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
         raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not text")
     made = np.asarray(found)
     return made.reshape(array.shape) if made.ndim == 1 else made.reshape(array.shape + made.shape[1:])
-
-
-def _whole(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
-    """Return whole numbers that came as floating-point ones; others as they are, for the cast to refuse."""
-    if np.isnan(array).any():
-        null_of(tensor)  # refuses: whole numbers are never nullable
-    limits, rounded = np.iinfo(wanted), first_rounded(array.dtype)
-    with np.errstate(invalid="ignore"):
-        exact = (np.trunc(array) == array) & (np.abs(array) < rounded) & (array >= limits.min) & (array <= limits.max)
-    return array.astype(wanted) if exact.all() else array

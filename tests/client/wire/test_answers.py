@@ -104,7 +104,7 @@ def test_a_model_that_does_not_batch_answers_as_it_is() -> None:
     ],
 )
 def test_an_answer_that_breaks_the_protocol_is_the_servers_failure(response: Response) -> None:
-    with pytest.raises(errors.ServerFailed, match="breaks the protocol"):
+    with pytest.raises(errors.ServerFailed, match="violates the protocol"):
         one_answer(response, ADDER)
 
 
@@ -236,5 +236,5 @@ def test_a_part_of_the_rows_may_fail_and_the_others_are_there() -> None:
     ],
 )
 def test_errors_that_are_none_of_the_rows_break_the_protocol(told: Any) -> None:
-    with pytest.raises(errors.ServerFailed, match="breaks the protocol"):
+    with pytest.raises(errors.ServerFailed, match="violates the protocol"):
         part_of_the_answers(failing([entry("y", "FP32", [2, 3], 24)], bytes(24), told), ADDER, 3)

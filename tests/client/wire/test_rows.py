@@ -135,7 +135,7 @@ def test_names_that_are_not_the_models_are_refused(
 
 def test_a_field_that_pandas_renamed_is_refused() -> None:
     blank = signature((Tensor("x", "FP64", (-1, 2), columns=("a", "b c")),))
-    with pytest.raises(InvalidInput, match="give the data frame itself"):
+    with pytest.raises(InvalidInput, match="data frame itself"):
         tensors(list(pandas.DataFrame({"b c": [1.0], "a": [2.0]}).itertuples()), blank)
 
 
@@ -143,19 +143,19 @@ def test_the_index_of_a_frame_is_no_column() -> None:
     indexed = signature((Tensor("x", "FP64", (-1, 2), columns=("a", "Index")),))
     given = row_type("Index", "a")(Index=1.0, a=2.0)
     assert tensors([given], indexed) == {"x": [[2, 1]]}
-    with pytest.raises(InvalidInput, match="may be the index"):
+    with pytest.raises(InvalidInput, match="may be the frame's index"):
         tensors(list(pandas.DataFrame({"a": [1.0]}).itertuples()), indexed)
 
 
 def test_names_that_are_there_twice_are_refused() -> None:
     row = pandas.Series([1.0, 2.0, 3.0, 4.0], index=[*NAMES, "width"])
-    with pytest.raises(InvalidInput, match="'width' is there twice"):
+    with pytest.raises(InvalidInput, match="'width' is duplicated"):
         tensors([row], WIDE)
     connection = sqlite3.connect(":memory:")
     connection.row_factory = sqlite3.Row
     twice = connection.execute("SELECT 1 AS height, 2 AS width, 3 AS depth, 4 AS width").fetchone()
     connection.close()
-    with pytest.raises(InvalidInput, match="'width' is there twice"):
+    with pytest.raises(InvalidInput, match="'width' is duplicated"):
         tensors([twice], WIDE)
 
 
@@ -191,7 +191,7 @@ def test_flags_are_numbers_in_columns_with_names_alone() -> None:
 
 
 def test_a_data_frame_as_the_value_of_an_input_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="give the frame itself"):
+    with pytest.raises(InvalidInput, match="the frame itself"):
         tensors({"x": frame(NAMES, [[1, 2, 3]])}, WIDE)
 
 

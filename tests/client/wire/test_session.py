@@ -250,7 +250,7 @@ def test_without_exactly_one_model_the_caller_must_name_it(models: Any, kind: ty
 
 
 def test_metadata_that_break_the_protocol_are_the_servers_failure() -> None:
-    with pytest.raises(errors.ServerFailed, match="breaks the V2 protocol"):
+    with pytest.raises(errors.ServerFailed, match="violates the V2 protocol"):
         Drive(**{"/v2/models/adder": {"name": "adder"}})(Session("adder").signature(OPTIONS))
 
 

@@ -67,5 +67,5 @@ def test_a_model_with_a_fixed_first_dimension_does_not_batch() -> None:
     ],
 )
 def test_metadata_that_break_the_protocol_are_refused(broken: Any) -> None:
-    with pytest.raises(ValueError, match="breaks the V2 protocol"):
+    with pytest.raises(ValueError, match="violates the V2 protocol"):
         parse_signature(broken)
