@@ -1,7 +1,7 @@
-"""Serve models and ask them: the ``shoal`` command and the Python client.
+"""Serve and query models: the ``shoal`` command and the Python client.
 
-Owns what a caller sees: the clients, their errors, and the command that starts the other
-components as processes. Never imports those components, and holds none of their logic.
+Contains the clients, their errors, and the command that starts the other components as processes. Never imports those
+components, and holds none of their logic.
 """
 
 from importlib import import_module
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.client import AsyncClient, Client
     from shoal.wire.signature import Signature, Tensor
 else:
-    # The command is a module of this package: its help, its completion and Ctrl-C do not wait for numpy and httpx.
+    # Imported on first use: the help, completion and Ctrl-C of the command do not wait for numpy and httpx.
     _HOMES = {
         "AsyncClient": "shoal.client",
         "Client": "shoal.client",
@@ -35,7 +35,7 @@ else:
     }
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for the first time."""
+        """Import a public name on first use."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))

@@ -1,7 +1,4 @@
-"""``shoal``, or ``python -m shoal``.
-
-Only a guard: Ctrl-C counts from here on, while all the rest is imported.
-"""
+"""``shoal``, or ``python -m shoal``: handles Ctrl-C from here on, including the imports."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The clients: one blocks, one awaits; all they do is drive a ``Session`` with httpx."""
+"""The blocking and the asyncio client, which drive a ``Session`` with httpx."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
 from shoal.exchange import Verify, base_url, base_urls, mapped_errors, request_of, response_of, too_late, trust
 from shoal.files import plain
 from shoal.keys import shown
-from shoal.lanes import Fleet, Lanes
+from shoal.lanes import Addresses, Lanes
 from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
@@ -28,11 +28,13 @@ Result = TypeVar("Result")
 
 
 class Sent(NamedTuple):
-    """A portion, its answer or the error instead, and when it ended (monotonic s)."""
+    """A portion that was sent."""
 
     portion: Portion
     outcome: Any
+    """The result, or a ShoalError."""
     ended_s: float
+    """Monotonic time."""
 
 
 class Client:
@@ -40,19 +42,18 @@ class Client:
 
     Args:
         url: the server's base URL, ``http://127.0.0.1:8080``.
-        model: the model's name; found out when the server has just one.
-        timeout_s: how long a call may take in all, retries included, unless it says otherwise; of a large
-            ``predict_batch``, each of its portions.
-        api_key: shown to the server, where it asks for one; also a token (``Authorization: Bearer ...``).
-        headers: sent with every request.
-        retries: how often a call is sent again when it was certainly not executed: no connection
-            was made, or the server says so. Each time after the server's ``Retry-After`` and a
-            random pause that doubles from 0.1 s to 5 s, as long as ``timeout_s`` allows.
-        retry_executed: send it again also when it may have been executed (the connection broke, the
-            server lost its runtime, or does not say): for models that may run twice.
-        transport: another way to the server: ``httpx.HTTPTransport(uds="/run/shoal/proxy.sock")``.
-        verify: whom to trust of a server that speaks TLS: a file of authorities, or an ``ssl.SSLContext``, which may
-            hold a certificate of the caller's own too; else the web's authorities.
+        model: the model's name; discovered if the server has exactly one.
+        timeout_s: default time for a call, retries included (s); for a large ``predict_batch``, for each portion.
+        api_key: an API key or token, sent as ``Authorization: Bearer ...``.
+        headers: headers sent with every request.
+        retries: how often a call is retried if it certainly did not run: no connection was made, or the server reports
+            it. Each retry waits for ``Retry-After`` plus a random pause that doubles from 0.1 s to 5 s, within
+            ``timeout_s``.
+        retry_executed: retry also if the call may have run (the connection broke, the server lost its runtime, or does
+            not report it): for models that may run twice.
+        transport: a transport of httpx, such as ``httpx.HTTPTransport(uds="/run/shoal/proxy.sock")``.
+        verify: a file of trusted certificate authorities, or an ``ssl.SSLContext``, which may hold a client
+            certificate; by default the public authorities.
     """
 
     def __init__(  # noqa: PLR0913 (keywords, each with its default)
@@ -76,26 +77,24 @@ class Client:
     def predict(
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
-        """Return the model's answer to one item.
+        """Predict one item.
 
         Args:
-            item: the value of a model with one input, or a dict ``{input: value}``; of an input with named
-                columns, ``{column: number}``; a named tuple, a dataclass or a row of pandas stands for such a dict.
-                A value is a numpy array or nested lists without the batch dimension;
-                ``bytes`` or ``str`` for a ``BYTES`` input; any JSON value if its content type is
-                ``application/json``. A ``Path`` or an open file stands for what it holds, a picture of PIL for its
-                file.
-            timeout_s: how long the call may take in all; the server is told, and drops what nobody is waiting for.
-            request_id: sent as ``x-request-id``, by which the server's log names a call; made when missing.
+            item: the value of a model with one input, or a dict ``{input: value}``; for an input with named columns
+                ``{column: number}``. A named tuple, a dataclass or a pandas row counts as such a dict. A value is a
+                numpy array or nested lists without the batch dimension; ``bytes`` or ``str`` for a ``BYTES`` input; any
+                JSON value if its content type is ``application/json``. A ``Path`` or an open file is replaced by its
+                content, a Pillow picture by its encoded file.
+            timeout_s: time for the whole call (s); sent to the server, which drops requests past their deadline.
+            request_id: sent as ``x-request-id`` and logged by the server; generated by default.
             retries: see :class:`Client`.
 
         Returns:
-            The output without the batch dimension, or a dict of them if the model has several.
-            Text comes as ``str``, JSON as its value, other bytes as ``bytes``; arrays of these are
-            object arrays.
+            The output without the batch dimension, or a dict of outputs if the model has several. Text is ``str``, JSON
+            its value, other bytes ``bytes``; arrays of these are object arrays.
 
         Raises:
-            ShoalError: one of the tree in :mod:`shoal.errors`.
+            ShoalError: a class of the tree in :mod:`shoal.errors`.
         """
         options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         return self._run(self._session.predict(item, options), options.timeout_s)
@@ -109,40 +108,40 @@ class Client:
         retries: int | None = None,
         progress: Progress = False,
     ) -> Any:
-        """Return the model's answers to several items.
+        """Predict several items.
 
-        What is more than a batch of the model goes out in portions, several at a time, as the server's queue takes
-        them; one that the full queue refuses is sent again.
+        More items than the model's batch size are sent in concurrent portions; a portion that the full queue rejects
+        is sent again.
 
         Args:
-            items: items as for :meth:`predict`, an array whose first dimension counts them, a data frame, a table of
-                Arrow, a structured array, or a dict of columns: columns are matched by name. Those called 0 to n - 1,
+            items: items as for :meth:`predict`, an array whose first dimension counts them, a data frame, an Arrow
+                table, a structured array, or a dict of columns. Columns are matched by name; columns named 0 to n - 1,
                 in this order, are together the rows of the only input.
-            timeout_s: how long all of it may take. If not given, each portion may take the client's ``timeout_s``.
-            request_id: as for :meth:`predict`; every portion carries it.
+            timeout_s: time for all items (s); by default each portion may take the client's ``timeout_s``.
+            request_id: as for :meth:`predict`; sent with every portion.
             retries: as for :meth:`predict`, for each portion.
-            progress: called after each portion with the rows answered and all rows; True shows a bar (of tqdm, if
-                it is installed) on standard error.
+            progress: called after each portion with the rows done and all rows; True shows a progress bar (tqdm's, if
+                installed) on standard error.
 
         Returns:
-            The output, or a dict of them, with the batch dimension in front.
+            The output, or a dict of outputs, with the batch dimension first.
 
         Raises:
-            ShoalError: the call failed; when some rows failed, ``errors`` says which.
+            ShoalError: the call failed; ``errors`` lists the rows that failed.
         """
         options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         times = _times(options, timeout_s)
         portions = self._run(self._session.portions(items, times, options), options.timeout_s)
-        with reporting(progress) as tell:
-            self._send_all(portions, options, tell)
+        with reporting(progress) as report:
+            self._send_all(portions, options, report)
         return portions.result()
 
     def signature(self) -> Signature:
-        """Return what the model takes and gives, as the server tells it now."""
+        """Request the model's inputs and outputs."""
         return self._run(self._session.signature(self._options), self._options.timeout_s)
 
     def ready(self) -> bool:
-        """Return whether the server can answer predictions; False also when nobody listens."""
+        """Return whether the server is ready; False also if it is unreachable."""
         try:
             return self._run(self._session.ready(self._options), self._options.timeout_s)
         except (ConnectionFailed, DeadlineExceeded):
@@ -158,14 +157,14 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send_all(self, portions: Portions, options: CallOptions, tell: Report) -> None:
-        """Send portions as they may be sent; threads are only made when there are several at a time."""
+    def _send_all(self, portions: Portions, options: CallOptions, report: Report) -> None:
         running: set[Future[Sent]] = set()
         with ThreadPoolExecutor(MAX_IN_FLIGHT, "shoal-portion") as pool:
             while running or not portions.done:
                 ended: list[Sent] = []
                 while not ended and (portion := portions.take(time.monotonic())):
                     if portions.alone:
+                        # Only one may be in flight: send it from this thread.
                         ended.append(self._send(portions, portion, options))
                     else:
                         running.add(pool.submit(self._send, portions, portion, options))
@@ -175,7 +174,7 @@ class Client:
                     ended += [each.result() for each in finished]
                 elif not ended:
                     time.sleep(pause_s)
-                _take_in(portions, ended, tell)
+                _record(portions, ended, report)
 
     def _send(self, portions: Portions, portion: Portion, options: CallOptions) -> Sent:
         options = options.but(timeout_s=portions.time_of(portion))
@@ -210,11 +209,11 @@ class Client:
 
 
 class AsyncClient:
-    """The same client for asyncio: same arguments, same results, same errors as :class:`Client`.
+    """The client for asyncio: the same arguments, results and errors as :class:`Client`.
 
-    ``url`` may be several: addresses of replicas of the same model. Each call goes to one that says that it would take
-    less time than another. One that refuses, fails or cannot be reached is left alone for a while, and a call that
-    certainly did not run there goes to another at once, without being one of the ``retries``.
+    ``url`` may be several addresses of replicas of one model. Each call goes to the one of two random addresses that
+    reports the shorter wait. An address that rejects, fails or is unreachable is avoided for a while; a call that
+    certainly did not run there goes to another address at once, which does not count as one of the ``retries``.
     """
 
     def __init__(  # noqa: PLR0913 (keywords, each with its default)
@@ -236,13 +235,13 @@ class AsyncClient:
         context, sent = trust(verify), {**shown(api_key), **(headers or {})}
         self._http = httpx.AsyncClient(base_url=urls[0], headers=sent, transport=transport, verify=context)
         if transport is None:
-            # Set afterwards, since httpx heeds a proxy of the environment only where it made the transport itself.
-            self._http._transport = Lanes(context) if len(urls) == 1 else Fleet(urls, context)
+            # Set afterwards: httpx honors the environment's proxies only with a transport that it created itself.
+            self._http._transport = Lanes(context) if len(urls) == 1 else Addresses(urls, context)
 
     async def predict(
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
-        """Return the model's answer to one item: see :meth:`Client.predict`."""
+        """Predict one item: see :meth:`Client.predict`."""
         options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         return await self._run(self._session.predict(item, options), options.timeout_s)
 
@@ -255,20 +254,20 @@ class AsyncClient:
         retries: int | None = None,
         progress: Progress = False,
     ) -> Any:
-        """Return the model's answers to several items: see :meth:`Client.predict_batch`."""
+        """Predict several items: see :meth:`Client.predict_batch`."""
         options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         times = _times(options, timeout_s)
         portions = await self._run(self._session.portions(items, times, options), options.timeout_s)
-        with reporting(progress) as tell:
-            await self._send_all(portions, options, tell)
+        with reporting(progress) as report:
+            await self._send_all(portions, options, report)
         return portions.result()
 
     async def signature(self) -> Signature:
-        """Return what the model takes and gives, as the server tells it now."""
+        """Request the model's inputs and outputs."""
         return await self._run(self._session.signature(self._options), self._options.timeout_s)
 
     async def ready(self) -> bool:
-        """Return whether the server can answer predictions; False also when nobody listens."""
+        """Return whether the server is ready; False also if it is unreachable."""
         try:
             return await self._run(self._session.ready(self._options), self._options.timeout_s)
         except (ConnectionFailed, DeadlineExceeded):
@@ -284,7 +283,7 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _send_all(self, portions: Portions, options: CallOptions, tell: Report) -> None:
+    async def _send_all(self, portions: Portions, options: CallOptions, report: Report) -> None:
         running: set[asyncio.Task[Sent]] = set()
         try:
             while running or not portions.done:
@@ -294,7 +293,7 @@ class AsyncClient:
                 if running:
                     waited = await asyncio.wait(running, timeout=pause_s or None, return_when=asyncio.FIRST_COMPLETED)
                     ended, running = waited
-                    _take_in(portions, [each.result() for each in ended], tell)
+                    _record(portions, [each.result() for each in ended], report)
                 else:
                     await asyncio.sleep(pause_s)
         finally:
@@ -339,13 +338,13 @@ class AsyncClient:
 
 
 def _times(options: CallOptions, timeout_s: float | None) -> Times:
-    """Return the times of a call of several portions: of all if the caller said so, else of each."""
+    """Return the time limits of a call with several portions: ``timeout_s`` for all, otherwise the default for each."""
     ends_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
     return Times(ends_s, options.timeout_s, options.retry_executed)
 
 
-def _take_in(portions: Portions, ended: Iterable[Sent], tell: Report) -> None:
+def _record(portions: Portions, ended: Iterable[Sent], report: Report) -> None:
     for portion, outcome, ended_s in ended:
         portions.ended(portion, outcome, ended_s)
         if not isinstance(outcome, ShoalError):
-            tell(portions.answered_rows, len(portions.rows))
+            report(portions.answered_rows, len(portions.rows))

@@ -1,4 +1,4 @@
-"""Colours, where a person reads: on a terminal that has them, unless NO_COLOR is set (no-color.org)."""
+"""Colours on terminals that support them, unless NO_COLOR is set (no-color.org)."""
 
 import os
 from enum import IntEnum
@@ -6,7 +6,7 @@ from typing import TextIO
 
 
 class Style(IntEnum):
-    """What a terminal makes of text, by ECMA-48's numbers."""
+    """Text styles, by their ECMA-48 numbers."""
 
     BOLD = 1
     RED = 31
@@ -14,7 +14,7 @@ class Style(IntEnum):
 
 
 def styled(text: str, *styles: Style, stream: TextIO) -> str:
-    """Return the text as it is to be written to ``stream``: styled there, or plain."""
+    """Return the text with escape sequences if ``stream`` shows colours, otherwise unchanged."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
         return text
     return f"\x1b[{';'.join(str(int(style)) for style in styles)}m{text}\x1b[0m"

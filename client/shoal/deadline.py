@@ -1,8 +1,7 @@
-"""A blocking exchange that ends in time, however slowly the other side reads or dribbles.
+"""A deadline for a whole blocking HTTP exchange.
 
-httpx bounds each read and each write, not all of them together, and a server may send a byte at a time for ever. What
-is passed to the socket is therefore never more than what is left of the whole. An exchange of asyncio needs none of
-this: it is cancelled.
+httpx bounds each read and each write, but not their sum: a server that sends one byte at a time never times out. Here
+each socket operation gets at most the remaining time of the exchange. An asyncio exchange is cancelled instead.
 """
 
 import socket
@@ -17,13 +16,13 @@ import httpcore
 import httpx
 
 _ENDS_S: ContextVar[float] = ContextVar("ends_s", default=float("inf"))
-# A write of all would go on as long as the other side takes a byte now and then.
 _PIECE_BYTES = 65536
+"""Bytes of one write; a single write of everything would last as long as the peer accepts a byte now and then."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Let all that a client made by `bounded` does in here, in this thread, end within ``seconds``."""
+    """Bound the exchanges of `bounded` clients in this thread and block to ``seconds``."""
     token = _ENDS_S.set(time.monotonic() + seconds)
     try:
         yield
@@ -32,8 +31,8 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def bounded(client: httpx.Client) -> httpx.Client:
-    """Make ``client`` obey `within`, and return it; transports that are not httpx's own are left as they are."""
-    # httpx has no public way to its sockets; tests/client/test_client.py proves that this one is there.
+    """Make ``client`` honor `within`, and return it; transports that are not httpx's own are unchanged."""
+    # httpx has no public access to its sockets; tests/client/test_client.py checks these attributes.
     for transport in (client._transport, *client._mounts.values()):
         pool = getattr(transport, "_pool", None)
         if isinstance(pool, httpcore.ConnectionPool) and not isinstance(pool._network_backend, _Backend):
@@ -44,7 +43,7 @@ def bounded(client: httpx.Client) -> httpx.Client:
 def _left_s(timeout_s: float | None, late: type[Exception]) -> float | None:
     left_s = _ENDS_S.get() - time.monotonic()
     if left_s <= 0:
-        raise late("the call's time is over")
+        raise late("the deadline of the call has passed")
     return left_s if timeout_s is None else min(left_s, timeout_s)
 
 
@@ -93,7 +92,7 @@ class _Backend(httpcore.NetworkBackend):
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore.NetworkStream:
         left_s = _left_s(timeout, httpcore.ConnectTimeout)
-        # httpcore leaves its socket open where nobody listens.
+        # httpcore leaks its socket if no process listens, so try the connection first.
         with socket.socket(socket.AF_UNIX) as tried:
             tried.settimeout(left_s)
             try:

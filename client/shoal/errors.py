@@ -1,21 +1,21 @@
-"""Everything that can go wrong between a caller and a server, as one tree.
+"""The errors of the clients, as one tree.
 
 ```
 ShoalError
 ├── InvalidInput        400, 415: the item does not fit the model; ``errors`` names the rows
-├── NotAllowed          401, 403: no key that the server knows, or one that may not do this
+├── NotAllowed          401, 403: the key is missing, unknown, or not permitted to do this
 ├── NotFound            404, 405: no such model or route
-├── TooLarge            413: the request is over one of the server's limits
-├── Overloaded          429, 503 with Retry-After: come back in ``retry_after_s``
-├── Unavailable         502, 503: nothing serves behind this address at the moment
-├── DeadlineExceeded    408, 504, or no answer within ``timeout_s``
-├── ServerFailed        any other status, or an answer that breaks the protocol
-└── ConnectionFailed    no connection, or it broke before the answer was whole
-    └── WrongAddress    what was given is not the address of a server
+├── TooLarge            413: the request exceeds one of the server's limits
+├── Overloaded          429, 503 with Retry-After: retry after ``retry_after_s``
+├── Unavailable         502, 503: no server behind this address at the moment
+├── DeadlineExceeded    408, 504, or no response within ``timeout_s``
+├── ServerFailed        any other status, or a response that violates the protocol
+└── ConnectionFailed    no connection, or it broke before the response was complete
+    └── WrongAddress    not the address of a server
 ```
 
-The message is the server's own sentence wherever the server sent one. Errors of the HTTP library
-are mapped in ``shoal.client`` and nowhere else; statuses in ``shoal.wire.answers``.
+The message is the server's, if the server sent one. Errors of the HTTP library are mapped in ``shoal.exchange`` only,
+statuses in ``shoal.wire.answers``.
 """
 
 import typing
@@ -24,14 +24,14 @@ from shoal_schema.wire.row_errors import RowError
 
 
 class ShoalError(Exception):
-    """Base of every error that this package raises on purpose.
+    """Base class of the clients' errors.
 
     Args:
-        message: a sentence for a person.
-        status: HTTP status of the answer; None when there was none.
-        errors: the rows that failed, when the server named them.
-        request_id: the answer's ``x-request-id``, to find the request in the server's logs.
-        may_have_run: the model may have seen the request; False only if it certainly has not.
+        message: a sentence for users.
+        status: HTTP status of the response; None without a response.
+        errors: the rows that failed, if the server named them.
+        request_id: the response's ``x-request-id``, which the server logs.
+        may_have_run: whether the model may have run the request; False only if it certainly did not.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class ShoalError(Exception):
 
 
 class InvalidInput(ShoalError):
-    """The item does not fit the model's signature, or the model's handler refused it."""
+    """The item does not fit the model's signature, or the model's handler rejected it."""
 
 
 class NotAllowed(ShoalError):
-    """The server lets in callers with a key of its own, or a token, and this was none, or may not do this."""
+    """The API key or token is missing or unknown, or does not permit this request."""
 
 
 class NotFound(ShoalError):
@@ -68,31 +68,31 @@ class TooLarge(ShoalError):
 
 
 class Overloaded(ShoalError):
-    """The server cannot answer at the moment: its queue is full, it is draining, its model is starting or was lost.
+    """The server rejects requests for now: its queue is full, it is draining, or its runtime is starting or was lost.
 
-    In the last case, and of servers that do not say, ``may_have_run`` is True.
+    If the runtime was lost, or the server does not report execution, ``may_have_run`` is True.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float, **told: typing.Any) -> None:
-        super().__init__(message, **told)
+    def __init__(self, message: str, *, retry_after_s: float, **facts: typing.Any) -> None:
+        super().__init__(message, **facts)
         self.retry_after_s = retry_after_s
 
 
 class Unavailable(ShoalError):
-    """Nothing serves behind this address at the moment."""
+    """There is no server behind this address at the moment."""
 
 
 class DeadlineExceeded(ShoalError):
-    """The answer did not come within the time the caller gave."""
+    """There was no response within the timeout."""
 
 
 class ServerFailed(ShoalError):
-    """The model or the server failed, or the answer breaks the protocol."""
+    """The model or the server failed, or the response violates the protocol."""
 
 
 class ConnectionFailed(ShoalError):
-    """The server could not be reached, or the connection broke before the answer was whole."""
+    """The server is unreachable, or the connection broke before the response was complete."""
 
 
 class WrongAddress(ConnectionFailed):
-    """What was given is not the address of a server."""
+    """The URL is not the address of a server."""

@@ -1,4 +1,4 @@
-"""Files as items: what a path or an open file holds, read when it is about to be sent."""
+"""Files as items: read the content of a path or an open file just before it is sent."""
 
 import sys
 from argparse import Namespace
@@ -17,7 +17,7 @@ NUMPY_SUFFIXES = (".npy", ".npz")
 
 
 def given_item(options: Namespace, file: str | Path | None) -> Any:
-    """Return the item that a command was given: ``--text``, ``--data``, or a file, ``-`` being standard input."""
+    """Return the item of a command: ``--text``, ``--data``, or a file (``-`` is standard input)."""
     if options.text is not None:
         return options.text
     if options.data is not None:
@@ -26,10 +26,10 @@ def given_item(options: Namespace, file: str | Path | None) -> Any:
 
 
 def load(path: Path) -> Any:
-    """Return the item in a file: arrays of ``.npy`` and ``.npz``, the value of ``.json``, the bytes of any other.
+    """Return the item in a file: arrays of ``.npy`` and ``.npz``, the value of ``.json``, otherwise the bytes.
 
     Raises:
-        InvalidInput: it cannot be read, or does not hold what its name says.
+        InvalidInput: the file cannot be read, or does not match its suffix.
     """
     try:
         data = path.read_bytes()
@@ -39,7 +39,7 @@ def load(path: Path) -> Any:
 
 
 def parse(data: bytes, path: Path) -> Any:
-    """Return the item that the bytes of a file stand for, as :func:`load` does; pickles are refused."""
+    """Return the item in the bytes of a file, as :func:`load` does; pickles are rejected."""
     suffix = path.suffix.lower()
     if suffix not in NUMPY_SUFFIXES:
         return parse_json(data, str(path)) if suffix == ".json" else data
@@ -59,14 +59,21 @@ def parse_json(text: str | bytes, source: str) -> Any:
 
 
 def plain(item: Any) -> Any:
-    """Return an item with each path and each open file in it replaced by what it holds."""
+    """Return an item with each path and each open file replaced by its content."""
     if isinstance(item, PathLike):
         return load(Path(item))
     if callable(getattr(item, "read", None)):
-        return _read(item)
+        file = getattr(item, "name", "the open file")
+        try:
+            data = item.read()
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"cannot read {file}: {error}") from error
+        if not data:
+            raise InvalidInput(f"{file} is at its end, so there is no data to send. Reopen it, or call seek(0)")
+        return data
     if isinstance(item, Mapping):
         return {name: plain(value) for name, value in item.items()}
-    # Long lists of numbers are passed over at the price of a look at their types.
+    # Checking the types first keeps long lists of numbers fast.
     if isinstance(item, list | tuple) and any(
         issubclass(kind, PathLike | Mapping | list | tuple) or hasattr(kind, "read") for kind in set(map(type, item))
     ):
@@ -74,14 +81,3 @@ def plain(item: Any) -> Any:
         named = getattr(type(item), "_make", None)  # a named tuple stays one
         return named(read) if named else read
     return item
-
-
-def _read(file: Any) -> Any:
-    try:
-        data = file.read()
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot read {getattr(file, 'name', 'the open file')}: {error}") from error
-    if not data:
-        name = getattr(file, "name", "the open file")
-        raise InvalidInput(f"{name} is at its end: nothing is left to send; open it anew, or seek(0)")
-    return data

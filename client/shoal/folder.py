@@ -1,4 +1,4 @@
-"""The folder of one ``shoal serve``, and what those left behind that were killed."""
+"""The temporary directory of one ``shoal serve``, and the removal of those that killed processes left behind."""
 
 import fcntl
 import os
@@ -10,41 +10,37 @@ from pathlib import Path
 
 PREFIX = "shoal-"
 OWNED = "owned"
-"""Locked as long as the owner lives: the kernel unlocks it however he ends."""
-# The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
+"""A file in it, locked while the owner lives; the kernel releases the lock when the owner ends."""
 MAX_PATH_BYTES = 90
+"""Bytes of the parent's path: a unix socket's path may have 108 bytes, with the names below."""
 
 
 @contextmanager
-def own_folder() -> Iterator[str]:
-    """Make a folder for as long as this lasts; remove those whose owner was killed."""
+def own_directory() -> Iterator[str]:
+    """Create a directory for the duration of the block; remove directories whose owner was killed."""
     parent = tempfile.gettempdir()
     if len(os.fsencode(parent)) > MAX_PATH_BYTES:
         parent = "/tmp"
-    _sweep(Path(parent))
+    with suppress(OSError):
+        for left in Path(parent).glob(f"{PREFIX}*"):
+            if _is_abandoned(left):
+                shutil.rmtree(left, ignore_errors=True)
     with (
-        tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True) as folder,
-        open(Path(folder, f"{OWNED}.new"), "wb") as mark,
+        tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True) as directory,
+        open(Path(directory, f"{OWNED}.new"), "wb") as mark,
     ):
         fcntl.flock(mark, fcntl.LOCK_EX)
-        # Not seen by others before it is locked.
-        os.rename(mark.name, Path(folder, OWNED))
-        yield folder
+        # The final name appears only once the file is locked.
+        os.rename(mark.name, Path(directory, OWNED))
+        yield directory
 
 
-def _sweep(parent: Path) -> None:
-    """Remove the folders whose lock is free; never another user's, or one without our mark."""
-    with suppress(OSError):
-        for folder in parent.glob(f"{PREFIX}*"):
-            if _is_left(folder):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_left(folder: Path) -> bool:
+def _is_abandoned(directory: Path) -> bool:
+    """Return whether the lock is free; False for another user's directory, or one without the file."""
     try:
-        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+        if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
             return False
-        with open(os.open(folder / OWNED, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as mark:
+        with open(os.open(directory / OWNED, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as mark:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from shoal.folder import own_folder
+from shoal.folder import own_directory
 from shoal.graph_file import Graph
 from shoal.outlet import Outlet
 from shoal.pair import MODULES
@@ -41,7 +41,7 @@ def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
-    with own_folder() as folder:
+    with own_directory() as folder:
         file = Path(folder, "report.json")
         log = Outlet(STANDARD_ERROR)
         try:

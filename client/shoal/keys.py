@@ -1,4 +1,4 @@
-"""The key that a caller shows, from a file."""
+"""The API key that a client sends, read from a file."""
 
 import re
 from pathlib import Path
@@ -7,14 +7,14 @@ from shoal.errors import InvalidInput
 
 _NAMED = re.compile(r"[-._A-Za-z0-9]+=(?P<key>\S{16,})")
 _HASH = "sha256:"
-"""What stands for a key that the file does not hold."""
+"""Prefix of a hashed key, from which the key cannot be recovered."""
 
 
 def key_of(file: Path) -> str:
-    """Return the key in a file: alone, or of the first of its ``NAME=KEY`` lines that holds one.
+    """Return the key in a file: a single key, or the first one of its ``NAME=KEY`` lines.
 
     Raises:
-        InvalidInput: the file cannot be read, or holds none.
+        InvalidInput: the file cannot be read, or has no key.
     """
     try:
         lines = file.read_text(encoding="ascii").split("\n")
@@ -25,15 +25,15 @@ def key_of(file: Path) -> str:
     keys = [named["key"] if (named := _NAMED.fullmatch(line)) else line for line in given]
     found = next((key for key in keys if not key.startswith(_HASH)), None)
     if found is None:
-        raise InvalidInput(f"there is no key in {file}: it must hold one alone, or NAME=KEY lines")
+        raise InvalidInput(f"{file} has no key: it must contain a single key, or NAME=KEY lines")
     return found
 
 
 def key_in(file: Path | None) -> str | None:
-    """Return the key in a file, if there is one to be read."""
+    """Return the key in a file; None without a file."""
     return None if file is None else key_of(file)
 
 
 def shown(key: str | None) -> dict[str, str]:
-    """Return the header that shows a key, if there is one."""
+    """Return the header for a key; empty without a key."""
     return {} if key is None else {"authorization": f"Bearer {key}"}

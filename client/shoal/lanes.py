@@ -1,8 +1,8 @@
-"""Connections of an asyncio client, each of which is found at once.
+"""Connection pools of the asyncio client, with constant-time lookup.
 
-httpcore's pool asks the operating system about every idle connection whenever a call begins or ends, and httpx keeps 20
-of them: with 32 callers that was most of what a call cost. Here each connection has a transport of its own. The one
-used last is used next, so those that nobody needs grow old, and are closed.
+httpcore's pool polls every idle connection whenever a request starts or ends; with 32 concurrent requests that was most
+of their cost. Here each connection has a transport of its own. The last one used is used next, so that surplus
+connections become idle and are closed.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ import httpx
 from shoal.wire.places import ASKING, Place, choose, choose_other, not_run
 
 MAX_CONNECTIONS: Final = 100
-"""At a time; further calls wait for one, in the order in which they came."""
+"""Open connections; further requests wait, first come, first served."""
 IDLE_S: Final = 5.0
-"""After which a connection is closed; many servers do so after as long."""
+"""Idle time after which a connection is closed; many servers use the same limit."""
 _PATIENCE: Final = 0.9
-"""Of the time that a request has: an address that said nothing for so long is not there."""
+"""Share of a request's time after which a silent address counts as failed."""
 
 
 class Lanes(httpx.AsyncBaseTransport):
-    """Send each request on a connection that nobody uses; answers are read whole."""
+    """Send each request on an idle connection; responses are read completely."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._ssl = context
@@ -36,21 +36,28 @@ class Lanes(httpx.AsyncBaseTransport):
         self._idle: deque[tuple[httpx.AsyncHTTPTransport, float]] = deque()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the answer to one request (httpx)."""
+        """Send one request (httpx)."""
         async with self._places:
-            lane = self._idle.pop()[0] if self._idle else self._made()
+            if self._idle:
+                lane = self._idle.pop()[0]
+            else:
+                lane = httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
             try:
-                answer = await lane.handle_async_request(request)
+                response = await lane.handle_async_request(request)
                 try:
-                    assert isinstance(answer.stream, httpx.AsyncByteStream)
-                    body = b"".join([chunk async for chunk in answer.stream])
+                    assert isinstance(response.stream, httpx.AsyncByteStream)
+                    body = b"".join([chunk async for chunk in response.stream])
                 finally:
-                    await answer.aclose()
+                    await response.aclose()
             finally:
                 self._idle.append((lane, time.monotonic()))
-        await self._close_old()
+        while self._idle and time.monotonic() - self._idle[0][1] > IDLE_S:
+            await self._idle.popleft()[0].aclose()
         return httpx.Response(
-            answer.status_code, headers=answer.headers, stream=httpx.ByteStream(body), extensions=answer.extensions
+            response.status_code,
+            headers=response.headers,
+            stream=httpx.ByteStream(body),
+            extensions=response.extensions,
         )
 
     async def aclose(self) -> None:
@@ -58,28 +65,21 @@ class Lanes(httpx.AsyncBaseTransport):
         while self._idle:
             await self._idle.popleft()[0].aclose()
 
-    def _made(self) -> httpx.AsyncHTTPTransport:
-        return httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
 
-    async def _close_old(self) -> None:
-        while self._idle and time.monotonic() - self._idle[0][1] > IDLE_S:
-            await self._idle.popleft()[0].aclose()
+class Addresses(httpx.AsyncBaseTransport):
+    """Send each request to one of several addresses of a model, chosen by expected wait.
 
-
-class Fleet(httpx.AsyncBaseTransport):
-    """Send each request to one of several addresses of the same model, by how long each says that it would take.
-
-    What certainly did not run at one goes to another at once, if there is one that is not left alone.
+    A request that certainly did not run at one address goes to another at once, unless all others are in backoff.
     """
 
     def __init__(self, addresses: Sequence[httpx.URL], context: ssl.SSLContext) -> None:
         self._addresses = addresses
         self._places = [Place() for _ in addresses]
-        # Connections of their own for each: `Lanes` gives the one used last, wherever it leads.
+        # One pool for each address: `Lanes` reuses connections whatever their address.
         self._lanes = [Lanes(context) for _ in addresses]
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the answer to one request (httpx)."""
+        """Send one request (httpx)."""
         request.headers.setdefault(*ASKING)
         number: int | None = choose(self._places, time.monotonic(), _sample)
         tried: list[int] = []
@@ -87,17 +87,18 @@ class Fleet(httpx.AsyncBaseTransport):
             assert number is not None
             tried.append(number)
             try:
-                answer = await self._ask(number, request)
+                response = await self._send(number, request)
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if (number := self._other(tried)) is None:
                     raise
                 continue
-            if not not_run(request.method, answer.status_code, answer.headers):
-                return answer
+            if not not_run(request.method, response.status_code, response.headers):
+                return response
             if (number := self._other(tried)) is None:
-                return answer
+                return response
 
-    async def _ask(self, number: int, request: httpx.Request) -> httpx.Response:
+    async def _send(self, number: int, request: httpx.Request) -> httpx.Response:
+        """Send a request to one address, and record the outcome."""
         place, address = self._places[number], self._addresses[number]
         request.url = request.url.copy_with(scheme=address.scheme, host=address.host, port=address.port)
         request.headers["host"] = address.netloc.decode("ascii")
@@ -105,19 +106,20 @@ class Fleet(httpx.AsyncBaseTransport):
         place.under_way += 1
         due_s = time.monotonic() + _PATIENCE * (request.extensions["timeout"]["read"] or math.inf)
         try:
-            answer = await self._lanes[number].handle_async_request(request)
+            response = await self._lanes[number].handle_async_request(request)
         except httpx.TransportError:
             place.failed(time.monotonic())
             raise
-        except asyncio.CancelledError:  # by a caller who has gone, or since the time is over
+        except asyncio.CancelledError:
+            # Cancelled by the client's task, or by the deadline: only the latter is the address's failure.
             if time.monotonic() >= due_s:
                 place.failed(time.monotonic())
             raise
         finally:
             place.under_way -= 1
-        if request.method != "GET" or answer.status_code != 200:  # only a prediction promises
-            place.answered(answer.status_code, answer.headers, time.monotonic())
-        return answer
+        if request.method != "GET" or response.status_code != 200:  # only predictions report the wait
+            place.answered(response.status_code, response.headers, time.monotonic())
+        return response
 
     def _other(self, tried: Sequence[int]) -> int | None:
         return choose_other(self._places, tried, time.monotonic(), _sample)

@@ -1,7 +1,7 @@
-"""An open load on one server: requests leave when they are due, on kept connections, and are timed.
+"""Open load on one server: send requests on schedule over kept connections, and time them.
 
-Written on asyncio's streams, because a full HTTP client takes a millisecond of a core per request, and would be the
-bound of most measurements.
+Uses asyncio's streams, because a full HTTP client takes a millisecond of a core per request and would limit most
+measurements.
 """
 
 import asyncio
@@ -19,8 +19,9 @@ from shoal.wire.messages import Request
 from shoal_schema.headers import TIMEOUT_MS
 
 MAX_IN_FLIGHT = 512
-"""Requests on their way; one that is due beyond them has no answer, as a caller would have none that finds no port."""
+"""Concurrent requests; further scheduled ones count as unanswered, as for a client without a free port."""
 ALONE_PAUSE_S = 0.02
+"""Mean pause between requests on an idle server."""
 _DURATION = re.compile(r"(queue|batch|runtime);dur=([0-9.]+)")
 _ROWS = re.compile(r'rows;desc="([0-9]+)"')
 _BROKEN = (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError)
@@ -30,31 +31,36 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass
 class Load:
-    """The load on one server; use it within one event loop.
-
-    Args:
-        url: the server's.
-        request: is sent each time.
-        timeout_s: how long each may take.
-        headers: sent beside the request's own.
-        context: whom to trust, of a server that speaks TLS; None: the web's authorities.
-    """
+    """The load on one server; use it within one event loop."""
 
     url: httpx.URL
     request: Request
     timeout_s: float
+    """Time for each request."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers in addition to the request's own."""
     context: ssl.SSLContext | None = None
+    """TLS context; None for the public authorities."""
     _idle: list[Connection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._bytes = _encoded(self.url, self.request, self.timeout_s, self.headers)
+        fields = {
+            "host": self.url.netloc.decode(),
+            **self.request.headers,
+            **self.headers,
+            "content-length": str(len(self.request.body)),
+            TIMEOUT_MS: str(round(1000 * self.timeout_s)),
+        }
+        start = f"{self.request.method} {self.url.path.rstrip('/') + self.request.path} HTTP/1.1"
+        lines = [start, *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+        # The same bytes are sent each time.
+        self._bytes = "\r\n".join(lines).encode() + self.request.body
         self._tls = (self.context or ssl.create_default_context()) if self.url.scheme == "https" else None
 
     async def alone(self, requests: int, seconds: float, random: Random) -> list[Answer]:
-        """Ask one request after another, so many or so long, with short pauses between them.
+        """Send one request after another, up to a count or a time, with short pauses.
 
-        Without pauses all processes stay awake, and answer sooner than anybody who comes now and then would see.
+        Without pauses the server's processes stay awake and answer faster than occasional clients would observe.
         """
         answers: list[Answer] = []
         ends_s = time.monotonic() + seconds
@@ -62,23 +68,23 @@ class Load:
             if answers:
                 await asyncio.sleep(random.uniform(0.0, 2 * ALONE_PAUSE_S))
             began_s = time.monotonic()
-            answers.append(await self._ask(began_s, 0.0))
+            answers.append(await self._send(began_s, 0.0))
         return answers
 
     async def at(self, per_s: float, seconds: float, random: Random) -> Run:
-        """Send at random moments, ``per_s`` of them each second in all, and return what came of it.
-
-        It ends when what was sent is answered, or has had as long as it may take.
-        """
+        """Send ``per_s`` requests per second at random times, and return when all are answered or timed out."""
         began_s, busy_s = time.monotonic(), time.process_time()
         running: dict[asyncio.Task[Answer], float] = {}
         answers: list[Answer] = []
-        # That many moments, each anywhere, are as random as people are; only how many there are is not left to chance.
+        # Uniform times are a Poisson process with a fixed count.
         for due_s in sorted(random.uniform(0.0, seconds) for _ in range(max(1, round(per_s * seconds)))):
             await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
-            running = self._reap(running, answers)
+            if len(running) >= MAX_IN_FLIGHT:
+                # Checking every task takes time, so finished ones are collected only when the limit is reached.
+                answers += [task.result() for task in running if task.done()]
+                running = {task: due_s for task, due_s in running.items() if not task.done()}
             if len(running) < MAX_IN_FLIGHT:
-                running[asyncio.create_task(self._ask(began_s, due_s))] = due_s
+                running[asyncio.create_task(self._send(began_s, due_s))] = due_s
             else:
                 answers.append(_none(due_s, time.monotonic() - began_s))
             if time.monotonic() - began_s > seconds + 1:
@@ -97,16 +103,7 @@ class Load:
         while self._idle:
             _drop(self._idle.pop())
 
-    def _reap(
-        self, running: dict[asyncio.Task[Answer], float], answers: list[Answer]
-    ) -> dict[asyncio.Task[Answer], float]:
-        """Move what has ended to the answers; only when many run, since looking at each takes time."""
-        if len(running) < MAX_IN_FLIGHT:
-            return running
-        answers += [task.result() for task in running if task.done()]
-        return {task: due_s for task, due_s in running.items() if not task.done()}
-
-    async def _ask(self, began_s: float, due_s: float) -> Answer:
+    async def _send(self, began_s: float, due_s: float) -> Answer:
         sent_s = time.monotonic() - began_s
         connection: Connection | None = None
         try:
@@ -115,7 +112,7 @@ class Load:
                 opened = self._idle.pop() if self._idle else None
                 connection = opened or await asyncio.open_connection(self.url.host, port, ssl=self._tls)
                 connection[1].write(self._bytes)
-                status, timing, kept = await _answer(connection[0])
+                status, timing, kept = await _read_response(connection[0])
         except (*_BROKEN, asyncio.CancelledError) as error:
             if connection:
                 _drop(connection)
@@ -126,15 +123,19 @@ class Load:
             self._idle.append(connection)
         else:
             _drop(connection)
-        return _timed(due_s, sent_s, time.monotonic() - began_s, status, timing)
+        ended_s = time.monotonic() - began_s
+        parts = {name: float(value) for name, value in _DURATION.findall(timing)}
+        rows = _ROWS.search(timing)
+        return Answer(due_s, sent_s, ended_s, status, parts, int(rows[1]) if rows else None)
 
 
 def _drop(connection: Connection) -> None:
-    connection[1].transport.abort()  # with TLS, `close` waits for the other side to say goodbye, and the loop may end
+    # Not `close`: with TLS it waits for the peer's close message, and the loop may end before.
+    connection[1].transport.abort()
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
-    """Read one answer to its end; return its status, its Server-Timing, and whether the connection stays."""
+async def _read_response(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
+    """Read one response; return its status, its Server-Timing, and whether the connection stays open."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -149,24 +150,6 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
     return int(first.split(" ", 2)[1]), fields.get("server-timing", ""), kept
 
 
-def _timed(due_s: float, sent_s: float, ended_s: float, status: int, timing: str) -> Answer:
-    parts = {name: float(value) for name, value in _DURATION.findall(timing)}
-    rows = _ROWS.search(timing)
-    return Answer(due_s, sent_s, ended_s, status, parts, int(rows[1]) if rows else None)
-
-
 def _none(due_s: float, now_s: float) -> Answer:
+    """Return the outcome of a request without a response."""
     return Answer(due_s, now_s, now_s, 0, {})
-
-
-def _encoded(url: httpx.URL, request: Request, timeout_s: float, headers: Mapping[str, str]) -> bytes:
-    path = url.path.rstrip("/") + request.path
-    fields = {
-        "host": url.netloc.decode(),
-        **request.headers,
-        **headers,
-        "content-length": str(len(request.body)),
-        TIMEOUT_MS: str(round(1000 * timeout_s)),
-    }
-    lines = [f"{request.method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-    return "\r\n".join([*lines, "", ""]).encode() + request.body

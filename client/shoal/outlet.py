@@ -1,4 +1,4 @@
-"""Output that never blocks its writer: what is written waits for a reader in a bounded buffer."""
+"""Output that never blocks its writer: a thread writes it from a bounded buffer."""
 
 import os
 import threading
@@ -7,23 +7,23 @@ from collections import deque
 from collections.abc import Callable
 
 HELD_BYTES = 1 << 20
-"""What waits for a reader; a pipe of the kernel's holds 64 KiB more."""
+"""Size of the buffer; the kernel's pipe holds 64 KiB more."""
 
 
 def lines_lost(count: int) -> str:
-    """Say that lines were dropped, as a line for people."""
-    return f"shoal: {count} lines of output are missing here: nobody read them in time"
+    """Return the line that replaces dropped lines."""
+    return f"shoal: {count} lines of output were dropped here because they were not read in time"
 
 
 class Outlet:
     """An open file that is written by a thread of its own.
 
-    A write to a pipe that is full stops whoever makes it, and no flag of ours could prevent it: a terminal or a pipe
-    is shared with other programs, which would then see it too.
+    A write to a full pipe blocks. O_NONBLOCK is no remedy: a terminal or pipe is shared with other programs, which
+    would see the flag too.
 
     Args:
-        number: of the open file.
-        lost: says how many lines were dropped, without the end of line.
+        number: the file descriptor.
+        lost: returns the line for a number of dropped lines, without the line end.
     """
 
     def __init__(self, number: int, *, held_bytes: int = HELD_BYTES, lost: Callable[[int], str] = lines_lost) -> None:
@@ -38,26 +38,26 @@ class Outlet:
         self._thread.start()
 
     def write(self, text: bytes) -> None:
-        """Write whole lines as soon as somebody reads; drop them when too much waits already."""
+        """Queue whole lines; drop them if the buffer is full."""
         with self._changed:
             if self._gone or not text:
                 return
             if len(text) > self._room_bytes:
                 self._lines_dropped += max(1, text.count(b"\n"))
                 return
-            self._tell_of_dropped()
+            self._report_dropped()
             self._add(text)
 
     def drain(self, patience_s: float) -> None:
-        """Wait until all is written, at most so long."""
+        """Wait until everything is written, at most ``patience_s``."""
         ends_s = time.monotonic() + patience_s
         with self._changed:
             self._changed.wait_for(self._is_idle, patience_s)
-            self._tell_of_dropped()
+            self._report_dropped()
             self._changed.wait_for(self._is_idle, max(0.0, ends_s - time.monotonic()))
 
     def close(self, patience_s: float) -> None:
-        """Wait until all is written, at most so long; nothing is written afterwards."""
+        """Wait until everything is written, at most ``patience_s``, and discard later writes."""
         self.drain(patience_s)
         with self._changed:
             self._gone = True
@@ -66,7 +66,7 @@ class Outlet:
     def _is_idle(self) -> bool:
         return self._gone or not self._waiting
 
-    def _tell_of_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         if self._lines_dropped:
             self._add(f"{self._lost(self._lines_dropped)}\n".encode())
             self._lines_dropped = 0
@@ -77,23 +77,21 @@ class Outlet:
         self._changed.notify_all()
 
     def _run(self) -> None:
-        while text := self._next():
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._waiting) or self._gone)
+                if self._gone:
+                    return
+                text = self._waiting[0]
+            gone = False
             try:
+                # Outside the lock: a write may block for as long as the reader likes.
                 while text:
                     text = text[os.write(self._number, text) :]
             except OSError:
-                # Whoever read it has gone (`shoal serve | head`): no reason to stop serving.
-                with self._changed:
-                    self._gone = True
-            self._written()
-
-    def _next(self) -> bytes:
-        """Return what is to be written next, once there is something; nothing at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._waiting) or self._gone)
-            return b"" if self._gone else self._waiting[0]
-
-    def _written(self) -> None:
-        with self._changed:
-            self._room_bytes += len(self._waiting.popleft())
-            self._changed.notify_all()
+                # The reader has closed the pipe (`shoal serve | head`), which is no reason to stop serving.
+                gone = True
+            with self._changed:
+                self._gone = self._gone or gone
+                self._room_bytes += len(self._waiting.popleft())
+                self._changed.notify_all()

@@ -1,10 +1,10 @@
-"""A runtime of this process's own, without a proxy: started, asked over a unix socket, and started again if it ends."""
+"""A runtime as a child of this process, without a proxy, reached over a unix socket."""
 
 import asyncio
 import time
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ import httpx
 from shoal.deadline import bounded, within
 from shoal.errors import ConnectionFailed, ShoalError, Unavailable
 from shoal.exchange import mapped_errors, request_of, response_of
-from shoal.folder import own_folder
+from shoal.folder import own_directory
 from shoal.outlet import Outlet
 from shoal.processes import Process
 from shoal.serving.fields import MachineError
@@ -29,31 +29,32 @@ READERS_PATIENCE_S = 1.0
 POLL_INTERVAL_S = 0.05
 ASK_TIMEOUT_S = 5.0
 END_PATIENCE_S = 10.0
-"""A runtime whose device is lost ends by itself within this, and says why; another one never does."""
+"""Time in which a runtime with a lost device exits and logs the cause; a hung runtime never does."""
 
 
 class OwnRuntime:
-    """One model in a process that ends with ours, however ours ends.
+    """One model in a child process, which ends with this process in any case.
 
     Args:
-        name: the model's.
-        environment: of the process.
+        name: the model's name.
+        environment: the environment of the child.
 
     Raises:
-        MachineError: it cannot load the model; the message is its own.
+        MachineError: the runtime cannot load the model; the message is the runtime's.
     """
 
     def __init__(self, name: str, environment: Mapping[str, str]) -> None:
         self._name = name
         self._open = ExitStack()
-        self._socket = Path(self._open.enter_context(own_folder()), "runtime.sock")
+        self._socket = Path(self._open.enter_context(own_directory()), "runtime.sock")
         self._environment = {**environment, "SHOAL_RUNTIME_LISTEN": f"unix:{self._socket}"}
         self._log = Outlet(STANDARD_ERROR)
-        # The kernel ends a child with the thread that started it, so that thread is one that stays.
+        # The kernel ends a child with the thread that started it, so a thread of its own starts it and stays.
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="shoal-runtime", daemon=True)
         self._thread.start()
-        self._http = self._open.enter_context(self._client())
+        transport = httpx.HTTPTransport(uds=str(self._socket))
+        self._http = self._open.enter_context(bounded(httpx.Client(base_url="http://runtime", transport=transport)))
         try:
             self.start()
         except BaseException:
@@ -61,10 +62,10 @@ class OwnRuntime:
             raise
 
     def start(self) -> None:
-        """Start it and wait until it is ready.
+        """Start the runtime and wait until it is ready.
 
         Raises:
-            MachineError: it ended before.
+            MachineError: the runtime exited before it was ready.
         """
         self._socket.unlink(missing_ok=True)
         self._served = False
@@ -74,38 +75,40 @@ class OwnRuntime:
             if self._exit.done():
                 raise MachineError(self.how_it_ended())
             time.sleep(POLL_INTERVAL_S)
-            self._served = self._is_ready()
+            with suppress(ShoalError):  # not listening yet
+                self._served = self.ask(Request("GET", "/v2/health/ready"), ASK_TIMEOUT_S).status == 200
 
     def signature(self) -> Signature:
-        """Return what the model takes and gives."""
+        """Request the model's inputs and outputs."""
         return parse_signature(json_answer(self.ask(Request("GET", model_path(self._name)), ASK_TIMEOUT_S)))
 
     def ask(self, request: Request, timeout_s: float) -> Response:
-        """Return the answer.
+        """Send a request and return the response.
 
         Raises:
-            ShoalError: there is none in time, or the process has ended.
+            ShoalError: there is no response in time, or the process has exited.
         """
         with mapped_errors(timeout_s), within(timeout_s):
             return response_of(self._http.send(request_of(self._http.build_request, request, timeout_s)))
 
     def end(self, error: ShoalError) -> str:
-        """End it after an error that says that it cannot go on, and return why in a sentence."""
+        """End the runtime after a fatal error, and return the cause as a sentence."""
+        # These errors mean that the runtime is exiting; after any other, it hangs.
         ending = isinstance(error, ConnectionFailed | Unavailable) or error.status == 503
         try:
             self._exit.result(END_PATIENCE_S if ending else 0)
         except TimeoutError:
             self._process.kill()
             self._exit.result()
-            return f"{error.message}; the runtime was ended for it"
+            return f"{error.message}; the runtime was killed"
         return self.how_it_ended()
 
     def how_it_ended(self) -> str:
-        """Return a sentence that says how it ended, and why if it said so."""
+        """Return how and why the runtime ended, as a sentence."""
         return exit_message(Exit("runtime", self._exit.result(), cause(self._process.last_written), self._served))
 
     def close(self) -> None:
-        """End it."""
+        """End the runtime."""
         if hasattr(self, "_exit"):
             self._process.kill()
             self._exit.result()
@@ -114,16 +117,6 @@ class OwnRuntime:
         self._loop.close()
         self._log.close(READERS_PATIENCE_S)
         self._open.close()
-
-    def _client(self) -> httpx.Client:
-        transport = httpx.HTTPTransport(uds=str(self._socket))
-        return bounded(httpx.Client(base_url="http://runtime", transport=transport))
-
-    def _is_ready(self) -> bool:
-        try:
-            return self.ask(Request("GET", "/v2/health/ready"), ASK_TIMEOUT_S).status == 200
-        except ShoalError:
-            return False
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -1,4 +1,4 @@
-"""Ports of this machine: which are free, and whose they are about to be."""
+"""Free ports of this machine, and the claim on a default port."""
 
 import errno
 import os
@@ -23,10 +23,10 @@ def is_free(host: str, port: int) -> bool:
 
 @contextmanager
 def claimed(port: int) -> Iterator[bool]:
-    """Claim ``port`` for as long as this lasts, and say whether no other ``shoal serve`` has.
+    """Claim ``port`` during the block; yield whether no other ``shoal serve`` has claimed it.
 
-    A port is free until the proxy listens, seconds later; of two servers started together both would take it. An
-    abstract socket (Linux) belongs to the same network as the port, and goes with whoever has it.
+    A port stays free until the proxy listens, seconds later, so two servers started together would choose the same
+    one. An abstract socket (Linux) has the same network namespace as the port, and vanishes with its owner.
     """
     with socket.socket(socket.AF_UNIX) as claim:
         try:
@@ -42,23 +42,20 @@ def find_port(host: str, port: int, *, option: str) -> int:
     """Return ``port`` if it is free, or any free port for 0.
 
     Raises:
-        MachineError: the port is taken, or the host is not an address of this machine.
+        MachineError: the port is in use, or the host is not an address of this machine.
     """
     try:
         return _try_port(host, port)
     except OSError as error:
-        raise MachineError(_cannot_listen(error, host, port, option)) from error
-
-
-def _cannot_listen(error: OSError, host: str, port: int, option: str) -> str:
-    """Return why nobody can listen there; the error's own text has it twice, with numbers."""
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use: stop what listens there, or choose another with {option}"
-    if error.errno == errno.EACCES and port < FIRST_USERS_PORT:
-        return f"port {port} of {host} is the superuser's: choose one from {FIRST_USERS_PORT} on with {option}"
-    # A name that leads nowhere has a negative number and a text of its own.
-    why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-    return f"cannot listen on port {port} of {host}: {why or error}"
+        if error.errno == errno.EADDRINUSE:
+            what = f"port {port} of {host} is in use. Stop the program that listens there, or choose another port with"
+            raise MachineError(f"{what} {option}") from error
+        if error.errno == errno.EACCES and port < FIRST_USERS_PORT:
+            what = f"port {port} of {host} is reserved for the superuser. Choose one from {FIRST_USERS_PORT} on with"
+            raise MachineError(f"{what} {option}") from error
+        # Failures of name resolution have a negative number and a text of their own.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise MachineError(f"cannot listen on port {port} of {host}: {why or error}") from error
 
 
 def _try_port(host: str, port: int) -> int:

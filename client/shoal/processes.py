@@ -1,4 +1,4 @@
-"""Child processes that die with us: one that runs, and its supervisor that starts it again."""
+"""Child processes that end with this process, and the supervisor that restarts them."""
 
 import asyncio
 import os
@@ -15,12 +15,13 @@ from shoal.serving.supervision import Backoff, Exit, after_exit, cause, exit_mes
 
 TETHER = str(Path(__file__).with_name("tether.py"))
 TAIL_BYTES = 32768
-# A dead process's last words arrive within this; its own children may hold the pipe longer.
+"""Last output kept, to find the cause of an exit."""
 LAST_OUTPUT_S = 1.0
+"""Time in which the output of an exited process arrives; its children may hold the pipe longer."""
 
 
 class Process:
-    """A running component: ``python -m MODULE`` in a session of its own, tied to our life."""
+    """A running component: ``python -m MODULE`` in a session of its own, killed with this process."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, output: "Output") -> None:
         self.started_s = time.monotonic()
@@ -30,31 +31,31 @@ class Process:
 
     @classmethod
     async def start(cls, module: str, environment: Mapping[str, str], *arguments: str, log: Outlet | None) -> Self:
-        """Start ``python -m module``; its output goes to ``log``, or nowhere."""
+        """Start ``python -m module``; its output goes to ``log``, or is discarded."""
         transport, output = await asyncio.get_running_loop().subprocess_exec(
             lambda: Output(log),
             *(sys.executable, "-I", "-S", TETHER, str(os.getpid())),
-            # -P: not our caller's folder first, which may be a model's with a file of any name in it.
+            # -P: no imports from the current directory, which may be a model's, with files of any name.
             *(sys.executable, "-P", "-m", module, *arguments),
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            # Ctrl-C reaches the terminal's whole process group; ours stop in order instead.
+            # Ctrl-C reaches the terminal's whole process group; these processes are stopped in order instead.
             start_new_session=True,
         )
         return cls(transport, output)
 
     @property
     def last_written(self) -> str:
-        """The last that the process wrote, some KiB; the line alone in which it took its leave, if it did."""
+        """The last output (up to 32 KiB), or only the line with which the process announced its exit."""
         return self._output.last_written
 
     async def wait(self) -> int:
-        """Wait until the process ended; return its exit status, or minus the signal's number.
+        """Wait for the exit; return the exit status, or minus the signal's number.
 
-        What the process had started and left behind is ended too: it may hold the device's memory. What went away
-        into a session of its own lives on, and may hold the pipe for ever; it is not waited for.
+        The process's children are killed too, since they may hold the device's memory. A child in a session of its own
+        survives and may hold the pipe forever; it is not awaited.
         """
         await self._output.exited.wait()
         self.kill()
@@ -67,23 +68,23 @@ class Process:
         return returncode
 
     def terminate(self) -> None:
-        """Ask the process to stop."""
-        # Not by the transport: that looks first whether the process has ended, and so may take its exit status from
-        # asyncio's watcher, which then writes a warning, stands still where nobody reads that, and reports 255.
+        """Send SIGTERM."""
+        # Not by the transport: it polls the process first, and may take the exit status from asyncio's child watcher,
+        # which then logs a warning (and blocks if standard error is not read) and reports 255.
         if self._transport.get_returncode() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process, and whatever it started, at once."""
+        """Kill the process and its children."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 class Output(asyncio.SubprocessProtocol):
-    """What a process writes, passed on line by line as it comes; and whether it has ended.
+    """The output of a process, passed on line by line, and its exit.
 
-    Of a protocol of our own, because asyncio's ``Process.wait`` waits for the end of the pipe too.
+    A protocol of its own, because asyncio's ``Process.wait`` also waits for the end of the pipe.
     """
 
     def __init__(self, log: Outlet | None) -> None:
@@ -96,24 +97,25 @@ class Output(asyncio.SubprocessProtocol):
 
     @property
     def last_written(self) -> str:
-        """The last so far."""
+        """The last output so far."""
         return (self._exit_line or self._tail).decode(errors="replace")
 
     def process_exited(self) -> None:
-        """The process has ended; others may still write."""
+        """Record the exit (asyncio); children may still write."""
         self.exited.set()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Pass on the lines that are whole by now."""
+        """Pass on the complete lines (asyncio)."""
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         *lines, self._begun = (self._begun + data).split(b"\n")
         whole = b"".join(line + b"\n" for line in lines if not self._keeps(line))
+        # A very long line is passed on in pieces.
         if len(self._begun) > TAIL_BYTES:
             whole, self._begun = whole + self._begun, b""
         self._pass_on(whole)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Pass on the last line, which has no end."""
+        """Pass on the last, unterminated line (asyncio)."""
         if self._begun and not self._keeps(self._begun):
             self._pass_on(self._begun + b"\n")
         self.closed.set()
@@ -123,7 +125,7 @@ class Output(asyncio.SubprocessProtocol):
             self._log.write(text)
 
     def _keeps(self, line: bytes) -> bool:
-        """Keep the line that says why the process ends: whoever tells of the end tells it once, and last."""
+        """Hold back the line that announces the exit: the exit message repeats it, once and last."""
         if takes_leave(line):
             self._exit_line = line
             return True
@@ -131,10 +133,11 @@ class Output(asyncio.SubprocessProtocol):
 
 
 class Supervisor:
-    """Keeps one component running: starts it again when it dies, until its exit is final."""
+    """Keep one component running: restart it after an exit, unless the exit is final."""
 
     def __init__(self, role: str, start: Callable[[], Awaitable[Process]], say: Callable[[str], None]) -> None:
         self.served = False
+        """Whether the component was ready before."""
         self.started = asyncio.Event()
         self._role = role
         self._start = start
@@ -154,16 +157,16 @@ class Supervisor:
                 return exit_
             now_s = time.monotonic()
             backoff = after_exit(backoff, started_s=process.started_s, now_s=now_s)
-            self._say(f"{exit_message(exit_)}; starting it again in {backoff.delay_s:g} s")
+            self._say(f"{exit_message(exit_)}; restarting it in {backoff.delay_s:g} s")
             await asyncio.sleep(backoff.delay_s)
 
     async def stop(self) -> None:
-        """Ask the process to stop and wait until it did; call when ``run`` was cancelled."""
+        """Terminate the process and wait for its exit; call after ``run`` was cancelled."""
         if self._process is not None:
             self._process.terminate()
             await self._process.wait()
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()

@@ -1,4 +1,4 @@
-"""How far a large batch has come: told to a callable, or shown with tqdm where it is installed."""
+"""Progress of a large batch: reported to a callable, or shown with tqdm if it is installed."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,32 +10,23 @@ Progress = bool | Report
 
 @contextmanager
 def reporting(progress: Progress) -> Iterator[Report]:
-    """Give what is to be called with the rows answered and all rows, after each portion."""
+    """Yield a callable for the rows done and all rows, to be called after each portion."""
     if callable(progress):
         yield progress
-    elif progress:
-        with _shown() as show:
-            yield show
-    else:
-        yield lambda answered, rows: None
-
-
-@contextmanager
-def _shown() -> Iterator[Report]:
+        return
+    if not progress:
+        yield lambda done, rows: None
+        return
     try:
         from tqdm.auto import tqdm  # noqa: PLC0415 (optional, and slow to import)
     except ImportError:
-        yield _line
+        yield lambda done, rows: print(f"\r{done} of {rows} rows", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
         return
     with tqdm(unit="row") as bar:
 
-        def show(answered: int, rows: int) -> None:
+        def show(done: int, rows: int) -> None:
             bar.total = rows
-            bar.update(answered - bar.n)
+            bar.update(done - bar.n)
 
         yield show
-
-
-def _line(answered: int, rows: int) -> None:
-    print(f"\r{answered} of {rows} rows", end="", file=sys.stderr, flush=True)

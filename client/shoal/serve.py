@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.colours import Style
-from shoal.folder import own_folder
+from shoal.folder import own_directory
 from shoal.front import Front
 from shoal.pair import PROXY_SOCKET, READERS_PATIENCE_S, Launch, Pair, Teller, tell_of_everywhere, url_of
 from shoal.serving.supervision import Exit, exit_message, was_drained
@@ -50,7 +50,7 @@ async def serve(launches: Sequence[Launch], teller: Teller, shared: Shared | Non
     0 after a stop that SIGTERM, SIGHUP or ``POST /drain`` asked for, 130 after Ctrl-C or when a second signal
     killed them, 1 when a process cannot work.
     """
-    with own_folder() as folder:
+    with own_directory() as folder:
         server = Server(launches, teller, shared, folder)
         return await server.run()
 

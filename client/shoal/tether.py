@@ -1,9 +1,8 @@
-"""Run a command that dies with its parent, even when the parent is killed with SIGKILL.
+"""Run a command that is killed with its parent, even if the parent gets SIGKILL.
 
-A program of its own: ``python -I -S tether.py PARENT_PID COMMAND...`` asks the kernel (Linux) to
-kill this process when its parent dies, then becomes COMMAND. The request survives exec, so the
-command needs to know nothing of it, and no code of ours runs between fork and exec. Imports the
-standard library only.
+A program of its own: ``python -I -S tether.py PARENT_PID COMMAND...`` sets the parent-death signal of this process
+(Linux), then executes COMMAND. The setting survives exec, so the command needs no support for it, and no Python code
+runs between fork and exec. Imports the standard library only.
 """
 
 import ctypes
@@ -15,11 +14,11 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to its parent and become the command."""
+    """Set the parent-death signal and execute the command."""
     parent_pid, *command = arguments
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent may have died before the kernel was asked: then nobody will ever send the signal.
+    # The parent may have died before prctl took effect: then the kernel never sends the signal.
     if os.getppid() != int(parent_pid):
         sys.exit("the parent is gone")
     os.execv(command[0], command)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.folder import OWNED, own_folder
+from shoal.folder import OWNED, own_directory
 
 PATIENCE_S = 30.0
 OWNER = """
 import signal
-from shoal.folder import own_folder
-with own_folder() as folder:
+from shoal.folder import own_directory
+with own_directory() as folder:
     print(folder, flush=True)
     signal.pause()
 """
@@ -35,14 +35,14 @@ def test_the_next_start_removes_the_folder_of_one_that_was_killed(parent: Path) 
     assert owner.stdout is not None
     with owner.stdout:
         left = Path(owner.stdout.readline().strip())
-    with own_folder():
+    with own_directory():
         assert left.is_dir()  # its owner lives
 
     owner.send_signal(signal.SIGKILL)
     owner.wait(PATIENCE_S)
 
     assert left.is_dir()
-    with own_folder() as own:
+    with own_directory() as own:
         assert os.listdir(parent) == [Path(own).name]
 
 
@@ -54,7 +54,7 @@ def test_it_goes_with_its_owner_and_others_folders_stay(parent: Path) -> None:
     (elsewhere / OWNED).touch()
     (parent / "shoal-link").symlink_to(elsewhere)
 
-    with own_folder() as own:
+    with own_directory() as own:
         assert Path(own).is_dir()
 
     assert sorted(os.listdir(parent)) == ["elsewhere", "shoal-link", "shoal-notes"]

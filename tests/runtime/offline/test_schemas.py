@@ -364,7 +364,7 @@ def test_a_partition_that_is_no_text_is_refused_before_the_first_row(tmp_path: P
         ("/in/n=1.csv", ["n=1.csv"], ""),
     ],
 )
-def test_partitions_of_the_inputs_own_folder_count(folder: str, paths: list[str], above: str) -> None:
+def test_partitions_of_the_inputs_own_directory_count(folder: str, paths: list[str], above: str) -> None:
     assert partitions_above(folder, paths) == above
 
 
