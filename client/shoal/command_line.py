@@ -1,6 +1,6 @@
-"""The ``shoal`` command: its arguments.
+"""The arguments of the ``shoal`` command.
 
-Imports little: what a command needs is imported once its arguments are read.
+Imports little: the modules of a command are imported after its arguments are parsed.
 """
 
 import argparse
@@ -25,55 +25,55 @@ OTHER_PROGRAMS = {
     "simulate": ("shoal_proxy", "simulate"),
     "record": ("shoal_proxy", "record"),
 }
-"""Commands that another component owns: its module, and what it is told."""
+"""Commands of other components: the module, and its arguments."""
 DISTRIBUTIONS = {"shoal_local": "shoal-local"}
-"""What brings a module that is not in this distribution."""
+"""The distribution of a module that is not part of this one."""
 
 TEMPLATES = ("torch", "sklearn", "transformers", "handler")
 
 EXAMPLES = """\
 examples:
-  shoal init circle --from torch            a small model folder to begin from
+  shoal init circle --from torch            write a small model directory to start from
   shoal serve examples/cat                  serve a model from a manifest or a model directory
-  shoal inspect model.pt2                   what would be served, and what is wrong with it
+  shoal inspect model.pt2                   load a model and report its signature and problems
   shoal batch --model ./cat --input 'pictures/*.jpg' --output answers
-  shoal info http://127.0.0.1:8080          what it takes and gives
+  shoal info http://127.0.0.1:8080          show a model's inputs and outputs
   shoal predict http://127.0.0.1:8080 examples/cat/picture.jpg
-  shoal bench http://127.0.0.1:8080         how much it takes, and what bounds it
-  shoal top                                 what it does now, in figures that follow it
-  shoal dashboard                           the same as a page in a browser
-  shoal local up                            a Kubernetes cluster on this machine, with the operator
+  shoal bench http://127.0.0.1:8080         measure the capacity, and what limits it
+  shoal top                                 show the load of services, live
+  shoal dashboard                           show it as a page in a browser
+  shoal local up                            run a Kubernetes cluster on this machine, with the operator
   shoal record --from http://127.0.0.1:9090 > trace.csv
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30
 """
 SERVE_EXAMPLES = """\
 examples:
-  shoal serve ./cat                         a model directory, or a folder with one manifest
+  shoal serve ./cat                         a model directory, or a directory with one manifest
   shoal serve cat.yaml --port 9000          an InferenceService manifest
   shoal serve https://models.example.com/cat.zip
   shoal serve model.pt2 --set batching.maxBatchSize=64 --set runtime.device=cpu
   shoal serve ./adder --set model.parameters.baseMicroseconds=4000
-  shoal serve cat=./cat words=words.mar     several models, one port
+  shoal serve cat=./cat words=words.mar     several models on one port
   shoal serve graph.yaml                    an InferenceGraph and the models of its steps: docs/how-to/graphs.md
   shoal serve --management                  POST /models?url=words.mar at port 8081, as with TorchServe
 
-Fields are those of an InferenceService: docs/reference/serve-fields.md lists them. SHOAL_* environment variables that
-no field sets reach the processes as they are. Ctrl-C stops in order; a second one kills.
+Fields are those of an InferenceService, listed in docs/reference/serve-fields.md. SHOAL_* environment variables that
+no field sets are passed to the processes. Ctrl-C stops in order; a second Ctrl-C kills.
 """
 INIT_EXAMPLES = """\
 examples:
   shoal init circle --from torch            a network, trained and exported by a script of 40 lines
-  shoal init irises --from sklearn          a pipeline of scikit-learn
-  shoal init mood --from transformers       a tiny classifier of texts
-  shoal init words --from handler           a Python class of your own, and a module beside it
+  shoal init irises --from sklearn          a scikit-learn pipeline
+  shoal init mood --from transformers       a tiny text classifier
+  shoal init words --from handler           a Python class, and a module that it imports
 """
 INSPECT_EXAMPLES = """\
 examples:
-  shoal inspect ./cat                       what would be served, how big it is, and its first request
+  shoal inspect ./cat                       signature, size, memory and a first request
   shoal inspect https://models.example.com/cat.zip --json
-  shoal inspect graph.yaml                  draws an InferenceGraph, and says whether its models fit one another
+  shoal inspect graph.yaml                  draw an InferenceGraph and check its models against each other
 
-The model is loaded and warmed, its code included, exactly as `shoal serve` does it, but nobody can ask it.
+The model is loaded and warmed up as by `shoal serve`, including its code, but no port is opened.
 """
 BATCH_EXAMPLES = """\
 examples:
@@ -82,7 +82,7 @@ examples:
   shoal batch --model ./iris --input irises.csv --output out --columns x=length,width --keep id
   shoal batch --model ./embed --input 'texts/*.jsonl' --output out --where "lang == 'en'"
 
-Run again, it goes on where it was; what is done is not done twice. docs/how-to/batch.md tells the rest.
+A repeated run resumes an interrupted job. See docs/how-to/batch.md.
 """
 PREDICT_EXAMPLES = """\
 examples:
@@ -92,8 +92,8 @@ examples:
   shoal predict http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --json
   shoal predict http://127.0.0.1:8080 item.npy
 
-FILE is one item: .npy for an array, .npz for a model with several inputs, .json for a JSON value;
-any other file is sent as its bytes. A single - reads standard input.
+FILE holds one item: .npy an array, .npz arrays for several inputs, .json a JSON value; any other file is
+sent as bytes. - reads standard input.
 """
 INFO_EXAMPLES = """\
 examples:
@@ -106,25 +106,25 @@ examples:
   shoal bench http://127.0.0.1:8080 --item picture.jpg --plot bench.svg
   shoal bench http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --objective-ms 50 --json
 
-Requests leave at random moments at a rising rate until answers are missing or late; what a server does
-under load, everybody else who uses it at that time feels too.
+Sends requests at random times and a rising rate until responses are late or missing. Other clients of the
+server are affected meanwhile.
 """
 TOP_EXAMPLES = """\
 examples:
-  shoal top                                 what `shoal serve` here does: it asks http://127.0.0.1:9090
-  shoal top 127.0.0.1:9090 127.0.0.1:9091   several, by their admin ports
-  shoal top --cluster                       every service of the cluster that kubectl reaches
-  shoal top --context prod -n shop --once   one table of one namespace, of a cluster by its name
+  shoal top                                 `shoal serve` on this machine, at http://127.0.0.1:9090
+  shoal top 127.0.0.1:9090 127.0.0.1:9091   several proxies, by their admin ports
+  shoal top --cluster                       every service of kubectl's current cluster
+  shoal top --context prod -n shop --once   one table of one namespace in the cluster of a context
 
-Times are means over the last interval; "p95 now" is what a request that comes now has to expect. In a cluster the
-operator is asked, through kubectl, by who may list InferenceServices and forward a port of the operator's pod.
+Rates and means cover the last interval; p95 is the expected latency of a request that arrives now. --cluster
+needs kubectl and permission to list InferenceServices and to forward a port of the operator's pod.
 """
 DASHBOARD_EXAMPLES = """\
 examples:
-  shoal dashboard                           what `shoal serve` here does, at http://127.0.0.1:8099
-  shoal dashboard --cluster                 every service of the cluster that kubectl reaches
+  shoal dashboard                           `shoal serve` on this machine, as a page at http://127.0.0.1:8099
+  shoal dashboard --cluster                 every service of kubectl's current cluster
 
-It is seen on this machine alone.
+The page is served to this machine only.
 """
 COMPLETION_EXAMPLES = """\
 examples:
@@ -135,58 +135,52 @@ examples:
 
 
 def run(given: list[str]) -> int:
-    """Carry out one command; return its exit status."""
+    """Run one command; return its exit status."""
     if completion.is_asked():
-        _complete()
+        command = completion.command_to_ask(OTHER_PROGRAMS)
+        if command and not _missing(command):
+            completion.hand_over()
+            _exec(command, ())
+        completion.complete(make_parser())
     if given and given[0] in OTHER_PROGRAMS:
-        if lacking := _lacking(given[0]):
-            _complain(f"`shoal {given[0]}` is a package of its own: pip install {lacking}")
+        if missing := _missing(given[0]):
+            _print_error(f"`shoal {given[0]}` is not installed. Run pip install {missing}")
             return 1
-        _become(given[0], given[1:])
+        _exec(given[0], given[1:])
     options = make_parser().parse_args(given)
-    from shoal import commands  # noqa: PLC0415 (numpy and httpx: a third of a second that --help and Ctrl-C do not wait)
+    # Imported late: numpy and httpx take a third of a second, which --help and Ctrl-C need not wait for.
+    from shoal import commands  # noqa: PLC0415 (see above)
 
     try:
         status: int = getattr(commands, options.command)(options)
     except (ShoalError, FieldError, MachineError) as error:
-        _complain(error)
-        return WRONG_ARGUMENTS if _is_callers(error) else 1
+        _print_error(error)
+        # An error in the arguments themselves, rather than of the server or the machine.
+        invalid = isinstance(error, InvalidInput) and error.status is None
+        return WRONG_ARGUMENTS if invalid or isinstance(error, FieldError | WrongAddress) else 1
     return status
 
 
-def _complain(what: object) -> None:
+def _print_error(what: object) -> None:
     print(f"{styled('shoal:', Style.BOLD, Style.RED, stream=sys.stderr)} {what}", file=sys.stderr)
 
 
-def _is_callers(error: Exception) -> bool:
-    """Return whether the command line is to blame, which no server and no other moment would take."""
-    return isinstance(error, FieldError | WrongAddress) or (isinstance(error, InvalidInput) and error.status is None)
-
-
-def _lacking(command: str) -> str | None:
-    """Return the distribution that another component's command needs, if it is not installed."""
+def _missing(command: str) -> str | None:
+    """Return the distribution of another component's command if it is not installed."""
     module = OTHER_PROGRAMS[command][0]
     return DISTRIBUTIONS[module] if module in DISTRIBUTIONS and find_spec(module) is None else None
 
 
-def _become(command: str, arguments: Sequence[str]) -> None:
-    """Become the program that owns a command: it has a help of its own, and nothing stands between it and Ctrl-C."""
+def _exec(command: str, arguments: Sequence[str]) -> None:
+    """Replace this process by the program of a command, so that it receives Ctrl-C itself."""
     os.execv(sys.executable, [sys.executable, "-m", *OTHER_PROGRAMS[command], *arguments])
 
 
-def _complete() -> None:
-    command = completion.command_to_ask(OTHER_PROGRAMS)
-    if command and not _lacking(command):
-        completion.hand_over()
-        _become(command, ())
-    completion.complete(make_parser())
-
-
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's arguments; those of other components' commands have no options here."""
+    """Return the argument parser; commands of other components have no options in it."""
     parser = CommandParser(
         "shoal",
-        description="Serve a model, ask a server, see what a model takes.",
+        description="Serve models, query servers, and inspect models.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -202,34 +196,40 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    init = command("init", "write a small model folder that serves at once", epilog=INIT_EXAMPLES)
-    init.add_argument("folder", metavar="NAME", help="the new folder, and the model's name")
-    init.add_argument("--from", dest="template", choices=TEMPLATES, required=True, help="what it is made with")
+    init = command("init", "write a small model directory that can be served", epilog=INIT_EXAMPLES)
+    init.add_argument("folder", metavar="NAME", help="name of the new directory and of the model")
+    init.add_argument("--from", dest="template", choices=TEMPLATES, required=True, help="library of the model")
     _fill_serve(command("serve", "serve models on this machine", epilog=SERVE_EXAMPLES))
-    inspect = command("inspect", "say what would be served, and what is wrong with it", epilog=INSPECT_EXAMPLES)
-    inspect.add_argument("target", metavar="PATH", help="as of serve")
+    inspect = command("inspect", "load a model and report its signature and problems", epilog=INSPECT_EXAMPLES)
+    inspect.add_argument("target", metavar="PATH", help="model or manifest, as for `shoal serve`")
     _fill_set(inspect)
-    _fill_json(inspect, "print it as JSON")
-    _fill_batch(command("batch", "score the rows of files with a model, and write the answers", epilog=BATCH_EXAMPLES))
-    _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
+    _fill_json(inspect, "print the report as JSON")
+    _fill_batch(command("batch", "run a model on the rows of files and write the results", epilog=BATCH_EXAMPLES))
+    predict = command("predict", "send one item to a server and print the result", epilog=PREDICT_EXAMPLES)
+    _fill_server(predict)
+    item = predict.add_mutually_exclusive_group(required=True)
+    item.add_argument("file", metavar="FILE", nargs="?", help="file with the item; see below")
+    item.add_argument("--text", help="text as the item")
+    item.add_argument("--data", metavar="JSON", help="JSON value as the item")
+    _fill_json(predict, "print the result as JSON")
     command("local", "run a Kubernetes cluster on this machine", epilog="")
-    command("simulate", "try objectives and loads without a device", epilog="")
-    command("record", "write down what arrives at a server", epilog="")
-    _fill_bench(command("bench", "load a server until it bends, and say what to change", epilog=BENCH_EXAMPLES))
-    info = command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES)
+    command("simulate", "simulate loads and objectives without a device", epilog="")
+    command("record", "record the arrivals at a server", epilog="")
+    _fill_bench(command("bench", "measure the capacity of a server and what limits it", epilog=BENCH_EXAMPLES))
+    info = command("info", "show a model's inputs and outputs", epilog=INFO_EXAMPLES)
     _fill_server(info)
-    _fill_json(info, "print it as JSON")
-    showing = command("top", "show what services do now", epilog=TOP_EXAMPLES)
-    _fill_looks(showing)
-    showing.add_argument("--once", action="store_true", help="print one table, of one interval, and end")
-    _fill_json(showing, "print an object a line, for each interval")
-    page = command("dashboard", "show what services do now in a browser", epilog=DASHBOARD_EXAMPLES)
-    _fill_looks(page)
+    _fill_json(info, "print the signature as JSON")
+    top = command("top", "show the load of services", epilog=TOP_EXAMPLES)
+    _fill_watching(top)
+    top.add_argument("--once", action="store_true", help="print the table of one interval and exit")
+    _fill_json(top, "print one JSON object per interval")
+    page = command("dashboard", "show the load of services in a browser", epilog=DASHBOARD_EXAMPLES)
+    _fill_watching(page)
     page.add_argument(
-        "--port", type=integer(0, 65535), default=8099, help="of 127.0.0.1 (%(default)s); 0 takes a free one"
+        "--port", type=integer(0, 65535), default=8099, help="port on 127.0.0.1 (%(default)s); 0 for any free port"
     )
-    shell = command("completion", "complete commands and options in a shell", epilog=COMPLETION_EXAMPLES)
-    shell.add_argument("shell", choices=completion.SHELLS, help="print what this shell has to read")
+    shell = command("completion", "print the completion script of a shell", epilog=COMPLETION_EXAMPLES)
+    shell.add_argument("shell", choices=completion.SHELLS, help="the shell")
     return parser
 
 
@@ -238,45 +238,45 @@ def _fill_serve(parser: CommandParser) -> None:
         "targets",
         metavar="PATH",
         nargs="*",
-        help="manifest, directory, model file, archive, or a URL of one; several share a port: one=PATH two=PATH",
+        help="manifest, directory, model file, archive, or its URL; NAME=PATH names one of several models",
     )
     parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=integer(0, 65535), default=8080, help="%(default)s; 0 takes a free one")
+    parser.add_argument(
+        "--port", type=integer(0, 65535), default=8080, help="port to listen on (%(default)s); 0 for any free port"
+    )
     parser.add_argument(
         "--admin-port",
         type=integer(0, 65535),
-        help="/readyz and /metrics; 9090 if free, else any free one; of several models the first one's",
+        help="port of /readyz and /metrics (9090 if free, otherwise any free port); further models use the next ports",
     )
     parser.add_argument(
         "--grpc-port",
         type=integer(0, 65535),
-        help="the Open Inference Protocol over gRPC, of several models the first one's; else none",
+        help="port of the Open Inference Protocol over gRPC (none); further models use the next ports",
     )
     certificate = parser.add_argument(
         "--tls-certificate",
         metavar="FILE",
         type=Path,
-        help="speak TLS, with this certificate (PEM), read again when it changes",
+        help="serve TLS with this certificate (PEM); the file is reloaded when it changes",
     )
-    key = parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key")
+    key = parser.add_argument("--tls-key", metavar="FILE", type=Path, help="key of the certificate")
     client_ca = parser.add_argument(
-        "--tls-client-ca", metavar="FILE", type=Path, help="callers need a certificate of these authorities"
+        "--tls-client-ca", metavar="FILE", type=Path, help="require client certificates of these authorities"
     )
     parser.only(certificate, lambda given: given.tls_key, "it needs --tls-key")
     for each in (key, client_ca):
         parser.only(each, lambda given: given.tls_certificate, "it needs --tls-certificate")
-    parser.add_argument(
-        "--management", action="store_true", help="let programs of this machine register models, as TorchServe does"
-    )
+    parser.add_argument("--management", action="store_true", help="serve TorchServe's management API to this machine")
     management_port = parser.add_argument(
-        "--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)"
+        "--management-port", type=integer(0, 65535), default=8081, help="its port on 127.0.0.1 (%(default)s)"
     )
     parser.only(management_port, lambda given: given.management, "it needs --management")
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",
         type=Path,
-        help="let only callers in who show a key of this file, a NAME=KEY in each line; it may change"
+        help="require an API key of this file, with one NAME=KEY per line; reloaded when it changes"
         " (docs/how-to/access.md)",
     )
     _fill_set(parser)
@@ -284,56 +284,58 @@ def _fill_serve(parser: CommandParser) -> None:
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         type=str.lower,
-        help="of the two processes (info; with --quiet: error)",
+        help="log level of runtime and proxy (info; with --quiet: error)",
     )
     parser.add_argument(
         "--log-format",
         choices=("text", "json"),
         type=str.lower,
-        help="of the two processes: lines for people, or an object a line (text)",
+        help="log format of runtime and proxy: text, or one JSON object per line (text)",
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
-    _fill_json(parser, "print what happens as JSON, an object a line")
+    _fill_json(parser, "print events as JSON, one object per line")
 
 
 def _fill_batch(parser: CommandParser) -> None:
-    parser.add_argument("--model", metavar="PATH", help="as of serve; with --to the model's name there")
-    parser.add_argument(
-        "--to", metavar="URL", help="a service that computes, at the lowest priority, instead of --model"
-    )
+    parser.add_argument("--model", metavar="PATH", help="model, as for `shoal serve`; with --to its name there")
+    parser.add_argument("--to", metavar="URL", help="send the rows to this service, at the lowest priority")
     key = parser.add_argument(
-        "--api-key-file", metavar="FILE", type=Path, help="shows that service the key in FILE, alone or as NAME=KEY"
+        "--api-key-file", metavar="FILE", type=Path, help="file with the API key, alone or as NAME=KEY"
     )
     parser.only(key, lambda given: given.to, "it needs --to")
     _fill_trust(parser)
-    parser.add_argument("--input", metavar="URL", required=True, help="a file, a folder or a pattern of names")
-    parser.add_argument("--output", metavar="URL", required=True, help="a folder for the answers of this job alone")
+    parser.add_argument("--input", metavar="URL", required=True, help="file, directory or name pattern")
+    parser.add_argument("--output", metavar="URL", required=True, help="directory for the results of this job only")
     parser.add_argument(
         "--columns",
         metavar="INPUT=COLUMN[,COLUMN]",
         nargs="+",
         action="extend",
         default=[],
-        help="what the model's inputs are made of; else the columns of the same names",
+        help="columns of the model's inputs (columns with the names of the inputs)",
     )
-    parser.add_argument("--format", choices=("auto", "parquet", "csv", "jsonlines", "files"), help="of the input")
-    parser.add_argument("--where", metavar="EXPRESSION", help="which rows: \"label == 'cat' and size >= 10\"; else all")
     parser.add_argument(
-        "--keep", metavar="[NEW=]COLUMN,...", help="columns beside the answers, - is none; else nearly all"
+        "--format", choices=("auto", "parquet", "csv", "jsonlines", "files"), help="format of the input (auto)"
+    )
+    parser.add_argument(
+        "--where", metavar="EXPRESSION", help="select rows: \"label == 'cat' and size >= 10\" (all rows)"
+    )
+    parser.add_argument(
+        "--keep", metavar="[NEW=]COLUMN,...", help="input columns to copy to the output; - for none (nearly all)"
     )
     parser.add_argument(
         "--errors",
         metavar="Column|URL",
-        help="rows that fail: a reason in shoal_error (Column), or a folder of their own",
+        help="failed rows: the reason in column shoal_error (Column), or a directory for them",
     )
-    parser.add_argument("--max-error-share", metavar="SHARE", help="stop where more rows than this fail (0.01)")
-    parser.add_argument("--output-format", choices=("parquet", "jsonlines"), help="of the answers (parquet)")
-    parser.add_argument("--batch-size", type=integer(1, 65_536), help="rows of a forward; else the quickest is found")
+    parser.add_argument("--max-error-share", metavar="SHARE", help="stop if more than this share of rows fails (0.01)")
+    parser.add_argument("--output-format", choices=("parquet", "jsonlines"), help="format of the results (parquet)")
+    parser.add_argument("--batch-size", type=integer(1, 65_536), help="rows per batch (the fastest size is searched)")
     parser.add_argument(
-        "--shard-bytes", type=integer(1024, 2**36), help="of input, done as a whole or not at all (64 MiB)"
+        "--shard-bytes", type=integer(1024, 2**36), help="input bytes that are committed together (64 MiB)"
     )
     parser.add_argument(
-        "--workers", type=integer(1, 1024), default=1, help="models at work, a process each (%(default)s)"
+        "--workers", type=integer(1, 1024), default=1, help="processes, each with the model (%(default)s)"
     )
     _fill_set(parser)
     parser.add_argument(
@@ -341,21 +343,12 @@ def _fill_batch(parser: CommandParser) -> None:
         choices=("debug", "info", "warning", "error"),
         type=str.lower,
         default="warning",
-        help="(%(default)s)",
+        help="log level (%(default)s)",
     )
 
 
 def _fill_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
-
-
-def _fill_predict(parser: CommandParser) -> None:
-    _fill_server(parser)
-    item = parser.add_mutually_exclusive_group(required=True)
-    item.add_argument("file", metavar="FILE", nargs="?", help="the item; see below")
-    item.add_argument("--text", help="the item is this text")
-    item.add_argument("--data", metavar="JSON", help="the item is this JSON value")
-    _fill_json(parser, "print the answer as JSON")
 
 
 def _fill_json(parser: argparse.ArgumentParser, what: str) -> None:
@@ -365,49 +358,49 @@ def _fill_json(parser: argparse.ArgumentParser, what: str) -> None:
 def _fill_bench(parser: CommandParser) -> None:
     _fill_server(parser)
     item = parser.add_mutually_exclusive_group()
-    item.add_argument("--item", metavar="FILE", type=Path, help="what is asked, as for predict; else made of ones")
-    item.add_argument("--text", help="what is asked is this text")
-    item.add_argument("--data", metavar="JSON", help="what is asked is this JSON value")
-    parser.add_argument("--rows", type=integer(1, 65536), default=1, help="items in each request (%(default)s)")
+    item.add_argument("--item", metavar="FILE", type=Path, help="file with the item, as for predict (ones)")
+    item.add_argument("--text", help="text as the item")
+    item.add_argument("--data", metavar="JSON", help="JSON value as the item")
+    parser.add_argument("--rows", type=integer(1, 65536), default=1, help="items per request (%(default)s)")
     parser.add_argument(
-        "--seconds", type=number(0, 86400, " seconds"), default=30.0, help="for how long in all (%(default)s)"
+        "--seconds", type=number(0, 86400, " seconds"), default=30.0, help="total duration in seconds (%(default)s)"
     )
     parser.add_argument(
         "--objective-ms",
         type=number(0, 3_600_000, " milliseconds"),
-        help="later answers do not count; else the server's, else 5 times one alone",
+        help="latency up to which a response is in time (the server's objective, or 5 times the idle latency)",
     )
-    parser.add_argument("--admin", metavar="URL", help="the admin port, for what the server says itself; else :9090")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="write a picture: .svg, or .png with matplotlib")
-    parser.add_argument("--seed", type=integer(), default=0, help="of the random moments (%(default)s)")
-    _fill_json(parser, "figures for programs")
+    parser.add_argument("--admin", metavar="URL", help="admin port, for the server's own report (:9090)")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="write a plot: .svg, or .png with matplotlib")
+    parser.add_argument("--seed", type=integer(), default=0, help="seed of the random times (%(default)s)")
+    _fill_json(parser, "print the report as JSON")
 
 
-def _fill_looks(parser: CommandParser) -> None:
-    parser.add_argument("urls", metavar="URL", nargs="*", help="admin ports of proxies; else http://127.0.0.1:9090")
+def _fill_watching(parser: CommandParser) -> None:
+    parser.add_argument("urls", metavar="URL", nargs="*", help="admin ports of proxies (http://127.0.0.1:9090)")
     parser.add_argument("--cluster", action="store_true", help="the cluster of kubectl's current context instead")
-    parser.add_argument("--context", help="the cluster of this context of kubectl's")
-    namespace = parser.add_argument("--namespace", "-n", help="of a cluster, one namespace's services; else all")
+    parser.add_argument("--context", help="the cluster of this kubectl context")
+    namespace = parser.add_argument("--namespace", "-n", help="services of this namespace only")
     parser.only(namespace, lambda given: given.cluster or given.context, "it needs --cluster or --context")
     parser.add_argument(
-        "--interval", type=number(0, 3600, " seconds"), default=2.0, help="seconds between two looks (%(default)s)"
+        "--interval", type=number(0, 3600, " seconds"), default=2.0, help="seconds between two samples (%(default)s)"
     )
 
 
 def _fill_server(parser: CommandParser) -> None:
-    parser.add_argument("url", metavar="URL", help="the server: http://127.0.0.1:8080")
-    parser.add_argument("--model", help="the model's name, if the server does not list exactly one")
+    parser.add_argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8080")
+    parser.add_argument("--model", help="the model's name; needed unless the server lists exactly one")
+    parser.add_argument("--api-key-file", metavar="FILE", type=Path, help="file with the API key, alone or as NAME=KEY")
     parser.add_argument(
-        "--api-key-file", metavar="FILE", type=Path, help="shows the server the key in FILE, alone or as NAME=KEY"
+        "--timeout", type=number(0, 86400, " seconds"), default=30.0, help="timeout in seconds (%(default)s)"
     )
-    parser.add_argument("--timeout", type=number(0, 86400, " seconds"), default=30.0, help="seconds (%(default)s)")
     _fill_trust(parser)
 
 
 def _fill_trust(parser: CommandParser) -> None:
-    parser.add_argument("--ca-file", metavar="FILE", help="whom to trust, of a server that speaks TLS; else the web's")
-    parser.add_argument("--cert", metavar="FILE", help="a certificate of your own, where the server asks for one")
-    key = parser.add_argument("--key", metavar="FILE", help="its key, if that is in another file")
+    parser.add_argument("--ca-file", metavar="FILE", help="trusted certificate authorities (the public ones)")
+    parser.add_argument("--cert", metavar="FILE", help="client certificate")
+    key = parser.add_argument("--key", metavar="FILE", help="key of the client certificate, if in another file")
     parser.only(key, lambda given: given.cert, "it needs --cert")
 
 

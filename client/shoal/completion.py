@@ -1,7 +1,7 @@
-"""Completion of the command line in bash, zsh and fish, by argcomplete.
+"""Command-line completion for bash, zsh and fish, with argcomplete.
 
-The shell's script calls the command with the line so far in the environment. Commands that another component owns are
-completed by that component's own parser.
+The shell's script calls the command with the current line in the environment. Commands of another component are
+completed by that component's parser.
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"
-"""Set by the shell's script; its value is the word of the line at which the command begins, from 1."""
+"""Set by the shell's script; its value is the position of the command in the line, from 1."""
 
 
 def is_asked() -> bool:
@@ -19,26 +19,26 @@ def is_asked() -> bool:
 
 
 def command_to_ask(others: Collection[str]) -> str | None:
-    """Return the one of the commands ``others`` whose arguments are to be completed."""
+    """Return the command of ``others`` whose arguments are being completed; None for any other command."""
     line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]
     words = line.split(" ")
     return words[1] if len(words) > 2 and words[1] in others else None
 
 
 def hand_over() -> None:
-    """Have the next program complete the line as if it began with the command's name."""
+    """Let the program executed next complete the line as if it started with the subcommand."""
     os.environ[ASKED] = "2"
 
 
 def complete(parser: ArgumentParser) -> None:
-    """Answer the shell and end the process."""
+    """Print the completions and exit."""
     import argcomplete  # noqa: PLC0415 (only completion needs it)
 
     argcomplete.autocomplete(parser, always_complete_options=False)
 
 
 def script(shell: str) -> str:
-    """Return the script that a shell reads to complete ``shoal``."""
+    """Return the completion script of a shell."""
     from argcomplete.shell_integration import shellcode  # noqa: PLC0415 (only completion needs it)
 
     return shellcode(["shoal"], shell=shell)

@@ -1,6 +1,6 @@
-"""``shoal dashboard``: what services do now, as one page in a browser, from this machine and for it.
+"""``shoal dashboard``: the load of services as a page in a browser of this machine.
 
-The page asks nobody but its own server, which answers to addresses of this machine alone.
+The page requests data from its own server only, which listens on the loopback.
 """
 
 import argparse
@@ -34,7 +34,7 @@ HEADERS: Final = page_headers(PAGE)
 
 
 class Dashboard:
-    """What the page asks for."""
+    """The routes of the page and its data."""
 
     def __init__(self) -> None:
         self.watched = Watched()
@@ -42,12 +42,12 @@ class Dashboard:
         self._trouble = ""
 
     async def follow(self, seen: AsyncIterator[Look]) -> None:
-        """Take every look, until cancelled."""
+        """Record every sample until cancelled."""
         async for look in seen:
             self.take(look)
 
     def take(self, look: Look) -> None:
-        """Show one look; where nothing was seen, what was before and why."""
+        """Record one sample; after a failure, keep the last samples and the cause."""
         self._source, self._trouble = look.source, look.trouble
         if not look.trouble:
             self.watched.see(look.seen)
@@ -55,38 +55,40 @@ class Dashboard:
     def app(self) -> Starlette:
         """Return the ASGI application."""
         return Starlette(
-            routes=[Route("/", self._page), Route("/data", self._data), Route("/explain", self._explain)],
+            routes=[Route("/", self.page), Route("/data", self.data), Route("/explain", self.explain)],
             middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
         )
 
-    async def _page(self, _: Request) -> Response:
+    async def page(self, _: Request) -> Response:
+        """Return the page."""
         return Response(PAGE, headers=HEADERS, media_type="text/html")
 
-    async def _data(self, _: Request) -> Response:
-        told = document(self.watched, looks=KEPT)
-        return JSONResponse({**told, "trouble": self._trouble}, headers={"cache-control": "no-store"})
+    async def data(self, _: Request) -> Response:
+        """Return the samples of all services."""
+        services = document(self.watched, looks=KEPT)
+        return JSONResponse({**services, "trouble": self._trouble}, headers={"cache-control": "no-store"})
 
-    async def _explain(self, request: Request) -> Response:
+    async def explain(self, request: Request) -> Response:
+        """Return what limits a service, as sentences."""
         service = request.query_params.get("service", "")
         if service not in self.watched.services:
             return JSONResponse({"sentences": []})
         if self._source is None:
-            return JSONResponse({"sentences": [f"cannot be explained now: {self._trouble}"]})
+            return JSONResponse({"sentences": [f"no explanation available: {self._trouble}"]})
         try:
             return JSONResponse({"sentences": await self._source.explain(service)})
         except (ShoalError, MachineError, msgspec.MsgspecError, ValueError) as error:
-            return JSONResponse({"sentences": [f"cannot be explained now: {error}"]})
+            return JSONResponse({"sentences": [f"no explanation available: {error}"]})
 
 
 def dashboard(options: argparse.Namespace) -> int:
     """Serve the page until interrupted."""
-    port = ports.find_port(LOOPBACK, options.port, option="--port")
-    asyncio.run(_serve(port, options))
+    asyncio.run(_serve(ports.find_port(LOOPBACK, options.port, option="--port"), options))
     return 0
 
 
 class _Server(uvicorn.Server):
-    """Says where the page is once it is there."""
+    """A server that prints the page's URL once it listens."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen (uvicorn)."""
@@ -96,7 +98,7 @@ class _Server(uvicorn.Server):
 
 async def _serve(port: int, options: argparse.Namespace) -> None:
     board, seen = Dashboard(), looks(chosen(options), options.interval)
-    # The first look, before the page is promised: what cannot be seen at all is told here, and not in a browser.
+    # The first sample before the server starts: a source that never works is an error of the command.
     board.take(await anext(seen))
     server = _Server(uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off"))
     following = asyncio.create_task(board.follow(seen))
@@ -107,5 +109,5 @@ async def _serve(port: int, options: argparse.Namespace) -> None:
         if not following.cancel():
             following.result()
         await asyncio.wait([following])
-        # Ctrl-C, which uvicorn hands on as it ends, is heard of where something is waited for.
+        # uvicorn raises Ctrl-C again as it ends; it is received at the next await.
         await asyncio.sleep(0)

@@ -1,6 +1,6 @@
-"""MLflow's deployments plugin ``shoal``: a deployment is an InferenceService, made through the Kubernetes API.
+"""MLflow's deployments plugin ``shoal``: a deployment is an InferenceService, managed through the Kubernetes API.
 
-MLflow alone imports this, by its entry point: ``mlflow deployments create -t shoal -n NAME -m URI``.
+Imported by MLflow only, through the entry point: ``mlflow deployments create -t shoal -n NAME -m URI``.
 """
 
 import json
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,15 +27,15 @@ from mlflow.utils.proto_json_utils import dump_input_data
 from shoal_schema.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
 
 HELP = """\
-Shoal serves a deployment as an InferenceService, in the cluster that your kubeconfig names.
+Shoal serves a deployment as an InferenceService in the cluster of your kubeconfig.
 
-Target: `shoal`, or `shoal:/NAMESPACE`; without one it is the kubeconfig's namespace. `shoal:/NAMESPACE?url=URL` sends
-predictions to URL (a port-forward, a gateway) in place of the address in the resource's status.
+Target: `shoal` (the kubeconfig's namespace) or `shoal:/NAMESPACE`. `shoal:/NAMESPACE?url=URL` sends predictions to URL
+(a port-forward, a gateway) instead of the address in the resource's status.
 
 Config (-C NAME=VALUE): fields of the resource's spec, such as `batching.maxBatchSize=64` or
-`runtime.resources.limits={"nvidia.com/gpu": 1}`; a value is JSON, or else text. `timeoutSeconds` is how long creating
-and updating wait until the deployment is ready: 600, and 0 does not wait. `mlflow deployments run-local` starts
-`shoal serve`; its config may also hold `host` and `port`.
+`runtime.resources.limits={"nvidia.com/gpu": 1}`; a value is JSON, otherwise text. `timeoutSeconds` is how long create
+and update wait until the deployment is ready (600; 0 does not wait). `mlflow deployments run-local` starts
+`shoal serve`; its config may also have `host` and `port`.
 """
 _POLL_S = 1.0
 _TIMEOUT_S = 600.0
@@ -51,12 +52,12 @@ Config = Mapping[str, Any]
 
 
 def target_help() -> str:
-    """Return what a target and its config may be (MLflow)."""
+    """Return the help on targets and config (MLflow)."""
     return HELP
 
 
 def run_local(name: str, model_uri: str, flavor: str | None = None, config: Config | None = None) -> None:
-    """Run ``shoal serve`` until it is told to stop (MLflow)."""
+    """Run ``shoal serve`` until it is stopped (MLflow)."""
     given = dict(config or {})
     options = [word for key in _SERVE_OPTIONS if key in given for word in (f"--{key}", str(given.pop(key)))]
     fields = {"metadata.name": name, **given}
@@ -64,7 +65,7 @@ def run_local(name: str, model_uri: str, flavor: str | None = None, config: Conf
     sets = [word for key, text in texts.items() for word in ("--set", f"{key}={text}")]
     command = [sys.executable, "-P", "-m", "shoal", "serve", model_uri, *options, *sets]
     if status := subprocess.run(command, check=False).returncode:
-        raise MlflowException(f"shoal serve ended with status {status}; its last line says why", INTERNAL_ERROR)
+        raise MlflowException(f"shoal serve ended with status {status}; see its last line", INTERNAL_ERROR)
 
 
 class ShoalDeployments(BaseDeploymentClient):
@@ -74,7 +75,7 @@ class ShoalDeployments(BaseDeploymentClient):
         super().__init__(target_uri)
         parts = urlsplit(target_uri)
         self._url = next(iter(parse_qs(parts.query).get("url", ())), None)
-        # `shoal` alone is a path to whoever splits URLs.
+        # urlsplit parses a bare `shoal` as a path.
         self._services = _Services(parts.path.strip("/") if parts.scheme else "")
 
     def create_deployment(
@@ -99,13 +100,13 @@ class ShoalDeployments(BaseDeploymentClient):
         config: Config | None = None,
         endpoint: str | None = None,
     ) -> dict[str, Any]:
-        """Change an InferenceService's model or fields, and wait until it is ready again."""
+        """Update the model or the fields of an InferenceService, and wait until it is ready."""
         spec, timeout_s = _spec(model_uri, config)
         self._services.patch(name, {"spec": spec})
         return self._until_ready(name, timeout_s)
 
     def delete_deployment(self, name: str, config: Config | None = None, endpoint: str | None = None) -> None:
-        """Delete an InferenceService; one that is not there is deleted already."""
+        """Delete an InferenceService; a missing one is no error."""
         self._services.delete(name)
 
     def list_deployments(self, endpoint: str | None = None) -> list[dict[str, Any]]:
@@ -123,10 +124,13 @@ class ShoalDeployments(BaseDeploymentClient):
         url = self._url or self.get_deployment(deployment_name or "")["url"]
         if not url:
             raise MlflowException(f"deployment {deployment_name!r} has no address yet", TEMPORARILY_UNAVAILABLE)
-        # Of a dict, MLflow's own would take the names alone.
-        body = _columns(inputs) if isinstance(inputs, dict) else dump_input_data(inputs)
+        if isinstance(inputs, dict):  # MLflow's own function would send the names only
+            columns = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in inputs.items()}
+            body = json.dumps({"inputs": columns})
+        else:
+            body = dump_input_data(inputs)
         try:
-            answer = httpx.post(
+            response = httpx.post(
                 f"{url.rstrip('/')}/invocations",
                 content=body,
                 headers={"content-type": "application/json"},
@@ -134,33 +138,33 @@ class ShoalDeployments(BaseDeploymentClient):
             )
         except httpx.HTTPError as error:
             remedy = (
-                f"from outside the cluster, kubectl port-forward service/{deployment_name} 8080:80 and the target"
-                " shoal:/NAMESPACE?url=http://127.0.0.1:8080 reach it"
+                f"From outside the cluster, run kubectl port-forward service/{deployment_name} 8080:80 and use the"
+                " target shoal:/NAMESPACE?url=http://127.0.0.1:8080"
             )
-            raise MlflowException(f"no answer from {url}: {error}; {remedy}", TEMPORARILY_UNAVAILABLE) from error
-        if answer.status_code != 200:
-            raise MlflowException(answer.text, _CODES.get(answer.status_code, INTERNAL_ERROR))
-        predictions: PredictionsResponse = PredictionsResponse.from_json(answer.text)
+            raise MlflowException(f"no response from {url}: {error}. {remedy}", TEMPORARILY_UNAVAILABLE) from error
+        if response.status_code != 200:
+            raise MlflowException(response.text, _CODES.get(response.status_code, INTERNAL_ERROR))
+        predictions: PredictionsResponse = PredictionsResponse.from_json(response.text)
         return predictions
 
     def _until_ready(self, name: str, timeout_s: float) -> dict[str, Any]:
         end_s = time.monotonic() + timeout_s
         while not (found := self.get_deployment(name))["ready"] and timeout_s:
             if time.monotonic() >= end_s:
-                why = found["message"] or "the operator has not said anything of it"
+                why = found["message"] or "the operator has not reported a status"
                 raise MlflowException(f"{name} is not ready after {timeout_s:g} s: {why}", TEMPORARILY_UNAVAILABLE)
             time.sleep(_POLL_S)
         return found
 
 
 class _Services:
-    """The InferenceServices of a namespace, as the Kubernetes API has them."""
+    """The InferenceServices of a namespace, through the Kubernetes API."""
 
     def __init__(self, namespace: str) -> None:
         try:
             from kubernetes import client, config  # noqa: PLC0415 (an extra)
         except ImportError as error:
-            raise MlflowException(f'{error}: pip install "shoal[mlflow]"', INTERNAL_ERROR) from error
+            raise MlflowException(f'{error}. Run pip install "shoal[mlflow]"', INTERNAL_ERROR) from error
         try:
             config.load_config()
         except config.ConfigException as error:
@@ -168,55 +172,49 @@ class _Services:
         self._api = client.CustomObjectsApi()
         self._refused = client.ApiException
         self._where = {"group": GROUP, "version": VERSION, "plural": PLURAL}
-        self._where["namespace"] = namespace or _current_namespace(config)
+        if not namespace:
+            try:
+                namespace = config.list_kube_config_contexts()[1]["context"].get("namespace") or "default"
+            except config.ConfigException:
+                namespace = "default"  # inside a pod there is no kubeconfig
+        self._where["namespace"] = namespace
 
     def create(self, body: dict[str, Any]) -> None:
-        self._ask(self._api.create_namespaced_custom_object, body=body)
+        self._call(self._api.create_namespaced_custom_object, body=body)
 
     def patch(self, name: str, body: dict[str, Any]) -> None:
         merge = "application/merge-patch+json"
-        self._ask(self._api.patch_namespaced_custom_object, name=name, body=body, _content_type=merge)
+        self._call(self._api.patch_namespaced_custom_object, name=name, body=body, _content_type=merge)
 
     def get(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask(self._api.get_namespaced_custom_object, name=name)
+        found: dict[str, Any] = self._call(self._api.get_namespaced_custom_object, name=name)
         return found
 
     def list(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask(self._api.list_namespaced_custom_object)["items"]
+        found: list[dict[str, Any]] = self._call(self._api.list_namespaced_custom_object)["items"]
         return found
 
     def delete(self, name: str) -> None:
         try:
-            self._ask(self._api.delete_namespaced_custom_object, name=name)
+            self._call(self._api.delete_namespaced_custom_object, name=name)
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
 
-    def _ask(self, call: Callable[..., Any], **arguments: Any) -> Any:
+    def _call(self, method: Callable[..., Any], **arguments: Any) -> Any:
+        """Call the API, with its errors as MLflow's."""
         try:
-            return call(**self._where, **arguments)
+            return method(**self._where, **arguments)
         except self._refused as error:
-            raise MlflowException(
-                _sentence(error.body) or str(error), _CODES.get(error.status, INTERNAL_ERROR)
-            ) from error
-
-
-def _current_namespace(config: Any) -> str:
-    try:
-        return config.list_kube_config_contexts()[1]["context"].get("namespace") or "default"
-    except config.ConfigException:
-        return "default"  # inside a pod there is no kubeconfig
-
-
-def _sentence(body: Any) -> str:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, TypeError, KeyError):
-        return ""
+            try:
+                message = str(json.loads(error.body)["message"])
+            except (ValueError, TypeError, KeyError):
+                message = str(error)
+            raise MlflowException(message or str(error), _CODES.get(error.status, INTERNAL_ERROR)) from error
 
 
 def _spec(model_uri: str | None, config: Config | None) -> tuple[dict[str, Any], float]:
-    """Return the spec that dotted fields make, and how long to wait for it."""
+    """Return the spec for dotted fields, and how long to wait until it is ready (s)."""
     given = dict(config or {})
     timeout_s = float(given.pop("timeoutSeconds", _TIMEOUT_S))
     spec: dict[str, Any] = {"model": {"uri": model_uri}} if model_uri else {}
@@ -225,27 +223,18 @@ def _spec(model_uri: str | None, config: Config | None) -> tuple[dict[str, Any],
         holder = spec
         for parent in parents:
             holder = holder.setdefault(parent, {})
-        holder[last] = _value(value)
+        holder[last] = value
+        if isinstance(value, str):
+            with suppress(ValueError):  # any text that is no JSON stays text
+                holder[last] = json.loads(value)
     return spec, timeout_s
 
 
-def _value(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def _columns(inputs: Mapping[str, Any]) -> str:
-    columns = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in inputs.items()}
-    return json.dumps({"inputs": columns})
-
-
 def _described(service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an InferenceService as MLflow's description of a deployment."""
     metadata, status = service["metadata"], service.get("status") or {}
     ready: Mapping[str, Any] = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), {})
+    # A condition of an older generation says nothing about this spec.
     current = ready.get("observedGeneration") == metadata.get("generation")
     return {
         "name": metadata["name"],

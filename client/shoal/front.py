@@ -1,9 +1,9 @@
-"""One port for several models: each request goes, byte by byte, to the proxy of the model that its path names.
+"""One port for several models: pass the bytes of each request to the proxy of the model in its path.
 
-A connection of a caller has at most one to a proxy at a time, and no other caller's bytes ever travel there: what a
-proxy does with a connection (deadlines, priorities, how long it waits for whom, what it makes of a caller who hangs up)
-it does with the caller's own. When the next request is for another model, our half of the old connection is closed; the
-proxy then answers what is open and closes its half, and not before that is the other one asked.
+Each client connection has at most one upstream connection at a time, and upstream connections are never shared, so a
+proxy's handling of a connection (deadlines, priorities, timeouts, hang-ups) applies to the client's own. When the next
+request is for another model, the write half of the upstream connection is closed; the proxy completes its responses and
+closes the other half, and only then is the next upstream connected.
 """
 
 import asyncio
@@ -16,68 +16,70 @@ from shoal.serving.routing import Piece, Scanner
 from shoal_schema.open_files import open_files
 
 HEAD_TIMEOUT_S: Final = 30.0
-"""For a head, from the connection's start or from its own first byte, where no proxy counts it yet."""
+"""Time for a request head while no proxy limits it."""
 GONE_LOOK_S: Final = 0.01
 MAX_GONE_LOOK_S: Final = 2.0
-"""How often a caller that says no more is looked at, less and less often."""
+"""Interval of checks whether a half-closed client is gone; it doubles up to the maximum."""
 HIGH_WATER_BYTES: Final = 1 << 20
-_AWAY: Final = b'{"error": "the model\'s server is starting or stopping: ask again"}'
-_FULL: Final = b'{"error": "too many connections are open: ask again"}'
+"""Buffered bytes above which reading from the other side pauses."""
+_AWAY: Final = b'{"error": "the model\'s server is starting or stopping. Retry later"}'
+_FULL: Final = b'{"error": "too many connections are open. Retry later"}'
 WANTED_DESCRIPTORS: Final = 20_000
-"""A caller and its server: two."""
+"""Open files to raise the limit to; a client and its upstream take two."""
 KEPT_DESCRIPTORS: Final = 128
+"""Open files for everything else."""
 
 
-def refusal(body: bytes) -> bytes:
-    """Return the answer that says so, after which the connection ends."""
+def unavailable(body: bytes) -> bytes:
+    """Return a 503 response that ends the connection."""
     return (
         b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
         b"retry-after: 1\r\nx-shoal-executed: no\r\nconnection: close\r\n\r\n%b" % (len(body), body)
     )
 
 
-UNAVAILABLE: Final = refusal(_AWAY)
+UNAVAILABLE: Final = unavailable(_AWAY)
 
 
 class Front:
     """The listener.
 
     Args:
-        models: the paths of proxies' unix sockets, by model.
-        pages: that of who answers what is for no model.
-        default: the model that is meant by paths for one that they do not name; empty: there is none.
+        models: path of each proxy's unix socket, by model.
+        pages: path of the socket for requests that are for no model.
+        default: the model of paths that name none; may be empty.
     """
 
     def __init__(self, models: Mapping[str, str], pages: str, default: str = "") -> None:
         self._models = models
         self._pages = pages
         self._default = default
-        self.most_callers = (open_files(WANTED_DESCRIPTORS) - KEPT_DESCRIPTORS) // 2
+        self.most_clients = (open_files(WANTED_DESCRIPTORS) - KEPT_DESCRIPTORS) // 2
         self._server: asyncio.Server | None = None
-        self.callers: set[Caller] = set()
+        self.clients: set[ClientConnection] = set()
 
     async def listen(self, host: str, port: int) -> None:
-        """Take connections from now on; raises ``OSError``."""
+        """Listen and accept connections; raises ``OSError``."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Caller(self), host, port, reuse_address=True)
+        self._server = await loop.create_server(lambda: ClientConnection(self), host, port, reuse_address=True)
 
-    def refuse_more(self) -> None:
-        """Take no more connections; those that are open end with their proxies."""
+    def stop_accepting(self) -> None:
+        """Accept no more connections; the open ones end with their proxies."""
         if self._server is not None:
             self._server.close()
 
     def close(self) -> None:
-        """End the connections that no proxy has ended."""
-        for caller in list(self.callers):
-            caller.transport.abort()
+        """Abort the remaining connections."""
+        for client in list(self.clients):
+            client.transport.abort()
 
     def address(self, model: str) -> str:
-        """Return where a model is asked, or where it is said that there is none."""
+        """Return the socket of a model's proxy, or of the pages if there is no such model."""
         return self._models.get(self._default if model.startswith("/") else model, self._pages)
 
 
-class Caller(asyncio.Protocol):
-    """A caller's connection."""
+class ClientConnection(asyncio.Protocol):
+    """The connection of a client."""
 
     transport: asyncio.Transport
 
@@ -85,34 +87,35 @@ class Caller(asyncio.Protocol):
         self._front = front
         self._scanner = Scanner()
         self._pieces: deque[Piece] = deque()
-        self._server: Server | None = None
+        self._upstream: Upstream | None = None
         self._address = ""
         self._connecting: asyncio.Task[None] | None = None
+        # _ended: the client sends no more. _gone: the connection is lost or rejected.
         self._ended = self._gone = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a head (asyncio)."""
+        """Start the timeout of the first head, or reject the connection (asyncio)."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
-        self._front.callers.add(self)
-        if len(self._front.callers) > self._front.most_callers:
+        self._front.clients.add(self)
+        if len(self._front.clients) > self._front.most_clients:
             self._gone = True
-            transport.write(refusal(_FULL))
+            transport.write(unavailable(_FULL))
             transport.close()
             return
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what has come (asyncio)."""
+        """Pass on received bytes (asyncio)."""
         self._pieces.extend(self._scanner.feed(data))
         self._wait_for_head()
         self._pass_on()
 
     def _wait_for_head(self) -> None:
-        """Bound the time of a head; between requests the proxy that answered the last one counts it."""
-        waits = not self._pieces and (self._server is None or not self._scanner.between)
+        """Start or cancel the timeout of a head; between requests the connected proxy has its own timeout."""
+        waits = not self._pieces and (self._upstream is None or not self._scanner.between)
         if not waits and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -122,28 +125,26 @@ class Caller(asyncio.Protocol):
     def _pass_on(self) -> None:
         while self._pieces and self._connecting is None and not self._gone:
             piece = self._pieces[0]
-            if piece.model is not None and not self._is_with(self._front.address(piece.model)):
-                return
-            assert self._server is not None
-            self._server.write(self._pieces.popleft().data)
-        if self._ended and not self._pieces and self._server is not None:
-            self._server.end()
-
-    def _is_with(self, address: str) -> bool:
-        """Return whether the connection to a server is there; if not, see to it that it will be."""
-        if self._server is not None and self._address == address and not self._server.ending:
-            return True
-        if self._server is not None:
-            self._server.end()
-            self.pause_reading()
-            return False
-        self._address = address
-        self._connecting = asyncio.get_running_loop().create_task(self._connect(address))
-        return False
+            if piece.model is not None:
+                address = self._front.address(piece.model)
+                if self._upstream is None:
+                    self._address = address
+                    self._connecting = asyncio.get_running_loop().create_task(self._connect(address))
+                    return
+                if self._address != address or self._upstream.ending:
+                    # Another model: continue once the upstream has completed its responses.
+                    self._upstream.end()
+                    self.pause_reading()
+                    return
+            assert self._upstream is not None
+            self._upstream.write(self._pieces.popleft().data)
+        if self._ended and not self._pieces and self._upstream is not None:
+            self._upstream.end()
 
     async def _connect(self, address: str) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            _, self._server = await asyncio.get_running_loop().create_unix_connection(lambda: Server(self), address)
+            _, self._upstream = await loop.create_unix_connection(lambda: Upstream(self), address)
         except OSError:
             self.transport.write(UNAVAILABLE)
             self.transport.close()
@@ -153,105 +154,105 @@ class Caller(asyncio.Protocol):
         self._pass_on()
 
     def pause_reading(self) -> None:
-        """Take no more from the caller for now."""
+        """Stop reading from the client."""
         if not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take more from the caller again."""
+        """Resume reading from the client."""
         if not self.transport.is_closing():
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Take no more from the server: the caller reads slowly (asyncio)."""
-        if self._server is not None:
-            self._server.transport.pause_reading()
+        """Stop reading from the upstream: the client reads slowly (asyncio)."""
+        if self._upstream is not None:
+            self._upstream.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Take more from the server again (asyncio)."""
-        if self._server is not None:
-            self._server.transport.resume_reading()
+        """Resume reading from the upstream (asyncio)."""
+        if self._upstream is not None:
+            self._upstream.transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Let the server know that no more comes; it may still answer (asyncio)."""
+        """Pass on the end of the client's half; responses may still follow (asyncio)."""
         self._ended = True
-        if self._server is None and self._connecting is None:
+        if self._upstream is None and self._connecting is None:
             return False
         self._pass_on()
-        asyncio.get_running_loop().call_later(GONE_LOOK_S, self._look_whether_gone, GONE_LOOK_S)
+        asyncio.get_running_loop().call_later(GONE_LOOK_S, self._check_gone, GONE_LOOK_S)
         return True
 
-    def _look_whether_gone(self, after_s: float) -> None:
-        """End what the server does for a caller that is gone: it sends what that one's machine answers with a reset."""
+    def _check_gone(self, after_s: float) -> None:
+        """Abort if the client has closed both halves; its machine answers keep-alive bytes with a reset."""
         if self._gone:
             return
         ends = select.poll()
         ends.register(self.transport.get_extra_info("socket").fileno(), 0)
-        if ends.poll(0):  # both halves are gone
+        if ends.poll(0):  # POLLHUP or POLLERR
             self.transport.abort()
             return
         after_s = min(2 * after_s, MAX_GONE_LOOK_S)
-        asyncio.get_running_loop().call_later(after_s, self._look_whether_gone, after_s)
+        asyncio.get_running_loop().call_later(after_s, self._check_gone, after_s)
 
-    def server_gone(self) -> None:
-        """Go on with the next server, or close: what was to be answered is."""
-        self._server = None
+    def upstream_closed(self) -> None:
+        """Continue with the next upstream, or close if no request is left."""
+        self._upstream = None
         if self._pieces and not self._gone:
             self._pass_on()
         elif not self._gone:
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the server too, so that it knows (asyncio)."""
+        """Abort the upstream connection too (asyncio)."""
         self._gone = True
-        self._front.callers.discard(self)
+        self._front.clients.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._server is not None:
-            self._server.transport.abort()
+        if self._upstream is not None:
+            self._upstream.transport.abort()
 
 
-class Server(asyncio.Protocol):
-    """The connection to the server whose turn it is."""
+class Upstream(asyncio.Protocol):
+    """The connection to the proxy of the current request."""
 
     transport: asyncio.Transport
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, client: ClientConnection) -> None:
+        self._client = client
         self.ending = False
-        """No more requests are sent on it."""
+        """Whether the write half is closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Be ready to write (asyncio)."""
+        """Store the transport (asyncio)."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
 
     def write(self, data: bytes) -> None:
-        """Pass on what the caller sent."""
+        """Send bytes of the client."""
         self.transport.write(data)
 
     def end(self) -> None:
-        """Say that no more comes."""
+        """Close the write half."""
         if not self.ending and not self.transport.is_closing():
             self.ending = True
             self.transport.write_eof()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what the server answers (asyncio)."""
-        if not self._caller.transport.is_closing():
-            self._caller.transport.write(data)
+        """Pass responses to the client (asyncio)."""
+        if not self._client.transport.is_closing():
+            self._client.transport.write(data)
 
     def pause_writing(self) -> None:
-        """Take no more from the caller: the server reads slowly (asyncio)."""
-        self._caller.pause_reading()
+        """Stop reading from the client: the proxy reads slowly (asyncio)."""
+        self._client.pause_reading()
 
     def resume_writing(self) -> None:
-        """Take more from the caller again (asyncio)."""
-        self._caller.resume_reading()
+        """Resume reading from the client (asyncio)."""
+        self._client.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the caller's side (asyncio)."""
-        self._caller.server_gone()
+        """Notify the client's connection (asyncio)."""
+        self._client.upstream_closed()

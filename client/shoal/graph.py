@@ -1,6 +1,6 @@
-"""Build an ``InferenceGraph`` in Python: steps are given references to what others answer.
+"""Build an ``InferenceGraph`` in Python: the inputs of steps are references to the outputs of other steps.
 
-The document is the one that is written by hand, for ``kubectl apply`` and ``shoal serve``; nothing runs here.
+The result is the same document as written by hand, for ``kubectl apply`` and ``shoal serve``. No step runs here.
 """
 
 import json
@@ -19,47 +19,47 @@ from shoal_schema.resource.graph import REQUEST, InferenceGraphSpec
 
 Document = dict[str, Any]
 _YAML_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
-"""What YAML takes for something else than a name."""
+"""Words that YAML does not read as text."""
 _PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 Scalar = str | int | float | bool
-_FIELDS = "what a step has beside inputs is called service, graph, url, each, count, when and on_error"
+_FIELDS = "The other arguments of a step are service, graph, url, each, count, when and on_error"
 How = Literal["First", "Mean", "Max", "Vote", "Concat", "Stack"]
-_PARENTHESES = "`&` and `|` bind before comparisons: write (first.score < 0.8) & (first.score > 0.2), in parentheses"
+_PARENTHESES = "`&` and `|` bind before comparisons. Write (first.score < 0.8) & (first.score > 0.2), in parentheses"
 
 
 class Condition:
-    """For which rows a step runs; joined by ``&``, ``|`` and ``~``."""
+    """A condition on rows; combine conditions with ``&``, ``|`` and ``~``."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def __and__(self, other: "Condition") -> "Condition":
-        """Return what holds where both do."""
+        """Return the conjunction."""
         return Condition(f"({self.text}) and ({other.text})")
 
     def __or__(self, other: "Condition") -> "Condition":
-        """Return what holds where either does."""
+        """Return the disjunction."""
         return Condition(f"({self.text}) or ({other.text})")
 
     def __invert__(self) -> "Condition":
-        """Return what holds where this does not."""
+        """Return the negation."""
         return Condition(f"not ({self.text})")
 
     def __bool__(self) -> bool:
-        """Refuse to be asked now: only the server knows."""
-        raise TypeError("a condition is known row by row, by the server: join conditions by &, | and ~")
+        """Raise TypeError: the server evaluates a condition for each row."""
+        raise TypeError("a condition has no value here, as the server evaluates it. Combine conditions with &, | and ~")
 
 
 class Tensor:
-    """A reference to a tensor of the request, or of a step's answer."""
+    """A reference to a tensor of the request, or to an output of a step."""
 
     __hash__ = None  # type: ignore[assignment]  # `==` builds a condition
 
     def __init__(self, step: str, name: str) -> None:
         self.text = f"{step}.{name}"
         self.column = self.text if name.isidentifier() else f"{step}[{name!r}]"
-        """The same in an expression."""
+        """The reference in an expression."""
 
     def _compared(self, sign: str, other: object) -> Condition:
         return Condition(f"{self.column} {sign} {_written(other)}")
@@ -83,29 +83,29 @@ class Tensor:
         return self._compared(">=", other)
 
     def __and__(self, other: Never) -> Never:
-        """Refuse what Python makes of comparisons that are joined without parentheses."""
+        """Raise TypeError for comparisons combined without parentheses, which Python parses differently."""
         raise TypeError(_PARENTHESES)
 
     __rand__ = __or__ = __ror__ = __and__
 
     def isin(self, values: Iterable[Scalar]) -> Condition:
-        """Return what holds where the tensor is one of ``values``."""
+        """Return the condition that the tensor is one of ``values``."""
         return Condition(f"{self.column} in [{', '.join(map(_written, values))}]")
 
 
 def _written(value: object) -> str:
-    """Return a value as expressions have it; numpy's numbers are written as Python's."""
+    """Return a value in the syntax of expressions; numpy's numbers as Python's."""
     if isinstance(value, Tensor):
         return value.column
     if value is None or isinstance(value, str | bool | int):
         return repr(value)
     if hasattr(value, "__index__"):
         return repr(operator.index(value))
-    return repr(float(value))  # type: ignore[arg-type]  # what is no number says so itself
+    return repr(float(value))  # type: ignore[arg-type]  # float() raises for other types
 
 
 class Step:
-    """What references begin with: ``step.NAME``, or ``step["NAME"]`` where NAME is no Python name."""
+    """A step, whose tensors are ``step.NAME``, or ``step["NAME"]`` where NAME is no Python identifier."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -122,13 +122,13 @@ class Step:
 
 
 class Graph:
-    """A graph of models, step by step.
+    """A graph of models.
 
     Args:
-        name: its own.
-        deadline_ms: no answer is later.
-        composer: the file of a class that takes requests through the steps, or ``MODULE:CLASS`` in an image; steps are
-            given nothing then, and there are no outputs.
+        name: the graph's name.
+        deadline_ms: deadline of each response.
+        composer: the file of a class that runs the steps, or ``MODULE:CLASS`` in an image; then steps have no inputs,
+            and the graph has no outputs.
     """
 
     def __init__(self, name: str, *, deadline_ms: float | None = None, composer: Path | str | None = None) -> None:
@@ -154,14 +154,14 @@ class Graph:
         inputs: Mapping[str, Tensor] | None = None,
         **more: Tensor,
     ) -> Step:
-        """Add a model, given a tensor by each input's name; return what its answer is called by."""
+        """Add a step with a tensor for each input, by name; return a reference to its outputs."""
         tensors = {**(inputs or {}), **more}
         for key, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
-                what = f"a tensor, as graph.request.{key} or step.NAME, not {tensor!r}"
-                raise TypeError(f"{name}: the input {key} is to be {what}; {_FIELDS}")
+                what = f"a tensor, such as graph.request.{key} or step.NAME, not {tensor!r}"
+                raise TypeError(f"{name}: the input {key} must be {what}. {_FIELDS}")
         if when is not None and not isinstance(when, Condition):
-            raise TypeError(f"{name}: when is to be a comparison of tensors, as first.score < 0.5, not {when!r}")
+            raise TypeError(f"{name}: when must be a comparison of tensors, such as first.score < 0.5, not {when!r}")
         items = [each] if isinstance(each, Tensor) else each
         given = {
             "service": service,
@@ -177,29 +177,30 @@ class Graph:
         return Step(name)
 
     def output(self, combine: How | None = None, **outputs: Tensor | Sequence[Tensor]) -> None:
-        """Add to what the answer holds: a tensor, or several of which each row gets the first, or ``combine``."""
+        """Add outputs: a tensor, or several tensors of which each row gets the first, or their combination."""
         if combine is not None and not isinstance(combine, str):
-            raise TypeError(f"combine is one word for the outputs that are named beside it, as 'Vote', not {combine!r}")
+            raise TypeError(f"combine must be one word for all outputs of this call, such as 'Vote', not {combine!r}")
         for name, given in outputs.items():
             tensors = given if isinstance(given, Sequence) else [given]
             for each in tensors:
                 if not isinstance(each, Tensor):
-                    raise TypeError(f"{name} is to be a tensor, as graph.request.{name} or step.NAME, not {each!r}")
+                    raise TypeError(f"{name} must be a tensor, such as graph.request.{name} or step.NAME, not {each!r}")
             self._outputs[name] = [each.text for each in tensors]
             if combine is not None:
                 self._combine[name] = combine
 
     def to_dict(self) -> Document:
-        """Return the document, as one writes it by hand.
+        """Return the document.
 
         Raises:
-            SpecError, GraphError: it cannot work; the message names the field.
+            SpecError, GraphError: the graph is invalid; the message names the field.
         """
         if not re.search(NAME, self.name):
             raise GraphError("metadata.name", f"it must be {NAME_IN_WORDS}, not {self.name!r:.80}")
         spec: Document = {"steps": self._steps}
         if self._composer is not None:
-            spec["composer"] = _code(self._composer)
+            code = self._composer
+            spec["composer"] = {"source": code.read_text()} if isinstance(code, Path) else {"importPath": code}
         if self._outputs:
             spec["outputs"] = self._outputs
         if self._combine:
@@ -209,26 +210,20 @@ class Graph:
         try:
             make_plan(decode(InferenceGraphSpec, spec, "spec"), self.name)
         except GraphError as error:
-            raise GraphError(error.path, self._named(error), error.fault) from None
+            # Add the step's name to its index.
+            number = re.match(r"steps\[([0-9]+)\]", error.path)
+            where = f"(step {self._steps[int(number[1])]['name']!r}) " if number else ""
+            raise GraphError(error.path, f"{where}{error.what}", error.fault) from None
         document = {"apiVersion": API_VERSION, "kind": GRAPH_KIND, "metadata": {"name": self.name}, "spec": spec}
         return json.loads(json.dumps(document))  # type: ignore[no-any-return]  # a copy
 
-    def _named(self, error: GraphError) -> str:
-        """Return what is wrong, with the step's name beside its number."""
-        number = re.match(r"steps\[([0-9]+)\]", error.path)
-        return f"(step {self._steps[int(number[1])]['name']!r}) {error.what}" if number else error.what
-
     def to_yaml(self) -> str:
-        """Return the document for a file; raises as `to_dict`."""
+        """Return the document as YAML; raises as `to_dict`."""
         return "\n".join(_lines(self.to_dict())) + "\n"
 
 
-def _code(composer: Path | str) -> Document:
-    return {"source": composer.read_text()} if isinstance(composer, Path) else {"importPath": composer}
-
-
 def _lines(value: Document, indent: str = "") -> list[str]:
-    """Return YAML whose scalars and lists are written as JSON, which YAML holds; texts of several lines as they are."""
+    """Return YAML with scalars and lists as JSON, a subset of YAML, and multi-line texts as blocks."""
     lines = []
     for key, each in value.items():
         name = _json(key) if key.lower() in _YAML_WORDS or not _PLAIN.fullmatch(key) else key
@@ -240,6 +235,7 @@ def _lines(value: Document, indent: str = "") -> list[str]:
                 first, *rest = _lines(item, f"{indent}  ")
                 lines += [f"{indent}- {first.lstrip()}", *rest]
         elif isinstance(each, str) and _is_block(each):
+            # A literal block, which keeps source code readable.
             lines += [f"{indent}{name}: |", *(f"{indent}  {line}".rstrip() for line in each.splitlines())]
         else:
             lines.append(f"{indent}{name}: {_json(each)}")
@@ -247,7 +243,7 @@ def _lines(value: Document, indent: str = "") -> list[str]:
 
 
 def _json(value: object) -> str:
-    """Return JSON that YAML reads alike: it knows no pairs of surrogates."""
+    """Return JSON that YAML parses to the same value; YAML has no surrogate pairs."""
 
     def whole(pair: re.Match[str]) -> str:
         return f"\\U{ord(json.loads(chr(34) + pair[0] + chr(34))):08x}"
@@ -256,7 +252,7 @@ def _json(value: object) -> str:
 
 
 def _is_block(text: str) -> bool:
-    """Return whether YAML gives a text back as it was, when it stands line by line."""
+    """Return whether YAML restores a text unchanged from a literal block."""
     *lines, end = text.split("\n")
     plain = all(line.isprintable() and line == line.rstrip() for line in lines)
     return bool(lines) and not end and plain and lines[-1] != "" and lines[0][:1] not in ("", " ")

@@ -1,4 +1,4 @@
-"""A file with an ``InferenceGraph``, and beside it the ``InferenceService`` of each of its steps."""
+"""A file with an ``InferenceGraph`` and the ``InferenceService`` of each of its steps."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,46 +16,52 @@ from shoal.targets import MANIFEST_SUFFIXES
 from shoal_schema.declaring import NAME, NAME_IN_WORDS, fields_of
 from shoal_schema.decoding import SpecError, parse_graph_spec
 from shoal_schema.resource import API_VERSION, GRAPH_KIND, KIND
-from shoal_schema.resource.graph import GraphSpec, InferenceGraphSpec, StepSpec
+from shoal_schema.resource.graph import GraphSpec, InferenceGraphSpec
 
-WRITE_IT = "write its InferenceService into the file, after a line ---"
+WRITE_IT = "Add its InferenceService to the file, after a line ---"
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A graph by its name, in a file of this ``folder``; its steps name ``services`` and ``graphs`` served here.
-
-    ``fields`` are those of its own proxy; ``ignored`` those of the document that have no effect on one machine.
-    """
+    """A graph of a file."""
 
     name: str
     spec: InferenceGraphSpec
     folder: Path = Path()
+    """The directory of the file."""
     fields: Values = field(default_factory=dict)
+    """The fields of the graph's own proxy."""
     ignored: tuple[str, ...] = ()
+    """Fields without effect on one machine."""
 
     @property
     def services(self) -> Iterator[str]:
-        """Yield the services that its steps name."""
+        """Yield the services of its steps."""
         yield from dict.fromkeys(step.service for step in self.spec.steps if step.service)
 
     @property
     def graphs(self) -> Iterator[str]:
-        """Yield the graphs that its steps name."""
+        """Yield the graphs of its steps."""
         yield from dict.fromkeys(step.graph for step in self.spec.steps if step.graph)
 
     def environment(self, sockets: Mapping[str, str]) -> dict[str, str]:
-        """Return what the proxy that runs it is told; ``sockets`` is where each model's proxy is asked."""
-        steps = tuple(_located(step, sockets) for step in self.spec.steps)
-        document = msgspec.json.encode(self.spec.graph(steps)).decode()
+        """Return the environment of the graph's proxy; ``sockets`` has the socket of each model's proxy."""
+        steps = []
+        for step in self.spec.steps:
+            name = step.service or step.graph
+            if name is not None:
+                url = f"unix:{sockets[name]}/v2/models/{name}"
+                step = structs.replace(step, url=url, service=None, graph=None)  # noqa: PLW2901 (with its address)
+            steps.append(step)
+        document = msgspec.json.encode(self.spec.graph(tuple(steps))).decode()
         return {"SHOAL_PROXY_GRAPH": document, "SHOAL_PROXY_COMPOSER_DIR": str(self.folder)}
 
 
 def graphs_in(target: str) -> list[Graph]:
-    """Return the graphs that a file holds, each after those that it calls; none of anything else.
+    """Return the graphs in a file, inner ones first; none if the target is no manifest file.
 
     Raises:
-        FieldError: one cannot work, or names what is not in the file.
+        FieldError: a graph is invalid, or refers to a service or graph that is not in the file.
         MachineError: the file cannot be read.
     """
     file = Path(target)
@@ -67,10 +73,12 @@ def graphs_in(target: str) -> list[Graph]:
         graphs = {graph.name: graph for graph in found}
         if len(graphs) < len(found):
             names = [graph.name for graph in found]
-            raise FieldError(f"two graphs are called {next(name for name in names if names.count(name) > 1)}")
+            raise FieldError(f"two graphs are named {next(name for name in names if names.count(name) > 1)}")
         services = {str((each.get("metadata") or {}).get("name")) for each in documents if each.get("kind") == KIND}
         if shared := sorted(graphs.keys() & services):
-            raise FieldError(f"a graph and a service are both called {shared[0]}: rename one, as both have a URL by it")
+            raise FieldError(
+                f"a graph and a service are both named {shared[0]}, which is part of their URLs. Rename one"
+            )
         return list(_in_order(graphs, services)) if graphs else []
     except FieldError as error:
         raise FieldError(f"{file}: {error}") from error
@@ -95,30 +103,24 @@ def _graph(document: Mapping[str, Any], folder: Path) -> Graph | None:
 
 
 def _in_order(graphs: Mapping[str, Graph], services: set[str]) -> Iterator[Graph]:
+    """Yield the graphs, inner ones first, after checking their references."""
     left = dict(graphs)
     for graph in graphs.values():
         for missing in (each for each in graph.services if each not in services):
-            raise FieldError(f"{graph.name} has a step of the service {missing}, which is not here: {WRITE_IT}")
+            raise FieldError(f"{graph.name} has a step of service {missing}, which is not in the file. {WRITE_IT}")
         for missing in (each for each in graph.graphs if each not in graphs):
-            raise FieldError(f"{graph.name} has a step of the graph {missing}, which is not in the file")
+            raise FieldError(f"{graph.name} has a step of graph {missing}, which is not in the file")
     while left:
         ready = [graph for graph in left.values() if not left.keys() & set(graph.graphs)]
         if not ready:
-            raise FieldError(f"the graphs call one another in a circle: {', '.join(left)}")
+            raise FieldError(f"the graphs form a cycle: {', '.join(left)}")
         for graph in ready:
             del left[graph.name]
             yield graph
 
 
-def _located(step: StepSpec, sockets: Mapping[str, str]) -> StepSpec:
-    name = step.service or step.graph
-    if name is None:
-        return step
-    return structs.replace(step, url=f"unix:{sockets[name]}/v2/models/{name}", service=None, graph=None)
-
-
 def main_graph(graphs: Sequence[Graph]) -> str:
-    """Return the name of the graph that calls all others; none where there are several such, or none."""
+    """Return the name of the only graph that no other graph calls; empty if there are several or none."""
     called = {name for graph in graphs for name in graph.graphs}
     names = [graph.name for graph in graphs if graph.name not in called]
     return names[0] if len(names) == 1 else ""

@@ -1,4 +1,4 @@
-"""``shoal inspect``: a runtime, or a graph's proxy, that loads what it would serve, and reports instead."""
+"""``shoal inspect``: run a runtime or a graph's proxy that loads its code and reports instead of serving."""
 
 import asyncio
 import os
@@ -25,27 +25,41 @@ from shoal_schema.graphs.tensors import Signature
 from shoal_schema.graphs.types import graph_metadata, typed
 
 STANDARD_ERROR = 2
-# What the model's code printed last waits this long for whoever reads it slowly.
 READERS_PATIENCE_S = 2.0
+"""Time for a slow reader of the last output."""
 
 
 def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the report of a runtime with this environment; what the model's code prints goes to standard error.
+    """Return the report of a runtime with this environment; output of the model's code goes to standard error.
 
     Raises:
-        MachineError: it ended without one.
-        KeyboardInterrupt: somebody interrupted it.
+        MachineError: the runtime exited without a report.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
     report: dict[str, Any] = orjson.loads(_report("runtime", "inspect", environment))
     return report
 
 
 def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
-    with own_directory() as folder:
-        file = Path(folder, "report.json")
+    """Run a component and return the report that it writes to a file."""
+    with own_directory() as directory:
+        file = Path(directory, "report.json")
         log = Outlet(STANDARD_ERROR)
+
+        async def run() -> Exit:
+            task = asyncio.current_task()
+            assert task is not None
+            # asyncio's own handler does not wake a loop that has just checked for signals and is about to block.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+            process = await Process.start(MODULES[role], environment, command, str(file), log=log)
+            try:
+                returncode = await process.wait()
+            finally:
+                process.kill()
+            return Exit(role, returncode, cause(process.last_written), served=False)
+
         try:
-            end = asyncio.run(_run(role, command, environment, str(file), log))
+            end = asyncio.run(run())
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         finally:
@@ -55,12 +69,12 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
         return file.read_bytes()
 
 
-def look_at_graph(graph: Graph, known: dict[str, Any]) -> dict[str, Any]:
-    """Return what a graph is, and why its models do not fit one another; None where they do.
+def inspect_graph(graph: Graph, known: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a graph, with the mismatch of its models in ``refused``, or None.
 
     Args:
         graph: the graph.
-        known: the V2 metadata of what is served beside it, by name; the graph's own is added.
+        known: V2 metadata of the models and graphs inspected so far, by name; the graph's own is added.
     """
     plan = make_plan(graph.spec, graph.name)
     names = {step.name: step.service or step.graph or "" for step in graph.spec.steps}
@@ -68,36 +82,18 @@ def look_at_graph(graph: Graph, known: dict[str, Any]) -> dict[str, Any]:
     unknown = [step for step in names if step not in documents]
     typed_graph, refused = None, None
     try:
-        composer = _look_at_composer(graph) if graph.spec.composer else None
+        composer: Signature | None = None
+        if graph.spec.composer:
+            # Load the composer's code as to serve it; its steps need no address for that.
+            variables = graph.environment(dict.fromkeys((*graph.services, *graph.graphs), "/none"))
+            document = _report("proxy", "composer", {**os.environ, **variables})
+            report = msgspec.json.decode(document, type=ComposerReport)
+            if report.refused:
+                raise GraphError(report.path, report.refused)
+            composer = declared_signature(report.inputs, report.outputs, "composer")
         if not unknown:
             typed_graph = typed(plan, documents, graph.name, composer)
             known[graph.name] = graph_metadata(typed_graph, graph.name, frozenset({graph.name, *graph.graphs}))
     except GraphError as error:
         refused = str(error)
     return {**described(graph.name, graph.spec, plan, typed_graph), "unknown": unknown, "refused": refused}
-
-
-def _look_at_composer(graph: Graph) -> Signature:
-    """Return what a composer takes and gives; its code is loaded as to serve it.
-
-    Raises:
-        GraphError: it cannot be.
-    """
-    told = graph.environment(dict.fromkeys((*graph.services, *graph.graphs), "/none"))
-    report = msgspec.json.decode(_report("proxy", "composer", {**os.environ, **told}), type=ComposerReport)
-    if report.refused:
-        raise GraphError(report.path, report.refused)
-    return declared_signature(report.inputs, report.outputs, "composer")
-
-
-async def _run(role: str, command: str, environment: Mapping[str, str], file: str, log: Outlet) -> Exit:
-    task = asyncio.current_task()
-    assert task is not None
-    # asyncio's own way wakes no loop that has just looked for signals and is about to sleep, which may be for long.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-    process = await Process.start(MODULES[role], environment, command, file, log=log)
-    try:
-        returncode = await process.wait()
-    finally:
-        process.kill()
-    return Exit(role, returncode, cause(process.last_written), served=False)

@@ -1,7 +1,7 @@
-"""Asks proxies, or a cluster's operator, what they do now: by HTTP, and by kubectl, which reaches clusters.
+"""Sample the load of services: from proxies by HTTP, or from a cluster's operator through kubectl.
 
-One machine's proxies are asked at their admin ports. In a cluster the operator has read them all: one port-forward
-does for any number of pods, and what each service's status says is read beside it.
+Proxies on one machine are queried at their admin ports. In a cluster the operator has the load of every pod, so one
+port-forward is enough; the status of each service is read from the API server.
 """
 
 import asyncio
@@ -33,34 +33,30 @@ _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
 class Source(Protocol):
-    """Where services are seen."""
+    """A source of samples."""
 
     async def look(self) -> dict[str, Seen]:
-        """Return every service that is there now.
+        """Return a sample of every service.
 
         Raises:
-            ShoalError: nothing can be seen, now or ever.
+            ShoalError: no service can be sampled.
         """
         ...
 
     async def explain(self, service: str) -> list[str]:
-        """Return what bounds a service, in words."""
+        """Return what limits a service, as sentences."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look.
-
-    Args:
-        source: which can be asked more; None while there is none.
-        seen: every service.
-        trouble: why nothing is seen.
-    """
+    """One sample of all services."""
 
     source: Source | None
+    """Its source; None if there is none."""
     seen: Mapping[str, Seen]
     trouble: str = ""
+    """Why there is no sample; empty otherwise."""
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -68,7 +64,7 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 class _Explained(msgspec.Struct, frozen=True):
-    """What is asked of ``/v1/explain``."""
+    """The fields of ``/v1/explain`` that are used here."""
 
     report: _Report
     sentences: list[str]
@@ -83,40 +79,38 @@ class Machine:
         self._names: dict[str, str] = {}
 
     async def look(self) -> dict[str, Seen]:
-        """Return what each proxy says; one that is away for now is known by the name it had."""
+        """Return a sample of each proxy; an unreachable one keeps its name."""
         seen = await asyncio.gather(*(self._look(url) for url in self._urls))
         if not self._names:
-            raise ConnectionFailed(f"no proxy answers at {', '.join(self._urls)}: give the admin port of shoal serve")
+            raise ConnectionFailed(f"no proxy answers at {', '.join(self._urls)}. Pass the admin port of shoal serve")
         return {self._names.get(url, url): each for url, each in zip(self._urls, seen, strict=True)}
 
     async def _look(self, url: str) -> Seen:
         try:
             if url not in self._names:
-                await self._name(url)
-            said = await _read(self._client, url + load.PATH, load.Load)
+                name = visible((await _explained(self._client, url)).report.model)
+                # Two proxies may serve models of one name.
+                self._names[url] = name if name not in self._names.values() else f"{name} {url}"
+            found = await _read(self._client, url + load.PATH, load.Load)
         except (ConnectionFailed, ServerFailed) as error:
             return Seen({url: None}, state="Unreachable", well=False, says=visible(str(error)))
-        taking = said.expected_wait_s is not None
-        return Seen({url: said}, state="Ready" if taking else "Draining" if said.draining else "NotReady", well=taking)
-
-    async def _name(self, url: str) -> None:
-        name = visible((await _explained(self._client, url)).report.model)
-        self._names[url] = name if name not in self._names.values() else f"{name} {url}"
+        ready = found.expected_wait_s is not None
+        return Seen({url: found}, state="Ready" if ready else "Draining" if found.draining else "NotReady", well=ready)
 
     async def explain(self, service: str) -> list[str]:
-        """Return what ``/v1/explain`` says."""
+        """Return the sentences of ``/v1/explain``."""
         url = next((url for url, name in self._names.items() if name == service), service)
         return await _sentences(self._client, url)
 
 
 class Cluster:
-    """A cluster that kubectl reaches.
+    """The services of a cluster.
 
     Args:
-        client: asks through the forwarded port.
-        kubectl: the command, with what chooses the cluster.
-        namespace: of the services; empty: all.
-        operator: the address that leads to the operator.
+        client: the HTTP client for forwarded ports.
+        kubectl: the command, with the options that select the cluster.
+        namespace: the namespace of the services; empty for all.
+        operator: URL of the operator.
     """
 
     def __init__(self, client: httpx.AsyncClient, kubectl: Sequence[str], namespace: str, operator: str) -> None:
@@ -127,13 +121,13 @@ class Cluster:
         self._pods: dict[str, tuple[str, str]] = {}
 
     async def look(self) -> dict[str, Seen]:
-        """Return what the operator has read of pods, beside what each service's status says."""
+        """Return the load of each service's pods, from the operator, and its status."""
         scope = ("--namespace", self._namespace) if self._namespace else ("--all-namespaces",)
-        told, resources = await asyncio.gather(
+        fleet_load, resources = await asyncio.gather(
             _read(self._client, self._operator + fleet.PATH, fleet.Fleet),
             _objects(self._kubectl, "get", "inferenceservices.serving.shoal.dev", *scope),
         )
-        pods = {(each.namespace, each.name): each.pods for each in told.services}
+        pods = {(each.namespace, each.name): each.pods for each in fleet_load.services}
         seen = {}
         for resource in resources:
             namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
@@ -144,31 +138,31 @@ class Cluster:
         return seen
 
     async def explain(self, service: str) -> list[str]:
-        """Return what one pod's ``/v1/explain`` says."""
+        """Return the sentences of one pod's ``/v1/explain``."""
         if service not in self._pods:
             return []
         namespace, pod = self._pods[service]
         async with forwarded(self._kubectl, namespace, pod, ADMIN_PORT) as url:
-            return [f"of the pod {pod}:", *await _sentences(self._client, url)]
+            return [f"Pod {pod}:", *await _sentences(self._client, url)]
 
 
 @asynccontextmanager
 async def machine(urls: Sequence[str]) -> AsyncIterator[Source]:
-    """Look at proxies by their admin ports while the block runs."""
+    """Sample proxies at their admin ports during the block."""
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
         yield Machine(client, urls)
 
 
 @asynccontextmanager
 async def cluster(context: str, namespace: str) -> AsyncIterator[Source]:
-    """Look at the services of a cluster while the block runs.
+    """Sample the services of a cluster during the block.
 
     Raises:
-        MachineError: there is no kubectl, or it reaches no cluster with an operator that leads.
+        MachineError: kubectl is not installed, or the cluster has no leading operator.
     """
     program = shutil.which("kubectl")
     if program is None:
-        raise MachineError("a cluster is seen through kubectl, which is not installed here")
+        raise MachineError("--cluster needs kubectl, which is not installed. Install it, or pass the URLs of proxies")
     kubectl = (program, *(("--context", context) if context else ()))
     operators = await _objects(kubectl, "get", "pods", "--all-namespaces", "--selector", _OPERATORS)
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client, AsyncExitStack() as stack:
@@ -176,21 +170,26 @@ async def cluster(context: str, namespace: str) -> AsyncIterator[Source]:
             forward = forwarded(kubectl, pod["metadata"]["namespace"], pod["metadata"]["name"], OPERATOR_PORT)
             with contextlib.suppress(ConnectionFailed):
                 url = await stack.enter_async_context(forward)
-                if await _leads(client, url):
+                try:
+                    await _get(client, url + fleet.PATH)
                     break
+                except ServerFailed:  # a standby has no load
+                    continue
         else:
             names = ", ".join(pod["metadata"]["name"] for pod in operators)
             raise MachineError(
-                f"no operator that leads answers: of {names}" if names else "no pod of Shoal's operator is there"
+                f"none of the operator's pods is the leader: {names}"
+                if names
+                else "the cluster has no pod of Shoal's operator"
             )
         yield Cluster(client, kubectl, namespace, url)
 
 
 async def looks(opened: Callable[[], AbstractAsyncContextManager[Source]], interval_s: float) -> AsyncIterator[Look]:
-    """Yield what is seen, again and again; a source that fails later on is opened anew, and said to be away.
+    """Yield samples forever; reopen a source that fails, and yield the failure.
 
     Raises:
-        ShoalError, MachineError: the first look fails.
+        ShoalError, MachineError: the first sample fails.
     """
     began = False
     while True:
@@ -209,10 +208,10 @@ async def looks(opened: Callable[[], AbstractAsyncContextManager[Source]], inter
 
 @asynccontextmanager
 async def forwarded(kubectl: Sequence[str], namespace: str, pod: str, port: int) -> AsyncIterator[str]:
-    """Forward a port of a pod to this machine while the block runs; yields its URL.
+    """Forward a port of a pod to this machine during the block; yields its URL.
 
     Raises:
-        ConnectionFailed: kubectl cannot, in its own words.
+        ConnectionFailed: kubectl failed; the message is kubectl's.
     """
     words = (*kubectl, "--namespace", namespace, "port-forward", f"pod/{pod}", f":{port}")
     pipe = asyncio.subprocess.PIPE
@@ -231,15 +230,8 @@ async def forwarded(kubectl: Sequence[str], namespace: str, pod: str, port: int)
         await process.communicate()
 
 
-async def _leads(client: httpx.AsyncClient, url: str) -> bool:
-    try:
-        await _get(client, url + fleet.PATH)
-    except ServerFailed:
-        return False
-    return True
-
-
 async def _objects(kubectl: Sequence[str], *words: str) -> list[Any]:
+    """Return the items of a list that kubectl prints."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *kubectl, *words, "--output", "json", stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
@@ -262,16 +254,16 @@ async def _read(client: httpx.AsyncClient, url: str, what: type[_What]) -> _What
     try:
         return msgspec.json.decode(await _get(client, url), type=what)
     except msgspec.MsgspecError as error:
-        raise ServerFailed(f"{url} answers what none of Shoal's processes does: {error}", status=200) from None
+        raise ServerFailed(f"{url} does not answer as a process of Shoal: {error}", status=200) from None
 
 
 async def _get(client: httpx.AsyncClient, url: str) -> bytes:
     try:
-        answer = await client.get(url, headers={"accept": "application/json"})
+        response = await client.get(url, headers={"accept": "application/json"})
     except httpx.HTTPError as error:
         raise ConnectionFailed(f"cannot reach {url}: {error or type(error).__name__}") from error
-    if answer.status_code != 200:
+    if response.status_code != 200:
         raise ServerFailed(
-            f"{url} answers {answer.status_code}: {visible(answer.text[:200])}", status=answer.status_code
+            f"{url} answers {response.status_code}: {visible(response.text[:200])}", status=response.status_code
         )
-    return answer.content
+    return response.content

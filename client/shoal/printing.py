@@ -1,4 +1,4 @@
-"""Answers and signatures as text for a person: tables where there are rows, JSON on request."""
+"""Results and signatures as text: tables of rows, or JSON."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,16 @@ import orjson
 from shoal.wire.signature import Signature, Tensor
 from shoal_schema.redaction import visible
 
-# Longer arrays are described rather than written out.
 MAX_ARRAY_ELEMENTS = 64
+"""Longer arrays are summarized."""
 MAX_TABLE_ROWS = 50
 BAR_WIDTH = 30
+"""Characters of a progress bar."""
 _PERCENTAGE = re.compile(r"(?P<what>\w+) (?P<percent>\d{1,3}) %")
 
 
 def answer_text(answer: Any, names: Sequence[str]) -> str:
-    """Return an answer of ``Client.predict`` readably; ``names`` are the outputs in order."""
+    """Return a result of ``Client.predict`` as text; ``names`` are the outputs in order."""
     outputs = answer if isinstance(answer, Mapping) and len(names) > 1 else {names[0]: answer}
     ordered = {name: outputs[name] for name in (*names, *outputs) if name in outputs}
     if columns := _columns(ordered):
@@ -27,24 +28,39 @@ def answer_text(answer: Any, names: Sequence[str]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value, such as an answer of ``Client.predict``, as indented JSON; bytes as text."""
+    """Return a value, such as a result of ``Client.predict``, as indented JSON; bytes as text."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        if isinstance(value, np.ndarray | np.generic):
+            return value.tolist()
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-    return orjson.dumps(value, default=_plain, option=options).decode()
+    return orjson.dumps(value, default=plain, option=options).decode()
 
 
 def signature_text(signature: Signature) -> str:
     """Return a signature as a headline and a table of the tensors."""
+    parts = [signature.name, *(f"version {version}" for version in signature.versions)]
+    if not signature.batches:
+        parts.append("one item per call")
+    elif signature.max_batch_size is not None:
+        parts.append(f"batches of up to {signature.max_batch_size}")
+    if signature.allowed_batch_sizes:
+        parts.append(f"padded up to {', '.join(map(str, signature.allowed_batch_sizes))} rows")
     rows = [("", "name", "type", "one row", "notes")]
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for each in tensors:
             lengths = ", ".join("any" if length < 0 else str(length) for length in signature.row_shape(each))
             notes = ", ".join((*each.content_types, *(("optional",) if each.optional else ())))
             rows.append((kind, each.name, each.datatype, f"[{lengths}]" if lengths else "scalar", notes))
-    return f"{_headline(signature)}\n\n{table(rows)}"
+    return f"{'; '.join(parts)}\n\n{table(rows)}"
 
 
 def signature_json(signature: Signature) -> str:
-    """Return a signature as JSON: what ``signature_text`` says, a row's shapes with -1 where any length goes."""
+    """Return a signature as JSON, with the shapes of a row; -1 is a free length."""
 
     def tensors(given: Sequence[Tensor]) -> list[Any]:
         return [
@@ -72,7 +88,7 @@ def signature_json(signature: Signature) -> str:
 
 
 def progress_bar(text: str) -> str:
-    """Return what is told with a percentage, and how far that is; empty of anything else."""
+    """Return a progress bar for a text with a percentage; empty for any other text."""
     found = _PERCENTAGE.search(text)
     if found is None:
         return ""
@@ -81,7 +97,7 @@ def progress_bar(text: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of text as aligned columns."""
+    """Return rows of cells as aligned columns."""
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
@@ -89,7 +105,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _columns(outputs: Mapping[str, Any]) -> str | None:
-    """Return outputs that belong together row by row (labels, probabilities) as a table."""
+    """Return outputs of one length (labels, probabilities) as a table; None for any others."""
     arrays = list(outputs.values())
     lengths = {array.shape for array in arrays if isinstance(array, np.ndarray)}
     together = len(lengths) == 1 and all(isinstance(array, np.ndarray) for array in arrays)
@@ -105,6 +121,7 @@ def _columns(outputs: Mapping[str, Any]) -> str | None:
 
 
 def _value(value: Any) -> str:
+    """Return a value as text; a long array as its range and its first elements."""
     if isinstance(value, np.ndarray) and value.size > MAX_ARRAY_ELEMENTS and value.dtype != object:
         return (
             f"{value.dtype} {list(value.shape)}, {value.min():.4g} to {value.max():.4g},"
@@ -115,23 +132,3 @@ def _value(value: Any) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return value if isinstance(value, str) else json_text(value)
-
-
-def _plain(value: Any) -> Any:
-    """Return what orjson cannot write itself in a form that it can."""
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def _headline(signature: Signature) -> str:
-    parts = [signature.name, *(f"version {version}" for version in signature.versions)]
-    if not signature.batches:
-        parts.append("one item a call")
-    elif signature.max_batch_size is not None:
-        parts.append(f"batches of up to {signature.max_batch_size}")
-    if signature.allowed_batch_sizes:
-        parts.append(f"padded up to {', '.join(map(str, signature.allowed_batch_sizes))} rows")
-    return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""A model as Ray Data takes it: ``ds.map_batches(shoal.ray.Model, fn_constructor_kwargs={"uri": ...})``."""
+"""A model for Ray Data: ``ds.map_batches(shoal.ray.Model, fn_constructor_kwargs={"uri": ...})``."""
 
 import weakref
 from collections import deque
@@ -24,27 +24,27 @@ from shoal_schema.wire.datatypes import Array
 
 TIMEOUT_S = 600.0
 MOST_BYTES = 64 * 2**20
-"""In one part, of which a few are held at once; a runtime takes 1 GiB."""
+"""Bytes of one part, of which up to four are in memory; a runtime accepts 1 GiB."""
 
 
 class Model:
-    """A model in a runtime of its own, called with batches of rows; give it to Ray Data's ``map_batches``.
+    """A model in a runtime of its own, called with batches of rows; pass it to Ray Data's ``map_batches``.
 
-    It is a plain class that imports no Ray: Daft and Spark's ``mapInPandas`` can call it too. The runtime needs
-    ``shoal[runtime]``, or ``shoal[serve-light]`` without PyTorch. It ends with this process, however that ends.
+    The class does not import Ray, so Daft and Spark's ``mapInPandas`` can call it too. The runtime needs
+    ``shoal[runtime]``, or ``shoal[serve-light]`` without PyTorch. It ends with this process in any case.
 
     Args:
-        uri: the model, as for ``shoal serve``: a folder, a file, a URL; a path should be absolute.
-        columns: the column of each input, or the columns of numbers that together are its rows; by default those
-            that have the names of inputs, or of an input's columns.
-        outputs: what an output's column is called, where not as the output.
-        device: ``cpu``, ``cuda``, ``cuda:1``; by default what there is. ``num_gpus`` of Ray says which GPU is seen.
+        uri: the model, as for ``shoal serve``: a directory, a file or a URL; a path should be absolute.
+        columns: the column of each input, or the numeric columns that form its rows; by default the columns with the
+            names of the inputs, or of an input's columns.
+        outputs: column names of outputs, by output; by default the output's name.
+        device: ``cpu``, ``cuda``, ``cuda:1``; by default a GPU if available. Ray's ``num_gpus`` selects which is visible.
         set: fields, as for ``shoal serve --set``: ``{"batching.maxBatchSize": 64}``.
-        error_column: the column of what is wrong with a row.
-        timeout_s: how long the model may take for one of its batches, before the runtime is ended for it.
+        error_column: the column of error messages.
+        timeout_s: time for one batch of the model, after which the runtime is killed.
 
     Raises:
-        FieldError, MachineError: the model cannot be loaded so, or here; the message says why.
+        FieldError, MachineError: the model cannot be loaded with these settings, or on this machine.
     """
 
     def __init__(  # noqa: PLR0913 (keywords, each with its default)
@@ -59,7 +59,14 @@ class Model:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         fields = {**({"runtime.device": device} if device else {}), **(set or {})}
-        plan = planned(None, uri, [_text(name, value) for name, value in fields.items()])
+        # As assignments of --set.
+        assignments = []
+        for name, value in fields.items():
+            if isinstance(value, list | tuple) and not name.startswith(PARAMETERS):
+                assignments.append(f"{name}={','.join(map(str, value))}")
+            else:
+                assignments.append(f"{name}={value if isinstance(value, str) else orjson.dumps(value).decode()}")
+        plan = planned(None, uri, assignments)
         self._columns, self._error_column, self._timeout_s = columns, error_column, timeout_s
         self._runtime = OwnRuntime(plan.name, {"SHOAL_LOG_LEVEL": "WARNING", **plan.environment()})
         self._one_at_a_time = Lock()
@@ -67,20 +74,31 @@ class Model:
         self._signature = self._runtime.signature()
         if not self._signature.batches:
             raise InvalidInput(f"model {plan.name} takes no batches: its tensors have no free first dimension")
-        self._names = _renamed(self._signature, outputs or {})
+        names, outputs = [each.name for each in self._signature.outputs], outputs or {}
+        if unknown := [name for name in outputs if name not in names]:
+            raise InvalidInput(f"outputs: the model has no output {unknown[0]}, only {', '.join(names)}")
+        self._names = {name: outputs.get(name, name) for name in names}
+        """The column of each output."""
 
     def __call__(self, batch: Any) -> Any:
-        """Return the batch with the model's outputs as more columns, and one that is null or says why a row has none.
+        """Return the batch with columns for the model's outputs, and one for errors, which is null for good rows.
 
         Args:
-            batch: a dict of numpy arrays, a pandas frame or an Arrow table; the answer is of the same kind.
+            batch: a dict of numpy arrays, a pandas frame or an Arrow table; the result has the same type.
 
         Raises:
-            InvalidInput: columns do not fit the model, or would be there twice.
-            MachineError: the runtime ended and cannot be started again.
+            InvalidInput: columns do not fit the model, or a column would be duplicated.
+            MachineError: the runtime ended and cannot be restarted.
         """
         signature, rows = self._signature, rows_in(batch)
-        self._refuse_twice(names_in(batch))
+        taken = {*names_in(batch)}
+        for output, column in [*self._names.items(), ("", self._error_column)]:
+            if column in taken:
+                argument = f"outputs={{{output!r}: NAME}}" if output else "error_column=NAME"
+                raise InvalidInput(
+                    f"column {column} would be duplicated. Rename it with {argument}, or rename the batch's column"
+                )
+            taken.add(column)
         inputs = inputs_of(batch, chosen_columns(self._columns, batch, signature), signature)
         parts, failed = parts_of(inputs, rows, signature) if rows else ([], {})
         sending = _Sending(self._runtime, signature, rows, failed, self._timeout_s)
@@ -100,21 +118,9 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _refuse_twice(self, there: Iterable[str]) -> None:
-        taken = {*there}
-        for output, column in [*self._names.items(), ("", self._error_column)]:
-            if column in taken:
-                how = (
-                    f"outputs={{{output!r}: NAME}} calls the model's another"
-                    if output
-                    else "error_column=NAME calls it another"
-                )
-                raise InvalidInput(f"column {column} would be there twice: {how}, or drop or rename the batch's")
-            taken.add(column)
-
 
 class _Sending:
-    """One batch under way: what has come of its rows, and why others failed."""
+    """One batch in progress: the outputs so far, and the errors."""
 
     def __init__(
         self, runtime: OwnRuntime, signature: Signature, rows: int, failed: dict[int, str], timeout_s: float
@@ -126,7 +132,7 @@ class _Sending:
         self._timeout_s = timeout_s
 
     def run(self, parts: Iterable[Part]) -> None:
-        """Send all, a few parts at a time; one that fails goes in halves, one that ends the runtime row by row."""
+        """Send all parts concurrently; a failed part is halved, one that ended the runtime is sent row by row."""
         most = self._signature.max_batch_size or USUAL_ROWS
         cut = (each for part in parts for each in part.cut(most, self._signature))
         waiting = deque(light for each in cut for light in each.lighter(MOST_BYTES, self._signature))
@@ -141,8 +147,10 @@ class _Sending:
                     part, error = running.pop(done), done.result()
                     if error is not None and _ends_it(error):
                         lost.append((part, error))
+                    elif error is not None and len(part.rows) > 1:
+                        waiting.extendleft(part.cut((len(part.rows) + 1) // 2, self._signature))
                     elif error is not None:
-                        waiting.extendleft(self._halves(part, error))
+                        self._failed[part.rows[0]] = error.message
                 if lost and not running:
                     self._send_alone(lost)
                     lost = []
@@ -162,16 +170,10 @@ class _Sending:
                 self.outputs[name][row] = value
         return None
 
-    def _halves(self, part: Part, error: ShoalError) -> Iterable[Part]:
-        if len(part.rows) > 1:
-            return part.cut((len(part.rows) + 1) // 2, self._signature)
-        self._failed[part.rows[0]] = error.message
-        return ()
-
     def _send_alone(self, lost: Sequence[tuple[Part, ShoalError]]) -> None:
-        """Start the runtime again, and send it row by row what was under way when it ended.
+        """Restart the runtime, and send the rows of the ``lost`` parts one by one.
 
-        Not by halves: a start takes far longer than the rows of a few parts, and so there is one for each culprit.
+        Not by halves: a start takes far longer than these rows, and this way there is one start for each fatal row.
         """
         rows = [row for part, _ in lost for row in part.cut(1, self._signature)]
         error: ShoalError | None = lost[0][1]
@@ -190,24 +192,5 @@ class _Sending:
 
 
 def _ends_it(error: ShoalError) -> bool:
-    """Return whether the runtime has ended, is about to, or is to be ended because it does not answer."""
+    """Return whether the runtime has ended, is ending, or hangs and must be killed."""
     return error.status == 503 or (error.status is None and isinstance(error, ConnectionFailed | DeadlineExceeded))
-
-
-def _text(name: str, value: Any) -> str:
-    """Return a field and its value as ``--set`` takes them."""
-    if isinstance(value, list | tuple) and not name.startswith(PARAMETERS):
-        return f"{name}={','.join(map(str, value))}"
-    return f"{name}={value if isinstance(value, str) else orjson.dumps(value).decode()}"
-
-
-def _renamed(signature: Signature, outputs: Mapping[str, str]) -> dict[str, str]:
-    """Return the column of each output.
-
-    Raises:
-        InvalidInput: there is no such output.
-    """
-    names = [each.name for each in signature.outputs]
-    if unknown := [name for name in outputs if name not in names]:
-        raise InvalidInput(f"outputs: the model has no output {unknown[0]}; it has {', '.join(names)}")
-    return {name: outputs.get(name, name) for name in names}

@@ -1,4 +1,4 @@
-"""``shoal init``: a small model folder that serves at once, to begin from."""
+"""``shoal init``: write a small model directory that can be served."""
 
 import re
 import shutil
@@ -20,36 +20,32 @@ NEEDS: Final[Mapping[str, Sequence[str]]] = {
     "transformers": ("torch", "transformers"),
     "handler": ("numpy",),
 }
-"""What each template imports."""
+"""The packages that each template imports."""
 EXTRAS: Final = {
     "torch": "serve", "sklearn": "serve-light,sklearn", "transformers": "serve,transformers", "handler": "serve-light"
 }  # fmt: skip
 
 
 def make(folder: Path, template: str) -> list[Path]:
-    """Write a template into a new folder, and make the model that it describes; return the files.
+    """Write a template into a new directory and run its script, which makes the model; return the files.
 
     Raises:
-        FieldError: the folder is there already, or no model can have its name.
-        MachineError: a package that the template needs is missing, or its script failed.
+        FieldError: the directory exists, or its name is not a model's name.
+        MachineError: a package of the template is missing, or its script failed.
     """
     if not re.search(NAME, folder.name):
         raise FieldError(f"a model's name must be {NAME_IN_WORDS}, not {folder.name!r:.200}")
     if folder.exists():
-        raise FieldError(f"{folder} is there already: choose another name")
+        raise FieldError(f"{folder} already exists. Choose another name")
     if missing := [each for each in NEEDS[template] if find_spec(each) is None]:
-        raise MachineError(f'--from {template} needs {", ".join(missing)}: pip install "shoal[{EXTRAS[template]}]"')
+        raise MachineError(f'--from {template} needs {", ".join(missing)}. Run pip install "shoal[{EXTRAS[template]}]"')
     try:
         shutil.copytree(TEMPLATES / template, folder, ignore=shutil.ignore_patterns("__pycache__"))
     except OSError as error:
         raise MachineError(f"cannot write {folder}: {error.strerror or error}") from error
     if (folder / TRAIN).exists():
-        _train(folder)
+        print(f"running {folder / TRAIN}", file=sys.stderr)
+        ended = subprocess.run([sys.executable, TRAIN], cwd=folder, stdout=sys.stderr, check=False)
+        if ended.returncode:
+            raise MachineError(f"{folder / TRAIN} failed (see above). Correct it, and run python {folder / TRAIN}")
     return sorted(folder.iterdir())
-
-
-def _train(folder: Path) -> None:
-    print(f"running {folder / TRAIN}", file=sys.stderr)
-    ended = subprocess.run([sys.executable, TRAIN], cwd=folder, stdout=sys.stderr, check=False)
-    if ended.returncode:
-        raise MachineError(f"{folder / TRAIN} failed, as it says above: mend it, and run python {folder / TRAIN}")

@@ -1,10 +1,11 @@
-"""From what the user points at (a manifest, a model directory, a model file) to fields and an environment."""
+"""Resolve a target (a manifest, a model directory, a model file, a URL) to fields and an environment."""
 
 import os
 import re
 import tomllib
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -36,43 +37,44 @@ MAR_MANIFEST = "MAR-INF/MANIFEST.json"
 VERSION = r"^[A-Za-z0-9._-]{1,63}\Z"
 DOWNLOADS = ("http", "https")
 PODS_MODELS = Path("/models")
-# A manifest's folder holds the model, or what makes it.
 BESIDE = "model"
 TRAIN = "train.py"
-# Files whose name says nothing about the model: their folder's name does.
+"""Beside a manifest: the model's directory, and the script that makes it."""
 PLAIN_NAMES = ("handler", "model")
-# Most .yaml files in a model's folder are something else, and need no parser to be passed over.
+"""Generic file names; the model is named after the directory instead."""
+# Most .yaml files in a model directory are no manifests, and can be skipped without parsing.
 _LOOKS_LIKE_SERVICE = re.compile(rf"^\s*[\"']?kind[\"']?\s*:\s*[\"']?{KIND}\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one target asks for; ``ignored`` is what only a cluster acts on."""
+    """How to serve one target."""
 
     target: str
     name: str
     fields: Values
     ignored: list[str]
+    """Fields that have an effect in a cluster only."""
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a runtime that loads it: ours, and what the fields say."""
+        """Return the environment of a runtime: this process's, and the variables of the fields."""
         named = {"SHOAL_MODEL_NAME": self.name}
-        # What a handler prints is seen when it prints it, not when a buffer is full.
+        # Unbuffered, so that output of a handler appears at once.
         return {"PYTHONUNBUFFERED": "1", **os.environ, **to_environment(self.fields), **named}
 
 
 def planned(name: str | None, target: str, assignments: Sequence[str]) -> Plan:
-    """Return how to serve ``target`` with what ``--set`` assigns, under a name if one is given.
+    """Return how to serve ``target`` with the assignments of ``--set``, optionally under another name.
 
     Raises:
-        FieldError: it cannot be as it is asked for.
-        MachineError: this machine cannot look there.
+        FieldError: the target or an assignment is invalid.
+        MachineError: the target cannot be read on this machine.
     """
     try:
         named = any(each.partition("=")[0].strip() == "model.format" for each in assignments)
         service = find_target(target, named=named)
-    except OSError as error:  # a path too long, or in a folder that is not ours to look into
-        raise MachineError(f"cannot look at {shown(target):.80}: {error.strerror}") from None
+    except OSError as error:  # a path that is too long, or in a directory without permission
+        raise MachineError(f"cannot access {shown(target):.80}: {error.strerror}") from None
     fields, idle = service.fields, []
     for assignment in assignments:
         if without := without_effect(assignment):
@@ -87,21 +89,21 @@ def planned(name: str | None, target: str, assignments: Sequence[str]) -> Plan:
 
 
 def planned_services(target: str, assignments: Sequence[str]) -> list[Plan]:
-    """Return how to serve every service of a file with several; ``--set`` is of none of them.
+    """Return how to serve every service of a graph's file; ``--set`` is not allowed.
 
     Raises:
-        FieldError: one cannot be as it is asked for.
-        MachineError: this machine cannot look there.
+        FieldError: a service is invalid.
+        MachineError: the file cannot be read.
     """
     if assignments:
-        raise FieldError("--set is of one model: write the field into its InferenceService in the file")
+        raise FieldError("--set applies to one model, not to a graph's. Set the field in its InferenceService instead")
     file = Path(target)
     plans = []
     for each in services_of(read_yaml(read_text(file))):
         service = Service(_absolute(each.fields, file.parent), each.ignored)
         name = service.fields.get("metadata.name") or default_name(service.fields["model.uri"])
         try:
-            check_is_here(service.fields["model.uri"], "write into model.uri")
+            check_is_here(service.fields["model.uri"], "set model.uri to its directory")
         except FieldError as error:
             raise FieldError(f"service {name}: {error}") from None
         plans.append(Plan(target, name, service.fields, service.without_effect([])))
@@ -109,28 +111,28 @@ def planned_services(target: str, assignments: Sequence[str]) -> list[Plan]:
 
 
 def named_target(text: str) -> tuple[str | None, str]:
-    """Return the name and the target in ``NAME=TARGET``; a path that is there is a target, whatever is in it.
+    """Split ``NAME=TARGET``; an existing path is a target even if it contains ``=``.
 
     Raises:
-        FieldError: what stands before ``=`` cannot be a model's name.
+        FieldError: NAME is not a valid model name.
     """
     name, equals, target = text.partition("=")
     if not equals or not target or "/" in name or Path(text).exists():
         return None, text
     if not re.search(NAME, name):
-        raise FieldError(f"{name!r:.80} cannot be a model's name ({NAME_IN_WORDS})")
+        raise FieldError(f"a model's name must be {NAME_IN_WORDS}, not {name!r:.80}")
     return name, target
 
 
 def find_target(target: str, *, named: bool = False) -> Service:
-    """Return the fields that a path or a URL stands for; ``model.uri`` is absolute.
+    """Return the fields of a path or URL; ``model.uri`` is absolute.
 
     Args:
         target: the path or URL.
-        named: whether somebody has said the model's format, so that its file may be called anything.
+        named: whether the model's format is given, so that its file may have any suffix.
 
     Raises:
-        FieldError: there is nothing to serve there; the message says what would do.
+        FieldError: there is no model; the message lists the accepted targets.
     """
     if not has_good_authority(target):
         raise FieldError(f"{shown(target)} {BAD_AUTHORITY}")
@@ -140,21 +142,21 @@ def find_target(target: str, *, named: bool = False) -> Service:
 
 
 def files_beside(target: str) -> tuple[str, ...]:
-    """Return the files of the folder that ``target`` is or lies in, as they are called from here; none of a URL."""
+    """Return the paths of the files in the directory that ``target`` is, or is in; none for a URL."""
     path = Path(target)
     folder = path if path.is_dir() else path.parent
     return () if scheme_of(target) else tuple(str(each) for each in sorted(folder.iterdir()) if each.is_file())
 
 
-def check_is_here(uri: str, say: str = "--set model.uri=DIR says") -> None:
-    """Raise before two processes start what the runtime would say seconds later.
+def check_is_here(uri: str, remedy: str = "pass --set model.uri=DIR") -> None:
+    """Check early, before the processes start, that a model's path exists.
 
     Args:
-        uri: of the model.
-        say: how to name another.
+        uri: the model's URI.
+        remedy: how to name another path.
 
     Raises:
-        FieldError: ``uri`` is a path of this machine at which nothing lies; the message says where it may lie.
+        FieldError: ``uri`` is a path on this machine that does not exist.
     """
     if scheme_of(uri) not in ("", "file"):
         _remote(uri)
@@ -163,11 +165,11 @@ def check_is_here(uri: str, say: str = "--set model.uri=DIR says") -> None:
     if path.exists():
         return
     if path.name == BESIDE and (path.parent / TRAIN).is_file():
-        raise FieldError(f"there is no model at {path} yet: python {path.parent / TRAIN} makes it")
-    place = " (a pod's place for it)" if path.parent == PODS_MODELS else ""
+        raise FieldError(f"there is no model at {path} yet. Run python {path.parent / TRAIN}")
+    place = " (its path in a pod)" if path.parent == PODS_MODELS else ""
     raise FieldError(
-        f"there is no model at {os.path.normpath(path)}{place}: on this machine {say} where it lies, or a folder"
-        " of its name, or `model`, beside the manifest holds it"
+        f"there is no model at {os.path.normpath(path)}{place}. Put it into a directory of its name, or `model`, beside"
+        f" the manifest, or {remedy}"
     )
 
 
@@ -179,24 +181,25 @@ def _path_of(target: str) -> Path:
 
 
 def _remote(uri: str) -> Service:
-    """Take a URI at its word: the runtime downloads what is there, and says what is wrong with it."""
+    """Return the fields of a remote URI; the runtime downloads it, and reports what is wrong with it."""
     try:
         location = parse(uri)
     except LocationError as error:
         raise FieldError(str(error)) from None
     if location.scheme in MOUNTED:
-        raise FieldError(f"{shown(uri)} is mounted by a cluster: copy it to a folder, and serve that")
+        raise FieldError(f"{shown(uri)} can be mounted in a cluster only. Copy it to a directory, and serve that")
     if location.path.endswith(MANIFEST_SUFFIXES):
-        raise FieldError(f"{shown(uri)} is a manifest: download it, and serve the file")
+        raise FieldError(f"{shown(uri)} is a manifest. Download it, and serve the file")
     return Service({"model.uri": uri})
 
 
 def _found(path: Path, *, named: bool) -> Service:
+    """Return the fields of a path on this machine."""
     if path.is_dir():
         manifests = [each for each in sorted(path.iterdir()) if _may_be_service(each)]
         services = {each.name: service for each in manifests if (service := _read(each))}
         if len(services) > 1:
-            raise FieldError(f"{path} holds several manifests, name one: {', '.join(services)}")
+            raise FieldError(f"{path} has several manifests. Name one of {', '.join(services)}")
         return next(iter(services.values()), Service({"model.uri": str(path.absolute()), **_version_in(path)}))
     if not path.exists():
         link = f", a link to {path.readlink()}" if path.is_symlink() else ""
@@ -204,20 +207,20 @@ def _found(path: Path, *, named: bool) -> Service:
     if path.suffix in MANIFEST_SUFFIXES:
         if service := _read(path):
             return service
-        raise FieldError(f"{path} holds no document of kind {KIND}")
+        raise FieldError(f"{path} has no document of kind {KIND}")
     if named or _model_suffix(path):
         return Service({"model.uri": str(path.absolute()), **_version_in(path)})
     if foreign := remedy([path.name]):
         raise FieldError(foreign)
     known = ", ".join((*MANIFEST_SUFFIXES, *MODEL_SUFFIXES, *ARCHIVE_SUFFIXES))
     raise FieldError(
-        f"{path} is neither a manifest nor a model: known are {known} and directories;"
-        " --set model.format=FORMAT says what a file of another name is"
+        f"{path} is neither a directory nor a file of {known}. For a file with another name, pass"
+        " --set model.format=FORMAT"
     )
 
 
 def _version_in(path: Path) -> Values:
-    """Return the version that a TorchServe archive names, if it does: its callers may ask for it."""
+    """Return the version in a TorchServe archive, if any, since requests may name it."""
     try:
         if path.is_dir():
             text = (path / MAR_MANIFEST).read_bytes()
@@ -231,15 +234,21 @@ def _version_in(path: Path) -> Values:
 
 
 def default_name(uri: str) -> str:
-    """Return the model's name when none was given: from ``model.toml``, else from the path.
+    """Return the model's default name: from ``model.toml``, otherwise from the path.
 
     Raises:
-        FieldError: ``model.toml`` gives a name that no path can have.
+        FieldError: the name in ``model.toml`` is invalid.
     """
-    here = scheme_of(uri) in ("", "file")
-    path = _path_of(uri) if here else _path_there(uri)
-    named = _toml_name(path / "model.toml") if here else None
-    if named:
+    named: object = None
+    if scheme_of(uri) in ("", "file"):
+        path = _path_of(uri)
+        # The runtime reports an invalid model.toml. ValueError: no TOML, or a number with thousands of digits.
+        with suppress(OSError, ValueError, RecursionError):
+            named = tomllib.loads(read_text(path / "model.toml")).get("name")
+    else:
+        location = parse(uri)
+        path = Path(unquote(location.path) if location.scheme in WEB else f"{location.authority}/{location.path}")
+    if isinstance(named, str) and named and "\0" not in named:
         if not re.search(NAME, named):
             raise FieldError(f"{path / 'model.toml'}: name must be {NAME_IN_WORDS}, not {named!r:.200}")
         return named
@@ -249,19 +258,14 @@ def default_name(uri: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "model"
 
 
-def _path_there(uri: str) -> Path:
-    location = parse(uri)
-    return Path(unquote(location.path) if location.scheme in WEB else f"{location.authority}/{location.path}")
-
-
 def _model_suffix(path: Path) -> str:
-    """Return the suffix of a file that is a model or an archive of one; empty for any other."""
+    """Return the suffix of a model file or archive; empty for any other file."""
     name = path.name.lower()
     return next((each for each in (*MODEL_SUFFIXES, *ARCHIVE_SUFFIXES) if name.endswith(each)), "")
 
 
 def _may_be_service(file: Path) -> bool:
-    """Return whether it looks like a manifest; any other file, or one that is too long, belongs to the model."""
+    """Return whether a file looks like a manifest; any other file belongs to the model."""
     try:
         return file.suffix in MANIFEST_SUFFIXES and bool(_LOOKS_LIKE_SERVICE.search(read_text(file)))
     except (FieldError, OSError):
@@ -281,33 +285,19 @@ def _read(file: Path) -> Service | None:
 
 
 def _absolute(fields: Values, folder: Path) -> Values:
-    """Return the fields with a relative ``model.uri`` counted from the manifest's folder."""
+    """Return the fields with a relative ``model.uri`` resolved against the manifest's directory."""
     uri = str(fields.get("model.uri", ""))
     if not uri:
-        raise FieldError("spec.model.uri is missing: it says where the model lies")
+        raise FieldError("spec.model.uri is missing. Set it to the model's location")
     path = uri.removeprefix("file://")
     if scheme_of(path):
         return fields
-    if Path(path).is_absolute():
-        return _in_pod(fields, Path(path), folder)
-    return {**fields, "model.uri": str((folder / path).absolute())}
-
-
-def _in_pod(fields: Values, path: Path, folder: Path) -> Values:
-    """Find a pod's ``/models/NAME`` in ``NAME`` or ``model`` beside the manifest, if it is not here."""
-    if path.parent != PODS_MODELS or path.exists():
+    if not Path(path).is_absolute():
+        return {**fields, "model.uri": str((folder / path).absolute())}
+    if Path(path).parent != PODS_MODELS or Path(path).exists():
         return fields
-    named, beside = folder / path.name, folder / BESIDE
+    # A pod's /models/NAME is NAME or `model` beside the manifest.
+    named, beside = folder / Path(path).name, folder / BESIDE
     if named.is_dir() or beside.is_dir() or (folder / TRAIN).is_file():
         return {**fields, "model.uri": str((named if named.is_dir() else beside).absolute())}
     return fields
-
-
-def _toml_name(file: Path) -> str | None:
-    """Return the name in a ``model.toml``; what is wrong with the file is the runtime's to say."""
-    try:
-        name = tomllib.loads(read_text(file)).get("name")
-    # ValueError: no TOML, or a number of thousands of digits; FieldError is one too.
-    except (OSError, ValueError, RecursionError):
-        return None
-    return name if isinstance(name, str) and "\0" not in name else None

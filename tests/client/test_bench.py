@@ -103,7 +103,7 @@ def test_people_get_a_table_and_bars(adder: tuple[str, str], capsys: pytest.Capt
     assert main(["bench", adder[0], "--seconds", "2", "--rows", "2"]) == 0
 
     output = capsys.readouterr().out
-    assert output.splitlines()[0].endswith(" ms (the median, as a caller sees it)"), "the server names another figure"
+    assert output.splitlines()[0].endswith(" ms (median, seen by the client)"), "the server names another figure"
     assert "offered/s" in output
     assert "in time: answered within" in output
     assert re.search(r"/s \|[q.bR]+ ", output)
@@ -129,10 +129,10 @@ def test_a_model_of_pictures_asks_for_one(capsys: pytest.CaptureFixture[str]) ->
     model = metadata([tensor("image", "BYTES", [-1], content_type="image/png")], [tensor("y", "FP32", [-1])])
     with running(v2(model)) as server:
         assert main(["bench", server.url]) == 2
-    assert "give one with --item FILE" in capsys.readouterr().err
+    assert "--item FILE" in capsys.readouterr().err
 
 
 def test_what_cannot_be_written_is_said_before_the_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, words in (("bench.pdf", ".svg or .png"), ("nowhere/bench.svg", "there is no folder")):
+    for name, words in (("bench.pdf", ".svg or .png"), ("nowhere/bench.svg", "there is no directory")):
         assert main(["bench", "http://127.0.0.1:9", "--plot", str(tmp_path / name)]) == 2
         assert words in capsys.readouterr().err

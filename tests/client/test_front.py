@@ -57,7 +57,7 @@ async def fronted(
     sockets = {model.name: str(folder / model.name) for model in models}
     servers = [await asyncio.start_unix_server(model, sockets[model.name]) for model in models]
     front = Front({name: path for name, path in sockets.items() if name != "pages"}, str(folder / "pages"), default)
-    front.most_callers = most
+    front.most_clients = most
     port = find_port("127.0.0.1", 0, option="--port")
     await front.listen("127.0.0.1", port)
     writers: list[asyncio.StreamWriter] = []
@@ -73,7 +73,7 @@ async def fronted(
         finally:
             for writer in writers:
                 writer.close()
-            front.refuse_more()
+            front.stop_accepting()
             front.close()
             for server in servers:
                 server.close()

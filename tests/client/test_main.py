@@ -100,8 +100,8 @@ def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.Capture
         pytest.param(2, ["predict", "URL", "--data", '"x"'], "input x: takes FP32", id="text"),
         pytest.param(1, ["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"),
         pytest.param(2, ["info", "localhost:port"], "is not the address of a server", id="no address"),
-        pytest.param(2, ["info", "http://127.0.0.1:99999"], "a port is 1 to 65535", id="no port"),
-        pytest.param(2, ["info", "http://127.0.0.1:0"], "a port is 1 to 65535", id="port 0"),
+        pytest.param(2, ["info", "http://127.0.0.1:99999"], "port must be 1 to 65535", id="no port"),
+        pytest.param(2, ["info", "http://127.0.0.1:0"], "port must be 1 to 65535", id="port 0"),
         pytest.param(1, ["info", "http://127.0.0.1:1"], "cannot reach", id="nobody there"),
         pytest.param(2, ["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
         pytest.param(2, ["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
@@ -151,7 +151,7 @@ def test_a_port_of_the_superuser_is_told_as_such() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
-    assert "port 81 of 127.0.0.1 is the superuser's: choose one from 1024 on with --port" in result.stderr
+    assert "port 81 of 127.0.0.1 is reserved" in result.stderr
     assert "[Errno" not in result.stderr.splitlines()[-1]
 
 

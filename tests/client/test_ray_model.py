@@ -252,7 +252,7 @@ class Size:
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        ({"other": features(1)}, "columns: the batch has no column features; it has other"),
+        ({"other": features(1)}, "no column features, only other"),
         (
             {"features": features(1), "y": features(1)},
             "column y would be there twice: outputs={'y': NAME} calls the model's another,",

@@ -40,7 +40,7 @@ class Served:
         )
 
     def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        paths = (str(FAKES), str(ROOT), str(ROOT / "client"))
+        paths = (str(FAKES), str(ROOT), str(ROOT / "client"), str(ROOT / "schema"))
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         return {
             **inherited,
@@ -263,7 +263,7 @@ def test_a_runtime_that_dies_is_started_again(start: Start) -> None:
 
     output = served.read_until("ready after")
     assert "the runtime was killed by SIGKILL" in output
-    assert "starting it again in 0.5 s" in output
+    assert "restarting it in 0.5 s" in output
     assert len(served.pids()) == 3
 
 
@@ -310,7 +310,7 @@ def test_a_runtime_that_each_of_three_times_a_signal_kills_while_it_loads_ends_t
     output = served.rest()
 
     assert served.process.returncode == 1
-    assert output.count("the runtime was killed by SIGSEGV; starting it again in ") == 2
+    assert output.count("the runtime was killed by SIGSEGV; restarting it in ") == 2
     assert "shoal: the runtime was killed by SIGSEGV each of 3 times that it loaded the model" in output
     assert len([event for event in served.events() if event.startswith("runtime started")]) == 3
 

@@ -256,7 +256,7 @@ MERGES = "m0: &m0 {a: 1}\n" + "".join(
         pytest.param(f"n: {'9' * 5000}", "it is not valid YAML: Exceeds the limit", id="a long number"),
         pytest.param("n: 2026-13-45", "it is not valid YAML: month must be", id="no date"),
         pytest.param('uri: "\\ud800"', "surrogate", id="half a character"),
-        pytest.param("x: y\n" * 300_000, "over 1 MiB", id="a long file"),
+        pytest.param("x: y\n" * 300_000, "larger than 1 MiB", id="a long file"),
     ],
 )
 def test_a_manifest_is_read_within_bounds(tmp_path: Path, text: str, message: str) -> None:

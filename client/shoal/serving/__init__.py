@@ -1,5 +1,4 @@
-"""What ``shoal serve`` decides: which settings the processes get, and what their exits mean.
+"""The decisions of ``shoal serve``: the settings of the processes, and the meaning of their exits.
 
-Pure: no processes, no files, no clock. ``shoal.serve`` and ``shoal.processes`` do what is decided
-here.
+Pure: no processes, no files, no clock. ``shoal.serve`` and ``shoal.processes`` act on the decisions.
 """

@@ -1,4 +1,4 @@
-"""Fields of an InferenceService as ``--set`` gives them, on their way to the processes' environment."""
+"""Fields of an InferenceService from ``--set`` to the environment of the processes."""
 
 import re
 from collections.abc import Mapping
@@ -15,33 +15,33 @@ from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 PARAMETERS = "model.parameters"
 MAX_DEPTH = 100
-"""Levels of objects and lists, which no parameters and no manifest need."""
+"""Levels of nested objects and lists."""
 
 _VARIABLE = re.compile(r"(?P<set>\bset )?(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.,]*\w)?(?P<said> \([A-Za-z.]+\))?")
-"""A variable in a process's sentence, the value that the sentence gives it, and the field that it names itself."""
+"""A variable in a message, with an optional value, and the field in parentheses if the message names it."""
 
 _SECRET_NAME = re.compile("KEY|TOKEN|PASS|SECRET|SAS|CREDENTIAL")
 _USER_IN_URL = re.compile(r"://[^\s/@]+@")
 
 Values = dict[str, Any]
-"""By the field's dotted name, values as the schema types them."""
+"""Values in the schema's types, by dotted field name."""
 
 
 class FieldError(ValueError):
-    """A field that does not exist, or a value that it does not take."""
+    """An unknown field, or an invalid value."""
 
 
 class MachineError(Exception):
-    """What was asked for is right, and this machine lacks what it needs: a free port, a package."""
+    """A valid request that this machine cannot fulfil: a port in use, a package that is not installed."""
 
 
 def parse_assignment(text: str) -> Values:
     """Return the field and value of ``FIELD=VALUE``.
 
-    ``model.parameters.NAME=VALUE`` gives one parameter: VALUE is read as JSON, else taken as text.
+    ``model.parameters.NAME=VALUE`` sets one parameter; VALUE is JSON, otherwise text.
 
     Raises:
-        FieldError: no ``=``, no such field, or a value that it does not take.
+        FieldError: there is no ``=``, the field is unknown, or the value is invalid.
     """
     name, equals, value = text.partition("=")
     name = name.strip()
@@ -64,14 +64,14 @@ def parse_assignment(text: str) -> Values:
 
 
 def without_effect(text: str) -> str | None:
-    """Return the field of ``FIELD=VALUE`` if only a cluster acts on it (or on the field it lies in), else None."""
+    """Return the field of ``FIELD=VALUE`` if it, or its parent, has an effect in a cluster only; otherwise None."""
     name, equals, _ = text.partition("=")
     name = name.strip()
     return name if equals and any(name == each or name.startswith(f"{each}.") for each in _clusters_fields()) else None
 
 
 def _clusters_fields() -> list[str]:
-    """Return the fields that no process reads."""
+    """Return the fields without an environment variable."""
     return [each.name for each in settings_of(InferenceServiceSpec) if not each.env and not section_of(each.kind)]
 
 
@@ -79,16 +79,17 @@ def find_field(name: str) -> Setting:
     """Return the setting of a dotted name.
 
     Raises:
-        FieldError: there is none; the message names the nearest.
+        FieldError: the field is unknown; the message suggests the nearest.
     """
     fields = manifest_fields()
     if name in fields:
         return fields[name]
     if RENAMED.get(name) in fields:
-        raise FieldError(f"there is no field {name}; it is {RENAMED[name]} now")
+        raise FieldError(f"there is no field {name}; it was renamed to {RENAMED[name]}")
     by_last_part = {known.rpartition(".")[2]: known for known in fields}
     near = nearest(name, [*fields, *_clusters_fields()])
     near = near if near.startswith("did you") else nearest(name, fields)
+    # A field with the right last part and a wrong prefix is nearer than a list of all fields.
     last = nearest(name.rpartition(".")[2], by_last_part)
     if near.startswith("known") and not last.startswith("known"):
         near = f"did you mean {by_last_part[last.removeprefix('did you mean ').removesuffix('?')]}?"
@@ -106,28 +107,28 @@ def merge(base: Values, over: Values) -> Values:
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the proxy's part of an environment: neither where the model comes from nor what opens it."""
-    return {name: value for name, value in environment.items() if not _is_not_the_proxys(name, value)}
+    """Return the environment for the proxy, without the model's location and credentials."""
 
+    def is_proxys(name: str, value: str) -> bool:
+        setting = variables().get(name)
+        if setting is not None and setting.env is not None:
+            return PROXY in setting.env.readers
+        # An unknown SHOAL_ variable is kept: the proxy reports it as misspelt.
+        return name.startswith("SHOAL_") or not (_SECRET_NAME.search(name) or _USER_IN_URL.search(value))
 
-def _is_not_the_proxys(name: str, value: str) -> bool:
-    setting = variables().get(name)
-    if setting is not None and setting.env is not None:
-        return PROXY not in setting.env.readers
-    # A misspelt one of ours is the proxy's to tell.
-    return not name.startswith("SHOAL_") and bool(_SECRET_NAME.search(name) or _USER_IN_URL.search(value))
+    return {name: value for name, value in environment.items() if is_proxys(name, value)}
 
 
 def to_environment(values: Values) -> dict[str, str]:
-    """Return the environment variables that carry ``values``.
+    """Return the environment variables of ``values``.
 
     Raises:
-        FieldError: a value that no environment can carry, or a header that is no caller's.
+        FieldError: a value that cannot be an environment variable, or a header that belongs to the connection.
     """
     for name in ("proxy.forwardHeaders", "queue.fairShareHeader"):
         given = values.get(name) or ()
         if own := {each.lower() for each in ((given,) if isinstance(given, str) else given)} & OWN_HEADERS:
-            raise FieldError(f"{name} must not name {', '.join(sorted(own))}: the connection's own")
+            raise FieldError(f"{name} must not name {', '.join(sorted(own))}, which belong to the connection")
     settings = {name: find_field(name) for name in values}
     return {each.env.name: _carried(name, each, values[name]) for name, each in settings.items() if each.env}
 
@@ -138,16 +139,16 @@ def _carried(name: str, setting: Setting, value: Any) -> str:
     except FieldFault as fault:
         raise FieldError(f"{name} {fault.what}") from None
     except UnicodeEncodeError:
-        raise FieldError(f"{name} holds bytes that are not UTF-8 text") from None
+        raise FieldError(f"{name} contains bytes that are not UTF-8 text") from None
     except (TypeError, ValueError, RecursionError) as error:
         raise FieldError(f"{name} cannot be written as JSON: {error}") from None
     if "\0" in text:
-        raise FieldError(f"{name} holds the character NUL, which no setting may")
+        raise FieldError(f"{name} must not contain the character NUL")
     return text
 
 
 def with_field_names(sentence: str) -> str:
-    """Return a process's sentence with the field that stands behind each variable it names."""
+    """Return a process's message with the field of each variable that it names."""
     names = {each.env.name: name for name, each in manifest_fields().items() if each.env}
 
     def named(match: re.Match[str]) -> str:

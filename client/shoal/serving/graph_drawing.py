@@ -1,26 +1,38 @@
-"""What ``shoal inspect`` tells of a graph: its steps in the order in which they run, as values and as a drawing."""
+"""Describe a graph for ``shoal inspect``: its steps in execution order, as values and as a drawing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal_schema.graphs.composer import read_source
-from shoal_schema.graphs.plan import Output, Plan, Step
+from shoal_schema.graphs.plan import Plan, Step
 from shoal_schema.graphs.types import Typed
 from shoal_schema.resource.graph import Combine, GraphSpec
 
-Told = dict[str, Any]
+Described = dict[str, Any]
+"""A description, which can be written as JSON."""
 UNKNOWN = "?"
 _COMPOSER = "composer"
 _WIDEST = 110
-"""Of boxes that stand side by side."""
+"""Characters of boxes side by side."""
 
 
-def described(name: str, spec: GraphSpec, plan: Plan, graph: Typed | None) -> Told:
-    """Return what a graph is; ``graph`` is None where not everything could be looked at."""
+def described(name: str, spec: GraphSpec, plan: Plan, graph: Typed | None) -> Described:
+    """Return the description of a graph; ``graph`` is None if the types of some models are unknown."""
     models = {each.name: f"service {each.service}" if each.service else each.url or "" for each in spec.steps}
     models |= {each.name: f"graph {each.graph}" for each in spec.steps if each.graph}
     written = {each.name: each for each in spec.steps}
-    composer = _composer(spec)
+    composer = ""
+    if spec.composer is not None:
+        composer = spec.composer.import_path or read_source(spec.composer.source or "").name
+    outputs: Described = {}
+    if composer:
+        # The composer, not the document, declares the outputs.
+        for each, tensor in ({} if graph is None else graph.outputs).items():
+            outputs[each] = {"of": [_COMPOSER], "combine": "First", "type": str(tensor)}
+    else:
+        for output in plan.outputs:
+            kind = UNKNOWN if graph is None else str(graph.outputs[output.name])
+            outputs[output.name] = {"of": [str(ref) for ref in output.of], "combine": str(output.combine), "type": kind}
     return {
         "name": name,
         "composer": composer,
@@ -33,71 +45,48 @@ def described(name: str, spec: GraphSpec, plan: Plan, graph: Typed | None) -> To
                 "when": written[step.name].when,
                 "on_error": str(written[step.name].on_error),
                 "after": sorted(step.after),
-                "inputs": _asked(graph, step)
-                if composer
-                else {each: _input(graph, step, each) for each in step.inputs},
-                "outputs": _given(graph, step),
+                "inputs": _inputs(graph, step, composed=bool(composer)),
+                "outputs": {}
+                if graph is None
+                else {each: str(tensor) for each, tensor in graph.signatures[step.name].outputs.items()},
             }
             for step in plan.steps
         ],
-        "outputs": _composed(graph) if composer else {output.name: _made(graph, output) for output in plan.outputs},
+        "outputs": outputs,
     }
 
 
-def _composer(spec: GraphSpec) -> str:
-    """Return what of Python takes requests through the steps; empty where the document says it all."""
-    if spec.composer is None:
-        return ""
-    return spec.composer.import_path or read_source(spec.composer.source or "").name
-
-
-def _asked(graph: Typed | None, step: Step) -> Told:
-    wanted = {} if graph is None else graph.signatures[step.name].inputs
-    return {each: {"from": _COMPOSER, "type": str(tensor)} for each, tensor in wanted.items()}
-
-
-def _composed(graph: Typed | None) -> Told:
-    outputs = {} if graph is None else graph.outputs
-    return {each: {"of": [_COMPOSER], "combine": "First", "type": str(tensor)} for each, tensor in outputs.items()}
-
-
-def _made(graph: Typed | None, output: Output) -> Told:
+def _inputs(graph: Typed | None, step: Step, *, composed: bool) -> Described:
+    """Return the source and type of each input of a step."""
+    if composed:
+        wanted = {} if graph is None else graph.signatures[step.name].inputs
+        return {each: {"from": _COMPOSER, "type": str(tensor)} for each, tensor in wanted.items()}
     return {
-        "of": [str(ref) for ref in output.of],
-        "combine": str(output.combine),
-        "type": UNKNOWN if graph is None else str(graph.outputs[output.name]),
+        each: {"from": str(ref), "type": UNKNOWN if graph is None else str(graph.seen(ref, step, step.path))}
+        for each, ref in step.inputs.items()
     }
 
 
-def _input(graph: Typed | None, step: Step, name: str) -> Told:
-    ref = step.inputs[name]
-    return {"from": str(ref), "type": UNKNOWN if graph is None else str(graph.seen(ref, step, step.path))}
-
-
-def _given(graph: Typed | None, step: Step) -> dict[str, str]:
-    return {} if graph is None else {each: str(one) for each, one in graph.signatures[step.name].outputs.items()}
-
-
-def drawn(told: Told) -> str:
-    """Return boxes and arrows: what runs at the same time side by side, below what it needs."""
-    parts = [f"{told['name']}: {_words(told['request']) or 'what it takes is not known here'}"]
-    if told["composer"]:
-        parts += ["  ▼", *_boxed(_COMPOSER, [told["composer"]])]
-    for level in _levels(told["steps"]):
-        parts += _arranged([_box(step) for step in level])
-    parts += ["  ▼", *_boxed("answer", [_output(name, each) for name, each in told["outputs"].items()])]
-    return "\n".join(parts)
-
-
-def _levels(steps: Sequence[Told]) -> list[list[Told]]:
-    """Return the steps in rows: each below the last of those that it needs."""
+def drawn(graph: Described) -> str:
+    """Return boxes and arrows: concurrent steps side by side, below the steps that they need."""
+    parts = [f"{graph['name']}: {_tensors(graph['request']) or 'its inputs are not known here'}"]
+    if graph["composer"]:
+        parts += ["  ▼", *_boxed(_COMPOSER, [graph["composer"]])]
+    # The level of a step is one below the last step that it needs.
     depth: dict[str, int] = {}
-    for step in steps:
+    for step in graph["steps"]:
         depth[step["name"]] = 1 + max((depth[each] for each in step["after"]), default=0)
-    return [[step for step in steps if depth[step["name"]] == each] for each in range(1, max(depth.values()) + 1)]
+    for level in range(1, max(depth.values()) + 1):
+        parts += _arranged([_box(step) for step in graph["steps"] if depth[step["name"]] == level])
+    lines = []
+    for name, output in graph["outputs"].items():
+        first = output["combine"] == Combine.FIRST
+        made = ", else ".join(output["of"]) if first else f"{output['combine']} of {', '.join(output['of'])}"
+        lines.append(f"{name} ← {made}  {output['type']}")
+    return "\n".join([*parts, "  ▼", *_boxed("response", lines)])
 
 
-def _box(step: Told) -> list[str]:
+def _box(step: Described) -> list[str]:
     lines = [step["model"]]
     lines += [f"{name} ← {given['from']}  {given['type']}" for name, given in step["inputs"].items()]
     if step["rows"].startswith("each"):
@@ -105,19 +94,13 @@ def _box(step: Told) -> list[str]:
     if step["when"]:
         lines.append(f"when {step['when']}")
     if step["on_error"] != "Fail":
-        lines.append("left out where it fails")
+        lines.append("omitted if it fails")
     if step["outputs"]:
-        lines.append(f"→ {_words(step['outputs'])}")
+        lines.append(f"→ {_tensors(step['outputs'])}")
     return _boxed(step["name"], lines)
 
 
-def _output(name: str, output: Told) -> str:
-    first = output["combine"] == Combine.FIRST
-    made = ", else ".join(output["of"]) if first else f"{output['combine']} of {', '.join(output['of'])}"
-    return f"{name} ← {made}  {output['type']}"
-
-
-def _words(tensors: Mapping[str, str]) -> str:
+def _tensors(tensors: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in tensors.items())
 
 
@@ -128,10 +111,10 @@ def _boxed(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _arranged(boxes: Sequence[Sequence[str]]) -> list[str]:
-    """Return boxes side by side, each below an arrow; one below the other, with a word, where they are too wide."""
+    """Return boxes side by side, each below an arrow; or one below the other if they are too wide."""
     if sum(len(box[0]) + 2 for box in boxes) > _WIDEST:
         first, *others = boxes
-        return ["  ▼", *first, *(line for box in others for line in ("  beside it", *box))]
+        return ["  ▼", *first, *(line for box in others for line in ("  at the same time", *box))]
     height = max(len(box) for box in boxes)
     columns = [["  ▼", *box, *[""] * (height - len(box))] for box in boxes]
     widths = [len(box[0]) for box in boxes]

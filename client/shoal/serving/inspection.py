@@ -1,4 +1,4 @@
-"""What ``shoal inspect`` tells: a runtime's report on a model, in words."""
+"""Present a runtime's report on a model for ``shoal inspect``."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -10,54 +10,54 @@ from shoal.wire.signature import parse_signature
 from shoal_schema.redaction import visible
 
 URL = "http://127.0.0.1:8080"
-"""Where `shoal serve` listens unless told otherwise."""
+"""Default URL of `shoal serve`."""
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 _NUMBERS = ("", " thousand", " million", " billion", " trillion")
 _STEP = 1000
 
 
 def with_requests(report: Mapping[str, Any], files: Collection[str]) -> dict[str, Any]:
-    """Return a report in the words of fields, with the first requests that the model would answer.
+    """Return a report with field names in its messages, and with sample requests.
 
     Args:
         report: of ``python -m shoal_runtime inspect``.
-        files: paths that are there, one of which may be an item to send.
+        files: existing paths, one of which may be a sample item.
     """
-    told = {**report, "warnings": [with_field_names(each) for each in report["warnings"]]}
-    if told["refused"] is not None:
-        told["refused"] = with_field_names(told["refused"])
-    if metadata := told["metadata"]:
-        told["first_requests"] = list(first_requests(URL, parse_signature(metadata), files))
-    return told
+    named = {**report, "warnings": [with_field_names(each) for each in report["warnings"]]}
+    if named["refused"] is not None:
+        named["refused"] = with_field_names(named["refused"])
+    if metadata := named["metadata"]:
+        named["first_requests"] = list(first_requests(URL, parse_signature(metadata), files))
+    return named
 
 
-def report_text(told: Mapping[str, Any], target: str) -> str:
-    """Return what `with_requests` returned as a person reads it; why a model is refused is told apart."""
+def report_text(report: Mapping[str, Any], target: str) -> str:
+    """Return a report of `with_requests` as text, without the error of a model that cannot be loaded."""
     parts = []
-    if metadata := told["metadata"]:
+    if metadata := report["metadata"]:
         parts.append(f"{signature_text(parse_signature(metadata))}\n")
-        parts.append(f"format   {told['format']} ({metadata['platform']}), on {told['device']}")
-    if files := told["files"]:
-        parts.append(f"files    {_counted(files['count'], 'file')}, {_amount(files['bytes'], _UNITS)}")
-    if parameters := told["parameters"]:
-        of = f"{_amount(parameters['count'], _NUMBERS)} parameters, {_amount(parameters['bytes'], _UNITS)}"
-        parts.append(f"size     {of}")
+        parts.append(f"format   {report['format']} ({metadata['platform']}), on {report['device']}")
+    if files := report["files"]:
+        count = "1 file" if files["count"] == 1 else f"{files['count']} files"
+        parts.append(f"files    {count}, {_amount(files['bytes'], _UNITS)}")
+    if parameters := report["parameters"]:
+        size = f"{_amount(parameters['count'], _NUMBERS)} parameters, {_amount(parameters['bytes'], _UNITS)}"
+        parts.append(f"size     {size}")
     if metadata:
-        device = f", {_amount(told['device_memory_bytes'], _UNITS)} of the GPU's" if told["device_memory_bytes"] else ""
-        parts.append(f"memory   {_amount(told['memory_bytes'], _UNITS)}{device} at the most, loading and warming up")
-        parts.append(f"start    {told['seconds']:.1f} s, download and all")
-        curl, command = told["first_requests"]
-        parts.append(f"\nfirst requests, once `shoal serve {target}` listens:\n  {curl}\n  {command}")
-    parts += [f"\nwarning: {visible(warning)}" for warning in told["warnings"]]
+        device_bytes = report["device_memory_bytes"]
+        device = f", {_amount(device_bytes, _UNITS)} on the GPU" if device_bytes else ""
+        parts.append(
+            f"memory   {_amount(report['memory_bytes'], _UNITS)}{device} at most, while loading and warming up"
+        )
+        parts.append(f"start    {report['seconds']:.1f} s, including downloads")
+        curl, command = report["first_requests"]
+        parts.append(f"\nsample requests, once `shoal serve {target}` is ready:\n  {curl}\n  {command}")
+    parts += [f"\nwarning: {visible(warning)}" for warning in report["warnings"]]
     return "\n".join(parts)
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def _amount(number: float, units: tuple[str, ...]) -> str:
-    """Return a number with three digits and its unit: 21.4 MB, 5.3 million."""
+    """Return a number in three digits with its unit: 21.4 MB, 5.3 million."""
     at = 0
     while number >= _STEP and at < len(units) - 1:
         number, at = number / _STEP, at + 1

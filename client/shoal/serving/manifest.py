@@ -1,7 +1,7 @@
-"""An ``InferenceService`` manifest to fields.
+"""Read the fields of an ``InferenceService`` manifest.
 
-What only matters in a cluster (scaling, routes, the pod) is named in ``ignored`` rather than passed over; a field that
-no Shoal knows is an error.
+Fields with an effect in a cluster only (scaling, routes, the pod) are listed in ``ignored``; an unknown field is an
+error.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,55 +22,60 @@ from shoal_schema.resource.service import InferenceServiceSpec
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The fields of one manifest, and those of its spec that only a cluster acts on."""
+    """The fields of one manifest."""
 
     fields: Values
     ignored: tuple[str, ...] = ()
+    """Fields of the spec with an effect in a cluster only."""
 
     def without_effect(self, assigned: Iterable[str]) -> list[str]:
-        """Return what only a cluster acts on, each once: of the manifest, and of the fields that were ``assigned``."""
-        told: list[str] = []
+        """Return the ignored fields of the manifest and of the ``assigned`` ones, without duplicates and children."""
+        names: list[str] = []
         for name in (*self.ignored, *assigned):
-            if not any(name == each or name.startswith(f"{each}.") for each in told):
-                told.append(name)
-        return told
+            if not any(name == each or name.startswith(f"{each}.") for each in names):
+                names.append(name)
+        return names
 
 
 def services_of(documents: list[Any]) -> list[Service]:
-    """Return every InferenceService among a file's YAML documents, as `find_service` does the one."""
+    """Return every InferenceService among YAML documents; raises as `find_service`."""
     return [_service(each) for each in documents if isinstance(each, Mapping) and each.get("kind") == KIND]
 
 
 def find_service(documents: list[Any]) -> Service | None:
-    """Return the one InferenceService among a file's YAML documents; None when there is none.
+    """Return the only InferenceService among YAML documents; None if there is none.
 
     Raises:
-        FieldError: there are several; its API version is another; a field is unknown, or holds what it must not.
+        FieldError: there are several, the API version is unsupported, or a field is unknown or invalid.
     """
     found = [each for each in documents if isinstance(each, Mapping) and each.get("kind") == KIND]
     if not found:
         return None
     if len(found) > 1:
-        raise FieldError(_several(documents, len(found)))
+        others = {str(each.get("kind")) for each in documents if isinstance(each, Mapping)} - {KIND}
+        if GRAPH_KIND in others:
+            raise FieldError(f"the file has an {GRAPH_KIND}. Serve it with `shoal serve FILE`, and query that server")
+        beside = f", and {', '.join(sorted(others))}" if others else ""
+        raise FieldError(
+            f"the file must have one document of kind {KIND}, or an {GRAPH_KIND} with its steps, not"
+            f" {len(found)}{beside}"
+        )
     return _service(found[0])
-
-
-def _several(documents: list[Any], services: int) -> str:
-    """Return why a file with several services is no service."""
-    others = {str(each.get("kind")) for each in documents if isinstance(each, Mapping)} - {KIND}
-    if GRAPH_KIND in others:
-        return f"the file holds an {GRAPH_KIND}: `shoal serve FILE` alone serves it, and others ask it there"
-    beside = f", not of {', '.join(sorted(others))}" if others else ""
-    return f"the file holds {services} documents of kind {KIND}: one is served, or the steps of an {GRAPH_KIND}{beside}"
 
 
 def _service(document: Mapping[str, Any]) -> Service:
     if document.get("apiVersion") != API_VERSION:
         raise FieldError(f"apiVersion must be {API_VERSION}, not {document.get('apiVersion')}")
     if not isinstance(document.get("spec"), Mapping):
-        raise FieldError("the manifest has no spec: it must say at least spec.model.uri")
+        raise FieldError("the manifest has no spec. It needs at least spec.model.uri")
+    spec_document = document["spec"]
+    model = spec_document.get("model")
+    uri = model.get("uri") if isinstance(model, Mapping) else None
+    if isinstance(model, Mapping) and isinstance(uri, str) and uri and not scheme_of(uri):
+        # A bare path, allowed on one machine only, as the URI that the schema expects.
+        spec_document = {**spec_document, "model": {**model, "uri": f"file://{uri}"}}
     try:
-        spec = decode(InferenceServiceSpec, _with_uri(document["spec"]), "spec")
+        spec = decode(InferenceServiceSpec, spec_document, "spec")
         name = decode(Metadata, {"name": (document.get("metadata") or {}).get("name")}, "metadata").name
     except SpecError as error:
         raise FieldError(str(error)) from None
@@ -84,7 +89,7 @@ def _service(document: Mapping[str, Any]) -> Service:
 
 
 def fields_alike(spec: Any, document: Mapping[str, Any], own: Collection[str]) -> Service:
-    """Return what another resource has of a service's fields beside its ``own``: those of its proxy and its queue."""
+    """Return the fields that another resource shares with services, its proxy's and queue's, without its ``own``."""
     given = [each for each in _leaves(document, prefix="") if each.partition(".")[0] not in own]
     read = [each for each in given if each.startswith(("proxy.", "queue.")) and each in manifest_fields()]
     return Service(_values(spec, read), tuple(each for each in given if each not in read))
@@ -95,17 +100,8 @@ def _values(spec: Any, given: list[str]) -> Values:
     return {each: attrgetter(".".join(setting.path))(spec) for each, setting in used.items()}
 
 
-def _with_uri(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a spec whose model's path, which is this machine's alone, is a URI as clusters take it."""
-    model = spec.get("model")
-    uri = model.get("uri") if isinstance(model, Mapping) else None
-    if not isinstance(model, Mapping) or not isinstance(uri, str) or not uri or scheme_of(uri):
-        return spec
-    return {**spec, "model": {**model, "uri": f"file://{uri}"}}
-
-
 def _leaves(branch: Mapping[str, Any], *, prefix: str) -> Iterator[str]:
-    """Yield the fields that are given; null is the same as leaving them out."""
+    """Yield the fields with a value; null counts as absent."""
     for key, value in branch.items():
         name = f"{prefix}{key}"
         if value is None:

@@ -1,7 +1,6 @@
-"""Whose a request is, where several models share a port: read in its head; of its body only where it ends.
+"""Route requests by the model in their path; a scanner finds heads and the ends of bodies.
 
-Pure. Whatever is odd about a request's framing is left to the server that it is for: a connection belongs to one caller
-alone, who at worst confuses himself.
+Pure. Malformed framing is passed on to the proxy: a connection belongs to one client, so it affects no other.
 """
 
 import re
@@ -10,28 +9,30 @@ from typing import Final
 from urllib.parse import unquote
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""More than proxies take (32 KiB by default): they refuse it in the caller's protocol."""
+"""More than proxies accept (32 KiB by default), so that they reject it in the client's protocol."""
 MAX_LINE_BYTES: Final = 4096
-"""Of a chunk's size with its extensions, or of a trailer."""
+"""Length of a chunk-size line with its extensions, or of a trailer."""
 SLICE_BYTES: Final = 16 << 10
+"""Bytes scanned at a time."""
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _END: Final = b"\r\n\r\n"
 NAMELESS: Final = ("/invocations", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
-"""Paths that name no model, and are for one."""
+"""Paths for a model that do not name it."""
 PAGES: Final = ("/docs", "/openapi.json")
 _MODEL: Final = re.compile(r"/(?:v1/models|v2/models|predictions|models)/([^/:]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of one request; of its first piece ``model`` is what `model_of` says, and ``""`` where that is nothing."""
+    """Bytes of one request."""
 
     data: bytes
     model: str | None = None
+    """Of the first piece of a request: the result of `model_of`; None for later pieces."""
 
 
 def model_of(target: str) -> str:
-    """Return the model that a request's target names; its path, where that is for a model that it does not name."""
+    """Return the model in a request target; the path if it is for an unnamed model; otherwise ``""``."""
     path = target.partition("?")[0]
     if not path.startswith("/"):
         path = "/" + path.partition("://")[2].partition("/")[2]
@@ -42,47 +43,45 @@ def model_of(target: str) -> str:
 
 
 class Scanner:
-    """Cuts what comes on one connection into requests' pieces."""
+    """Split the bytes of one connection into pieces of requests."""
 
     def __init__(self) -> None:
         self._held = b""
-        """What has come of a head, or of a line between chunks."""
+        """An incomplete head, or an incomplete line between chunks."""
         self._left: int | None = 0
-        """Bytes to pass before something is to be read again; None: whatever comes."""
+        """Bytes to pass on before the next head or line; None: pass on everything."""
         self._chunked = self._trailers = False
 
     @property
     def between(self) -> bool:
-        """Whether the last request has come whole, and nothing of the next."""
+        """Whether the last request is complete, and no byte of the next has arrived."""
         return not (self._held or self._left or self._chunked) and self._left is not None
 
     def feed(self, data: bytes) -> list[Piece]:
         """Return the pieces that ``data`` completes, in order."""
         pieces: list[Piece] = []
-        # Each line copies what follows it: of a slice, not of all that one read brings.
+        # In slices, because each line copies the bytes after it.
         for start in range(0, len(data), SLICE_BYTES):
-            self._feed(data[start : start + SLICE_BYTES], pieces)
+            rest = data[start : start + SLICE_BYTES]
+            while rest:
+                if self._left is None:
+                    pieces.append(Piece(rest))
+                    break
+                if self._left:
+                    body, rest = rest[: self._left], rest[self._left :]
+                    self._left -= len(body)
+                    pieces.append(Piece(body))
+                elif self._chunked:
+                    rest = self._scan_line(rest, pieces)
+                else:
+                    rest = self._scan_head(rest, pieces)
         return pieces
 
-    def _feed(self, data: bytes, pieces: list[Piece]) -> None:
-        while data:
-            if self._left is None:
-                pieces.append(Piece(data))
-                return
-            if self._left:
-                taken, data = data[: self._left], data[self._left :]
-                self._left -= len(taken)
-                pieces.append(Piece(taken))
-            elif self._chunked:
-                data = self._line(data, pieces)
-            else:
-                data = self._head(data, pieces)
-
-    def _head(self, data: bytes, pieces: list[Piece]) -> bytes:
-        """Take a head, if all of it is here; return what follows it."""
+    def _scan_head(self, data: bytes, pieces: list[Piece]) -> bytes:
+        """Consume a head if it is complete; return the bytes after it."""
         held = self._held + data
         if not self._held:
-            held = held.lstrip(b"\r\n")  # which some send after a body
+            held = held.lstrip(b"\r\n")  # some clients send a line end after a body
         end = held.find(_END) + len(_END)
         if end < len(_END):
             self._held = held
@@ -104,7 +103,7 @@ class Scanner:
         pieces.append(Piece(held, model))
 
     def _begin_body(self, head: bytes) -> bool:
-        """Note how its body ends; return whether that is beyond doubt."""
+        """Store how the body ends; return False if its framing is ambiguous (RFC 9112, section 6.3)."""
         lengths, codings = [], []
         for line in head.split(b"\r\n")[1:-2]:
             name, _, value = line.partition(b":")
@@ -121,14 +120,16 @@ class Scanner:
         self._left = int(length)
         return True
 
-    def _line(self, data: bytes, pieces: list[Piece]) -> bytes:
-        """Take a chunk's size, or a trailer, if all of it is here; return what follows it."""
+    def _scan_line(self, data: bytes, pieces: list[Piece]) -> bytes:
+        """Consume a chunk-size line or a trailer if it is complete; return the bytes after it."""
         held = self._held + data
         end = held.find(b"\r\n") + 2
         if end < 2:
             self._held = held
             if len(held) > MAX_LINE_BYTES:
-                self._give_up(pieces)
+                # Not a valid line: let the proxy reject it.
+                pieces.append(Piece(held))
+                self._held, self._left = b"", None
             return b""
         line, self._held = held[:end], b""
         pieces.append(Piece(line))
@@ -136,14 +137,11 @@ class Scanner:
             self._trailers = self._chunked = end > 2
             return held[end:]
         digits = line.partition(b";")[0].strip()
-        if not _SIZE.fullmatch(digits):  # int() would take signs, and 0x
+        if not _SIZE.fullmatch(digits):  # int() would accept signs and underscores
             self._left = None
             return held[end:]
         size = int(digits, 16)
         self._trailers = size == 0
+        # A chunk is followed by a line end.
         self._left = size + 2 if size else 0
         return held[end:]
-
-    def _give_up(self, pieces: list[Piece]) -> None:
-        pieces.append(Piece(self._held))
-        self._held, self._left = b"", None

@@ -1,4 +1,4 @@
-"""What services do now, from what their proxies say of themselves: between two looks, in figures and in words.
+"""Figures of services between two samples, and their presentation.
 
-It never asks anybody: `shoal.looking` does, `shoal.top` and `shoal.dashboard` show it.
+Pure: `shoal.looking` takes the samples, `shoal.top` and `shoal.dashboard` show the figures.
 """

@@ -1,4 +1,4 @@
-"""Two looks at a service's pods -> what happened between them."""
+"""Compute a service's figures from two samples of its pods."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,67 +6,69 @@ from dataclasses import dataclass
 from shoal_schema.load import Load
 
 Loads = Mapping[str, Load | None]
-"""What each ready pod says, by its name; None: nothing."""
+"""The load of each ready pod, by name; None if it is unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A service between two looks. Of means, None where there was nothing to take the mean of.
-
-    Args:
-        pods: that are ready.
-        silent: of them, those that say nothing.
-        queued_rows: that wait now.
-        running_rows: at the runtimes now.
-        asked_per_s: rows that callers asked for, refused ones included; once each, however many pods they met.
-        answered_per_s: rows.
-        refused_per_s: rows.
-        batch_rows: rows in a batch, mean.
-        time_ms: of a row in the system, mean (Little's law).
-        queued_ms: of it, waiting.
-        expected_ms: until the answer of a request that came now, 95th percentile, of the pod with the longest.
-        busy: share of time with a batch at the runtime, mean of the pods.
-        capacity_per_s: rows that the pods can serve, where all of them know.
-    """
+    """The figures of a service between two samples; None for a mean of nothing."""
 
     pods: int
+    """Ready replicas."""
     silent: int
+    """Ready replicas that did not report their load."""
     queued_rows: int
+    """Rows in the queues now."""
     running_rows: int
+    """Rows at the runtimes now."""
     asked_per_s: float | None = None
+    """Rows requested per second, including rejected ones; forwarded rows count once."""
     answered_per_s: float | None = None
+    """Rows answered per second."""
     refused_per_s: float | None = None
+    """Rows rejected per second."""
     batch_rows: float | None = None
+    """Mean batch size."""
     time_ms: float | None = None
+    """Mean latency of a row in the replica (Little's law)."""
     queued_ms: float | None = None
+    """Mean time of a row in the queue."""
     expected_ms: float | None = None
+    """Expected latency of a request that arrives now, 95th percentile, of the slowest replica."""
     busy: float | None = None
+    """Share of time with a batch at the runtime, mean of the replicas."""
     capacity_per_s: float | None = None
+    """Rows per second that the replicas can serve; None unless all of them know."""
 
 
 def between(before: Loads, now: Loads) -> Figures:
-    """Return what happened; of pods that came since, or began anew, only what they hold counts."""
-    said = [load for load in now.values() if load is not None]
-    pairs = [(old, new) for name, new in now.items() if (old := before.get(name)) and new and _goes_on(old, new)]
-    waits = [load.expected_wait_s for load in said if load.expected_wait_s is not None]
-    knows = [load.capacity.rows_per_s for load in said if load.capacity is not None]
+    """Return the figures; new or restarted pods count with their current rows only."""
+    known = [load for load in now.values() if load is not None]
+    # Counters that fell, or a clock that stood still, mean another process.
+    pairs = [
+        (old, new)
+        for name, new in now.items()
+        if (old := before.get(name))
+        and new
+        and new.time_s > old.time_s
+        and new.arrived_rows >= old.arrived_rows
+        and new.row_seconds >= old.row_seconds
+    ]
+    waits = [load.expected_wait_s for load in known if load.expected_wait_s is not None]
+    capacities = [load.capacity.rows_per_s for load in known if load.capacity is not None]
     figures = {
         "pods": len(now),
-        "silent": len(now) - len(said),
-        "queued_rows": sum(load.queued_rows for load in said),
-        "running_rows": sum(load.running_rows for load in said),
+        "silent": len(now) - len(known),
+        "queued_rows": sum(load.queued_rows for load in known),
+        "running_rows": sum(load.running_rows for load in known),
         "expected_ms": 1000 * max(waits) if waits else None,
-        "capacity_per_s": sum(knows) if knows and len(knows) == len(said) else None,
+        "capacity_per_s": sum(capacities) if capacities and len(capacities) == len(known) else None,
     }
-    return Figures(**figures, **(_gains(pairs) if pairs else {}))  # type: ignore[arg-type]
+    return Figures(**figures, **(_rates(pairs) if pairs else {}))  # type: ignore[arg-type]
 
 
-def _goes_on(old: Load, new: Load) -> bool:
-    """Return whether both are of one process."""
-    return new.time_s > old.time_s and new.arrived_rows >= old.arrived_rows and new.row_seconds >= old.row_seconds
-
-
-def _gains(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
+def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
+    """Return the rates and means over the interval; ``pairs`` is not empty."""
     answered = _gained(pairs, "answered_rows")
     batches = _gained(pairs, "batches")
     return {
@@ -76,12 +78,12 @@ def _gains(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
         "batch_rows": answered / batches if batches else None,
         "time_ms": 1000 * _gained(pairs, "row_seconds") / answered if answered else None,
         "queued_ms": 1000 * _gained(pairs, "queued_row_seconds") / answered if answered else None,
-        "busy": _mean(min(1.0, (new.busy_s - old.busy_s) / _span_s(old, new)) for old, new in pairs),
+        "busy": sum(min(1.0, (new.busy_s - old.busy_s) / _span_s(old, new)) for old, new in pairs) / len(pairs),
     }
 
 
 def _asked(load: Load) -> int:
-    """Return what was asked for here and not somewhere else besides."""
+    """Return the rows requested here, without those that were forwarded."""
     return load.arrived_rows - load.handed_over_rows
 
 
@@ -91,8 +93,3 @@ def _span_s(old: Load, new: Load) -> float:
 
 def _gained(pairs: Iterable[tuple[Load, Load]], name: str) -> float:
     return float(sum(getattr(new, name) - getattr(old, name) for old, new in pairs))
-
-
-def _mean(values: Iterable[float]) -> float:
-    known = list(values)
-    return sum(known) / len(known)

@@ -1,4 +1,4 @@
-"""What was seen of services at one moment, and what has been seen of them for a while."""
+"""Samples of services, and their recent history."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -9,49 +9,46 @@ from shoal.watching.figures import Figures, Loads, between
 from shoal_schema.redaction import visible
 
 KEPT = 300
-"""Looks that are kept of a service."""
+"""Samples that are kept of a service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One service at one moment.
-
-    Args:
-        loads: what its ready pods say.
-        wanted: pods that should run; None where nobody says.
-        state: one word: the reason of the condition Ready, or why it cannot be read.
-        well: whether that is as it should be.
-        says: why there are so many pods, in the operator's words.
-    """
+    """A sample of one service."""
 
     loads: Loads
+    """The load of its ready pods."""
     wanted: int | None = None
+    """Desired replicas; None outside a cluster."""
     state: str = ""
+    """The reason of the condition Ready, or why the service cannot be sampled; one word."""
     well: bool = True
+    """Whether the state is normal."""
     says: str = ""
+    """The operator's explanation of the number of replicas."""
 
 
 @dataclass(slots=True)
 class History:
-    """What was seen of one service, the last look last."""
+    """The recent samples of one service, oldest first."""
 
     last: Seen
     figures: deque[Figures] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     @property
     def now(self) -> Figures:
-        """What happened between the last two looks."""
+        """The figures of the last interval."""
         return self.figures[-1]
 
 
 @dataclass(slots=True)
 class Watched:
-    """All services, by name, as they have been seen to be."""
+    """The history of all services, by name."""
 
     services: dict[str, History] = field(default_factory=dict)
 
     def see(self, seen: Mapping[str, Seen]) -> None:
-        """Take one more look; services that are not in it are gone."""
+        """Add a sample; services that are not in it are removed."""
         for name in self.services.keys() - seen.keys():
             del self.services[name]
         for name, service in seen.items():
@@ -61,7 +58,7 @@ class Watched:
 
     @property
     def sorted(self) -> list[tuple[str, History]]:
-        """By name."""
+        """The services, sorted by name."""
         return sorted(self.services.items())
 
 
@@ -72,7 +69,7 @@ def condition(resource: Mapping[str, Any], kind: str) -> Mapping[str, str]:
 
 
 def seen_in_cluster(resource: Mapping[str, Any], loads: Loads) -> Seen:
-    """Return what an InferenceService's status and its pods say together."""
+    """Return the sample of an InferenceService, from its status and the load of its pods."""
     ready = condition(resource, "Ready")
     well = ready.get("status") == "True"
     says = condition(resource, "ScalingActive") if well else ready

@@ -1,4 +1,4 @@
-"""Figures -> short words for a table, and curves of blocks."""
+"""Present figures as cells of a table, sparklines and JSON."""
 
 import math
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ from typing import Any
 from shoal.watching.seen import History, Watched
 
 COLUMNS = (
-    "service", "pods", "state", "waiting", "running", "asked/s", "answered/s", "refused/s", "batch", "time", "p95 now",
-    "busy", "rows in the system",
+    "service", "replicas", "state", "queued", "running", "req/s", "answered/s", "rejected/s", "batch size",
+    "latency mean", "p95", "utilization", "rows",
 )  # fmt: skip
-LESS = ("running", "batch", "p95 now", "busy", "rows in the system")
-"""Columns that a narrow terminal does without."""
+LESS = ("running", "batch size", "p95", "utilization", "rows")
+"""Columns that a narrow terminal omits."""
 CURVE = 20
-"""Looks that a curve shows."""
+"""Samples in a sparkline."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _NOTHING = "-"
 
 
 def cells(name: str, history: History) -> tuple[str, ...]:
-    """Return the words of one service, by `COLUMNS`."""
+    """Return the cells of one service, in the order of `COLUMNS`."""
     now, seen = history.now, history.last
     held = [each.queued_rows + each.running_rows for each in history.figures][-CURVE:]
     return (
@@ -41,28 +41,28 @@ def cells(name: str, history: History) -> tuple[str, ...]:
 
 
 def rate(per_s: float | None) -> str:
-    """Return rows a second in few digits."""
+    """Return a rate in two or more digits."""
     if per_s is None:
         return _NOTHING
     return f"{per_s:,.0f}" if per_s >= 10 or per_s == 0 else f"{per_s:.1f}"
 
 
 def duration(time_ms: float | None) -> str:
-    """Return a time in three digits and a unit."""
+    """Return a time in three digits, with its unit."""
     if time_ms is None:
         return _NOTHING
     return f"{time_ms / 1000:.3g} s" if time_ms >= 1000 else f"{time_ms:.3g} ms"
 
 
 def curve(values: Sequence[float]) -> str:
-    """Return values as blocks, the largest of them the highest; what is more than nothing is seen."""
+    """Return a sparkline scaled to the largest value; any positive value is visible."""
     most = max(values, default=0)
     top = len(_BLOCKS) - 1
     return "".join(_BLOCKS[max(1, math.ceil(top * value / most)) if value else 0] for value in values)
 
 
 def document(watched: Watched, *, looks: int = 1) -> dict[str, Any]:
-    """Return the same for programs: of each service as many looks, the last one last."""
+    """Return the services as JSON values, each with its last ``looks`` samples, oldest first."""
     return {
         "services": [
             {

@@ -195,7 +195,7 @@ class Portions:
 
     def _may_wait(self, portion: Portion, error: ShoalError, now_s: float) -> bool:
         """Return whether a rejected portion is sent again; if so, pause all portions until then."""
-        # A call of one portion fails as `predict` does; of several, the call itself may have filled the queue.
+        # A call of one portion fails as `predict` does; with several, the call itself may fill it.
         if (self._one_call and not self._answers) or not isinstance(error, Overloaded):
             return False
         if not may_retry(error, repeatable=self.times.repeatable):

@@ -115,7 +115,7 @@ def integers(datatype: str) -> Signature:
         pytest.param(1, integers("BOOL"), "takes BOOL", id="a number for a truth value"),
         pytest.param("7", integers("INT64"), "takes INT64, not text$", id="text for a number"),
         pytest.param(
-            "data/row.npy", ADDER, r"not text; if 'data/row\.npy' names a file, give pathlib\.Path", id="a path"
+            "data/row.npy", ADDER, r"not text.*'data/row\.npy'.*pathlib\.Path", id="a path"
         ),
         pytest.param(b"7", integers("INT64"), "takes INT64, not bytes$", id="bytes for a number"),
         pytest.param([[1, 2, 3], [4, 5, 6]], ADDER, r"takes one item .*shape \[2, 3\].*predict_batch", id="several"),
@@ -169,7 +169,7 @@ def test_items_that_make_no_batch_are_refused(items: Any, signature: Signature, 
     [
         pytest.param([[1, 2, 3], ["a", 2, 3], [1, 2, 3]], "^row 41: input x: takes FP32, not text$", id="text"),
         pytest.param([[1, 2, 3], {"y": 1}], "^row 41: the model has no input 'y'", id="a wrong name"),
-        pytest.param([[1, 2, 3], [1, 2, 3], [1, 2]], r"\(row 42 is the first unlike most\)", id="a shape"),
+        pytest.param([[1, 2, 3], [1, 2, 3], [1, 2]], r"\(row 42 ", id="a shape"),
         pytest.param([1, 2, 3], "predict_batch takes a list of items .*predict ", id="one item"),
     ],
 )

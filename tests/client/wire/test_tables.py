@@ -37,9 +37,9 @@ def test_columns_are_inputs_by_name_or_as_somebody_says(batch: Any) -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"id": "ids"}, "columns: the model has no input id; it has ids, extra"),
-        ({"ids": "id"}, "columns: the batch has no column id; it has ids, b"),
-        ({"extra": ["b", "b"]}, "no column for input ids: columns={'ids': COLUMN} names one of ids, b"),
+        ({"id": "ids"}, "no input id, only ids, extra"),
+        ({"ids": "id"}, "no column id, only ids, b"),
+        ({"extra": ["b", "b"]}, "columns={'ids': COLUMN}"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(columns: Any, said: str) -> None:
@@ -124,7 +124,7 @@ def test_null_fails_its_row_where_the_input_does_not_accept_it(make: Callable[[d
 
 @pytest.mark.parametrize(
     ("columns", "said"),
-    [(["a"], "column b is missing"), (["a", "B"], "column b is missing, and there is 'B'")],
+    [(["a"], "column b is missing"), (["a", "B"], "column b is missing, but there is 'B'")],
 )
 def test_a_missing_column_is_named(columns: list[str], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
@@ -132,7 +132,7 @@ def test_a_missing_column_is_named(columns: list[str], said: str) -> None:
 
 
 def test_a_column_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="'a' is there twice"):
+    with pytest.raises(InvalidInput, match="'a' is duplicated"):
         chosen_columns(None, pandas.DataFrame([[1, 2, 3]], columns=["a", "b", "a"]), WIDE)
 
 
@@ -212,7 +212,7 @@ def test_columns_that_are_listed_are_the_models_own_in_its_order() -> None:
     for columns in (None, {"x": ["a", "b"]}, {"x": ["b", "a"]}):
         assert inputs_of(batch, chosen_columns(columns, batch, sign), sign)["x"].tolist() == [[1, 2], [3, 4]]
     assert inputs_of(batch, chosen_columns({"x": ["a", "c"]}, batch, sign), sign)["x"].tolist() == [[1, 5], [3, 6]]
-    with pytest.raises(InvalidInput, match="stands at place 1"):
+    with pytest.raises(InvalidInput, match="at position 1"):
         chosen_columns({"x": ["b", "c"]}, batch, sign)
 
 

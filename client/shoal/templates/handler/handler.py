@@ -1,4 +1,4 @@
-"""What Shoal runs: rows come one by one into preprocess, and those of a batch all together into forward."""
+"""A handler: preprocess takes one row, forward takes all rows of a batch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,15 +10,15 @@ from shoal_runtime import ItemError, TensorSpec
 
 
 class Mood:
-    """Tell the mood of a text by its words."""
+    """Classify the mood of a text by its words."""
 
-    # Without this line forward gets tensors of PyTorch, on the GPU where there is one.
+    # Without this line, forward gets PyTorch tensors, on the GPU if there is one.
     tensors = "numpy"
     inputs = (TensorSpec("text", "BYTES", [-1], content_type="text/plain"),)
     outputs = (TensorSpec("mood", "BYTES", [-1]), TensorSpec("score", "FP32", [-1]))
 
     def preprocess(self, text: str) -> Mapping[str, Any]:
-        """Return one row: how good its words are, all together."""
+        """Return one row: the sum of the scores of its words."""
         if not text.strip():
             raise ItemError("the text is empty")
         return {"sum": np.float32(sum(WORDS.get(word, 0) for word in text.lower().split()))}
@@ -32,5 +32,5 @@ class Mood:
         return {"mood": "good" if score > 0.5 else "bad" if score < 0.5 else "unknown", "score": score}
 
     def warmup_items(self) -> list[str]:
-        """Return texts to try before anybody asks."""
+        """Return texts to run before the first request."""
         return ["a good day"]

@@ -1,6 +1,6 @@
-"""Fit a pipeline of scikit-learn, and keep it as model.skops, which `shoal serve` takes as it is.
+"""Fit a scikit-learn pipeline and save it as model.skops, which `shoal serve` loads.
 
-It tells irises apart. Change it, and run it again: `python train.py`.
+It classifies irises. Change it, and run it again: `python train.py`.
 """
 
 from pathlib import Path
@@ -16,5 +16,5 @@ FILE = Path(__file__).with_name("model.skops")
 iris = load_iris()
 pipeline = make_pipeline(StandardScaler(), LogisticRegression())
 pipeline.fit(iris.data, iris.target_names[iris.target])
-# Not a pickle, which could run any code when it is read.
+# Not a pickle, which could run any code when it is loaded.
 dump(pipeline, FILE)

@@ -1,6 +1,6 @@
-"""Train a small network, and export it as model.pt2, which `shoal serve` takes as it is.
+"""Train a small network and export it as model.pt2, which `shoal serve` loads.
 
-It tells whether a point lies inside a circle. Change it, and run it again: `python train.py`.
+It classifies points as inside or outside a circle. Change it, and run it again: `python train.py`.
 """
 
 from pathlib import Path
@@ -12,14 +12,14 @@ FILE = Path(__file__).with_name("model.pt2")
 
 
 class Circle(nn.Module):
-    """Two layers; what forward takes and gives is what callers send and get."""
+    """Two layers; the arguments and results of forward are the model's inputs and outputs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 1), nn.Sigmoid())
 
     def forward(self, point: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return how surely each point lies inside."""
+        """Return the probability that each point is inside."""
         return {"inside": self.layers(point)}
 
 
@@ -34,7 +34,7 @@ for _ in range(300):
     loss.backward()
     optimizer.step()
 
-# With a batch of any size: what is exported without it takes just as many rows as the example has, and no others.
+# A free batch size: without it, the program takes exactly as many rows as the example has.
 rows = torch.export.Dim("rows", min=1, max=4096)
 program = torch.export.export(model.eval(), (points[:2],), dynamic_shapes={"point": {0: rows}})
 torch.export.save(program, FILE)

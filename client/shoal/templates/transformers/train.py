@@ -1,7 +1,7 @@
-"""Train a tiny classifier of texts, and keep it as transformers does, which `shoal serve` takes as it is.
+"""Train a tiny text classifier and save it with transformers, which `shoal serve` loads.
 
-It tells the mood of a text. Change it, and run it again: `python train.py`. A model of your own, or one of the hub's:
-`AutoModelForSequenceClassification.from_pretrained(...).save_pretrained(folder)`, and its tokenizer's likewise.
+It classifies the mood of a text. Change it, and run it again: `python train.py`. To serve another model, save it with
+`AutoModelForSequenceClassification.from_pretrained(...).save_pretrained(folder)`, and its tokenizer likewise.
 """
 
 from pathlib import Path
