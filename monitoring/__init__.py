@@ -1,1 +1,1 @@
-"""Grafana's dashboards, made from the metrics' names: not part of what runs. ``python -m monitoring`` writes them."""
+"""Generate the Grafana dashboards from the names of the metrics; ``python -m monitoring`` writes them."""

@@ -1,4 +1,4 @@
-"""Panels: each asks Prometheus for what it shows, in a unit, and says what to do about what one sees."""
+"""Panels: a Prometheus query, a unit, and a description with the meaning and the remedy."""
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
@@ -13,15 +13,15 @@ Drawn = timeseries.Panel | heatmap.Panel | table.Panel | bargauge.Panel
 def lines(
     title: str, unit: str, does: str, *queries: tuple[str, str], steps: tuple[float, ...] = (), stacked: bool = False
 ) -> Builder[Panel]:
-    """Return curves over time.
+    """Return a time series panel.
 
     Args:
-        title: what is shown.
+        title: the title.
         unit: Grafana's name of the unit.
-        does: what it means, and what to do.
-        queries: what is asked, and how each series of the answer is named.
-        steps: from where on it is worth a look, and from where on it is bad.
-        stacked: whether the curves are parts of a sum.
+        does: the description: the meaning of the values, and the remedy.
+        queries: PromQL expressions, each with the legend of its series.
+        steps: the thresholds of a warning and of an error.
+        stacked: whether the series are parts of a sum.
     """
     panel = timeseries.Panel().fill_opacity(30 if stacked else 5).min(0)
     if stacked:
@@ -34,18 +34,18 @@ def lines(
 
 
 def heat(title: str, unit: str, does: str, buckets: str) -> Builder[Panel]:
-    """Return how often each size came, over time, from the increase of a histogram's buckets."""
+    """Return a heat map of the increase of a histogram's buckets."""
     query = _query(buckets, "{{le}}").format(PromQueryFormat.HEATMAP)
     return _about(heatmap.Panel().calculate(calculate=False), title, unit, does, [query])
 
 
 def bars(title: str, unit: str, does: str, expr: str, legend: str) -> Builder[Panel]:
-    """Return one figure for each series, of the whole time that is looked at."""
+    """Return a bar for each series, over the displayed time."""
     return _about(bargauge.Panel().min(0), title, unit, does, [_query(expr, legend).instant()])
 
 
 def rows(title: str, does: str, expr: str) -> Builder[Panel]:
-    """Return what is the case now, a row for each series."""
+    """Return a table of current values, one row for each series."""
     query = _query(expr, "").instant().format(PromQueryFormat.TABLE)
     return _about(table.Panel(), title, "short", does, [query])
 

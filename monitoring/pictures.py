@@ -1,4 +1,4 @@
-"""Pictures of the dashboards for the docs, drawn from what a real Prometheus answered; Grafana itself is not needed."""
+"""Draw the dashboards for the docs from query results of a real Prometheus, without Grafana."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ UNITS = {"s": "s", "short": "", "percentunit": "share", "reqps": "/s", "cps": "/
 
 
 def draw(answers: Sequence[tuple[Question, Answer]], folder: Path) -> Iterator[Path]:
-    """Draw a picture of each dashboard; yield where it is."""
+    """Draw a picture of each dashboard; yield its path."""
     mpl.use("Agg")
     for name, of_dashboard in groupby(answers, lambda pair: pair[0].dashboard):
         panels = [list(group) for _, group in groupby(of_dashboard, lambda pair: pair[0].panel["title"])]
@@ -54,7 +54,7 @@ def _lines(place: Axes, asked: Sequence[tuple[Question, Answer]], begun_s: float
     if not curves:
         place.text(0.5, 0.5, "no data", ha="center", transform=place.transAxes, fontsize=8)
         return
-    # What is nothing all the time is in Grafana's legend; here is no room for it.
+    # Series that are always zero are omitted; the legend has no room for them.
     shown = {name: curve for name, curve in curves.items() if any(curve.values())} or curves
     if asked[0][0].panel["fieldConfig"]["defaults"]["custom"].get("stacking"):
         times = sorted({time_s for curve in shown.values() for time_s in curve})
@@ -72,7 +72,7 @@ def _heat(place: Axes, answer: Answer, legend: str, begun_s: float) -> None:
     buckets = sorted(answer, key=lambda series: float(series[0]["le"]))
     times = [float(time_s) - begun_s for time_s, _ in buckets[0][1]]
     counts = [[float(value) for _, value in values] for _, values in buckets]
-    # A bucket holds the ones below it, too.
+    # Prometheus buckets are cumulative.
     own = [
         counts[0],
         *([b - a for a, b in zip(low, high, strict=True)] for low, high in pairwise(counts)),

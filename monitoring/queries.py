@@ -1,4 +1,4 @@
-"""What a dashboard's file asks Prometheus, with its variables filled in as Grafana does."""
+"""The Prometheus queries of a dashboard's file, with Grafana's variables replaced."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from monitoring.__main__ import FOLDER
 
 
 class Question(NamedTuple):
-    """One query of a panel: its PromQL, how a series is named, and the panel as Grafana reads it."""
+    """One query of a panel: its PromQL, its legend, and the panel's JSON."""
 
     dashboard: str
     panel: Mapping[str, Any]
@@ -21,14 +21,14 @@ def questions(root: Path, values: Mapping[str, str]) -> Iterator[Question]:
     """Yield the queries of all dashboards.
 
     Args:
-        root: of the repository.
-        values: by variable, with its dollar: what stands for it.
+        root: the root of the repository.
+        values: the value of each variable, whose name includes the dollar.
     """
     for path in sorted((root / FOLDER).glob("*.json")):
         for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
             for target in panel.get("targets", ()):
                 expr = target["expr"]
-                # Longer names first: $__range begins $__range_s.
+                # Longer names first: $__range is a prefix of $__range_s.
                 for name in sorted(values, key=len, reverse=True):
                     expr = expr.replace(name, values[name])
                 yield Question(path.stem, panel, expr, target.get("legendFormat", ""))

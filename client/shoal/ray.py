@@ -38,7 +38,7 @@ class Model:
         columns: the column of each input, or the numeric columns that form its rows; by default the columns with the
             names of the inputs, or of an input's columns.
         outputs: column names of outputs, by output; by default the output's name.
-        device: ``cpu``, ``cuda``, ``cuda:1``; by default a GPU if available. Ray's ``num_gpus`` selects which is visible.
+        device: ``cpu``, ``cuda``, ``cuda:1``; by default a GPU if available. Ray's ``num_gpus`` makes GPUs visible.
         set: fields, as for ``shoal serve --set``: ``{"batching.maxBatchSize": 64}``.
         error_column: the column of error messages.
         timeout_s: time for one batch of the model, after which the runtime is killed.

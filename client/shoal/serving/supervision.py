@@ -131,8 +131,8 @@ def exit_message(exit_: Exit) -> str:
         how = f"the {exit_.role} exited with status {exit_.returncode}"
     if _crashes(exit_):
         return (
-            f"{how} {exit_.crashes} times while it loaded the model: the model's file may be damaged or malicious, or the"
-            " machine's memory too small. Export the model again, or serve a smaller one"
+            f"{how} {exit_.crashes} times while it loaded the model: the model's file may be damaged or malicious, or"
+            " the machine's memory too small. Export the model again, or serve a smaller one"
         )
     if exit_.returncode < 0:
         return how  # the last line is unrelated to a signal

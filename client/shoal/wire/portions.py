@@ -242,8 +242,8 @@ def _joined(parts: list[Any]) -> Any:
     shapes = sorted({part.shape[1:] for part in parts})
     if len(shapes) > 1:
         raise InvalidInput(
-            f"the results have different shapes ({' and '.join(str(list(each)) for each in shapes[:3])}) and do not form"
-            " one array. Call predict_batch for the rows of each shape",
+            f"the results have different shapes ({' and '.join(str(list(each)) for each in shapes[:3])}) and do not"
+            " form one array. Call predict_batch for the rows of each shape",
             may_have_run=True,
         )
     return np.concatenate(parts)
