@@ -110,7 +110,7 @@ class Bare:
     def _forward(self, batch: Any) -> dict[str, np.ndarray[Any, Any]]:
         outputs = self._model.forward(batch)
         named = outputs if isinstance(outputs, dict) else {"output": outputs}
-        # Fetching the result waits for the device, as whoever wants the answer does.
+        # Fetching the result waits for the device, as a client does.
         return {name: tensor.cpu().numpy() for name, tensor in named.items()}
 
     def _preprocess(self, items: Sequence[Any]) -> list[Any]:
@@ -135,7 +135,7 @@ def load_class(folder: Path, name: str) -> Any:
 
 
 def batches(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
-    """Yield ``size`` items at a time, for ever."""
+    """Yield ``size`` items at a time, forever."""
     endless = cycle(items)
     while True:
         yield list(islice(endless, size))

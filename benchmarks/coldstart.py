@@ -1,6 +1,6 @@
 """Where the seconds of a cold start go: ``make bench-coldstart``, or ``python -m benchmarks.coldstart [--times 10]``.
 
-Runtime and proxy are started as a pod's containers are, the runtime first, with what the operator tells them. From
+Runtime and proxy are started as a pod's containers are, the runtime first, with the operator's settings. From
 there on the processes' own logs say when a step is over, and /proc what processor time it took: on a machine that
 others use too, that is the figure to compare. Models take turns. What comes before (scheduling, pulling, containers)
 is the cluster's, and in no figure here.
@@ -50,7 +50,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Return what tells it from all others."""
+        """Return its unique name."""
         return f"{self.who} {self.event}"
 
 

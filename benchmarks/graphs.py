@@ -145,13 +145,13 @@ def executor(first: str, second: str) -> Iterator[tuple[str, int]]:
         {"name": "first", "url": first, "inputs": {"x": "request.x"}},
         {"name": "second", "url": second, "inputs": {"x": "first.y"}},
     ]
-    told = {
+    environment = {
         "SHOAL_PROXY_GRAPH": json.dumps({"steps": steps, "outputs": {"y": ["second.y"]}}),
         "SHOAL_MODEL_NAME": "chain",
         "SHOAL_PROXY_LISTEN": f"127.0.0.1:{port}",
         "SHOAL_PROXY_ADMIN_LISTEN": f"127.0.0.1:{admin_port}",
     }
-    with program(["-m", "shoal_proxy"], told, f"http://127.0.0.1:{admin_port}/readyz") as pid:
+    with program(["-m", "shoal_proxy"], environment, f"http://127.0.0.1:{admin_port}/readyz") as pid:
         yield f"http://127.0.0.1:{port}/v2/models/chain/infer", pid
 
 
@@ -167,14 +167,14 @@ def by_hand(first: str, second: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def program(command: list[str], told: dict[str, str], ready_url: str, status: int = 200) -> Iterator[int]:
+def program(command: list[str], environment: dict[str, str], ready_url: str, status: int = 200) -> Iterator[int]:
     """Run a program of ours beside this one until the block ends.
 
     Raises:
         ServerError: it did not become ready.
     """
     with tempfile.TemporaryFile() as log:
-        process = start([sys.executable, *command], log, told)
+        process = start([sys.executable, *command], log, environment)
         try:
             ends_s = time.monotonic() + START_TIMEOUT_S
             while not answers(ready_url, status):

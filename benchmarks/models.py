@@ -4,8 +4,8 @@ Real inputs (photographs to `cat`, sentences to `embed`) go to ``shoal serve`` i
 batch size that a loop without a server (`benchmarks.bare`) finds best, with the same threads. Loops
 and server alternate, so that a machine that slows down slows all. Three ratios: to the loop that does
 the same work (bytes in, answers out) with torch as it comes; to `forward` alone on tensors that are
-ready, which nobody reaches whose preprocessing needs the same cores; and to the loop of the same work
-that keeps memory and waits as the runtime does, which tells what serving itself costs. Where a target
+ready, a bound that is out of reach if preprocessing needs the same cores; and to the loop of the same work
+that keeps memory and waits as the runtime does, which measures the cost of serving itself. Where a target
 is missed, the processor time of each part says where the time goes. ``--device cuda`` measures a GPU.
 
 Beside them one row for each format that is served without code (`benchmarks.formats`), on the CPU, compared with the

@@ -1,7 +1,7 @@
 """Compare rules of batching with the offline optimum: ``make bench-policy``, or ``python -m benchmarks.policy``.
 
 Every rule, Shoal's among them, runs on the same simulated device and the same traces; each figure is divided by what
-somebody could have reached who knew the trace from the start. Shoal's rule is the proxy's own code. Prints a table and
+an oracle that knows the trace from the start reaches. Shoal's rule is the proxy's own code. Prints a table and
 the pass marks that are missed, and writes JSON to benchmarks/results and plots to docs/img.
 """
 
@@ -67,7 +67,7 @@ def beside(count: int) -> dict[str, Mapping[str, Mapping[str, float]]]:
         "a device that changes its speed, and a table that begins wrong": cases.drift(1),
         f"padding to powers of two, over exact sizes: {cell.name}": cases.buckets(cell, count, 1),
         f"padding to powers of two, over exact sizes: {bursts.name}": cases.buckets(bursts, count, 1),
-        "callers who come back": {
+        "closed loop": {
             f"{callers} callers, think {think_s * 1000:g} ms": cases.returning(callers, think_s, 1)
             for callers, think_s in product((64, 256), THINKS_S)
         },

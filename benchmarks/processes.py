@@ -1,4 +1,4 @@
-"""What processes use, read from Linux's /proc: processor time, memory, and who is whose child."""
+"""Read the resources of processes from Linux's /proc: processor time, memory, and children."""
 
 import os
 from pathlib import Path

@@ -69,8 +69,8 @@ def operators_cores() -> list[float]:
     On a machine that others use too, fewer services are read in that time than should be; the cores are those of all.
     """
     command = [sys.executable, "-m", "benchmarks.scraping", "--services", "1000", "--pods", "2", "--seconds", "20"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    cores, read_a_second, unread = [float(number) for number in re.findall(r"[0-9.]+", told)[:3]]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    cores, read_a_second, unread = [float(number) for number in re.findall(r"[0-9.]+", printed)[:3]]
     return [cores * max(1.0, 1000 / 2 / read_a_second)] if read_a_second and not unread else []
 
 

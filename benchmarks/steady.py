@@ -1,6 +1,6 @@
 """What a server does in the middle of a load: between two of its batches, so that no part of a batch is left out.
 
-A load begins with an empty server and ends with batches that nobody waits for. Where one batch takes half a second,
+A load begins with an empty server and ends with batches without successors. Where one batch takes half a second,
 that is several per cent of what a short load would count.
 """
 

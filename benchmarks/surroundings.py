@@ -30,7 +30,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def compiled(module: str) -> bool:
-    """Tell whether a module is a C extension."""
+    """Return whether a module is a C extension."""
     found = find_spec(module)
     return found is not None and not str(found.origin).endswith(".py")
 
@@ -42,7 +42,7 @@ def machine() -> str:
 
 
 def processor_name() -> str:
-    """Return the processor's name as the kernel tells it."""
+    """Return the processor's name from the kernel."""
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return re.sub(r"\((R|TM)\)", "", names[0]) if names else platform.machine()

@@ -67,21 +67,21 @@ def main() -> int:
     options = parser.parse_args()
     here, asked = surroundings(), options.only.split(",")
     cases: list[Row] = []
-    told: Measured = {}
+    report: Measured = {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for case in asked:
             measured = CASES[case](folder, options)
             cases.append(make_row(case, measured))
             print("\n".join(table(cases[-1:])), flush=True)
-            told = document(cases, [each for each in TARGETS if each.case in asked], here)
+            report = document(cases, [each for each in TARGETS if each.case in asked], here)
             counts = {"pictures": options.pictures, "texts": options.texts, "rounds": options.rounds}
             part = "" if options.only == ALL else f"{options.only.replace(',', '-')}-"
             path = RESULTS / f"batch-{part}{slug(here['machine'])}-{here['date']}.json"
-            path.write_text(json.dumps({"benchmark": "batch", **counts, **told}, indent=1) + "\n", encoding="utf-8")
+            path.write_text(json.dumps({"benchmark": "batch", **counts, **report}, indent=1) + "\n", encoding="utf-8")
     if {row.case for row in cases} & set(ANSWERS):
         draw(cases, f"{here['machine']}, {here['date']}; median and range of {options.rounds} rounds", PLOT)
-    print("\n".join(told["targets"]))
+    print("\n".join(report["targets"]))
     return 0
 
 
@@ -167,8 +167,8 @@ def loop(kind: str, model: str, source: Path, output: Path, size: int) -> Measur
     ran = subprocess.run(
         [*map(str, command)], env=environ, cwd=ROOT, stdout=subprocess.PIPE, timeout=LIMIT_S, check=True, text=True
     )
-    told: Measured = json.loads(ran.stdout.strip().splitlines()[-1])
-    return told
+    measured: Measured = json.loads(ran.stdout.strip().splitlines()[-1])
+    return measured
 
 
 def shoal(model: str, source: Path, output: Path, *more: str) -> Measured:
@@ -176,21 +176,21 @@ def shoal(model: str, source: Path, output: Path, *more: str) -> Measured:
     rows = str(source / "*.jpg") if source.is_dir() else str(source)
     command = [sys.executable, "-m", "shoal", "batch", "--model", str(ROOT / model), "--input", rows]
     command += ["--output", str(output), "--log-level", "info", *more]
-    told: Measured = {"peak_bytes": 0, "first_s": None}
+    measured: Measured = {"peak_bytes": 0, "first_s": None}
     ready: list[float] = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         threading.Thread(target=follow, args=(process, ready), daemon=True).start()
         end_s = time.monotonic() + LIMIT_S
         while process.poll() is None and time.monotonic() < end_s:
-            watch(process.pid, output, told)
+            watch(process.pid, output, measured)
             time.sleep(0.02)
         process.terminate()
     if process.returncode:
         raise RuntimeError(f"shoal batch ended with status {process.returncode}")
     size = json.loads((output / "_shoal/plan.json").read_text())["batch_size"]
-    first_s = (told["first_s"] or time.monotonic()) - ready[0]
+    first_s = (measured["first_s"] or time.monotonic()) - ready[0]
     return (
-        told
+        measured
         | {"ready_s": ready[0], "all_s": ready[-1], "ended_s": time.monotonic(), "batch_size": size}
         | {"first_s": first_s}
     )
@@ -202,11 +202,11 @@ def follow(process: subprocess.Popen[str], ready: list[float]) -> None:
     ready.extend(time.monotonic() for line in process.stderr if "event=model_ready" in line)
 
 
-def watch(pid: int, output: Path, told: Measured) -> None:
+def watch(pid: int, output: Path, measured: Measured) -> None:
     """Look once at what the processes hold and what is written."""
-    told["peak_bytes"] = max(told["peak_bytes"], sum(map(resident, family(pid))))
-    if told["first_s"] is None and any(path.stat().st_size > HEAD_BYTES for path in parts(output)):
-        told["first_s"] = time.monotonic()
+    measured["peak_bytes"] = max(measured["peak_bytes"], sum(map(resident, family(pid))))
+    if measured["first_s"] is None and any(path.stat().st_size > HEAD_BYTES for path in parts(output)):
+        measured["first_s"] = time.monotonic()
 
 
 HEAD_BYTES = 4

@@ -89,7 +89,7 @@ def triton(_job: Job, _ports: tuple[int, int]) -> Launch:
 
 
 def ray(_job: Job, _ports: tuple[int, int], server: str = "serve_ray") -> Launch:
-    """Return Ray Serve, which reports to nobody and has time to start on two cores."""
+    """Return Ray Serve, without usage reports and with enough time to start on two cores."""
     environment = {
         "RAY_USAGE_STATS_ENABLED": "0",
         # What Ray does on desktops: its many ports stay on the loopback address.

@@ -83,7 +83,7 @@ FAST: Mapping[str, Sequence[Settings]] = {
 
 
 def candidates(peer: str, workload: str) -> Sequence[Settings]:
-    """Return the settings a server is tried with; Shoal is told the objective and nothing else."""
+    """Return the settings to try for a server; Shoal gets the objective only."""
     if peer == "shoal":
         return (shoal_settings(workload),)
     return {WAIT.name: FAST, MLP.name: FAST, SLOW.name: OVERTIME}[workload][peer]

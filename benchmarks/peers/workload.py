@@ -54,7 +54,7 @@ _KNOWN = {**WORKLOADS, ADD.name: ADD}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a server's script is told by its environment: what to serve, where, and how."""
+    """The environment of a server's script: the model, the address and the settings."""
 
     workload: Workload
     port: int
@@ -67,7 +67,7 @@ class Job:
         return cls(_KNOWN[os.environ["PEER_MODEL"]], port, json.loads(os.environ["PEER_SETTINGS"]))
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that tell a script this job."""
+        """Return the environment variables of this job."""
         settings = json.dumps(self.settings)
         return {"PEER_MODEL": self.workload.name, "PEER_PORT": str(self.port), "PEER_SETTINGS": settings}
 

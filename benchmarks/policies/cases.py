@@ -1,4 +1,4 @@
-"""Cases beside the grid: noise, a device that changes its speed, padded sizes, callers who come back at once."""
+"""Cases beside the grid: noise, a device that changes its speed, padded sizes, clients in a closed loop."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ class Speed:
 
 
 def drift(seed: int) -> dict[str, Figure]:
-    """Return how many batches the table is off by more than a fifth after a change of speed, and who was served.
+    """Return how many batches the table is off by more than a fifth after a change of speed, and the requests served.
 
     Poisson at half of what the device sustains at its best; the objective, 40 batches of one, is met at a tenth of the
     speed too, for a tenth as many. ``without outcome`` would be a deadlock.
@@ -163,9 +163,9 @@ def buckets(cell: Cell, count: int, seed: int) -> dict[str, Figure]:
 
 
 def returning(callers: int, think_s: float, seed: int) -> Figure:
-    """Return the throughput of callers who come back after ``think_s``, half to one and a half times it.
+    """Return the throughput of clients that repeat after ``think_s``, half to one and a half times it.
 
-    The ideal is the better of: one batch of as many as fit, then everybody's think time if nobody else waits; or two
+    The ideal is the better of: one batch of as many as fit, then the think time if no other request waits; or two
     halves by turns, which hides the think time.
     """
     setting = HOLD_MODEL.setting(1e6)

@@ -50,7 +50,7 @@ class Model:
         return self.base_s + self.row_s * padded
 
     def setting(self, patience: float) -> Setting:
-        """Return what a rule is told, for an objective of ``patience`` times a batch of one."""
+        """Return the input of a rule, for an objective of ``patience`` times a batch of one."""
         return Setting([self.latency_s(rows) for rows in range(1, self.largest + 1)], patience * self.latency_s(1))
 
 
@@ -107,7 +107,7 @@ class Cell:
 
     @property
     def setting(self) -> Setting:
-        """Return what the rules are told."""
+        """Return the input of the rules."""
         return self.model.setting(self.patience)
 
     @property
@@ -141,7 +141,7 @@ def shoal(setting: Setting, *, preset: bool = False, sizes: tuple[int, ...] = ()
         preset: its table begins with what a warm-up measures, batches of 1, 2, 4, ... rows; else with nothing.
         sizes: that the runtime pads to.
     """
-    # As many rows may wait as in the proxy unless told otherwise.
+    # The proxy's default queue length.
     most = max(1024, 4 * setting.largest)
     discipline = Shoal(BatchLimits(setting.largest), objective_s=setting.objective_s, max_queue_rows=most)
     powers = [1 << power for power in range(setting.largest.bit_length())]
@@ -188,7 +188,7 @@ def goodput(make: Make, cell: Cell, arrived_s: Times) -> float:
 
 
 def keeps_up(make: Make, cell: Cell, arrived_s: Times) -> bool:
-    """Tell whether all but 1 % of the trace is answered in time."""
+    """Return whether 99 % of the trace is answered in time."""
     batch = requests(arrived_s, cell.setting.objective_s)
     may_miss = MAY_MISS * len(batch)
     engine = Engine(make(), cell.model.latency_s)
@@ -224,7 +224,7 @@ def bisect_rate(feasible: Callable[[float], bool], most: float) -> float:
 
 
 def optimum(cell: Cell, arrivals: Times) -> Figures:
-    """Return the figures that nobody can exceed on this trace."""
+    """Return the upper bounds on this trace."""
     setting = cell.setting
     count = len(arrivals)
 

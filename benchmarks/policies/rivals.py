@@ -16,7 +16,7 @@ from shoal_proxy.simulator.engine import Request, Send, Sleep
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a rule is told: ``latency_s`` of 1, 2, ... rows up to the largest batch, and the objective."""
+    """The input of a rule: ``latency_s`` of 1, 2, ... rows up to the largest batch, and the objective."""
 
     latency_s: Sequence[float]
     objective_s: float
@@ -46,7 +46,7 @@ class Setting:
 
 
 class Eager:
-    """Whatever waits leaves when the device is free; nobody is refused (TensorFlow Serving, Triton without delays)."""
+    """All queued rows leave when the device is free; no row is rejected (TensorFlow Serving, Triton without delays)."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -70,7 +70,7 @@ class Eager:
         return batch
 
     def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
-        """Give the error to everybody in the batch (`Discipline`)."""
+        """Fail all requests of the batch (`Discipline`)."""
         self.busy = False
         return batch
 
@@ -90,7 +90,7 @@ class Eager:
         return Send(batch, refused)
 
     def drop_late(self, finish_s: float) -> list[Request]:
-        """Take those at the head away who are due before ``finish_s``."""
+        """Remove requests at the head with a deadline before ``finish_s``."""
         refused = []
         while self.queue and self.queue[0].due_s < finish_s:
             refused.append(self.queue.popleft())
@@ -242,7 +242,7 @@ class BentoML(Eager):
 
 
 class AgeReject(Eager):
-    """Who has waited longer than ``oldest_s`` when taken is refused (Triton's REJECT, LitServe's request time-out)."""
+    """Requests older than ``oldest_s`` when taken are rejected (Triton's REJECT, LitServe's request timeout)."""
 
     def __init__(self, setting: Setting, oldest_s: float, most: int) -> None:
         super().__init__(setting)

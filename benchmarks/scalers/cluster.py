@@ -1,7 +1,7 @@
 """A cluster in steps of 0.1 s: replicas that take time to start, a law that decides, and what becomes of the rows.
 
 A coarse model of replicas between which requests are balanced: what they serve together is what full batches give, what
-waits is one queue, and whoever would be late is refused at the door. How long batches are, and so how many rows are in
+waits is one queue, and requests that would be late are rejected on arrival. How long batches are, and so how many rows are in
 the system, follows from the rate. `exact` runs the proxy's own code instead, request by request.
 """
 
@@ -108,7 +108,7 @@ class _Replicas:
         rows = max(1.0, min(rate * batch_s, service.largest))
         busy = min(1.0, rate * batch_s / rows)
         self._running = ready * rate * batch_s
-        # Whoever meets a busy device waits for half a batch.
+        # A request at a busy device waits for half a batch on average.
         self._queued_now = self._queued + ready * rate * busy * batch_s / 2
         self._row_s += (self._running + self._queued_now) * STEP_S
         self._queued_row_s += self._queued_now * STEP_S

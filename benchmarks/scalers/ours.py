@@ -1,4 +1,4 @@
-"""The operator's own law, as the operator runs it, on what the proxies of the simulated cluster would tell it."""
+"""The operator's autoscaler on the load that the proxies of the simulated cluster would report."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from shoal_schema.load import Capacity, Load, Refused
 class Shoal:
     """``shoal_operator.autoscaler`` without a target of its user's, at its own tick.
 
-    It plans with `HEADROOM` of what a replica serves; for another target it is told that one serves more or less.
+    It plans with `HEADROOM` of what a replica serves; for another target its input is scaled.
     """
 
     period_s = 2.0

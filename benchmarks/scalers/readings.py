@@ -1,4 +1,4 @@
-"""What laws of scaling are told, and what they answer."""
+"""The input and the output of autoscaling laws."""
 
 from collections import deque
 from dataclasses import dataclass

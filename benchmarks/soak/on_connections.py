@@ -114,7 +114,7 @@ async def hold(target: Target, data: bytes) -> None:
 
 async def closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Return when the other side has closed, whatever it has sent before."""
-    while not reader.at_eof() and not writer.is_closing():  # noqa: ASYNC110 (nothing may read, so nothing tells)
+    while not reader.at_eof() and not writer.is_closing():  # noqa: ASYNC110 (there is no event for it)
         await asyncio.sleep(0.25)
 
 

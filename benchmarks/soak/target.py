@@ -14,7 +14,7 @@ READ_BYTES = 65536
 
 @dataclass(slots=True)
 class Target:
-    """The server under attack; ``count`` tells what the attacker sent and saw."""
+    """The server under attack; ``count`` records what the attacker sent and received."""
 
     url: str
     runtime_pid: Callable[[], int]
@@ -24,7 +24,7 @@ class Target:
 
     @property
     def over(self) -> bool:
-        """Tell whether the attack's time has passed."""
+        """Return whether the time of the attack is over."""
         return time.monotonic() >= self.until_s
 
     @property

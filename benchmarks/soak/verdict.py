@@ -49,7 +49,7 @@ def figures(
     counts: Mapping[str, int],
     duration_s: float,
 ) -> Figures:
-    """Put together what neighbours, watch and attacker tell."""
+    """Combine the reports of neighbours, watch and attacker."""
     return Figures(
         attack,
         right_per_s=tally.right / duration_s,

@@ -38,6 +38,7 @@ else:
         """Import a public name on first use."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Stored in the module, so that __getattr__ is not called again.
         return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
 
     def __dir__() -> list[str]:

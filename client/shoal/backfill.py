@@ -50,6 +50,7 @@ logger = logging.getLogger("shoal.backfill")
 class Service:
     """A model of a service, called over HTTP."""
 
+    # Called from the threads of `serve`; _pace and _running are guarded by _changed.
     def __init__(self, http: httpx.Client, name: str, key_file: Path | None = None) -> None:
         self._http = http
         self._name = name
@@ -68,6 +69,7 @@ class Service:
         bits = {each.name for each in self._signature.inputs if each.datatype == "BF16"}
         inputs = {name: bfloat16_to_float32(x) if name in bits else x for name, x in batch.inputs.items()}
         request = infer_request(self._name, self._signature, inputs, headers)
+        # Attempts that the model may have run.
         ran = 0
         while True:
             with self._changed:
@@ -178,14 +180,17 @@ def main(arguments: Sequence[str]) -> int:
         parser.add_argument(name)
     options = parser.parse_args(arguments)
     configure("WARNING")
+    # An inherited pipe to the batch program.
     connection = Connection(options.descriptor)
     try:
         key = key_in(options.api_key_file)
         verify = trusted(options)
+        # The client discovers the model's name.
         with Client(options.url, options.model, api_key=key, timeout_s=TIMEOUT_S, verify=verify) as client:
             name = client.signature().name
         with httpx.Client(base_url=base_url(options.url), headers=shown(key), verify=verify) as http:
             service = Service(http, name, options.api_key_file)
+            # Identifies the model to a resumed job, which must not mix results of two versions.
             versions = ",".join(map(str, service.metadata.get("versions") or ()))
             connection.send(Ready(service.metadata, f"{base_url(options.url)} {name} {versions}".strip(), {}, MOST))
             serve(connection, service)

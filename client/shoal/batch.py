@@ -30,6 +30,7 @@ def batch_environment(options: argparse.Namespace) -> dict[str, str]:
         given = {"model": options.model, **{name: file and str(Path(file).absolute()) for name, file in files.items()}}
         named = [part for name, value in given.items() if value for part in (f"--{name.replace('_', '-')}", value)]
         engine = shlex.join([sys.executable, "-P", "-m", "shoal.backfill", options.to, *named])
+    # "Column" is a keyword, any other value a directory.
     errors = options.errors if options.errors in (None, ERRORS_IN_COLUMN) else _absolute(options.errors)
     settings = {
         "INPUT": _absolute(options.input),

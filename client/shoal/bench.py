@@ -37,6 +37,7 @@ MIN_STEP_S = 0.5
 ALONE_REQUESTS = 20
 """Requests that measure the latency of an idle server."""
 _PICTURES = (".svg", ".png")
+# matplotlib, which .png needs, is optional: it is imported late.
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ async def _measure(options: argparse.Namespace, load: Callable[[float], Load], a
     try:
         while (rate := next_rate(steps, alone_ms)) is not None:
             seconds = run_s(rate, step_s=step_s, whole_s=options.seconds)
+            # The first rate is always measured, even beyond --seconds.
             if runs and time.monotonic() + seconds > ends_s:
                 break
             print(f"{rate:.4g} requests/s for {seconds:.3g} s", file=sys.stderr)
@@ -162,6 +164,7 @@ class _Admin:
     def explained(self, rows: int) -> Explained | None:
         """Return the response of ``/v1/explain``; None unless that server answered ``rows``."""
         before, after = self._rows, self._rows_served()
+        # Another server may listen on the default admin port.
         if before is None or after is None or after - before < rows:
             return None
         try:
@@ -236,6 +239,7 @@ def _draw(file: Path, steps: list[Step], held: Step | None, title: str) -> None:
     axes = figure.subplots()
     ordered = by_rate(steps)
     names = [f"{step.offered_per_s:.3g}{' (knee)' if step is held else ''}" for step in ordered]
+    # Stacked bars: each part starts at the sum of the parts below.
     bottoms = [0.0] * len(ordered)
     for part in PARTS:
         heights = [step.parts_ms.get(part, 0.0 if step.parts_ms or part != "rest" else step.p50_ms) for step in ordered]

@@ -159,6 +159,7 @@ class Client:
 
     def _send_all(self, portions: Portions, options: CallOptions, report: Report) -> None:
         running: set[Future[Sent]] = set()
+        # The pool starts threads on demand, so a call of one portion starts none.
         with ThreadPoolExecutor(MAX_IN_FLIGHT, "shoal-portion") as pool:
             while running or not portions.done:
                 ended: list[Sent] = []
@@ -189,6 +190,7 @@ class Client:
         left_s, turn = timeout_s, None
         while True:
             try:
+                # The first turn is None, which starts the generator.
                 step = conversation.send(turn)
             except StopIteration as end:
                 result: Result = end.value
@@ -297,6 +299,7 @@ class AsyncClient:
                 else:
                     await asyncio.sleep(pause_s)
         finally:
+            # After an error or a cancellation, no request stays in flight.
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)

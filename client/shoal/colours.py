@@ -15,6 +15,7 @@ class Style(IntEnum):
 
 def styled(text: str, *styles: Style, stream: TextIO) -> str:
     """Return the text with escape sequences if ``stream`` shows colours, otherwise unchanged."""
+    # SGR: ESC [ codes m, and code 0 resets.
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
         return text
     return f"\x1b[{';'.join(str(int(style)) for style in styles)}m{text}\x1b[0m"

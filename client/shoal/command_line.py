@@ -187,6 +187,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"shoal {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
+    # The help text is also the description, as a sentence.
     def command(name: str, text: str, *, epilog: str) -> CommandParser:
         return commands.add_parser(
             name,
@@ -212,6 +213,7 @@ def make_parser() -> argparse.ArgumentParser:
     item.add_argument("--text", help="text as the item")
     item.add_argument("--data", metavar="JSON", help="JSON value as the item")
     _fill_json(predict, "print the result as JSON")
+    # Listed for the help only: `run` replaces this process before it parses their arguments.
     command("local", "run a Kubernetes cluster on this machine", epilog="")
     command("simulate", "simulate loads and objectives without a device", epilog="")
     command("record", "record the arrivals at a server", epilog="")
@@ -265,6 +267,7 @@ def _fill_serve(parser: CommandParser) -> None:
         "--tls-client-ca", metavar="FILE", type=Path, help="require client certificates of these authorities"
     )
     parser.only(certificate, lambda given: given.tls_key, "it needs --tls-key")
+    # --tls-certificate and --tls-key need each other; --tls-client-ca needs both.
     for each in (key, client_ca):
         parser.only(each, lambda given: given.tls_certificate, "it needs --tls-certificate")
     parser.add_argument("--management", action="store_true", help="serve TorchServe's management API to this machine")

@@ -178,11 +178,13 @@ def serve(options: argparse.Namespace) -> int:
     shared = options.management or len(names) > 1 or bool(graphs)
     if shared and (options.tls_certificate or os.environ.get(CERTIFICATE)):
         raise FieldError("TLS needs a port with one model. Omit --tls-certificate, or serve the models separately")
+    # Of several `shoal serve`, the first one gets the default admin port.
     with ports.claimed(ADMIN_PORT) as ours:
         port = ports.find_port(options.host, options.port, option="--port")
         output, log = outlets(json=options.json)
         reporter = Reporter(output, log, quiet=options.quiet, json=options.json)
         with closing(reporter):
+            # The main graph gets it before its models.
             usual = names.index(main) if (main := main_graph(graphs)) else 0
             launcher = _Launcher(options, reporter, port, shared=shared, usual=usual if ours else None, main=main)
             launches = [*map(launcher.launch, plans), *map(launcher.launch_graph, graphs)]
@@ -270,6 +272,7 @@ class _Launcher:
         log_level = options.log_level or ("error" if options.quiet else None)
         level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
         form = {"SHOAL_LOG_FORMAT": options.log_format} if options.log_format else {}
+        # Later entries override earlier ones: the fields come after the environment.
         return {DOCS: "true", **os.environ, **to_environment(merge(fields, grpc)), **level, **form}
 
     def _report_ignored(self, launch: Launch, names: Sequence[str]) -> None:
@@ -324,6 +327,7 @@ class _Launcher:
         options = self._options
         if options.admin_port is not None:
             return ports.find_port(options.host, _following(options.admin_port, index), option="--admin-port")
+        # The model's own port may be 9090.
         usual = index == self._usual and options.port != ADMIN_PORT
         if usual and ports.is_free(options.host, ADMIN_PORT):
             return ADMIN_PORT

@@ -20,6 +20,7 @@ def is_asked() -> bool:
 
 def command_to_ask(others: Collection[str]) -> str | None:
     """Return the command of ``others`` whose arguments are being completed; None for any other command."""
+    # COMP_POINT is the cursor: text after it does not count.
     line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]
     words = line.split(" ")
     return words[1] if len(words) > 2 and words[1] in others else None

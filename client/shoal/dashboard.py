@@ -102,6 +102,7 @@ async def _serve(port: int, options: argparse.Namespace) -> None:
     board.take(await anext(seen))
     server = _Server(uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off"))
     following = asyncio.create_task(board.follow(seen))
+    # A source that fails for good ends the command.
     following.add_done_callback(lambda _: setattr(server, "should_exit", True))
     try:
         await server.serve()

@@ -41,6 +41,7 @@ def bounded(client: httpx.Client) -> httpx.Client:
 
 
 def _left_s(timeout_s: float | None, late: type[Exception]) -> float | None:
+    # Infinite outside of `within`.
     left_s = _ENDS_S.get() - time.monotonic()
     if left_s <= 0:
         raise late("the deadline of the call has passed")
@@ -55,6 +56,7 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, _left_s(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        # Without copies of the body.
         view = memoryview(buffer)
         for start in range(0, len(view), _PIECE_BYTES):
             piece: Any = view[start : start + _PIECE_BYTES]

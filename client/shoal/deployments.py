@@ -88,6 +88,7 @@ class ShoalDeployments(BaseDeploymentClient):
     ) -> dict[str, Any]:
         """Create an InferenceService, and wait until it is ready."""
         spec, timeout_s = _spec(model_uri, config)
+        # The operator sets the rest: defaults come from the CRD.
         made = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
         self._services.create(made)
         return self._until_ready(name, timeout_s)
@@ -149,6 +150,7 @@ class ShoalDeployments(BaseDeploymentClient):
 
     def _until_ready(self, name: str, timeout_s: float) -> dict[str, Any]:
         end_s = time.monotonic() + timeout_s
+        # timeoutSeconds=0 does not wait.
         while not (found := self.get_deployment(name))["ready"] and timeout_s:
             if time.monotonic() >= end_s:
                 why = found["message"] or "the operator has not reported a status"
@@ -198,6 +200,7 @@ class _Services:
         try:
             self._call(self._api.delete_namespaced_custom_object, name=name)
         except MlflowException as error:
+            # Deleting twice is no error, as MLflow expects.
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
 

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ def read_text(file: Path) -> str:
         FieldError: the file is not regular, too long, or not UTF-8.
         OSError: the file cannot be opened.
     """
+    # O_NONBLOCK: opening a pipe without a writer would block.
     with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise FieldError("it is not a regular file")
@@ -68,18 +68,17 @@ def _size(node: Any, known: dict[int, tuple[int, int]], around: set[int]) -> tup
     key = id(node)
     if key in around:
         raise FieldError("an alias contains itself")
+    # Each node is visited once; an alias reuses the sizes.
     if key not in known:
-        sizes = [_size(each, known, around | {key}) for each in _children(node)]
+        children: list[Any] = []
+        if isinstance(node.value, list):
+            # Items of a sequence, or pairs of a mapping.
+            children = [child for each in node.value for child in (each if isinstance(each, tuple) else (each,))]
+        else:
+            try:
+                node.value.encode()
+            except UnicodeEncodeError:
+                raise FieldError("it contains half of a surrogate pair, which is not a character") from None
+        sizes = [_size(each, known, around | {key}) for each in children]
         known[key] = 1 + sum(nodes for nodes, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
     return known[key]
-
-
-def _children(node: Any) -> Iterator[Any]:
-    if isinstance(node.value, list):
-        for each in node.value:
-            yield from each if isinstance(each, tuple) else (each,)
-    else:
-        try:
-            node.value.encode()
-        except UnicodeEncodeError:
-            raise FieldError("it contains half of a surrogate pair, which is not a character") from None

@@ -78,6 +78,7 @@ def plain(item: Any) -> Any:
         issubclass(kind, PathLike | Mapping | list | tuple) or hasattr(kind, "read") for kind in set(map(type, item))
     ):
         read = [plain(each) for each in item]
-        named = getattr(type(item), "_make", None)  # a named tuple stays one
+        # A named tuple keeps its type, since its fields may be column names.
+        named = getattr(type(item), "_make", None)
         return named(read) if named else read
     return item

@@ -99,6 +99,7 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
+        # Beyond the limit of open files, accept would fail for all clients.
         self._front.clients.add(self)
         if len(self._front.clients) > self._front.most_clients:
             self._gone = True
@@ -146,10 +147,12 @@ class ClientConnection(asyncio.Protocol):
         try:
             _, self._upstream = await loop.create_unix_connection(lambda: Upstream(self), address)
         except OSError:
+            # The proxy does not listen yet, or no longer.
             self.transport.write(UNAVAILABLE)
             self.transport.close()
             return
         self._connecting = None
+        # Reading was paused if the previous upstream was for another model.
         self.transport.resume_reading()
         self._pass_on()
 

@@ -86,6 +86,7 @@ class Tensor:
         """Raise TypeError for comparisons combined without parentheses, which Python parses differently."""
         raise TypeError(_PARENTHESES)
 
+    # Python evaluates `a < 1 & b` as `a < (1 & b)`, so these methods are called for missing parentheses.
     __rand__ = __or__ = __ror__ = __and__
 
     def isin(self, values: Iterable[Scalar]) -> Condition:
@@ -162,6 +163,7 @@ class Graph:
                 raise TypeError(f"{name}: the input {key} must be {what}. {_FIELDS}")
         if when is not None and not isinstance(when, Condition):
             raise TypeError(f"{name}: when must be a comparison of tensors, such as first.score < 0.5, not {when!r}")
+        # Arguments that are None stay out of the document.
         items = [each] if isinstance(each, Tensor) else each
         given = {
             "service": service,
@@ -230,6 +232,7 @@ def _lines(value: Document, indent: str = "") -> list[str]:
         if isinstance(each, dict):
             lines += [f"{indent}{name}:", *_lines(each, f"{indent}  ")]
         elif isinstance(each, list) and each and isinstance(each[0], dict):
+            # The first key of an item follows its dash.
             lines.append(f"{indent}{name}:")
             for item in each:
                 first, *rest = _lines(item, f"{indent}  ")

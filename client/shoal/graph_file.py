@@ -98,6 +98,7 @@ def _graph(document: Mapping[str, Any], folder: Path) -> Graph | None:
         spec = parse_graph_spec({"metadata": {"name": name}, "spec": document.get("spec") or {}})
     except SpecError as error:
         raise FieldError(f"{name}: {error}") from None
+    # The graph's own proxy has some fields of a service.
     alike = fields_alike(spec, document.get("spec") or {}, {each.name for each in fields_of(GraphSpec)})
     return Graph(name, spec, folder.resolve(), alike.fields, tuple(alike.without_effect([])))
 
@@ -110,6 +111,7 @@ def _in_order(graphs: Mapping[str, Graph], services: set[str]) -> Iterator[Graph
             raise FieldError(f"{graph.name} has a step of service {missing}, which is not in the file. {WRITE_IT}")
         for missing in (each for each in graph.graphs if each not in graphs):
             raise FieldError(f"{graph.name} has a step of graph {missing}, which is not in the file")
+    # Topological order; graphs that remain without a ready one form a cycle.
     while left:
         ready = [graph for graph in left.values() if not left.keys() & set(graph.graphs)]
         if not ready:

@@ -21,6 +21,7 @@ def key_of(file: Path) -> str:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not ASCII"
         raise InvalidInput(f"cannot read a key from {file}: {why}") from None
+    # Empty lines and comments are allowed, as in the server's file.
     given = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     keys = [named["key"] if (named := _NAMED.fullmatch(line)) else line for line in given]
     found = next((key for key in keys if not key.startswith(_HASH)), None)

@@ -33,6 +33,7 @@ class Lanes(httpx.AsyncBaseTransport):
         self._ssl = context
         self._limits = httpx.Limits(max_connections=1, keepalive_expiry=IDLE_S)
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+        # With the time of last use, oldest first.
         self._idle: deque[tuple[httpx.AsyncHTTPTransport, float]] = deque()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -100,6 +101,7 @@ class Addresses(httpx.AsyncBaseTransport):
     async def _send(self, number: int, request: httpx.Request) -> httpx.Response:
         """Send a request to one address, and record the outcome."""
         place, address = self._places[number], self._addresses[number]
+        # The request was built for the first address.
         request.url = request.url.copy_with(scheme=address.scheme, host=address.host, port=address.port)
         request.headers["host"] = address.netloc.decode("ascii")
         place.sent += 1

@@ -87,6 +87,7 @@ class Load:
                 running[asyncio.create_task(self._send(began_s, due_s))] = due_s
             else:
                 answers.append(_none(due_s, time.monotonic() - began_s))
+            # The generator has fallen behind; more requests would measure only that.
             if time.monotonic() - began_s > seconds + 1:
                 break
         spent_s = time.monotonic() - began_s
@@ -114,6 +115,7 @@ class Load:
                 connection[1].write(self._bytes)
                 status, timing, kept = await _read_response(connection[0])
         except (*_BROKEN, asyncio.CancelledError) as error:
+            # A response may still arrive on it.
             if connection:
                 _drop(connection)
             if isinstance(error, asyncio.CancelledError):
@@ -140,6 +142,7 @@ async def _read_response(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
     first, *lines = head.split("\r\n")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if fields.get("transfer-encoding", "").lower() == "chunked":
+        # RFC 9112, section 7.1: chunks, then trailers up to an empty line.
         while length := int((await reader.readline()).split(b";")[0], 16):
             await reader.readexactly(length + 2)
         while (await reader.readline()).strip():

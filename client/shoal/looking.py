@@ -81,6 +81,7 @@ class Machine:
     async def look(self) -> dict[str, Seen]:
         """Return a sample of each proxy; an unreachable one keeps its name."""
         seen = await asyncio.gather(*(self._look(url) for url in self._urls))
+        # Without any name, no proxy has ever answered.
         if not self._names:
             raise ConnectionFailed(f"no proxy answers at {', '.join(self._urls)}. Pass the admin port of shoal serve")
         return {self._names.get(url, url): each for url, each in zip(self._urls, seen, strict=True)}
@@ -215,6 +216,7 @@ async def forwarded(kubectl: Sequence[str], namespace: str, pod: str, port: int)
     """
     words = (*kubectl, "--namespace", namespace, "port-forward", f"pod/{pod}", f":{port}")
     pipe = asyncio.subprocess.PIPE
+    # Local port 0: kubectl chooses one and prints it.
     process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
     assert process.stdout is not None
     assert process.stderr is not None

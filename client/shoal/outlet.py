@@ -42,6 +42,7 @@ class Outlet:
         with self._changed:
             if self._gone or not text:
                 return
+            # Lines are dropped whole, and counted.
             if len(text) > self._room_bytes:
                 self._lines_dropped += max(1, text.count(b"\n"))
                 return

@@ -67,6 +67,7 @@ class OwnRuntime:
         Raises:
             MachineError: the runtime exited before it was ready.
         """
+        # A killed runtime leaves its socket behind.
         self._socket.unlink(missing_ok=True)
         self._served = False
         self._process = self._run(Process.start("shoal_runtime", self._environment, log=self._log)).result()
@@ -109,6 +110,7 @@ class OwnRuntime:
 
     def close(self) -> None:
         """End the runtime."""
+        # The process may have failed to start.
         if hasattr(self, "_exit"):
             self._process.kill()
             self._exit.result()

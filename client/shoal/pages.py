@@ -94,6 +94,7 @@ class Pages:
 
     async def manage(self, host: str, port: int) -> Listener:
         """Serve TorchServe's management API."""
+        # With and without a version.
         one = [Route(path, self.one, methods=["GET", "PUT", "DELETE"]) for path in ("/models/{m}", "/models/{m}/{v}")]
         routes = [Route("/ping", self.ping), Route("/models", self.all, methods=["GET", "POST"]), *one]
         return await self._serve(routes, host=host, port=port)
@@ -167,6 +168,7 @@ class Pages:
         try:
             launch, why = await self._models.register(query)
         except (FieldError, MachineError) as error:
+            # TorchServe's status for a taken name.
             raise HTTPException(409 if "is registered" in str(error) else 400, str(error)) from None
         if why:
             raise HTTPException(400, why)

@@ -191,6 +191,7 @@ class Pair:
         try:
             await asyncio.wait((*supervisors, announcing), return_when=asyncio.FIRST_COMPLETED)
             ends = [supervisor.result() for supervisor in supervisors if supervisor.done()]
+            # It ends only with an error, such as a graph that cannot work.
             if announcing.done():
                 announcing.result()
             return ends
@@ -259,6 +260,7 @@ class Pair:
             now = str(found or response.text.strip()[:200])
             if self.launch.graph:
                 await self._check_graph(http)
+            # A download is drawn in place; any other reason is printed when it changes.
             if (bar := progress_bar(now)) and self.launch.reporter.draw(f"{self.launch.name}: {bar}"):
                 reason = now
             elif time.monotonic() >= say_s and now != reason:

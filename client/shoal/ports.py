@@ -31,6 +31,7 @@ def claimed(port: int) -> Iterator[bool]:
     with socket.socket(socket.AF_UNIX) as claim:
         try:
             if sys.platform == "linux":
+                # A leading NUL makes the name abstract.
                 claim.bind(f"\0shoal-serve-{port}")
         except OSError:
             yield False

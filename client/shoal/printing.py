@@ -98,6 +98,7 @@ def progress_bar(text: str) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of cells as aligned columns."""
+    # Control characters of a server's names must not reach the terminal.
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)

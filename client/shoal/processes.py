@@ -34,6 +34,7 @@ class Process:
         """Start ``python -m module``; its output goes to ``log``, or is discarded."""
         transport, output = await asyncio.get_running_loop().subprocess_exec(
             lambda: Output(log),
+            # -I, -S: no user site and no site packages, which keeps the start fast.
             *(sys.executable, "-I", "-S", TETHER, str(os.getpid())),
             # -P: no imports from the current directory, which may be a model's, with files of any name.
             *(sys.executable, "-P", "-m", module, *arguments),
@@ -151,6 +152,7 @@ class Supervisor:
             self._process = process = await self._start()
             self.started.set()
             returncode = await process.wait()
+            # A crash while serving may be transient; one while loading usually is not.
             crashes += returncode < 0 and not self.served
             exit_ = Exit(self._role, returncode, cause(process.last_written), self.served, crashes)
             if is_final(exit_):

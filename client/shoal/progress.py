@@ -11,6 +11,7 @@ Progress = bool | Report
 @contextmanager
 def reporting(progress: Progress) -> Iterator[Report]:
     """Yield a callable for the rows done and all rows, to be called after each portion."""
+    # bool is not callable.
     if callable(progress):
         yield progress
         return

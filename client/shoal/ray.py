@@ -69,6 +69,7 @@ class Model:
         plan = planned(None, uri, assignments)
         self._columns, self._error_column, self._timeout_s = columns, error_column, timeout_s
         self._runtime = OwnRuntime(plan.name, {"SHOAL_LOG_LEVEL": "WARNING", **plan.environment()})
+        # The class may be called from several threads; a batch needs the whole runtime.
         self._one_at_a_time = Lock()
         self._end = weakref.finalize(self, self._runtime.close)
         self._signature = self._runtime.signature()
@@ -134,12 +135,14 @@ class _Sending:
     def run(self, parts: Iterable[Part]) -> None:
         """Send all parts concurrently; a failed part is halved, one that ended the runtime is sent row by row."""
         most = self._signature.max_batch_size or USUAL_ROWS
+        # By rows and then by bytes; lazily, so that few parts are in memory.
         cut = (each for part in parts for each in part.cut(most, self._signature))
         waiting = deque(light for each in cut for light in each.lighter(MOST_BYTES, self._signature))
         running: dict[Future[ShoalError | None], Part] = {}
         lost: list[tuple[Part, ShoalError]] = []
         with ThreadPoolExecutor(MAX_IN_FLIGHT, "shoal-part") as pool:
             while waiting or running:
+                # After a fatal error nothing new is sent until the runtime is restarted.
                 while waiting and not lost and len(running) < MAX_IN_FLIGHT:
                     part = waiting.popleft()
                     running[pool.submit(self._send, part)] = part

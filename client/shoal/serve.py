@@ -81,6 +81,7 @@ class Server:
         # A Ctrl-C before these handlers cancels this task here, while there are no processes to stop. Later, asyncio
         # would cancel the start of a process together with its cleanup, and hang.
         await asyncio.sleep(0)
+        # The shared port listens before the models are ready, and answers 503 meanwhile.
         if self._shared is not None:
             await self._share(self._shared)
         for launch in self._launches:
@@ -147,6 +148,7 @@ class Server:
         # Graphs first, outer ones before inner ones: their accepted requests still need the models.
         for pair in reversed([each for each in self._pairs.values() if each.launch.graph]):
             await pair.stop()
+        # Independent models stop concurrently.
         await asyncio.gather(*(pair.stop() for pair in self._pairs.values() if not pair.launch.graph))
         for listener in self._listeners:
             await listener.stop()
@@ -207,6 +209,7 @@ class Server:
         launch = self._shared.register(query, self._pairs)
         pair = self._start(launch)
         if query.get("synchronous", "").lower() == "true":
+            # Whichever comes first: readiness, or the end of the model.
             ready, watch = asyncio.create_task(pair.ready.wait()), self._watches[launch.name]
             await asyncio.wait((ready, watch), return_when=asyncio.FIRST_COMPLETED)
             ready.cancel()

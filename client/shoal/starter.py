@@ -33,6 +33,7 @@ def make(folder: Path, template: str) -> list[Path]:
         FieldError: the directory exists, or its name is not a model's name.
         MachineError: a package of the template is missing, or its script failed.
     """
+    # The directory's name becomes the model's.
     if not re.search(NAME, folder.name):
         raise FieldError(f"a model's name must be {NAME_IN_WORDS}, not {folder.name!r:.200}")
     if folder.exists():

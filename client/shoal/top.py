@@ -45,7 +45,7 @@ async def _print(seen: AsyncIterator[Look], options: argparse.Namespace) -> None
         async for look in seen:
             watched.see(look.seen)
             count += 1
-            if count == 1:
+            if count == 1:  # rates need two samples
                 continue
             if options.json:
                 print(json.dumps(document(watched)), flush=True)
@@ -63,6 +63,7 @@ async def _follow(seen: AsyncIterator[Look]) -> None:
             async for look in seen:
                 if not look.trouble:
                     watched.see(look.seen)
+                # Explanations only if the table leaves space for them.
                 room = console.height > 6 + 2 * len(watched.services)
                 last = Text("Ctrl-C ends", style="dim")
                 if look.trouble:

@@ -163,7 +163,7 @@ def test_a_silent_server_is_a_missed_deadline(ask: Ask) -> None:
 
 @contextmanager
 def dribbling(first: bytes, then: bytes) -> Iterator[str]:
-    """Answer whoever connects with ``first``, and then with ``then`` again and again, as long as it stays."""
+    """Answer each connection with ``first``, and then with ``then`` repeatedly until it closes."""
     stop = threading.Event()
 
     def serve(listener: socket.socket) -> None:
@@ -232,9 +232,11 @@ def test_retries_are_part_of_the_time(ask: Ask) -> None:
     with running(busy) as server:
         with pytest.raises((shoal.Overloaded, shoal.DeadlineExceeded)):
             ask(server.url, "predict", [1, 2, 3], retries=10_000, timeout_s=0.5)
-        told = [int(call.headers["x-request-timeout-ms"]) for call in server.calls if call.path.endswith("/infer")]
-        assert told == sorted(told, reverse=True)
-        assert told[0] <= 450
+        timeouts_ms = [
+            int(call.headers["x-request-timeout-ms"]) for call in server.calls if call.path.endswith("/infer")
+        ]
+        assert timeouts_ms == sorted(timeouts_ms, reverse=True)
+        assert timeouts_ms[0] <= 450
 
 
 def test_a_server_that_hangs_up_on_a_request_is_asked_once(ask: Ask) -> None:

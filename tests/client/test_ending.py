@@ -1,4 +1,4 @@
-"""How the command ends: interrupted, read by nobody, on a terminal; as shells and people see it."""
+"""How the command ends: by Ctrl-C, with its output closed, and on a terminal."""
 
 import os
 import pty
@@ -104,7 +104,7 @@ def _drain(number: int) -> str:
     while True:
         try:
             pieces.append(os.read(number, 65536))
-        except OSError:  # what Linux says of a terminal that nobody has open any more
+        except OSError:  # Linux reports EIO for a closed terminal
             return b"".join(pieces).decode()
 
 

@@ -19,8 +19,8 @@ def telling(wait_s: float, asked: list[Call]) -> Handler:
         asked.append(call)
         answer = answering(call)
         assert answer is not None
-        told = {"endpoint-load-metrics": f"TEXT named_metrics.expected_wait_seconds={wait_s}"}
-        return Answer(answer.status, answer.body, {**answer.headers, **told})
+        report = {"endpoint-load-metrics": f"TEXT named_metrics.expected_wait_seconds={wait_s}"}
+        return Answer(answer.status, answer.body, {**answer.headers, **report})
 
     return handle
 
@@ -52,8 +52,8 @@ def test_one_address_that_nobody_listens_at_costs_a_try_and_no_more() -> None:
     asked: list[Call] = []
     with running(telling(0.01, asked)) as server:
         with running(v2()) as gone:
-            nobody = gone.url
-        answers = predict([nobody, server.url], 10, retries=1)
+            unreachable = gone.url
+        answers = predict([unreachable, server.url], 10, retries=1)
     assert answers == [[number + 1, 1, 1] for number in range(10)]
 
 
@@ -92,12 +92,12 @@ def answering(status: int, asked: list[Call], **headers: str) -> Handler:
 
 
 @pytest.mark.parametrize("at_once", [1, 8])
-@pytest.mark.parametrize("told", [{}, {"endpoint_load_metrics": "TEXT named_metrics.expected_wait_seconds=0.0"}])
+@pytest.mark.parametrize("report", [{}, {"endpoint_load_metrics": "TEXT named_metrics.expected_wait_seconds=0.0"}])
 def test_an_address_that_refuses_at_once_costs_no_call_though_nothing_is_sent_again(
-    at_once: int, told: dict[str, str]
+    at_once: int, report: dict[str, str]
 ) -> None:
     well, refusing = list[Call](), list[Call]()
-    no = {"x_shoal_executed": "no", "retry_after": "7", **told}
+    no = {"x_shoal_executed": "no", "retry_after": "7", **report}
     with running(answering(503, refusing, **no)) as full, running(telling(0.05, well)) as server:
         begun_s = time.monotonic()
         ok, failed = outcomes([full.url, server.url], 60, at_once)
@@ -107,10 +107,10 @@ def test_an_address_that_refuses_at_once_costs_no_call_though_nothing_is_sent_ag
 
 
 @pytest.mark.parametrize("status", [500, 503, 307, 204])
-@pytest.mark.parametrize("told", [{}, {"endpoint_load_metrics": "TEXT named_metrics.expected_wait_seconds=0.0"}])
-def test_an_address_that_fails_is_asked_seldom(status: int, told: dict[str, str]) -> None:
+@pytest.mark.parametrize("report", [{}, {"endpoint_load_metrics": "TEXT named_metrics.expected_wait_seconds=0.0"}])
+def test_an_address_that_fails_is_asked_seldom(status: int, report: dict[str, str]) -> None:
     well, failing = list[Call](), list[Call]()
-    with running(answering(status, failing, **told)) as bad, running(telling(0.05, well)) as server:
+    with running(answering(status, failing, **report)) as bad, running(telling(0.05, well)) as server:
         ok, failed = outcomes([bad.url, server.url], 60)
     assert ok >= 55
     assert len(failed) == len(failing) <= 5
@@ -139,8 +139,8 @@ def test_one_that_cannot_be_reached_costs_no_call() -> None:
     asked: list[Call] = []
     with running(telling(0.01, asked)) as server:
         with running(v2()) as gone:
-            nobody = gone.url
-        assert outcomes([nobody, server.url], 20)[0] == 20
+            unreachable = gone.url
+        assert outcomes([unreachable, server.url], 20)[0] == 20
 
 
 def test_addresses_of_which_one_is_none_are_refused_at_once() -> None:

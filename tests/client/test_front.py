@@ -77,9 +77,9 @@ async def fronted(
             front.close()
             for server in servers:
                 server.close()
-            # Connections end in callbacks, and whoever reads them is to see that.
+            # Connections end in callbacks, which run before the readers.
             await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
-            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (streams' own tasks, which nobody hands out)
+            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (tasks of the streams, which have no handle)
                 await asyncio.sleep(0)
 
 
@@ -192,9 +192,9 @@ def test_a_model_that_is_away_is_told_as_such(tmp_path: Path) -> None:
             (tmp_path / "a").unlink()
             reader, writer = await connect()
             writer.write(request("a"))
-            told = await reader.read()
-            assert told.startswith(b"HTTP/1.1 503 ")
-            assert b"retry-after: 1\r\nx-shoal-executed: no" in told
+            response = await reader.read()
+            assert response.startswith(b"HTTP/1.1 503 ")
+            assert b"retry-after: 1\r\nx-shoal-executed: no" in response
 
     asyncio.run(main())
 
@@ -220,9 +220,9 @@ def test_a_caller_too_many_is_told_so_and_those_that_are_there_are_served(tmp_pa
                 writer.write(request("a", b"xyz"))
                 assert await read_answer(reader) == b"a 3"
             reader, _ = await connect()
-            told = await reader.read()
-            assert told.startswith(b"HTTP/1.1 503 ")
-            assert b"too many connections" in told
+            response = await reader.read()
+            assert response.startswith(b"HTTP/1.1 503 ")
+            assert b"too many connections" in response
             first[1].close()
             await first[1].wait_closed()
             second[1].write(request("a", b"x"))

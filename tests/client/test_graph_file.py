@@ -42,8 +42,8 @@ def test_a_graph_comes_after_those_that_it_calls_and_steps_are_found_by_their_so
 
     found = graphs_in(file)
     assert [each.name for each in found] == ["chain", "outer"]
-    told = msgspec.json.decode(found[1].environment({"chain": "/run/2/proxy.sock"})["SHOAL_PROXY_GRAPH"])
-    assert told["steps"][0]["url"] == "unix:/run/2/proxy.sock/v2/models/chain"
+    document = msgspec.json.decode(found[1].environment({"chain": "/run/2/proxy.sock"})["SHOAL_PROXY_GRAPH"])
+    assert document["steps"][0]["url"] == "unix:/run/2/proxy.sock/v2/models/chain"
     (plan,) = planned_services(file, [])
     assert (plan.name, plan.fields["model.uri"]) == ("one", str(tmp_path / "model"))
 
@@ -93,8 +93,8 @@ def test_what_a_graph_says_of_its_proxy_is_its_proxys(tmp_path: Path) -> None:
         "  steps: [{name: a, url: 'http://m:1/v2/models/m', inputs: {x: request.x}}]\n  outputs: {y: [a.y]}\n"
     )
     (graph,) = graphs_in(str(tmp_path / "g.yaml"))
-    told = to_environment(graph.fields)
-    assert told == {"SHOAL_PROXY_FORWARD_HEADERS": "x-tenant", "SHOAL_QUEUE_TIMEOUT_MS": "750"}
+    document = to_environment(graph.fields)
+    assert document == {"SHOAL_PROXY_FORWARD_HEADERS": "x-tenant", "SHOAL_QUEUE_TIMEOUT_MS": "750"}
     assert graph.environment({})["SHOAL_PROXY_COMPOSER_DIR"] == str(tmp_path)
 
 

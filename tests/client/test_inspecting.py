@@ -1,4 +1,4 @@
-"""`shoal inspect` of a graph with a composer: its code is loaded, and what is wrong with it is told."""
+"""`shoal inspect` of a graph with a composer: its code is loaded, and what is wrong with it is report."""
 
 import json
 import subprocess
@@ -65,5 +65,5 @@ def test_code_that_loads_is_drawn_and_its_models_are_told_as_unknown(tmp_path: P
     assert ended.returncode == 0, ended.stderr
     assert "not served here, so neither asked nor checked: first" in ended.stderr
     assert "loaded" in ended.stderr
-    told: dict[str, Any] = json.loads(ended.stdout)
-    assert (told["composer"], told["refused"]) == ("voters:Voters", None)
+    report: dict[str, Any] = json.loads(ended.stdout)
+    assert (report["composer"], report["refused"]) == ("voters:Voters", None)

@@ -22,7 +22,7 @@ KEY = "alice-key-0123456789"
         (f"\n  {KEY}\n", KEY),
         (f"alice={KEY}\nbob=other-key-0123456789\n", KEY),
         (f"# callers\nalice=sha256:{'ab' * 32}\nbob={KEY}\n", KEY),
-        ("c29tZSByYW5kb20gYnl0ZXM=", "c29tZSByYW5kb20gYnl0ZXM="),  # base64 ends so, and names nobody
+        ("c29tZSByYW5kb20gYnl0ZXM=", "c29tZSByYW5kb20gYnl0ZXM="),  # base64 padding is not NAME=KEY
         ("a.b=c.d", "a.b=c.d"),
         ("eyJh.eyJi.c2ln", "eyJh.eyJi.c2ln"),
     ],

@@ -85,9 +85,9 @@ def test_info_shows_the_signature(adder: FakeServer, capsys: pytest.CaptureFixtu
 def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", adder.url, "--json"]) == 0
 
-    told = orjson.loads(capsys.readouterr().out)
-    assert told["name"] == "adder"
-    [x] = told["inputs"]
+    document = orjson.loads(capsys.readouterr().out)
+    assert document["name"] == "adder"
+    [x] = document["inputs"]
     assert (x["name"], x["datatype"], x["row_shape"]) == ("x", "FP32", [3])
 
 
@@ -102,7 +102,7 @@ def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.Capture
         pytest.param(2, ["info", "localhost:port"], "is not the address of a server", id="no address"),
         pytest.param(2, ["info", "http://127.0.0.1:99999"], "port must be 1 to 65535", id="no port"),
         pytest.param(2, ["info", "http://127.0.0.1:0"], "port must be 1 to 65535", id="port 0"),
-        pytest.param(1, ["info", "http://127.0.0.1:1"], "cannot reach", id="nobody there"),
+        pytest.param(1, ["info", "http://127.0.0.1:1"], "cannot reach", id="unreachable"),
         pytest.param(2, ["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
         pytest.param(2, ["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
         pytest.param(
@@ -128,7 +128,7 @@ def test_what_goes_wrong_is_one_line(
     arguments: list[str],
     message: str,
 ) -> None:
-    """And its status tells what was asked wrongly from what this server or this machine cannot do."""
+    """The exit status separates wrong arguments from failures of the server or the machine."""
     pickle = tmp_path / "item.npy"
     np.save(pickle, np.array([{}], dtype=object))
     names = {"URL": adder.url, "PICKLE": str(pickle), "DIR": str(tmp_path)}

@@ -17,7 +17,7 @@ PATIENCE_S = 30.0
 def pipe() -> Iterator[tuple[int, int]]:
     reader, writer = os.pipe()
     yield reader, writer
-    # Whoever wrote there is stopped by the reader's end, which each test has closed.
+    # A blocked writer ends when the reader's end is closed, which each test does.
     for thread in threading.enumerate():
         if thread.name == f"output {writer}":
             thread.join(PATIENCE_S)
@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_dropped_and_counted_once_there_is_room(pipe: tuple
     reader, writer = pipe
     outlet = Outlet(writer, held_bytes=8 * len(LINE))
     for _ in range(PIPE_LINES + 100):
-        outlet.write(LINE)  # ends, though nobody reads
+        outlet.write(LINE)  # returns, although the pipe is not read
 
     first = os.read(reader, 65536)
     outlet.drain(0.0)

@@ -81,9 +81,9 @@ def test_each_portion_has_its_own_deadline(ask: Ask) -> None:
     with running(v2()) as server:
         ask(server.url, "predict_batch", np.zeros((300, 3)), timeout_s=20.0)
 
-    told = [int(call.headers["x-request-timeout-ms"]) for call in infers(server)]
-    assert len(told) > 8
-    assert min(told) > 18_000, "none is told what others have used up"
+    reported = [int(call.headers["x-request-timeout-ms"]) for call in infers(server)]
+    assert len(reported) > 8
+    assert min(reported) > 18_000, "none is reported what others have used up"
 
 
 def test_a_time_for_the_whole_call_holds() -> None:
@@ -103,13 +103,13 @@ def test_a_time_for_the_whole_call_holds() -> None:
 
 
 def test_progress_is_told_in_rows() -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     with running(v2()) as server, shoal.Client(server.url) as client:
-        client.predict_batch(np.zeros((100, 3)), progress=lambda answered, rows: told.append((answered, rows)))
+        client.predict_batch(np.zeros((100, 3)), progress=lambda answered, rows: reported.append((answered, rows)))
 
-    assert told[0] == (8, 100)
-    assert told[-1] == (100, 100)
-    assert told == sorted(told)
+    assert reported[0] == (8, 100)
+    assert reported[-1] == (100, 100)
+    assert reported == sorted(reported)
 
 
 def test_progress_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:

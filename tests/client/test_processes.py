@@ -13,7 +13,7 @@ from shoal.processes import Output, Process
 
 
 async def run(module: str) -> str:
-    # A PYTHONPATH that names the current folder is somebody's wish.
+    # A PYTHONPATH with the current directory is the user's choice.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = await Process.start(module, environment, log=None)
     assert await process.wait() == 0
@@ -22,7 +22,7 @@ async def run(module: str) -> str:
 
 @pytest.mark.integration
 def test_a_process_runs_no_file_of_the_folder_it_is_started_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever serves a model from within its folder has not asked for the Python files beside it."""
+    """Python files of the current directory, which may be a model's, are not imported."""
     (tmp_path / "this.py").write_text("print('the folder's')")
     monkeypatch.chdir(tmp_path)
 

@@ -1,4 +1,4 @@
-"""A download, as whoever sits before a terminal sees it."""
+"""The progress bar of a download on a terminal."""
 
 import os
 import pty
@@ -16,7 +16,7 @@ SIZE_BYTES = 1000
 
 
 class Slow(ThreadingHTTPServer):
-    """Sends half a file, and the rest when it is told to."""
+    """Sends half a file, and the rest on request."""
 
     def __init__(self) -> None:
         self.go = threading.Event()

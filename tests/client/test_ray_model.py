@@ -308,7 +308,7 @@ time.sleep(600)
 
 
 def ended(pid: int) -> bool:
-    """Return whether a process that nobody here may wait for ends soon."""
+    """Return whether a process that is not a child ends soon."""
     ends_s = time.monotonic() + 20
     while time.monotonic() < ends_s:
         with suppress(FileNotFoundError):

@@ -21,9 +21,9 @@ def test_a_template_is_written_as_it_lies_in_the_package(tmp_path: Path, capsys:
     assert sorted(file.name for file in folder.iterdir()) == ["handler.py", "words.py"]
     for file in folder.iterdir():
         assert file.read_text() == (starter.TEMPLATES / "handler" / file.name).read_text()
-    told = capsys.readouterr().out
-    assert f"wrote {folder / 'handler.py'}\n" in told
-    assert told.endswith(f"serve it:\n  shoal serve {folder}\n")
+    printed = capsys.readouterr().out
+    assert f"wrote {folder / 'handler.py'}\n" in printed
+    assert printed.endswith(f"serve it:\n  shoal serve {folder}\n")
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_script_that_fails_is_said_with_what_to_do(
 
     assert main(["init", str(folder), "--from", "torch"]) == 1
 
-    told = capfd.readouterr().err
-    assert "ValueError: no data" in told
-    assert told.endswith(
+    printed = capfd.readouterr().err
+    assert "ValueError: no data" in printed
+    assert printed.endswith(
         f"shoal: {folder}/train.py failed, as it says above: mend it, and run python {folder}/train.py\n"
     )

@@ -269,7 +269,7 @@ def test_a_manifest_is_read_within_bounds(tmp_path: Path, text: str, message: st
 
 
 def test_a_manifest_is_a_regular_file(tmp_path: Path) -> None:
-    """Nobody writes to the pipe, and zeros have no end."""
+    """The pipe has no writer, and /dev/zero has no end."""
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "zeros.yaml").symlink_to("/dev/zero")
 

@@ -113,7 +113,7 @@ def test_an_address_of_something_else_is_named_and_disturbs_no_other(body: bytes
 def test_an_address_of_something_else_is_explained_by_why_it_cannot_be() -> None:
     with answering(b"[]") as strange, running_proxy() as running, dashboard(running.admin_url, strange) as url:
         said: list[str] = []
-        while not said:  # before its first look the page knows of nobody
+        while not said:  # before its first sample the page has no services
             said = httpx.get(f"{url}/explain", params={"service": strange}, timeout=30).json()["sentences"]
 
     assert said[0].startswith("cannot be explained now: ")
@@ -157,7 +157,7 @@ def test_a_browser_shows_figures_curves_and_words(tmp_path: Path) -> None:
         browser.open(url)
         browser.until("document.querySelector('#services td button').textContent === 'double'")
         ask(running, 5)
-        browser.until("told.services[0].looks.some((each) => each.answered_per_s > 0)")
+        browser.until("data.services[0].looks.some((each) => each.answered_per_s > 0)")
         browser.until("document.querySelectorAll('#charts path').length >= 10")
         browser.until("document.getElementById('words').textContent.startsWith('Model double.')")
 

@@ -1,4 +1,4 @@
-"""Folders that nobody can serve, as a user meets them: ``serve`` and ``inspect`` end with the same last line."""
+"""Directories that cannot be served: ``serve`` and ``inspect`` end with the same last line."""
 
 import subprocess
 import sys
@@ -47,8 +47,8 @@ def test_what_cannot_be_served_is_refused_with_the_remedy_last(
 ) -> None:
     fill(tmp_path)
 
-    told = last_line("inspect", tmp_path)
+    line = last_line("inspect", tmp_path)
 
-    assert told.startswith("shoal: the model cannot be loaded: ")
-    assert told.endswith(remedy)
-    assert last_line("serve", tmp_path) == told
+    assert line.startswith("shoal: the model cannot be loaded: ")
+    assert line.endswith(remedy)
+    assert last_line("serve", tmp_path) == line

@@ -8,7 +8,7 @@ import pytest
 
 from examples.server import Server, ServerError, free_ports, start, stop, tail, wait_until_ready
 
-NOBODY = Server("http://127.0.0.1:1", "http://127.0.0.1:1", pid=0)
+UNREACHABLE = Server("http://127.0.0.1:1", "http://127.0.0.1:1", pid=0)
 
 
 def test_free_ports_differ() -> None:
@@ -27,7 +27,7 @@ def test_a_server_that_ends_is_reported_with_its_log() -> None:
         process = start([sys.executable, "-c", "import sys; sys.exit('no model at x')"], log)
 
         with pytest.raises(ServerError, match=r"ended with status 1(?s:.*)no model at x"):
-            wait_until_ready(NOBODY, process, log, timeout_s=60)
+            wait_until_ready(UNREACHABLE, process, log, timeout_s=60)
 
 
 def test_a_server_that_never_gets_ready_is_reported() -> None:
@@ -35,14 +35,14 @@ def test_a_server_that_never_gets_ready_is_reported() -> None:
         process = start(["sleep", "60"], log)
         try:
             with pytest.raises(ServerError, match=r"not ready within 0 s"):
-                wait_until_ready(NOBODY, process, log, timeout_s=0)
+                wait_until_ready(UNREACHABLE, process, log, timeout_s=0)
         finally:
             stop(process)
         assert process.returncode is not None
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's death")
+@pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals exist on Linux only")
 def test_a_killed_program_takes_its_server_along(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     program = (

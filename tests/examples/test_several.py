@@ -87,9 +87,9 @@ def test_the_port_tells_who_is_there(served: Served) -> None:
         assert client.get("/v2/health/ready").json() == {"ready": True}
         assert client.get("/v2/models/plus").json()["name"] == "plus"
         assert client.get("/models/words").json()[0]["batchSize"] == 4
-        nobody = client.post("/predictions/nobody", content="x")
-        assert (nobody.status_code, nobody.json()["type"]) == (404, "ModelNotFoundException")
-        assert "words, plus" in nobody.json()["message"]
+        missing = client.post("/predictions/missing", content="x")
+        assert (missing.status_code, missing.json()["type"]) == (404, "ModelNotFoundException")
+        assert "words, plus" in missing.json()["message"]
         assert client.post("/models", params={"url": "x.mar"}).status_code == 405
         assert "/docs here: /v2/models/NAME/docs has it" in client.get("/docs").json()["error"]
         assert client.get("/v2/models/plus/docs").status_code == 200

@@ -1,4 +1,4 @@
-"""``shoal init``, ``inspect`` and ``serve`` one after another, as somebody new types them."""
+"""``shoal init``, ``inspect`` and ``serve`` in sequence, as a new user runs them."""
 
 import os
 import signal
@@ -45,11 +45,11 @@ def test_a_new_folder_is_inspected_and_served_at_once(
     folder = tmp_path / f"my-{template}"
     shoal("init", str(folder), "--from", template)
 
-    told = orjson.loads(shoal("inspect", str(folder), "--json").stdout)
-    assert (told["name"], told["format"], told["refused"]) == (folder.name, format_, None)
+    report = orjson.loads(shoal("inspect", str(folder), "--json").stdout)
+    assert (report["name"], report["format"], report["refused"]) == (folder.name, format_, None)
 
     with serving(folder) as server:
-        first, _ = told["first_requests"]
+        first, _ = report["first_requests"]
         for line in (first, f"curl -d '{body}' {URL}/v1/models/{folder.name}:predict"):
             curl = subprocess.run(
                 line.replace(URL, server.url), shell=True, capture_output=True, text=True, check=True, timeout=30

@@ -84,6 +84,7 @@ def svg(steps: Sequence[Step], held: Step | None, title: str) -> str:
     """Return the bars upright, as an SVG document."""
     ordered = by_rate(steps)
     longest = max((_mean_ms(step) for step in ordered), default=0.0) or 1.0
+    # Pixels: 60 for each bar, which stands on y = 320 and is at most 240 high.
     width, height, gap = 80 + 60 * len(ordered), 360, 60
     shapes = [
         _text(10, 20, title),

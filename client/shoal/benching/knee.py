@@ -43,9 +43,11 @@ class Verdict(StrEnum):
 
 def judge(step: Step) -> Verdict:
     """Return whether the server kept up, or why the step is inconclusive."""
+    # A rate far above the capacity is obvious from few requests.
     plainly = step.sent >= PLAINLY_LATE_REQUESTS and step.in_time_share < PLAINLY_LATE
     if step.in_time_share >= ENOUGH and (step.backlog <= MAX_BACKLOG or step.generator_bound):
         return Verdict.HELD if step.sent >= MIN_REQUESTS else Verdict.FEW
+    # From here on responses were late: by the load generator, by noise, or by the server.
     if step.generator_bound:
         return Verdict.GENERATOR
     if step.sent < MIN_REQUESTS:
@@ -78,6 +80,7 @@ def find(steps: Sequence[Step]) -> Knee:
     bent = next((step for step in ordered if judge(step) is Verdict.BENT), None)
     below = [step for step in ordered if bent is None or step.offered_per_s < bent.offered_per_s]
     held = next((step for step in reversed(below) if judge(step) is Verdict.HELD), None)
+    # Inconclusive by construction: between the two, nothing held and nothing bent.
     above = [step for step in below if held is None or step.offered_per_s > held.offered_per_s]
     return Knee(held, bent, tuple(above))
 

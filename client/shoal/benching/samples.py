@@ -17,6 +17,7 @@ def sample(signature: Signature) -> dict[str, Any]:
     Raises:
         InvalidInput: an input takes text or files, which a signature does not describe.
     """
+    # A model whose inputs are all optional gets the first one.
     required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
     item: dict[str, Any] = {}
     for tensor in required:

@@ -110,6 +110,7 @@ def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> St
     answers = [each for run in runs for each in run.answers]
     good = [each for each in answers if each.status == 200]
     latencies = sorted(each.latency_ms for each in good)
+    # Status 0 means no response within the timeout; 408 and 504 mean that the server gave up.
     refused = sum(each.status in (429, 503) for each in answers)
     late = sum(each.status in (0, 408, 504) for each in answers)
     sizes = [each.rows for each in good if each.rows is not None]
@@ -164,6 +165,7 @@ def _backlog(run: Run) -> float:
     first, _, last = _stretches(run, 3)
     if not first or not last:
         return 0.0
+    # The two medians are two thirds of the run apart.
     later_ms = _median([each.latency_ms for each in last]) - _median([each.latency_ms for each in first])
     return max(0.0, later_ms / 1000 / (run.seconds * 2 / 3))
 

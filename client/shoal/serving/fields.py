@@ -47,6 +47,7 @@ def parse_assignment(text: str) -> Values:
     name = name.strip()
     if not equals:
         raise FieldError(f"--set takes FIELD=VALUE, not {text!r}")
+    # The interpreter maps bytes that are not UTF-8 to lone surrogates.
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise FieldError(f"--set takes UTF-8 text, not {text!r}")
     if name.startswith(f"{PARAMETERS}."):

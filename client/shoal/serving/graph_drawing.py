@@ -115,6 +115,7 @@ def _arranged(boxes: Sequence[Sequence[str]]) -> list[str]:
     if sum(len(box[0]) + 2 for box in boxes) > _WIDEST:
         first, *others = boxes
         return ["  ▼", *first, *(line for box in others for line in ("  at the same time", *box))]
+    # Shorter boxes are filled with empty lines, so that rows can be joined.
     height = max(len(box) for box in boxes)
     columns = [["  ▼", *box, *[""] * (height - len(box))] for box in boxes]
     widths = [len(box[0]) for box in boxes]

@@ -58,6 +58,7 @@ def report_text(report: Mapping[str, Any], target: str) -> str:
 
 def _amount(number: float, units: tuple[str, ...]) -> str:
     """Return a number in three digits with its unit: 21.4 MB, 5.3 million."""
+    # Decimal units, as for disks.
     at = 0
     while number >= _STEP and at < len(units) - 1:
         number, at = number / _STEP, at + 1

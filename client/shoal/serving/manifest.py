@@ -83,6 +83,7 @@ def _service(document: Mapping[str, Any]) -> Service:
     fields = _values(spec, given)
     if name is not None:
         fields["metadata.name"] = name
+    # The URI as written, for messages and relative paths.
     if "model.uri" in fields:
         fields["model.uri"] = document["spec"]["model"]["uri"]
     return Service(fields, tuple(each for each in given if each not in manifest_fields()))

@@ -34,6 +34,7 @@ class Piece:
 def model_of(target: str) -> str:
     """Return the model in a request target; the path if it is for an unnamed model; otherwise ``""``."""
     path = target.partition("?")[0]
+    # Absolute form, as sent to HTTP proxies: http://host/path.
     if not path.startswith("/"):
         path = "/" + path.partition("://")[2].partition("/")[2]
     found = _MODEL.match(unquote(path))
@@ -90,6 +91,7 @@ class Scanner:
             return b""
         self._held = b""
         head = held[:end]
+        # Request line: method, target, version.
         words = head.partition(b"\r\n")[0].split(b" ")
         model = model_of(words[1].decode("latin-1")) if len(words) == 3 else ""
         if not self._begin_body(head):

@@ -104,7 +104,7 @@ def is_final(exit_: Exit) -> bool:
     if was_drained(exit_) or _crashes(exit_):
         return True
     if exit_.role == "runtime" and exit_.returncode in (CANNOT_LOAD, DEVICE_LOST):
-        return exit_.returncode == CANNOT_LOAD
+        return exit_.returncode == CANNOT_LOAD  # a lost device may come back
     return exit_.returncode > 0 and not exit_.served
 
 
@@ -139,6 +139,7 @@ def exit_message(exit_: Exit) -> str:
     line = read(exit_.cause)
     why = (line.message if line else exit_.cause).removeprefix(f"{how}: ")
     if why:
+        # Name the extra that most users need, instead of one for a single process.
         light = f'{PROXY_ALONE} (or "shoal[proxy-light]", for a model that needs no PyTorch)'
         why = ONE_PROCESS.sub("serve", why.replace(PROXY_ALONE, light))
         return f"{how}: {with_field_names(why)}"

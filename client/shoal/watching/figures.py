@@ -69,6 +69,7 @@ def between(before: Loads, now: Loads) -> Figures:
 
 def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
     """Return the rates and means over the interval; ``pairs`` is not empty."""
+    # Little's law: mean latency = row-seconds / rows.
     answered = _gained(pairs, "answered_rows")
     batches = _gained(pairs, "batches")
     return {

@@ -71,6 +71,7 @@ def condition(resource: Mapping[str, Any], kind: str) -> Mapping[str, str]:
 def seen_in_cluster(resource: Mapping[str, Any], loads: Loads) -> Seen:
     """Return the sample of an InferenceService, from its status and the load of its pods."""
     ready = condition(resource, "Ready")
+    # The condition that explains most: scaling while all is well, otherwise readiness.
     well = ready.get("status") == "True"
     says = condition(resource, "ScalingActive") if well else ready
     return Seen(

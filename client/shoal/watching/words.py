@@ -56,6 +56,7 @@ def duration(time_ms: float | None) -> str:
 
 def curve(values: Sequence[float]) -> str:
     """Return a sparkline scaled to the largest value; any positive value is visible."""
+    # The lowest block is empty, so positive values start at the second.
     most = max(values, default=0)
     top = len(_BLOCKS) - 1
     return "".join(_BLOCKS[max(1, math.ceil(top * value / most)) if value else 0] for value in values)

@@ -116,6 +116,7 @@ def _rows(response: Response, signature: Signature, rows: int) -> dict[str, Arra
         batch_dim = batch_dims.get(name, 0)
         if array.ndim <= batch_dim or array.shape[batch_dim] != rows:
             raise _broken(response, f"{rows} rows were sent, but {name} has shape {list(array.shape)}")
+        # Clients see the batch dimension first, whatever the model's is.
         outputs[name] = np.moveaxis(array, batch_dim, 0)
     return outputs
 
@@ -141,6 +142,7 @@ def _outputs(response: Response, signature: Signature) -> dict[str, Array]:
 
 
 def _split(response: Response) -> tuple[Any, bytes]:
+    # Without the header the whole body is JSON.
     length = response.headers.get(HEADER_LENGTH)
     header_bytes = len(response.body) if length is None else int(length)
     if not 0 <= header_bytes <= len(response.body):
@@ -153,6 +155,7 @@ def _tensor(output: Mapping[str, Any], tail: bytes) -> tuple[Array, bytes]:
     datatype, shape = str(output["datatype"]), tuple(int(n) for n in output["shape"])
     if datatype not in DATATYPES or min(shape, default=0) < 0:
         raise ValueError(f"output {output['name']}: datatype {datatype}, shape {list(shape)}")
+    # V2 binary extension: the bytes of the outputs follow the JSON header, in order.
     size = (output.get("parameters") or {}).get("binary_data_size")
     if size is not None:
         if not 0 <= int(size) <= len(tail):

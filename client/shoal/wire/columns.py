@@ -39,6 +39,7 @@ def places_of(
     there = names if isinstance(names, Mapping | set | frozenset) else set(names)
     for tensor in signature.inputs:
         columns = tensor.columns if signature.batches else ()
+        # An input and one of its columns may have the same name.
         if tensor.name in there and not (tensor.name in columns and is_column(tensor.name)):
             found[tensor.name] = None
             used.add(tensor.name)

@@ -112,9 +112,11 @@ def _takes_tables(signature: Signature) -> bool:
 
 
 def _of_frame(frame: Any, signature: Signature) -> Any:
+    # The error for no items is the same as for an empty list.
     if not len(frame):
         return []
     given = names_of(frame)
+    # Before and after respelling: 1 and "1" are different names at first.
     check_twice(given)
     names = respelled(given, signature)
     check_twice(names)

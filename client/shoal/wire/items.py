@@ -139,6 +139,7 @@ def _for_each(make: Callable[[Any], Made], values: Iterable[Any], first: int | N
 def _stack(values: Sequence[Any], tensor: Tensor, first: int | None) -> Array:
     rank = len(tensor.shape) - 1
     rows = _for_each(lambda value: _cast(value, tensor, rank), values, first)
+    # The error names the first row that differs from the most common shape.
     shapes = Counter(row.shape for row in rows)
     if len(shapes) > 1:
         usual = shapes.most_common(1)[0][0]
@@ -195,6 +196,7 @@ def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
             else:
                 found = f"{given.dtype}" if given.dtype != object else "values of mixed or unknown type"
             raise ValueError(f"takes {tensor.datatype}, not {found}")
+        # A float that exceeds the range of its datatype would become infinite.
         with np.errstate(over="raise"):
             return given.astype(wanted, copy=False)
     except (ValueError, TypeError, FloatingPointError, OverflowError) as error:
@@ -216,6 +218,7 @@ def _fits(given: Array, wanted: np.dtype[Any]) -> bool:
     if given.dtype.kind in "iu" and wanted.kind in "iu" and given.size:
         limits = np.iinfo(wanted)
         return bool(limits.min <= int(given.min()) and int(given.max()) <= limits.max)
+    # Booleans are not numbers; an empty list has no type.
     if given.dtype.kind == "b" and wanted.kind != "b":
         return given.size == 0
     return given.size == 0 or np.can_cast(given.dtype, wanted, "same_kind")

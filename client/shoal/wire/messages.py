@@ -61,6 +61,7 @@ def infer_request(
     return Request(
         "POST",
         f"{model_path(model)}/infer",
+        # HEADER_LENGTH separates the JSON from the tensors (V2 binary extension).
         headers={**headers, "content-type": "application/octet-stream", HEADER_LENGTH: str(len(header))},
         body=b"".join((header, *payloads.values())),
     )

@@ -78,6 +78,7 @@ def _together(values: Array, tensor: Tensor, signature: Signature) -> Array:
             values = np.stack([np.asarray(each) for each in values])
         except ValueError as error:
             raise InvalidInput(str(error)) from error
+    # A number counts as a row of one where the input takes such rows.
     if values.ndim == 1 and tensor.shape[1:] == (1,):
         values = values[:, None]
     if values.ndim != len(tensor.shape) and values.dtype != object:

@@ -26,6 +26,7 @@ def picture_bytes(picture: Any, tensor: Tensor) -> bytes:
     taken = [name for content_type, name in FORMATS.items() if content_type in tensor.content_types]
     if tensor.content_types and not taken:
         raise InvalidInput(f"input {tensor.name} takes {', '.join(tensor.content_types)}, not a picture")
+    # FORMATS is in order of preference.
     chosen = (taken or ["PNG"])[0]
     if picture.mode in ("I", "I;16"):  # 16-bit values would be clipped as RGB
         whole = picture.convert("I")

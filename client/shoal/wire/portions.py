@@ -79,6 +79,7 @@ class Portions:
 
     def __post_init__(self) -> None:
         self._most_rows = max(1, self.signature.max_batch_size or USUAL_ROWS)
+        # A batch that fits one request is sent like a single prediction.
         self._one_call = len(self.rows) <= self._most_rows
         self._next_rows = self._most_rows if self._one_call else min(FIRST_ROWS, self._most_rows)
 
@@ -205,6 +206,7 @@ class Portions:
         if now_s + wait_s >= min(began_s + self.times.portion_s, self.times.ends_s):
             return False
         portion.refusals += 1
+        # Multiplicative decrease, as in TCP.
         self.allowed = max(1, self.allowed // 2)
         self._paused_until_s = max(self._paused_until_s, now_s + wait_s)
         return True
@@ -237,6 +239,7 @@ def bytes_of(tensors: Mapping[str, Array]) -> int:
 
 
 def _joined(parts: list[Any]) -> Any:
+    # A model with several outputs.
     if isinstance(parts[0], Mapping):
         return {name: _joined([part[name] for part in parts]) for name in parts[0]}
     shapes = sorted({part.shape[1:] for part in parts})

@@ -27,5 +27,6 @@ def pause_s(error: ShoalError, attempt: int, jitter: float) -> float:
         attempt: number of the last attempt, from 0.
         jitter: random, 0 to 1, so that clients that were rejected together do not retry together.
     """
+    # Full jitter on top of the server's minimum.
     least_s = error.retry_after_s if isinstance(error, Overloaded) else 0.0
     return least_s + jitter * min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2.0 ** min(attempt, 16))

@@ -73,6 +73,7 @@ def _names_and_values(row: Any) -> tuple[list[Any], list[Any]] | None:
     if _is_row_of_pandas(row):
         return list(row.index), list(row)
     if is_dataclass(row) and not isinstance(row, type):
+        # Not asdict, which would copy nested values.
         own = [field.name for field in fields(row)]
         return own, [getattr(row, name) for name in own]
     for attribute in _FIELDS:

@@ -153,6 +153,7 @@ class Session:
                 f" not list its models: {SAY_WHICH}",
                 status=404,
             )
+        # V1's list of models, which Shoal and KServe serve.
         answer = json_answer(response)
         models = answer.get("models") if isinstance(answer, Mapping) else None
         if not isinstance(models, list) or not models:
@@ -177,6 +178,7 @@ class Session:
             if error is None or attempt >= options.retries or not may_retry(error, repeatable=repeatable):
                 break
             wait_s = pause_s(error, attempt, self._jitter())
+            # No pause that would outlast the timeout.
             if wait_s >= call.left_s:
                 break
             yield from call.step(Pause(wait_s))

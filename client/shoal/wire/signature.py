@@ -91,6 +91,7 @@ def parse_signature(metadata: Any) -> Signature:
 
 def _tensor(metadata: Mapping[str, Any]) -> Tensor:
     parameters = metadata.get("parameters") or {}
+    # V2 parameters are scalars, so lists are comma-separated text.
     datatype = str(metadata["datatype"])
     if datatype not in DATATYPES:
         raise ValueError(f"{metadata['name']}: unknown datatype {datatype}")

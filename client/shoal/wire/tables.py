@@ -149,6 +149,7 @@ def with_columns(batch: Any, outputs: Mapping[str, tuple[Tensor, Array]], failed
         for name, array in arrays.items():
             batch = batch.append_column(name, array)
         return batch
+    # Ray's default: a dict of numpy arrays.
     if isinstance(batch, Mapping):
         # Floats with one free dimension fit a numpy array, with NaN for null.
         floats = {
@@ -182,6 +183,7 @@ def _arrow(values: Array, tensor: Tensor, pyarrow: Any) -> Any:
         )
     else:
         kind = getattr(pyarrow, _ARROW_LEAVES.get(tensor.datatype, tensor.datatype.lower()))()
+    # One level of lists for each dimension of a row.
     for _ in range(len(tensor.shape) - 1):
         kind = pyarrow.list_(kind)
     plain = len(tensor.shape) < 3

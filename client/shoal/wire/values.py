@@ -76,6 +76,7 @@ def date_text(value: Any, tensor: Tensor) -> bytes:
         return str(np.datetime_as_string(value)).encode()
     if hasattr(value, "isoformat") and hasattr(value, "year"):  # date, datetime, pandas' Timestamp
         return str(value.isoformat()).encode()
+    # A column of dates as numbers with nulls is a column of floats.
     if isinstance(value, float | np.floating) and tensor.unit:
         number = float(value)
         value = int(number) if number.is_integer() and abs(number) < FIRST_ROUNDED else value

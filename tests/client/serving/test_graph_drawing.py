@@ -92,9 +92,9 @@ def test_what_runs_at_the_same_time_stands_side_by_side_below_what_it_needs() ->
 
 
 def test_without_the_models_types_are_unknown_and_the_rest_is_drawn() -> None:
-    told = described("pipeline", SPEC, make_plan(SPEC), None)
-    assert told["steps"][0]["inputs"] == {"image": {"from": "request.image", "type": "?"}}
-    assert "pipeline: what it takes is not known here" in drawn(told)
+    description = described("pipeline", SPEC, make_plan(SPEC), None)
+    assert description["steps"][0]["inputs"] == {"image": {"from": "request.image", "type": "?"}}
+    assert "pipeline: its inputs are not known here" in drawn(description)
 
 
 def test_boxes_that_are_too_wide_stand_below_one_another() -> None:

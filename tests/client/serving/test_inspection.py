@@ -30,12 +30,12 @@ REFUSED: dict[str, Any] = {
 }
 
 
-def told(report: dict[str, Any]) -> str:
+def text_of(report: dict[str, Any]) -> str:
     return report_text(with_requests(report, ()), "model.pt2")
 
 
 def test_a_person_reads_what_is_served_how_big_it_is_and_how_it_is_asked() -> None:
-    text = told(LOADED)
+    text = text_of(LOADED)
 
     for line in (
         "input   x     FP32  [3]",
@@ -51,21 +51,21 @@ def test_a_person_reads_what_is_served_how_big_it_is_and_how_it_is_asked() -> No
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    assert "parameters" not in told({**LOADED, "parameters": None})
+    assert "parameters" not in text_of({**LOADED, "parameters": None})
 
 
 def test_the_memory_of_a_gpu_is_told_beside_the_machines() -> None:
-    assert "memory   312 MB, 1.5 GB of the GPU's at the most" in told({**LOADED, "device_memory_bytes": 1_500_000_000})
+    assert "memory   312 MB, 1.5 GB on the GPU" in text_of({**LOADED, "device_memory_bytes": 1_500_000_000})
 
 
 def test_warnings_come_last_and_name_the_field_behind_a_variable() -> None:
-    text = told({**LOADED, "warnings": ["lower SHOAL_BATCHING_MAX_BATCH_SIZE"]})
+    text = text_of({**LOADED, "warnings": ["lower SHOAL_BATCHING_MAX_BATCH_SIZE"]})
 
     assert text.endswith("\nwarning: lower batching.maxBatchSize (SHOAL_BATCHING_MAX_BATCH_SIZE)")
 
 
 def test_of_a_model_that_is_refused_only_what_was_found_is_told() -> None:
-    assert told(REFUSED) == "files    2 files, 10 bytes"
+    assert text_of(REFUSED) == "files    2 files, 10 bytes"
     assert "first_requests" not in with_requests(REFUSED, ())
     assert with_requests(REFUSED, ())["refused"].endswith(
         "pass --set model.allowPickle=true (SHOAL_MODEL_ALLOW_PICKLE)"

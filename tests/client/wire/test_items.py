@@ -114,9 +114,7 @@ def integers(datatype: str) -> Signature:
         pytest.param(2**64, integers("INT64"), "input n", id="beyond any integer"),
         pytest.param(1, integers("BOOL"), "takes BOOL", id="a number for a truth value"),
         pytest.param("7", integers("INT64"), "takes INT64, not text$", id="text for a number"),
-        pytest.param(
-            "data/row.npy", ADDER, r"not text.*'data/row\.npy'.*pathlib\.Path", id="a path"
-        ),
+        pytest.param("data/row.npy", ADDER, r"not text.*'data/row\.npy'.*pathlib\.Path", id="a path"),
         pytest.param(b"7", integers("INT64"), "takes INT64, not bytes$", id="bytes for a number"),
         pytest.param([[1, 2, 3], [4, 5, 6]], ADDER, r"takes one item .*shape \[2, 3\].*predict_batch", id="several"),
         pytest.param(None, integers("INT64"), "does not accept null", id="nothing"),

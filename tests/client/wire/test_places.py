@@ -29,27 +29,27 @@ def telling(wait_s: float) -> dict[str, str]:
     return {"endpoint-load-metrics": f"TEXT rps_fractional=1, named_metrics.expected_wait_seconds={wait_s}"}
 
 
-def told(wait_s: float, now_s: float = 0.0) -> Place:
+def reported(wait_s: float, now_s: float = 0.0) -> Place:
     place = Place()
     place.answered(200, telling(wait_s), now_s)
     return place
 
 
 def test_the_shorter_wait_of_two_is_chosen_and_one_that_was_not_asked_is_tried() -> None:
-    assert choose([told(0.3), told(0.1)], 0.0, first) == 1
-    assert choose([told(0.1), told(0.3)], 0.0, first) == 0
-    assert choose([told(0.1), Place()], 0.0, first) == 1
+    assert choose([reported(0.3), reported(0.1)], 0.0, first) == 1
+    assert choose([reported(0.1), reported(0.3)], 0.0, first) == 0
+    assert choose([reported(0.1), Place()], 0.0, first) == 1
 
 
 def test_an_old_wait_says_nothing_and_requests_sent_since_count() -> None:
-    assert choose([told(0.1, 5.0), told(0.3, 0.0)], 0.0 + BELIEVED_S + 4.5, first) == 1
-    busy, other = told(0.1), told(0.25)
+    assert choose([reported(0.1, 5.0), reported(0.3, 0.0)], 0.0 + BELIEVED_S + 4.5, first) == 1
+    busy, other = reported(0.1), reported(0.25)
     busy.sent = 2
     assert choose([busy, other], 0.0, first) == 1
 
 
 def test_one_that_cannot_be_reached_is_left_alone_for_longer_each_time_unless_there_is_no_other() -> None:
-    gone, other = Place(), told(9.0)
+    gone, other = Place(), reported(9.0)
     pauses = []
     now_s = 0.0
     for _ in range(12):
@@ -67,7 +67,7 @@ def test_one_that_cannot_be_reached_is_left_alone_for_longer_each_time_unless_th
 
 @pytest.mark.parametrize("status", [429, 502, 503])
 def test_one_that_refuses_is_left_alone_briefly_whatever_it_promises_and_longer_each_time(status: int) -> None:
-    full, other, now_s, pauses = Place(), told(9.0), 0.0, []
+    full, other, now_s, pauses = Place(), reported(9.0), 0.0, []
     for _ in range(9):
         for _ in range(2):
             full.answered(status, {"x-shoal-executed": "no", **telling(0.0)}, now_s)
@@ -86,7 +86,7 @@ def test_one_that_loses_a_call_is_left_alone_for_longer_than_one_that_refuses_it
 
 @pytest.mark.parametrize("status", [500, 504, 599, 204, 206, 307, 404, 415])
 def test_one_that_fails_is_never_preferred_and_left_alone_when_it_fails_again(status: int) -> None:
-    failing, other = Place(), told(9.0)
+    failing, other = Place(), reported(9.0)
     failing.answered(status, telling(0.0), 0.0)
     assert choose([failing, other], 0.0, first) == 1
     assert failing.shunned_until_s <= 0.0
@@ -99,13 +99,13 @@ def test_what_is_wrong_with_the_request_is_not_held_against_the_server(status: i
     place = Place()
     for _ in range(5):
         place.answered(status, telling(0.1), 0.0)
-    assert choose([place, told(0.2)], 0.0, first) == 0
+    assert choose([place, reported(0.2)], 0.0, first) == 0
 
 
 def test_an_answer_without_a_promise_comes_after_one_with() -> None:
     silent = Place()
     silent.answered(200, {"endpoint-load-metrics": "TEXT named_metrics.expected_wait_seconds=nan"}, 0.0)
-    assert choose([silent, told(9.0)], 0.0, first) == 1
+    assert choose([silent, reported(9.0)], 0.0, first) == 1
     others = [Place(), Place()]
     for each in others:
         each.answered(200, {}, 0.0)
@@ -114,14 +114,14 @@ def test_an_answer_without_a_promise_comes_after_one_with() -> None:
 
 
 def test_of_many_who_would_try_one_that_nobody_knows_one_does() -> None:
-    unknown, known = Place(), told(0.5)
+    unknown, known = Place(), reported(0.5)
     assert choose([unknown, known], 0.0, first) == 0
     unknown.sent = unknown.under_way = 1
     assert choose([unknown, known], 0.0, first) == 1
 
 
 def test_what_did_not_run_goes_to_another_that_is_not_left_alone_and_to_a_few_at_most() -> None:
-    places = [told(0.1 * number) for number in range(1, 6)]
+    places = [reported(0.1 * number) for number in range(1, 6)]
     places[1].failed(0.0)
     assert choose_other(places, [0], 0.0, first) == 2
     assert choose_other(places[:2], [0], 0.0, first) is None
@@ -156,6 +156,6 @@ def test_never_the_worse_of_the_two_that_were_drawn(waits: list[float], random: 
         drawn[:] = random.sample(range(count), size)  # type: ignore[attr-defined]
         return drawn
 
-    chosen = choose([told(wait_s) for wait_s in waits], 0.0, sample)
+    chosen = choose([reported(wait_s) for wait_s in waits], 0.0, sample)
     assert chosen in drawn
     assert waits[chosen] == pytest.approx(min(waits[number] for number in drawn))

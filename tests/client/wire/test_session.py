@@ -166,11 +166,11 @@ BROKEN = errors.ConnectionFailed("the connection broke", may_have_run=True)
         pytest.param(Response(503, {"retry-after": "1", **PERHAPS_RUN}, b""), True, True, id="lost, harmless"),
         pytest.param(Response(503, {"retry-after": "1"}, b""), False, False, id="does not say"),
         pytest.param(Response(429, {}, b""), False, False, id="busy, does not say"),
-        pytest.param(Response(503, NOT_RUN, b""), False, True, id="nobody serves"),
+        pytest.param(Response(503, NOT_RUN, b""), False, True, id="no server"),
         pytest.param(Response(502, {}, b""), True, True, id="a gateway"),
         pytest.param(Response(504, NOT_RUN, b""), True, False, id="the time is over"),
         pytest.param(Response(500, NOT_RUN, b""), True, False, id="the model failed"),
-        pytest.param(Response(400, NOT_RUN, b""), True, False, id="wrong for ever"),
+        pytest.param(Response(400, NOT_RUN, b""), True, False, id="wrong forever"),
     ],
 )
 def test_only_what_certainly_did_not_run_is_sent_again_unless_it_may_run_twice(

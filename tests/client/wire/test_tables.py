@@ -183,10 +183,10 @@ OUTPUTS = [
 ]
 
 
-@pytest.mark.parametrize(("tensor", "value", "told", "kind"), OUTPUTS)
+@pytest.mark.parametrize(("tensor", "value", "expected", "kind"), OUTPUTS)
 @pytest.mark.parametrize("good", [(0, 2), (0, 1, 2), ()])
 def test_an_output_has_one_type_however_many_rows_failed(
-    tensor: Tensor, value: Any, told: Any, kind: Any, good: tuple[int, ...]
+    tensor: Tensor, value: Any, expected: Any, kind: Any, good: tuple[int, ...]
 ) -> None:
     values = object_array([value if row in good else None for row in range(3)], (3,))
     failed = {row: "why" for row in range(3) if row not in good}
@@ -201,7 +201,7 @@ def test_an_output_has_one_type_however_many_rows_failed(
             assert np.isnan(answer["y"]).reshape(3, -1).all(axis=1).tolist() == [row in failed for row in range(3)]
             continue
         assert answer["y"].type == kind
-        assert answer["y"].to_pylist() == [told if row in good else None for row in range(3)]
+        assert answer["y"].to_pylist() == [expected if row in good else None for row in range(3)]
         assert answer["wrong"].to_pylist() == [failed.get(row) for row in range(3)]
 
 
