@@ -1,8 +1,8 @@
 """A cluster in steps of 0.1 s: replicas that take time to start, a law that decides, and what becomes of the rows.
 
 A coarse model of replicas between which requests are balanced: what they serve together is what full batches give, what
-waits is one queue, and requests that would be late are rejected on arrival. How long batches are, and so how many rows are in
-the system, follows from the rate. `exact` runs the proxy's own code instead, request by request.
+waits is one queue, and requests that would be late are rejected on arrival. The length of batches, and so the rows in
+the system, follow from the rate. `exact` runs the proxy's own code instead, request by request.
 """
 
 import math

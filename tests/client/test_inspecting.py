@@ -1,4 +1,4 @@
-"""`shoal inspect` of a graph with a composer: its code is loaded, and what is wrong with it is report."""
+"""`shoal inspect` of a graph with a composer: its code is loaded, and its errors are reported."""
 
 import json
 import subprocess

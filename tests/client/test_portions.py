@@ -83,7 +83,7 @@ def test_each_portion_has_its_own_deadline(ask: Ask) -> None:
 
     reported = [int(call.headers["x-request-timeout-ms"]) for call in infers(server)]
     assert len(reported) > 8
-    assert min(reported) > 18_000, "none is reported what others have used up"
+    assert min(reported) > 18_000, "each portion has the whole time"
 
 
 def test_a_time_for_the_whole_call_holds() -> None:
