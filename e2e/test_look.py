@@ -72,7 +72,7 @@ def test_the_page_shows_the_cluster_and_explains_a_pod(namespace: Cluster) -> No
 
         def explained() -> bool:
             said = httpx.get(f"{url}/explain", params={"service": name}, timeout=30).json()["sentences"]
-            return bool(said[0].startswith("of the pod adder-") and said[1] == "Model adder.")
+            return bool(said[0].startswith("Pod adder-") and said[1] == "Model adder.")
 
         eventually(explained, lambda: str(document(url)))
         process.send_signal(signal.SIGINT)

@@ -63,7 +63,7 @@ def test_a_new_folder_is_inspected_and_served_at_once(
     ("ending", "words"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the runtime was killed by SIGKILL"),
-        ("import os; os._exit(7)", "the runtime cannot start (exit status 7); it did not say why"),
+        ("import os; os._exit(7)", "the runtime cannot start (exit status 7); it logged no cause"),
         ("import no_such_package", "pip install no_such_package"),
     ],
 )
