@@ -57,12 +57,12 @@ def test_what_is_no_file_with_a_graph_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("documents", "said"),
     [
-        ([graph()], "chain has a step of the service one, which is not here: write its InferenceService into the file"),
+        ([graph()], "chain has a step of service one"),
         ([graph(apiVersion="v9")], "apiVersion must be"),
         ([graph(metadata={})], "metadata.name of the InferenceGraph must be letters"),
         ([graph("a/b\n")], "must be letters, digits, '.', '_' and '-', not 'a/b"),
         ([graph("one", STEP), service()], "one: spec.steps[0].service: "),
-        ([graph(), service(), service("chain")], "a graph and a service are both called chain: rename one"),
+        ([graph(), service(), service("chain")], "both named chain"),
         ([graph(spec=None)], "spec.steps is required"),
         ([graph("chain", {**STEP, "inputs": {"x": "other.y"}}), service()], "chain: spec.steps[0].inputs.x: 'other.y'"),
         ([graph("chain", {"name": "a", "graph": "b", "inputs": {"x": "request.x"}})], "graph b, which is not in"),
@@ -71,7 +71,7 @@ def test_what_is_no_file_with_a_graph_has_none(tmp_path: Path) -> None:
                 graph("a", {"name": "s", "graph": "b", "inputs": {"x": "request.x"}}),
                 graph("b", {"name": "s", "graph": "a", "inputs": {"x": "request.x"}}),
             ],
-            "the graphs call one another in a circle: a, b",
+            "cycle: a, b",
         ),
     ],
 )
@@ -82,7 +82,7 @@ def test_what_cannot_be_served_is_told_with_what_to_write(tmp_path: Path, docume
 
 
 def test_a_setting_for_all_models_of_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FieldError, match="--set is of one model"):
+    with pytest.raises(FieldError, match="--set applies to one model"):
         planned_services(written(tmp_path, graph(), service()), ["batching.maxBatchSize=4"])
 
 
@@ -120,5 +120,5 @@ def test_what_has_no_effect_on_one_machine_is_known(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_there_is_told_by_its_service(tmp_path: Path) -> None:
-    with pytest.raises(FieldError, match=r"service one: there is no model at .*: on this machine write into model.uri"):
+    with pytest.raises(FieldError, match=r"service one: there is no model at .*model.uri"):
         planned_services(written(tmp_path, graph(), service(uri="nowhere")), [])

@@ -84,7 +84,7 @@ def test_what_asks_for_keys_is_not_served_to_everybody(
     keys.write_text(f"alice={KEY}\n")
 
     assert main(["serve", str(manifest)]) == 2
-    assert "name the file of the keys, --api-key-file FILE" in capsys.readouterr().err
+    assert "--api-key-file FILE" in capsys.readouterr().err
     assert main(["serve", str(manifest), "--api-key-file", str(tmp_path / "nowhere")]) == 1
     assert "nowhere: it must hold a NAME=KEY in each line" in capsys.readouterr().err
     for more in (["two=" + str(ADDER)], ["--management"]):

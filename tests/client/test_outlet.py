@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_dropped_and_counted_once_there_is_room(pipe: tuple
     outlet.close(PATIENCE_S)
     kept = text.count(LINE)
     assert 8 <= kept <= PIPE_LINES + 8
-    assert f"shoal: {PIPE_LINES + 100 - kept} lines of output are dropped here" in text.decode()
+    assert f"shoal: {PIPE_LINES + 100 - kept} lines of output were dropped here" in text.decode()
 
 
 def test_closing_waits_no_longer_than_it_may(pipe: tuple[int, int]) -> None:

@@ -87,7 +87,7 @@ def test_a_signature_is_a_table() -> None:
 def test_a_model_of_single_items_says_so() -> None:
     signature = Signature("x", (), (Tensor("a", "FP32", (2,)),), ())
 
-    assert signature_text(signature).startswith("x; one item a call\n")
+    assert signature_text(signature).startswith("x; one item per call\n")
 
 
 def test_a_name_that_a_terminal_would_obey_is_shown_instead() -> None:

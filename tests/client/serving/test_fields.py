@@ -102,7 +102,7 @@ def test_a_processes_sentence_gets_the_fields_name() -> None:
 
 
 def test_a_field_of_an_older_release_is_named_as_it_is_now() -> None:
-    with pytest.raises(FieldError, match=r"there is no field queue\.maxItems; it is queue\.maxRows now"):
+    with pytest.raises(FieldError, match=r"queue\.maxItems.*queue\.maxRows"):
         parse_assignment("queue.maxItems=5")
     with pytest.raises(FieldError, match=r"runtime\.forwardHeaders; it is proxy\.forwardHeaders now"):
         parse_assignment("runtime.forwardHeaders=x-tenant")
@@ -122,7 +122,7 @@ def test_an_assignment_that_no_setting_can_carry_is_refused(assignment: str, mes
 
 
 @pytest.mark.parametrize(
-    ("uri", "message"), [("/a\0b", "holds the character NUL"), ("/a\udcff", "holds bytes that are not UTF-8 text")]
+    ("uri", "message"), [("/a\0b", "must not contain the character NUL"), ("/a\udcff", "not UTF-8 text")]
 )
 def test_a_value_that_no_environment_can_carry_is_refused(uri: str, message: str) -> None:
     with pytest.raises(FieldError, match=f"model.uri {message}"):
@@ -148,7 +148,7 @@ def test_what_only_a_cluster_acts_on_is_known_to_have_no_effect_here(given: str,
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"proxy.forwardHeaders": ("x-a", "Content-Length", "Host")}, "must not name content-length, host: the conn"),
+        ({"proxy.forwardHeaders": ("x-a", "Content-Length", "Host")}, "must not name content-length, host"),
         ({"queue.fairShareHeader": "Host"}, "queue.fairShareHeader must not name host"),
     ],
 )

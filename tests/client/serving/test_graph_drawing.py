@@ -50,7 +50,7 @@ pipeline: image BYTES
 │ crop ← detect.crops  BYTES  │
 │ each item of detect.crops   │
 │ when fast.p < 0.8           │
-│ left out where it fails     │
+│ omitted if it fails     │
 │ → label BYTES, p FP32       │
 └─────────────────────────────┘
   ▼

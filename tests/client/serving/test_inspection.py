@@ -42,7 +42,7 @@ def test_a_person_reads_what_is_served_how_big_it_is_and_how_it_is_asked() -> No
         "format   TorchExport (pytorch_export), on cpu",
         "files    1 file, 21.4 MB",
         "size     5.3 million parameters, 21.2 MB",
-        "memory   312 MB at the most, loading and warming up",
+        "memory   312 MB at most, while loading and warming up",
         "start    2.3 s, download and all",
         "first requests, once `shoal serve model.pt2` listens:",
     ):

@@ -88,15 +88,15 @@ def test_documents_of_other_kinds_are_no_service() -> None:
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        pytest.param([manifest({})] * 2, "2 documents of kind InferenceService", id="two"),
+        pytest.param([manifest({})] * 2, "one document of kind InferenceService, .* not 2", id="two"),
         pytest.param(
             [manifest({}), {"kind": "InferenceGraf"}, manifest({})],
-            "one is served, or the steps of an InferenceGraph, not of InferenceGraf",
+            "not 2, and InferenceGraf",
             id="two and what is no graph",
         ),
         pytest.param(
             [manifest({}), {"kind": "InferenceGraph"}, manifest({})],
-            "`shoal serve FILE` alone serves it, and others ask it there",
+            "`shoal serve FILE`",
             id="a graph",
         ),
         pytest.param(

@@ -69,8 +69,8 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Exit, f
             "the proxy exited with status 1: lost",
         ),
         (exit_("runtime", -9, why="model is ready"), "the runtime was killed by SIGKILL"),
-        (exit_("runtime", 9, served=True), "the runtime exited with status 9; it did not say why"),
-        (exit_("runtime", 3), "the model cannot be loaded (exit status 3); it did not say why"),
+        (exit_("runtime", 9, served=True), "the runtime exited with status 9; it logged no cause"),
+        (exit_("runtime", 3), "the model cannot be loaded (exit status 3); it logged no cause"),
         (exit_("runtime", -99), "the runtime was killed by signal 99"),
         (
             exit_("proxy", 2, why="shoal-proxy: No module named 'uvicorn': pip install \"shoal[proxy]\""),

@@ -73,7 +73,7 @@ def test_services_that_are_gone_are_forgotten() -> None:
     [(name, history)] = watched.sorted
     assert name == "b"
     assert history.now.asked_per_s == 110
-    assert dict(zip(COLUMNS, cells(name, history), strict=True))["pods"] == "1/2"
+    assert dict(zip(COLUMNS, cells(name, history), strict=True))["replicas"] == "1/2"
     assert [len(each["looks"]) for each in document(watched, looks=10)["services"]] == [2]
 
 

@@ -217,16 +217,16 @@ def failing(entries: list[Any], tail: bytes, failed: Any) -> Response:
 
 
 def test_a_part_of_the_rows_may_fail_and_the_others_are_there() -> None:
-    errors = '[{"row": 1, "status": 400, "message": "no"}]'
+    listed = '[{"row": 1, "status": 400, "message": "no"}]'
     values = np.array([[1, 2, 3], [4, 5, 6]], dtype="<f4")
-    outputs, failed = part_of_the_answers(failing([entry("y", "FP32", [2, 3], 24)], values.tobytes(), errors), ADDER, 3)
+    outputs, failed = part_of_the_answers(failing([entry("y", "FP32", [2, 3], 24)], values.tobytes(), listed), ADDER, 3)
     assert (outputs["y"].tolist(), failed) == (values.tolist(), (RowError(1, 400, "no"),))
     assert part_of_the_answers(failing([], b"", errors.replace("1", "0")), ADDER, 1)[0] == {}
     assert part_of_the_answers(answer([entry("y", "FP32", [2, 3], 24)], values.tobytes()), ADDER, 2)[1] == ()
 
 
 @pytest.mark.parametrize(
-    "errors",
+    "listed",
     [
         "no JSON",
         "{}",
@@ -235,6 +235,6 @@ def test_a_part_of_the_rows_may_fail_and_the_others_are_there() -> None:
         '[{"row": 1, "status": 400, "message": "no"}, {"row": 1, "status": 400, "message": "no"}]',
     ],
 )
-def test_errors_that_are_none_of_the_rows_break_the_protocol(errors: Any) -> None:
+def test_errors_that_are_none_of_the_rows_break_the_protocol(listed: Any) -> None:
     with pytest.raises(errors.ServerFailed, match="violates the protocol"):
-        part_of_the_answers(failing([entry("y", "FP32", [2, 3], 24)], bytes(24), errors), ADDER, 3)
+        part_of_the_answers(failing([entry("y", "FP32", [2, 3], 24)], bytes(24), listed), ADDER, 3)

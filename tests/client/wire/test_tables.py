@@ -45,7 +45,7 @@ def test_columns_are_inputs_by_name_or_as_somebody_says(batch: Any) -> None:
 def test_columns_that_do_not_fit_are_refused(columns: Any, said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         chosen_columns(columns, BATCHES[0], MODEL)
-    assert str(refused.value) == said
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(
