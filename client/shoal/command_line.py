@@ -203,11 +203,13 @@ def make_parser() -> argparse.ArgumentParser:
     _fill_serve(command("serve", "serve models on this machine", epilog=SERVE_EXAMPLES))
     inspect = command("inspect", "load a model and report its signature and problems", epilog=INSPECT_EXAMPLES)
     inspect.add_argument("target", metavar="PATH", help="model or manifest, as for `shoal serve`")
+    # A model is inspected with the fields with which it will be served.
     _fill_set(inspect)
     _fill_json(inspect, "print the report as JSON")
     _fill_batch(command("batch", "run a model on the rows of files and write the results", epilog=BATCH_EXAMPLES))
     predict = command("predict", "send one item to a server and print the result", epilog=PREDICT_EXAMPLES)
     _fill_server(predict)
+    # Exactly one of the three.
     item = predict.add_mutually_exclusive_group(required=True)
     item.add_argument("file", metavar="FILE", nargs="?", help="file with the item; see below")
     item.add_argument("--text", help="text as the item")
@@ -256,6 +258,7 @@ def _fill_serve(parser: CommandParser) -> None:
         type=integer(0, 65535),
         help="port of the Open Inference Protocol over gRPC (none); further models use the next ports",
     )
+    # TLS, for one model on a port.
     certificate = parser.add_argument(
         "--tls-certificate",
         metavar="FILE",
@@ -270,6 +273,7 @@ def _fill_serve(parser: CommandParser) -> None:
     # --tls-certificate and --tls-key need each other; --tls-client-ca needs both.
     for each in (key, client_ca):
         parser.only(each, lambda given: given.tls_certificate, "it needs --tls-certificate")
+    # TorchServe's management API.
     parser.add_argument("--management", action="store_true", help="serve TorchServe's management API to this machine")
     management_port = parser.add_argument(
         "--management-port", type=integer(0, 65535), default=8081, help="its port on 127.0.0.1 (%(default)s)"

@@ -123,6 +123,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[Graph]) -> int:
     """Draw the graphs of a file, and report mismatches."""
+    # Metadata of the models, and then of inner graphs, by name.
     known: dict[str, Any] = {}
     for plan in planned_services(options.target, options.set):
         if not options.json:
@@ -187,6 +188,7 @@ def serve(options: argparse.Namespace) -> int:
             # The main graph gets it before its models.
             usual = names.index(main) if (main := main_graph(graphs)) else 0
             launcher = _Launcher(options, reporter, port, shared=shared, usual=usual if ours else None, main=main)
+            # Models first, so that a graph finds the sockets of its steps.
             launches = [*map(launcher.launch, plans), *map(launcher.launch_graph, graphs)]
             return asyncio.run(serving.serve(launches, reporter, launcher.shared_port()))
 

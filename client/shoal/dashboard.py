@@ -49,6 +49,7 @@ class Dashboard:
     def take(self, look: Look) -> None:
         """Record one sample; after a failure, keep the last samples and the cause."""
         self._source, self._trouble = look.source, look.trouble
+        # After a failure the last samples stay, with the cause beside them.
         if not look.trouble:
             self.watched.see(look.seen)
 

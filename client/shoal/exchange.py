@@ -80,6 +80,7 @@ def trusted(options: argparse.Namespace) -> ssl.SSLContext:
 
 def request_of(build: Callable[..., httpx.Request], request: Request, left_s: float) -> httpx.Request:
     """Return the httpx request made by ``build``, with ``left_s`` as the timeout of each of its phases."""
+    # httpx treats a timeout of 0 as an immediate failure.
     left_s = max(0.001, left_s)
     timeout = httpx.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
     return build(request.method, request.path, headers=dict(request.headers), content=request.body, timeout=timeout)

@@ -18,6 +18,7 @@ MAX_PATH_BYTES = 90
 @contextmanager
 def own_directory() -> Iterator[str]:
     """Create a directory for the duration of the block; remove directories whose owner was killed."""
+    # TMPDIR may be too long for the paths of unix sockets.
     parent = tempfile.gettempdir()
     if len(os.fsencode(parent)) > MAX_PATH_BYTES:
         parent = "/tmp"

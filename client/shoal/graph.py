@@ -216,6 +216,7 @@ class Graph:
             number = re.match(r"steps\[([0-9]+)\]", error.path)
             where = f"(step {self._steps[int(number[1])]['name']!r}) " if number else ""
             raise GraphError(error.path, f"{where}{error.what}", error.fault) from None
+        # Validated, as a copy that later steps do not change.
         document = {"apiVersion": API_VERSION, "kind": GRAPH_KIND, "metadata": {"name": self.name}, "spec": spec}
         return json.loads(json.dumps(document))  # type: ignore[no-any-return]  # a copy
 

@@ -64,6 +64,7 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
             raise KeyboardInterrupt from None
         finally:
             log.close(READERS_PATIENCE_S)
+        # A model that cannot be loaded has a report too.
         if end.returncode not in (0, CANNOT_LOAD) or not file.exists():
             raise MachineError(exit_message(end))
         return file.read_bytes()

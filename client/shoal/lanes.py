@@ -106,6 +106,7 @@ class Addresses(httpx.AsyncBaseTransport):
         request.headers["host"] = address.netloc.decode("ascii")
         place.sent += 1
         place.under_way += 1
+        # Set by `request_of`: the remaining time of the call.
         due_s = time.monotonic() + _PATIENCE * (request.extensions["timeout"]["read"] or math.inf)
         try:
             response = await self._lanes[number].handle_async_request(request)

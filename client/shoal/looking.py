@@ -89,6 +89,7 @@ class Machine:
     async def _look(self, url: str) -> Seen:
         try:
             if url not in self._names:
+                # Asked once: the model of a proxy does not change.
                 name = visible((await _explained(self._client, url)).report.model)
                 # Two proxies may serve models of one name.
                 self._names[url] = name if name not in self._names.values() else f"{name} {url}"
@@ -132,6 +133,7 @@ class Cluster:
         seen = {}
         for resource in resources:
             namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
+            # A service without pods has no entry in the operator's response.
             loads = {pod.name: pod.load for pod in pods.get((namespace, name), ())}
             seen[f"{namespace}/{name}"] = seen_in_cluster(resource, loads)
             if loads:

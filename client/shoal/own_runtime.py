@@ -114,6 +114,7 @@ class OwnRuntime:
         if hasattr(self, "_exit"):
             self._process.kill()
             self._exit.result()
+        # The thread ends after the process: the kernel kills the child with its thread.
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

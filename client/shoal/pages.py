@@ -134,6 +134,7 @@ class Pages:
             except httpx.HTTPError:
                 return False
 
+        # All at once, since each may take up to the timeout.
         sockets = self._models.counted
         states = await asyncio.gather(*map(is_ready, sockets.values()))
         return [name for name, ready in zip(sockets, states, strict=True) if not ready]

@@ -179,6 +179,7 @@ class Pair:
         self._runtime = Supervisor("runtime", self._start_runtime, self._say)
         self._proxy = Supervisor("proxy", self._start_proxy, self._say)
         # A graph has no runtime: its proxy calls the models of its steps.
+        # In the order of starting; they stop in reverse.
         self._processes = [self._proxy] if launch.graph else [self._runtime, self._proxy]
 
     async def run(self) -> list[Exit]:
@@ -313,6 +314,7 @@ class Pair:
                 page = f"{url}{place}/docs"
             if self.launch.key_file is not None:  # a browser sends no key
                 page, file = None, shlex.quote(str(self.launch.key_file))
+                # The file has NAME=KEY lines; the sample uses the first key.
                 header = f'-H "x-api-key: $(head -n 1 {file} | cut -d = -f 2-)"'
                 curl = curl.replace("curl ", f"curl {header} ", 1)
                 command += f" --api-key-file {file}"

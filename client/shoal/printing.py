@@ -107,6 +107,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 def _columns(outputs: Mapping[str, Any]) -> str | None:
     """Return outputs of one length (labels, probabilities) as a table; None for any others."""
+    # Only one-dimensional outputs of equal length form rows.
     arrays = list(outputs.values())
     lengths = {array.shape for array in arrays if isinstance(array, np.ndarray)}
     together = len(lengths) == 1 and all(isinstance(array, np.ndarray) for array in arrays)

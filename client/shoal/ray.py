@@ -71,6 +71,7 @@ class Model:
         self._runtime = OwnRuntime(plan.name, {"SHOAL_LOG_LEVEL": "WARNING", **plan.environment()})
         # The class may be called from several threads; a batch needs the whole runtime.
         self._one_at_a_time = Lock()
+        # Also at the exit of the interpreter.
         self._end = weakref.finalize(self, self._runtime.close)
         self._signature = self._runtime.signature()
         if not self._signature.batches:
@@ -165,6 +166,7 @@ class _Sending:
             outputs, errors = part_of_the_answers(response, self._signature, len(part.rows))
         except ShoalError as error:
             return error
+        # The outputs hold the rows that succeeded only.
         bad = {each.row: each.message for each in errors}
         self._failed.update({part.rows[row]: message for row, message in bad.items()})
         good = [row for number, row in enumerate(part.rows) if number not in bad]
@@ -191,7 +193,7 @@ class _Sending:
     def _start_again(self, error: ShoalError) -> str:
         how = self._runtime.end(error)
         self._runtime.start()
-        return f"the model did not survive this row: {how}"
+        return f"this row ended the runtime: {how}"
 
 
 def _ends_it(error: ShoalError) -> bool:

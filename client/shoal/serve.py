@@ -120,6 +120,7 @@ class Server:
         """Run a pair; a final exit stops the server if the command named the model, otherwise only the model."""
         try:
             ends = [(pair.launch, end) for end in await pair.run()]
+            # The cause is printed at the very end, by `run`.
             if pair.launch in self._launches:
                 self._ends += ends
                 return

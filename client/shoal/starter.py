@@ -40,6 +40,7 @@ def make(folder: Path, template: str) -> list[Path]:
         raise FieldError(f"{folder} already exists. Choose another name")
     if missing := [each for each in NEEDS[template] if find_spec(each) is None]:
         raise MachineError(f'--from {template} needs {", ".join(missing)}. Run pip install "shoal[{EXTRAS[template]}]"')
+    # Checked before anything is written.
     try:
         shutil.copytree(TEMPLATES / template, folder, ignore=shutil.ignore_patterns("__pycache__"))
     except OSError as error:

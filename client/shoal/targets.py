@@ -76,6 +76,7 @@ def planned(name: str | None, target: str, assignments: Sequence[str]) -> Plan:
     except OSError as error:  # a path that is too long, or in a directory without permission
         raise MachineError(f"cannot access {shown(target):.80}: {error.strerror}") from None
     fields, idle = service.fields, []
+    # In order, so that the last assignment of a field wins.
     for assignment in assignments:
         if without := without_effect(assignment):
             idle.append(without)
@@ -202,6 +203,7 @@ def _found(path: Path, *, named: bool) -> Service:
             raise FieldError(f"{path} has several manifests. Name one of {', '.join(services)}")
         return next(iter(services.values()), Service({"model.uri": str(path.absolute()), **_version_in(path)}))
     if not path.exists():
+        # exists() follows links.
         link = f", a link to {path.readlink()}" if path.is_symlink() else ""
         raise FieldError(f"there is no file or directory {path}{link}")
     if path.suffix in MANIFEST_SUFFIXES:
@@ -252,6 +254,7 @@ def default_name(uri: str) -> str:
         if not re.search(NAME, named):
             raise FieldError(f"{path / 'model.toml'}: name must be {NAME_IN_WORDS}, not {named!r:.200}")
         return named
+    # cat/model.pt2 is named cat, cat.pt2 too.
     suffix = _model_suffix(path)
     stem = path.name[: len(path.name) - len(suffix)]
     name = path.parent.name if stem in PLAIN_NAMES and suffix else stem

@@ -66,6 +66,7 @@ async def _follow(seen: AsyncIterator[Look]) -> None:
                 # Explanations only if the table leaves space for them.
                 room = console.height > 6 + 2 * len(watched.services)
                 last = Text("Ctrl-C ends", style="dim")
+                # The last samples stay visible while the source fails.
                 if look.trouble:
                     last = Text(f"no data: {look.trouble}", style="red")
                 live.update(picture(watched, width=console.width, said=room, last=last), refresh=True)

@@ -165,7 +165,7 @@ def test_a_row_that_ends_the_runtime_is_that_rows_error_and_the_others_are_answe
     firsts[6] = 666.0
     answer = double({"features": features(*firsts)})
     errors = answer["shoal_error"].to_pylist()
-    assert errors[6] == "the model did not survive this row: the runtime was killed by SIGKILL"
+    assert errors[6].endswith("the runtime was killed by SIGKILL")
     assert [each for each in errors if each is not None] == [errors[6]]
     assert np.array_equal(np.delete(answer["y"], 6, axis=0), np.delete(2 * features(*firsts), 6, axis=0))
     alone = double({"features": features(666.0)})
@@ -255,27 +255,27 @@ class Size:
         ({"other": features(1)}, "no column features, only other"),
         (
             {"features": features(1), "y": features(1)},
-            "column y would be there twice: outputs={'y': NAME} calls the model's another,",
+            "outputs={'y': NAME}",
         ),
         (
             {"features": features(1), "shoal_error": features(1)},
-            "column shoal_error would be there twice: error_column=NAME calls it another,",
+            "error_column=NAME",
         ),
     ],
 )
 def test_columns_that_do_not_fit_are_refused_with_what_to_do(double: Model, batch: Any, said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         double(batch)
-    assert str(refused.value).removesuffix(" or drop or rename the batch's") == said
+    assert said in str(refused.value)
 
 
 def test_outputs_that_would_have_one_name_are_refused(tmp_path: Path) -> None:
     with (
         Model(written(tmp_path / "double", HANDLER), {"x": "features"}, outputs={"y": "label"}) as model,
-        pytest.raises(InvalidInput, match="column label would be there twice: outputs="),
+        pytest.raises(InvalidInput, match="column label would be duplicated.*outputs="),
     ):
         model({"features": features(1.0)})
-    with pytest.raises(InvalidInput, match="outputs: the model has no output z; it has y, label, word, extra"):
+    with pytest.raises(InvalidInput, match="outputs: the model has no output z, only y, label, word, extra"):
         Model(str(tmp_path / "double"), outputs={"z": "label"})
 
 

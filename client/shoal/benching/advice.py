@@ -28,6 +28,7 @@ def advice(
     """
     if not any(step.answered for step in steps):
         return ["No request was answered, so nothing was measured."]
+    # The order of the sentences is the order of their importance.
     ordered = by_rate(steps)
     knee = find(ordered)
     # A server that is late while idle is late for a reason other than its rate.
@@ -120,6 +121,7 @@ def _bound(over: Step | None, max_batch_rows: int | None, bound: Bound | None) -
         max_batch_rows: the model's maximum batch size.
         bound: what the server reports.
     """
+    # In the order of certainty: the server's own conclusion comes before the split of the latency.
     parts = over.parts_ms if over else {}
     unattributed = over is None
     if over is None:

@@ -79,6 +79,7 @@ def _service(document: Mapping[str, Any]) -> Service:
         name = decode(Metadata, {"name": (document.get("metadata") or {}).get("name")}, "metadata").name
     except SpecError as error:
         raise FieldError(str(error)) from None
+    # Only the given fields: defaults must not override the environment.
     given = list(_leaves(document["spec"], prefix=""))
     fields = _values(spec, given)
     if name is not None:

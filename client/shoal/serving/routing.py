@@ -84,7 +84,7 @@ class Scanner:
         if not self._held:
             held = held.lstrip(b"\r\n")  # some clients send a line end after a body
         end = held.find(_END) + len(_END)
-        if end < len(_END):
+        if end < len(_END):  # find() returned -1
             self._held = held
             if len(held) > MAX_HEAD_BYTES:
                 self._pass_all(held, pieces, "")
@@ -113,6 +113,7 @@ class Scanner:
                 lengths.append(value.strip())
             elif name.lower() == b"transfer-encoding":
                 codings.append(value.strip().lower())
+        # Transfer-Encoding overrides Content-Length; both together are ambiguous.
         if codings:
             self._chunked = True
             return codings == [b"chunked"] and not lengths

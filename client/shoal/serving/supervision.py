@@ -45,6 +45,7 @@ class Backoff:
 
 def after_exit(backoff: Backoff, *, started_s: float, now_s: float) -> Backoff:
     """Return the backoff after a process that started at ``started_s`` exited at ``now_s``."""
+    # A healthy process counts as the first exit of a new series.
     healthy = now_s - started_s >= HEALTHY_S
     return replace(backoff, exits=1 if healthy else backoff.exits + 1)
 

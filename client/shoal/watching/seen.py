@@ -52,6 +52,7 @@ class Watched:
         for name in self.services.keys() - seen.keys():
             del self.services[name]
         for name, service in seen.items():
+            # The first sample of a service has no figures of an interval.
             history = self.services.setdefault(name, History(service))
             history.figures.append(between(history.last.loads, service.loads))
             history.last = service

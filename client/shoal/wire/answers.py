@@ -171,6 +171,7 @@ def _elements(array: Array, declared: Tensor | None) -> Array:
     """Return BYTES elements as JSON values, as text, or as bytes."""
     if array.dtype != object:
         return array
+    # Without a declaration, text is assumed, and bytes that are not UTF-8 stay bytes.
     if declared is not None and declared.is_json:
         return object_array(map(orjson.loads, array.flat), array.shape)
     if declared is not None and declared.content_types not in ((), ("text/plain",)):

@@ -44,6 +44,7 @@ def places_of(
             found[tensor.name] = None
             used.add(tensor.name)
         elif columns:
+            # All columns, or none if the input is optional.
             present = [name for name in columns if name in there]
             used.update(present)
             if len(present) == len(columns):

@@ -42,6 +42,7 @@ def decode(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
     expected_bytes = prod(shape) * dtype.itemsize
     if len(data) != expected_bytes:
         raise ValueError(f"{datatype} of shape {list(shape)} is {expected_bytes} bytes, not {len(data)}")
+    # frombuffer is a read-only view; clients get a copy they may change.
     array = np.frombuffer(data, dtype).reshape(shape)
     return bfloat16_to_float32(array) if datatype == "BF16" else array.copy()
 

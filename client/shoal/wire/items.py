@@ -226,6 +226,7 @@ def _fits(given: Array, wanted: np.dtype[Any]) -> bool:
 
 def _lengths(value: Any, tensor: Tensor, rank: int) -> tuple[int, ...]:
     """Return the lengths of ``rank`` levels of nesting, which must be equal in all branches."""
+    # BYTES elements may be lists themselves (JSON), so the rank limits the descent.
     if rank == 0:
         return ()
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):

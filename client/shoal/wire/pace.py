@@ -23,6 +23,7 @@ class Pace:
         """Return how long to wait before the next request; None means until a running one ends."""
         if now_s < self.closed_until_s:
             return self.closed_until_s - now_s
+        # At least one request, or the pace could never recover.
         return 0.0 if running < max(1, int(self.limit)) else None
 
     def answered(self) -> None:

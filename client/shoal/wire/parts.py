@@ -52,6 +52,7 @@ def parts_of(inputs: Mapping[str, Array], rows: int, signature: Signature) -> tu
     except InvalidInput:
         pass
     # A row is invalid, or shapes differ: check each row alone, and group by shape.
+    # By the shapes of all inputs.
     groups: dict[Any, list[tuple[int, dict[str, Array]]]] = {}
     failed: dict[int, str] = {}
     for row in range(rows):

@@ -30,6 +30,7 @@ def picture_bytes(picture: Any, tensor: Tensor) -> bytes:
     chosen = (taken or ["PNG"])[0]
     if picture.mode in ("I", "I;16"):  # 16-bit values would be clipped as RGB
         whole = picture.convert("I")
+        # 257 maps 65535 to 255.
         picture = whole.convert("I;16") if chosen == "PNG" else whole.point(lambda value: value / 257).convert("L")
     if picture.mode not in _MODES.get(chosen, (picture.mode,)):
         picture = picture.convert("RGB")

@@ -71,6 +71,7 @@ class Place:
             if self.errors >= FAILURES_IN_A_ROW:
                 self._shun(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
         else:
+            # Also a client error: the server works.
             self.failures = self.errors = 0
 
     def failed(self, now_s: float) -> None:
@@ -122,6 +123,7 @@ def not_run(method: str, status: int, headers: Mapping[str, str]) -> bool:
 def _drawn(
     places: Sequence[Place], numbers: Sequence[int], now_s: float, sample: Callable[[int, int], Sequence[int]]
 ) -> int:
+    # Power of two choices.
     drawn = [numbers[index] for index in sample(len(numbers), min(2, len(numbers)))]
     return min(drawn, key=lambda number: places[number].score(now_s))
 

@@ -161,6 +161,7 @@ class Portions:
 
     def _cut_next(self) -> Portion | None:
         """Return the next portion of new rows; None at the end, or if a row is invalid."""
+        # Converted as late as possible, so that one portion at a time is in memory.
         start, stop = self._cut, min(self._cut + self._next_rows, len(self.rows))
         if start == stop:
             return None
@@ -220,6 +221,7 @@ class Portions:
             # The server's message starts with the row number within the portion.
             error.message = error.message.removeprefix(f"row {error.errors[0].row}: ")
             where = f"row {error.errors[0].row + portion.start}"
+        # The server counts rows within the portion.
         error.errors = tuple(type(row)(row.row + portion.start, row.status, row.message) for row in error.errors)
         error.message = f"{where}: {error.message}"
         error.args = (error.message,)

@@ -76,6 +76,7 @@ def _names_and_values(row: Any) -> tuple[list[Any], list[Any]] | None:
         # Not asdict, which would copy nested values.
         own = [field.name for field in fields(row)]
         return own, [getattr(row, name) for name in own]
+    # Not for classes with an attribute of that name: rows are sequences.
     for attribute in _FIELDS:
         if isinstance(row, Sequence) and isinstance(names := getattr(row, attribute, None), list | tuple):
             return list(names), list(row)

@@ -166,6 +166,7 @@ class Session:
     def _persistent(self, request: Request, call: Call) -> Conversation[Response]:
         """Send a request, with retries within the call's time."""
         options = call.options
+        # GET has no effect on the server.
         repeatable = options.retry_executed or request.method == "GET"
         for attempt in count():
             timed = request

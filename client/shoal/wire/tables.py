@@ -50,6 +50,7 @@ def chosen_columns(columns: Mapping[str, Wanted] | None, batch: Any, signature: 
     Raises:
         InvalidInput: an input has no column, or a named column or input does not exist.
     """
+    # Three sources of names: the argument, the model's column names, the names of the inputs.
     there, inputs = names_in(batch), {tensor.name: tensor for tensor in signature.inputs}
     if columns is None:
         own = {name for each in signature.inputs for name in (each.name, *each.columns)}

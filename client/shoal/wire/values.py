@@ -127,6 +127,7 @@ def numbers_of(value: Any, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
 def _unboxed(array: Array, tensor: Tensor, wanted: np.dtype[Any]) -> Array:
     """Return an array of objects as an array of their common type."""
     found = [null_of(tensor) if is_null(each) else each for each in array.flat]
+    # numpy's booleans count as Python's.
     kinds = {bool if isinstance(each, np.bool_) else type(each) for each in found}
     if bool in kinds and (wanted.kind != "b" or len(kinds) > 1):
         raise InvalidInput(f"input {tensor.name}: takes {tensor.datatype}, not bool among other values")

@@ -221,7 +221,7 @@ def test_a_part_of_the_rows_may_fail_and_the_others_are_there() -> None:
     values = np.array([[1, 2, 3], [4, 5, 6]], dtype="<f4")
     outputs, failed = part_of_the_answers(failing([entry("y", "FP32", [2, 3], 24)], values.tobytes(), listed), ADDER, 3)
     assert (outputs["y"].tolist(), failed) == (values.tolist(), (RowError(1, 400, "no"),))
-    assert part_of_the_answers(failing([], b"", errors.replace("1", "0")), ADDER, 1)[0] == {}
+    assert part_of_the_answers(failing([], b"", listed.replace("1", "0")), ADDER, 1)[0] == {}
     assert part_of_the_answers(answer([entry("y", "FP32", [2, 3], 24)], values.tobytes()), ADDER, 2)[1] == ()
 
 
