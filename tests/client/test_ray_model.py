@@ -177,7 +177,7 @@ def test_a_row_without_an_end_is_that_rows_error(tmp_path: Path) -> None:
     with Model(written(tmp_path / "double", HANDLER), {"x": "features"}, timeout_s=2.0) as model:
         answer = model({"features": features(1.0, 99.0, 3.0)})
     why = "no answer from http://runtime/v2/models/double/infer within 2 s; the runtime was ended for it"
-    assert answer["shoal_error"].to_pylist() == [None, f"the model did not survive this row: {why}", None]
+    assert answer["shoal_error"].to_pylist() == [None, f"this row ended the runtime: {why}", None]
     assert answer["label"].to_pylist() == [2, None, 6]
 
 
