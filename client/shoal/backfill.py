@@ -25,7 +25,7 @@ from shoal.client import Client
 from shoal.errors import NotAllowed, NotFound, Overloaded, ServerFailed, ShoalError
 from shoal.exchange import base_url, mapped_errors, request_of, response_of, trusted
 from shoal.keys import key_in, shown
-from shoal.wire.answers import json_answer, part_of_the_answers
+from shoal.wire.answers import json_body, partial_results
 from shoal.wire.datatypes import numpy_dtype
 from shoal.wire.messages import Request, Response, infer_request, model_path
 from shoal.wire.pace import MOST, Pace
@@ -55,7 +55,7 @@ class Service:
         self._http = http
         self._name = name
         self._key_file = key_file
-        self.metadata: Mapping[str, Any] = json_answer(self._send(Request("GET", model_path(name))))
+        self.metadata: Mapping[str, Any] = json_body(self._send(Request("GET", model_path(name))))
         self._signature: Signature = parse_signature(self.metadata)
         self._pace = Pace()
         self._running = 0
@@ -77,7 +77,7 @@ class Service:
                     self._changed.wait(wait_s)
                 self._running += 1
             try:
-                outputs, errors = part_of_the_answers(self._send(request), self._signature, batch.rows)
+                outputs, errors = partial_results(self._send(request), self._signature, batch.rows)
                 wire = _as_declared(outputs, self._signature) if outputs else {}
             except ShoalError as error:
                 # An expired key or a changed route says nothing about the rows.

@@ -18,7 +18,7 @@ from shoal.benching.advice import advice
 from shoal.benching.drawing import COLOURS, bars, by_rate, legend, steps_table, svg
 from shoal.benching.knee import Knee, find, judge, next_rate, run_s
 from shoal.benching.samples import sample
-from shoal.benching.steps import PARTS, Run, Step, limit_ms, percentile, summarize
+from shoal.benching.steps import PARTS, LoadStep, Run, limit_ms, percentile, summarize
 from shoal.client import Client
 from shoal.errors import InvalidInput, ServerFailed
 from shoal.exchange import base_url, trusted
@@ -48,7 +48,7 @@ class Measured:
     """Median latency of a request on an idle server."""
     within_ms: float
     """Latency up to which a response is in time."""
-    steps: list[Step]
+    steps: list[LoadStep]
     """In the order of their first run."""
 
 
@@ -106,7 +106,7 @@ async def _measure(options: argparse.Namespace, load: Callable[[float], Load], a
     # Twice the limit is late in any case; at least 1 s, for a busy machine.
     loader = load(min(options.timeout, max(1.0, 2 * within_ms / 1000)))
     runs: dict[float, list[Run]] = {}
-    steps: list[Step] = []
+    steps: list[LoadStep] = []
     try:
         while (rate := next_rate(steps, alone_ms)) is not None:
             seconds = run_s(rate, step_s=step_s, whole_s=options.seconds)
@@ -229,7 +229,7 @@ def _check_plot(file: Path | None) -> None:
             ) from error
 
 
-def _draw(file: Path, steps: list[Step], held: Step | None, title: str) -> None:
+def _draw(file: Path, steps: list[LoadStep], held: LoadStep | None, title: str) -> None:
     if file.suffix.lower() == ".svg":
         file.write_text(svg(steps, held, title))
         return

@@ -16,7 +16,7 @@ from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
 from shoal.exchange import Verify, base_url, base_urls, mapped_errors, request_of, response_of, too_late, trust
 from shoal.files import plain
 from shoal.keys import shown
-from shoal.lanes import Addresses, Lanes
+from shoal.pool import Addresses, ConnectionPool
 from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
@@ -238,7 +238,7 @@ class AsyncClient:
         self._http = httpx.AsyncClient(base_url=urls[0], headers=sent, transport=transport, verify=context)
         if transport is None:
             # Set afterwards: httpx honors the environment's proxies only with a transport that it created itself.
-            self._http._transport = Lanes(context) if len(urls) == 1 else Addresses(urls, context)
+            self._http._transport = ConnectionPool(context) if len(urls) == 1 else Addresses(urls, context)
 
     async def predict(
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None

@@ -136,8 +136,8 @@ examples:
 
 def run(given: list[str]) -> int:
     """Run one command; return its exit status."""
-    if completion.is_asked():
-        command = completion.command_to_ask(OTHER_PROGRAMS)
+    if completion.is_requested():
+        command = completion.command_to_complete(OTHER_PROGRAMS)
         if command and not _missing(command):
             completion.hand_over()
             _exec(command, ())
@@ -198,7 +198,7 @@ def make_parser() -> argparse.ArgumentParser:
         )
 
     init = command("init", "write a small model directory that can be served", epilog=INIT_EXAMPLES)
-    init.add_argument("folder", metavar="NAME", help="name of the new directory and of the model")
+    init.add_argument("directory", metavar="NAME", help="name of the new directory and of the model")
     init.add_argument("--from", dest="template", choices=TEMPLATES, required=True, help="library of the model")
     _fill_serve(command("serve", "serve models on this machine", epilog=SERVE_EXAMPLES))
     inspect = command("inspect", "load a model and report its signature and problems", epilog=INSPECT_EXAMPLES)

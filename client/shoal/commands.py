@@ -20,14 +20,14 @@ from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.exchange import trusted
 from shoal.files import given_item
-from shoal.graph_file import Graph, graphs_in, main_graph
+from shoal.graph_file import ServedGraph, graphs_in, main_graph
 from shoal.keys import key_in
 from shoal.pair import CERTIFICATE, CLIENT_CA, DOCS, KEY, KEYS, Launch, Reporter, outlets
-from shoal.printing import answer_text, json_text, signature_json, signature_text
+from shoal.printing import json_text, result_text, signature_json, signature_text
 from shoal.serving.fields import FieldError, MachineError, Values, merge, to_environment
 from shoal.serving.graph_drawing import drawn
 from shoal.serving.inspection import report_text, with_requests
-from shoal.targets import Plan, files_beside, named_target, planned, planned_services
+from shoal.targets import ServePlan, files_beside, named_target, planned, planned_services
 from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
@@ -41,7 +41,7 @@ def predict(options: argparse.Namespace) -> int:
     with _client(options) as client:
         outputs = [output.name for output in client.signature().outputs]
         result = client.predict(item)
-    print(json_text(result) if options.json else _with_headline(answer_text(result, outputs)))
+    print(json_text(result) if options.json else _with_headline(result_text(result, outputs)))
     return 0
 
 
@@ -99,9 +99,9 @@ def _with_headline(text: str) -> str:
 
 def init(options: argparse.Namespace) -> int:
     """Write a small model directory that can be served."""
-    for file in starter.make(Path(options.folder), options.template):
+    for file in starter.make(Path(options.directory), options.template):
         print(f"wrote {file}")
-    print(f"serve it:\n  shoal serve {shlex.quote(options.folder)}")
+    print(f"serve it:\n  shoal serve {shlex.quote(options.directory)}")
     return 0
 
 
@@ -121,7 +121,7 @@ def inspect(options: argparse.Namespace) -> int:
     return 0
 
 
-def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[Graph]) -> int:
+def _inspect_graphs(options: argparse.Namespace, graphs: Sequence[ServedGraph]) -> int:
     """Draw the graphs of a file, and report mismatches."""
     # Metadata of the models, and then of inner graphs, by name.
     known: dict[str, Any] = {}
@@ -164,7 +164,7 @@ def serve(options: argparse.Namespace) -> int:
     if not (options.targets or options.management):
         raise FieldError("there is no model. Pass a manifest, a directory, a file or a URL (shoal serve --help)")
     graphs = [graph for each in options.targets for graph in graphs_in(each)]
-    plans: list[Plan] = []
+    plans: list[ServePlan] = []
     for target in options.targets:
         # The file of a graph also has the services of its steps.
         if graphs_in(target):
@@ -193,7 +193,7 @@ def serve(options: argparse.Namespace) -> int:
             return asyncio.run(serving.serve(launches, reporter, launcher.shared_port()))
 
 
-def _check_keys(options: argparse.Namespace, plans: Sequence["Plan | Graph"], *, alone: bool) -> None:
+def _check_keys(options: argparse.Namespace, plans: Sequence["ServePlan | ServedGraph"], *, alone: bool) -> None:
     """Check that API keys, if required, are given and protect everything that is served.
 
     Raises:
@@ -233,7 +233,7 @@ class _Launcher:
         self._main = main
         self._count = 0
 
-    def launch(self, plan: Plan) -> Launch:
+    def launch(self, plan: ServePlan) -> Launch:
         """Return the launch of one model, and report it."""
         options, index = self._options, self._count
         self._count += 1
@@ -281,7 +281,7 @@ class _Launcher:
         if ignored := [name for name in names if not name.startswith(REQUIRES_KEYS)]:
             launch.say(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
 
-    def launch_graph(self, graph: Graph) -> Launch:
+    def launch_graph(self, graph: ServedGraph) -> Launch:
         """Return the launch of a graph, and report it."""
         index = self._count
         self._count += 1

@@ -13,12 +13,12 @@ ASKED = "_ARGCOMPLETE"
 """Set by the shell's script; its value is the position of the command in the line, from 1."""
 
 
-def is_asked() -> bool:
+def is_requested() -> bool:
     """Return whether this process was started to complete a line."""
     return ASKED in os.environ
 
 
-def command_to_ask(others: Collection[str]) -> str | None:
+def command_to_complete(others: Collection[str]) -> str | None:
     """Return the command of ``others`` whose arguments are being completed; None for any other command."""
     # COMP_POINT is the cursor: text after it does not count.
     line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]

@@ -21,11 +21,11 @@ from starlette.routing import Route
 
 from shoal import ports
 from shoal.errors import ShoalError
-from shoal.looking import Look, Source, looks
+from shoal.sampling import Sample, Source, samples
 from shoal.serving.fields import MachineError
 from shoal.top import chosen
-from shoal.watching.seen import KEPT, Watched
-from shoal.watching.words import document
+from shoal.watching.cells import document
+from shoal.watching.samples import KEPT, Watched
 from shoal_schema.pages import page_headers
 
 LOOPBACK: Final = "127.0.0.1"
@@ -41,17 +41,17 @@ class Dashboard:
         self._source: Source | None = None
         self._trouble = ""
 
-    async def follow(self, seen: AsyncIterator[Look]) -> None:
+    async def follow(self, seen: AsyncIterator[Sample]) -> None:
         """Record every sample until cancelled."""
-        async for look in seen:
-            self.take(look)
+        async for sample in seen:
+            self.take(sample)
 
-    def take(self, look: Look) -> None:
+    def take(self, sample: Sample) -> None:
         """Record one sample; after a failure, keep the last samples and the cause."""
-        self._source, self._trouble = look.source, look.trouble
+        self._source, self._trouble = sample.source, sample.trouble
         # After a failure the last samples stay, with the cause beside them.
-        if not look.trouble:
-            self.watched.see(look.seen)
+        if not sample.trouble:
+            self.watched.add(sample.seen)
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -66,7 +66,7 @@ class Dashboard:
 
     async def data(self, _: Request) -> Response:
         """Return the samples of all services."""
-        services = document(self.watched, looks=KEPT)
+        services = document(self.watched, samples=KEPT)
         return JSONResponse({**services, "trouble": self._trouble}, headers={"cache-control": "no-store"})
 
     async def explain(self, request: Request) -> Response:
@@ -98,7 +98,7 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(port: int, options: argparse.Namespace) -> None:
-    board, seen = Dashboard(), looks(chosen(options), options.interval)
+    board, seen = Dashboard(), samples(chosen(options), options.interval)
     # The first sample before the server starts: a source that never works is an error of the command.
     board.take(await anext(seen))
     server = _Server(uvicorn.Config(board.app(), host=LOOPBACK, port=port, log_level="error", lifespan="off"))

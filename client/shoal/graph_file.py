@@ -22,12 +22,12 @@ WRITE_IT = "Add its InferenceService to the file, after a line ---"
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class ServedGraph:
     """A graph of a file."""
 
     name: str
     spec: InferenceGraphSpec
-    folder: Path = Path()
+    directory: Path = Path()
     """The directory of the file."""
     fields: Values = field(default_factory=dict)
     """The fields of the graph's own proxy."""
@@ -54,10 +54,10 @@ class Graph:
                 step = structs.replace(step, url=url, service=None, graph=None)  # noqa: PLW2901 (with its address)
             steps.append(step)
         document = msgspec.json.encode(self.spec.graph(tuple(steps))).decode()
-        return {"SHOAL_PROXY_GRAPH": document, "SHOAL_PROXY_COMPOSER_DIR": str(self.folder)}
+        return {"SHOAL_PROXY_GRAPH": document, "SHOAL_PROXY_COMPOSER_DIR": str(self.directory)}
 
 
-def graphs_in(target: str) -> list[Graph]:
+def graphs_in(target: str) -> list[ServedGraph]:
     """Return the graphs in a file, inner ones first; none if the target is no manifest file.
 
     Raises:
@@ -86,7 +86,7 @@ def graphs_in(target: str) -> list[Graph]:
         raise MachineError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _graph(document: Mapping[str, Any], folder: Path) -> Graph | None:
+def _graph(document: Mapping[str, Any], directory: Path) -> ServedGraph | None:
     if document.get("kind") != GRAPH_KIND:
         return None
     if document.get("apiVersion") != API_VERSION:
@@ -100,10 +100,10 @@ def _graph(document: Mapping[str, Any], folder: Path) -> Graph | None:
         raise FieldError(f"{name}: {error}") from None
     # The graph's own proxy has some fields of a service.
     alike = fields_alike(spec, document.get("spec") or {}, {each.name for each in fields_of(GraphSpec)})
-    return Graph(name, spec, folder.resolve(), alike.fields, tuple(alike.without_effect([])))
+    return ServedGraph(name, spec, directory.resolve(), alike.fields, tuple(alike.without_effect([])))
 
 
-def _in_order(graphs: Mapping[str, Graph], services: set[str]) -> Iterator[Graph]:
+def _in_order(graphs: Mapping[str, ServedGraph], services: set[str]) -> Iterator[ServedGraph]:
     """Yield the graphs, inner ones first, after checking their references."""
     left = dict(graphs)
     for graph in graphs.values():
@@ -121,7 +121,7 @@ def _in_order(graphs: Mapping[str, Graph], services: set[str]) -> Iterator[Graph
             yield graph
 
 
-def main_graph(graphs: Sequence[Graph]) -> str:
+def main_graph(graphs: Sequence[ServedGraph]) -> str:
     """Return the name of the only graph that no other graph calls; empty if there are several or none."""
     called = {name for graph in graphs for name in graph.graphs}
     names = [graph.name for graph in graphs if graph.name not in called]

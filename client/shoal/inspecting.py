@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from shoal.folder import own_directory
-from shoal.graph_file import Graph
+from shoal.directory import own_directory
+from shoal.graph_file import ServedGraph
 from shoal.outlet import Outlet
 from shoal.pair import MODULES
 from shoal.processes import Process
@@ -70,7 +70,7 @@ def _report(role: str, command: str, environment: Mapping[str, str]) -> bytes:
         return file.read_bytes()
 
 
-def inspect_graph(graph: Graph, known: dict[str, Any]) -> dict[str, Any]:
+def inspect_graph(graph: ServedGraph, known: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a graph, with the mismatch of its models in ``refused``, or None.
 
     Args:

@@ -14,7 +14,7 @@ from random import Random
 
 import httpx
 
-from shoal.benching.steps import Answer, Run
+from shoal.benching.steps import Outcome, Run
 from shoal.wire.messages import Request
 from shoal_schema.headers import TIMEOUT_MS
 
@@ -57,36 +57,36 @@ class Load:
         self._bytes = "\r\n".join(lines).encode() + self.request.body
         self._tls = (self.context or ssl.create_default_context()) if self.url.scheme == "https" else None
 
-    async def alone(self, requests: int, seconds: float, random: Random) -> list[Answer]:
+    async def alone(self, requests: int, seconds: float, random: Random) -> list[Outcome]:
         """Send one request after another, up to a count or a time, with short pauses.
 
         Without pauses the server's processes stay awake and answer faster than occasional clients would observe.
         """
-        answers: list[Answer] = []
+        outcomes: list[Outcome] = []
         ends_s = time.monotonic() + seconds
-        while len(answers) < requests and (not answers or time.monotonic() < ends_s):
-            if answers:
+        while len(outcomes) < requests and (not outcomes or time.monotonic() < ends_s):
+            if outcomes:
                 await asyncio.sleep(random.uniform(0.0, 2 * ALONE_PAUSE_S))
             began_s = time.monotonic()
-            answers.append(await self._send(began_s, 0.0))
-        return answers
+            outcomes.append(await self._send(began_s, 0.0))
+        return outcomes
 
     async def at(self, per_s: float, seconds: float, random: Random) -> Run:
         """Send ``per_s`` requests per second at random times, and return when all are answered or timed out."""
         began_s, busy_s = time.monotonic(), time.process_time()
-        running: dict[asyncio.Task[Answer], float] = {}
-        answers: list[Answer] = []
+        running: dict[asyncio.Task[Outcome], float] = {}
+        outcomes: list[Outcome] = []
         # Uniform times are a Poisson process with a fixed count.
         for due_s in sorted(random.uniform(0.0, seconds) for _ in range(max(1, round(per_s * seconds)))):
             await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
             if len(running) >= MAX_IN_FLIGHT:
                 # Checking every task takes time, so finished ones are collected only when the limit is reached.
-                answers += [task.result() for task in running if task.done()]
+                outcomes += [task.result() for task in running if task.done()]
                 running = {task: due_s for task, due_s in running.items() if not task.done()}
             if len(running) < MAX_IN_FLIGHT:
                 running[asyncio.create_task(self._send(began_s, due_s))] = due_s
             else:
-                answers.append(_none(due_s, time.monotonic() - began_s))
+                outcomes.append(_none(due_s, time.monotonic() - began_s))
             # The generator has fallen behind; more requests would measure only that.
             if time.monotonic() - began_s > seconds + 1:
                 break
@@ -95,16 +95,16 @@ class Load:
         if running:
             await asyncio.wait(running, timeout=self.timeout_s)
         for task, due_s in running.items():
-            answers.append(task.result() if task.done() else _none(due_s, time.monotonic() - began_s))
+            outcomes.append(task.result() if task.done() else _none(due_s, time.monotonic() - began_s))
             task.cancel()
-        return Run(seconds, answers, busy)
+        return Run(seconds, outcomes, busy)
 
     def close(self) -> None:
         """Close the connections."""
         while self._idle:
             _drop(self._idle.pop())
 
-    async def _send(self, began_s: float, due_s: float) -> Answer:
+    async def _send(self, began_s: float, due_s: float) -> Outcome:
         sent_s = time.monotonic() - began_s
         connection: Connection | None = None
         try:
@@ -120,7 +120,7 @@ class Load:
                 _drop(connection)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            return Answer(due_s, sent_s, time.monotonic() - began_s, 0, {})
+            return Outcome(due_s, sent_s, time.monotonic() - began_s, 0, {})
         if kept:
             self._idle.append(connection)
         else:
@@ -128,7 +128,7 @@ class Load:
         ended_s = time.monotonic() - began_s
         parts = {name: float(value) for name, value in _DURATION.findall(timing)}
         rows = _ROWS.search(timing)
-        return Answer(due_s, sent_s, ended_s, status, parts, int(rows[1]) if rows else None)
+        return Outcome(due_s, sent_s, ended_s, status, parts, int(rows[1]) if rows else None)
 
 
 def _drop(connection: Connection) -> None:
@@ -153,6 +153,6 @@ async def _read_response(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
     return int(first.split(" ", 2)[1]), fields.get("server-timing", ""), kept
 
 
-def _none(due_s: float, now_s: float) -> Answer:
+def _none(due_s: float, now_s: float) -> Outcome:
     """Return the outcome of a request without a response."""
-    return Answer(due_s, now_s, now_s, 0, {})
+    return Outcome(due_s, now_s, now_s, 0, {})

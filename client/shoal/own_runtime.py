@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 import httpx
 
 from shoal.deadline import bounded, within
+from shoal.directory import own_directory
 from shoal.errors import ConnectionFailed, ShoalError, Unavailable
 from shoal.exchange import mapped_errors, request_of, response_of
-from shoal.folder import own_directory
 from shoal.outlet import Outlet
 from shoal.processes import Process
 from shoal.serving.fields import MachineError
 from shoal.serving.supervision import Exit, cause, exit_message
-from shoal.wire.answers import json_answer
+from shoal.wire.answers import json_body
 from shoal.wire.messages import Request, Response, model_path
 from shoal.wire.signature import Signature, parse_signature
 
@@ -81,7 +81,7 @@ class OwnRuntime:
 
     def signature(self) -> Signature:
         """Request the model's inputs and outputs."""
-        return parse_signature(json_answer(self.ask(Request("GET", model_path(self._name)), ASK_TIMEOUT_S)))
+        return parse_signature(json_body(self.ask(Request("GET", model_path(self._name)), ASK_TIMEOUT_S)))
 
     def ask(self, request: Request, timeout_s: float) -> Response:
         """Send a request and return the response.

@@ -17,7 +17,7 @@ from shoal.client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.exchange import trust
-from shoal.graph_file import Graph
+from shoal.graph_file import ServedGraph
 from shoal.keys import key_in
 from shoal.outlet import Outlet, lines_lost
 from shoal.printing import progress_bar
@@ -103,7 +103,7 @@ class Launch:
     """Whether other models share the port, behind the front."""
     key_file: Path | None = None
     """The file of API keys; None for open access."""
-    graph: Graph | None = None
+    graph: ServedGraph | None = None
     """The graph that the proxy runs instead of a runtime."""
 
     def say(self, line: str, *styles: Style, **facts: object) -> None:
@@ -128,9 +128,9 @@ class Launch:
         """URL of /readyz and /metrics."""
         return url_of(self.host, self.admin_port)
 
-    def environment(self, folder: str, sockets: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of both processes, with their socket in ``folder``; ``sockets`` are other models'."""
-        runtime = f"unix:{folder}/{SOCKET}"
+    def environment(self, directory: str, sockets: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of both processes; their socket is in ``directory``, other models' in ``sockets``."""
+        runtime = f"unix:{directory}/{SOCKET}"
         graph = {} if self.graph is None else self.graph.environment(sockets)
         return {
             # Output of a handler appears at once.
@@ -140,7 +140,9 @@ class Launch:
             "SHOAL_MODEL_NAME": self.name,
             "SHOAL_RUNTIME_LISTEN": runtime,
             "SHOAL_PROXY_RUNTIME": runtime,
-            "SHOAL_PROXY_LISTEN": (f"unix:{folder}/{PROXY_SOCKET}" if self.shared else _address(self.host, self.port)),
+            "SHOAL_PROXY_LISTEN": (
+                f"unix:{directory}/{PROXY_SOCKET}" if self.shared else _address(self.host, self.port)
+            ),
             "SHOAL_PROXY_ADMIN_LISTEN": _address(self.host, self.admin_port),
         }
 
@@ -167,15 +169,15 @@ def warn_of_everywhere(host: str, reporter: Reporter) -> None:
 class Pair:
     """The two processes of one model, with a directory of their own."""
 
-    def __init__(self, launch: Launch, folder: str, sockets: Mapping[str, str]) -> None:
+    def __init__(self, launch: Launch, directory: str, sockets: Mapping[str, str]) -> None:
         self.launch = launch
         self.ready = asyncio.Event()
         """Set once the model has been ready."""
         self.end = ""
         """How the model ended while others continue; empty if it did not."""
         self._say = launch.say
-        self._environment = launch.environment(folder, sockets)
-        self._socket = Path(folder, SOCKET)
+        self._environment = launch.environment(directory, sockets)
+        self._socket = Path(directory, SOCKET)
         self._runtime = Supervisor("runtime", self._start_runtime, self._say)
         self._proxy = Supervisor("proxy", self._start_proxy, self._say)
         # A graph has no runtime: its proxy calls the models of its steps.

@@ -18,7 +18,7 @@ BAR_WIDTH = 30
 _PERCENTAGE = re.compile(r"(?P<what>\w+) (?P<percent>\d{1,3}) %")
 
 
-def answer_text(answer: Any, names: Sequence[str]) -> str:
+def result_text(answer: Any, names: Sequence[str]) -> str:
     """Return a result of ``Client.predict`` as text; ``names`` are the outputs in order."""
     outputs = answer if isinstance(answer, Mapping) and len(names) > 1 else {names[0]: answer}
     ordered = {name: outputs[name] for name in (*names, *outputs) if name in outputs}

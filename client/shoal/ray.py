@@ -14,7 +14,7 @@ from shoal.errors import ConnectionFailed, DeadlineExceeded, InvalidInput, Shoal
 from shoal.own_runtime import OwnRuntime
 from shoal.serving.fields import PARAMETERS
 from shoal.targets import planned
-from shoal.wire.answers import part_of_the_answers
+from shoal.wire.answers import partial_results
 from shoal.wire.messages import infer_request
 from shoal.wire.parts import Part, parts_of
 from shoal.wire.portions import MAX_IN_FLIGHT, USUAL_ROWS
@@ -163,7 +163,7 @@ class _Sending:
         request = infer_request(self._signature.name, self._signature, part.tensors, {})
         try:
             response = self._runtime.ask(request, self._timeout_s)
-            outputs, errors = part_of_the_answers(response, self._signature, len(part.rows))
+            outputs, errors = partial_results(response, self._signature, len(part.rows))
         except ShoalError as error:
             return error
         # The outputs hold the rows that succeeded only.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.colours import Style
-from shoal.folder import own_directory
+from shoal.directory import own_directory
 from shoal.front import Front
 from shoal.pair import PROXY_SOCKET, READERS_PATIENCE_S, Launch, Pair, Reporter, url_of, warn_of_everywhere
 from shoal.serving.supervision import Exit, exit_message, was_drained

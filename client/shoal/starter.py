@@ -26,7 +26,7 @@ EXTRAS: Final = {
 }  # fmt: skip
 
 
-def make(folder: Path, template: str) -> list[Path]:
+def make(directory: Path, template: str) -> list[Path]:
     """Write a template into a new directory and run its script, which makes the model; return the files.
 
     Raises:
@@ -34,20 +34,22 @@ def make(folder: Path, template: str) -> list[Path]:
         MachineError: a package of the template is missing, or its script failed.
     """
     # The directory's name becomes the model's.
-    if not re.search(NAME, folder.name):
-        raise FieldError(f"a model's name must be {NAME_IN_WORDS}, not {folder.name!r:.200}")
-    if folder.exists():
-        raise FieldError(f"{folder} already exists. Choose another name")
+    if not re.search(NAME, directory.name):
+        raise FieldError(f"a model's name must be {NAME_IN_WORDS}, not {directory.name!r:.200}")
+    if directory.exists():
+        raise FieldError(f"{directory} already exists. Choose another name")
     if missing := [each for each in NEEDS[template] if find_spec(each) is None]:
         raise MachineError(f'--from {template} needs {", ".join(missing)}. Run pip install "shoal[{EXTRAS[template]}]"')
     # Checked before anything is written.
     try:
-        shutil.copytree(TEMPLATES / template, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(TEMPLATES / template, directory, ignore=shutil.ignore_patterns("__pycache__"))
     except OSError as error:
-        raise MachineError(f"cannot write {folder}: {error.strerror or error}") from error
-    if (folder / TRAIN).exists():
-        print(f"running {folder / TRAIN}", file=sys.stderr)
-        ended = subprocess.run([sys.executable, TRAIN], cwd=folder, stdout=sys.stderr, check=False)
+        raise MachineError(f"cannot write {directory}: {error.strerror or error}") from error
+    if (directory / TRAIN).exists():
+        print(f"running {directory / TRAIN}", file=sys.stderr)
+        ended = subprocess.run([sys.executable, TRAIN], cwd=directory, stdout=sys.stderr, check=False)
         if ended.returncode:
-            raise MachineError(f"{folder / TRAIN} failed (see above). Correct it, and run python {folder / TRAIN}")
-    return sorted(folder.iterdir())
+            raise MachineError(
+                f"{directory / TRAIN} failed (see above). Correct it, and run python {directory / TRAIN}"
+            )
+    return sorted(directory.iterdir())

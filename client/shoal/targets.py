@@ -47,7 +47,7 @@ _LOOKS_LIKE_SERVICE = re.compile(rf"^\s*[\"']?kind[\"']?\s*:\s*[\"']?{KIND}\b", 
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServePlan:
     """How to serve one target."""
 
     target: str
@@ -63,7 +63,7 @@ class Plan:
         return {"PYTHONUNBUFFERED": "1", **os.environ, **to_environment(self.fields), **named}
 
 
-def planned(name: str | None, target: str, assignments: Sequence[str]) -> Plan:
+def planned(name: str | None, target: str, assignments: Sequence[str]) -> ServePlan:
     """Return how to serve ``target`` with the assignments of ``--set``, optionally under another name.
 
     Raises:
@@ -86,10 +86,10 @@ def planned(name: str | None, target: str, assignments: Sequence[str]) -> Plan:
     if name is not None:
         fields = {**fields, "metadata.name": name}
     known = to_environment(fields).get("SHOAL_MODEL_NAME") or os.environ.get("SHOAL_MODEL_NAME")
-    return Plan(target, known or default_name(fields["model.uri"]), fields, service.without_effect(idle))
+    return ServePlan(target, known or default_name(fields["model.uri"]), fields, service.without_effect(idle))
 
 
-def planned_services(target: str, assignments: Sequence[str]) -> list[Plan]:
+def planned_services(target: str, assignments: Sequence[str]) -> list[ServePlan]:
     """Return how to serve every service of a graph's file; ``--set`` is not allowed.
 
     Raises:
@@ -107,7 +107,7 @@ def planned_services(target: str, assignments: Sequence[str]) -> list[Plan]:
             check_is_here(service.fields["model.uri"], "set model.uri to its directory")
         except FieldError as error:
             raise FieldError(f"service {name}: {error}") from None
-        plans.append(Plan(target, name, service.fields, service.without_effect([])))
+        plans.append(ServePlan(target, name, service.fields, service.without_effect([])))
     return plans
 
 
@@ -145,8 +145,8 @@ def find_target(target: str, *, named: bool = False) -> Service:
 def files_beside(target: str) -> tuple[str, ...]:
     """Return the paths of the files in the directory that ``target`` is, or is in; none for a URL."""
     path = Path(target)
-    folder = path if path.is_dir() else path.parent
-    return () if scheme_of(target) else tuple(str(each) for each in sorted(folder.iterdir()) if each.is_file())
+    directory = path if path.is_dir() else path.parent
+    return () if scheme_of(target) else tuple(str(each) for each in sorted(directory.iterdir()) if each.is_file())
 
 
 def check_is_here(uri: str, remedy: str = "pass --set model.uri=DIR") -> None:
@@ -287,7 +287,7 @@ def _read(file: Path) -> Service | None:
     return Service(_absolute(service.fields, file.parent), service.ignored)
 
 
-def _absolute(fields: Values, folder: Path) -> Values:
+def _absolute(fields: Values, directory: Path) -> Values:
     """Return the fields with a relative ``model.uri`` resolved against the manifest's directory."""
     uri = str(fields.get("model.uri", ""))
     if not uri:
@@ -296,11 +296,11 @@ def _absolute(fields: Values, folder: Path) -> Values:
     if scheme_of(path):
         return fields
     if not Path(path).is_absolute():
-        return {**fields, "model.uri": str((folder / path).absolute())}
+        return {**fields, "model.uri": str((directory / path).absolute())}
     if Path(path).parent != PODS_MODELS or Path(path).exists():
         return fields
     # A pod's /models/NAME is NAME or `model` beside the manifest.
-    named, beside = folder / Path(path).name, folder / BESIDE
-    if named.is_dir() or beside.is_dir() or (folder / TRAIN).is_file():
+    named, beside = directory / Path(path).name, directory / BESIDE
+    if named.is_dir() or beside.is_dir() or (directory / TRAIN).is_file():
         return {**fields, "model.uri": str((named if named.is_dir() else beside).absolute())}
     return fields

@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shoal.looking import Look, Source, cluster, looks, machine
-from shoal.watching.seen import Watched
-from shoal.watching.words import COLUMNS, LESS, cells, document
+from shoal.sampling import Sample, Source, cluster, machine, samples
+from shoal.watching.cells import COLUMNS, LESS, cells, document
+from shoal.watching.samples import Watched
 
 USUAL = "http://127.0.0.1:9090"
 _WIDE = 160
@@ -33,17 +33,17 @@ def chosen(options: argparse.Namespace) -> Callable[[], AbstractAsyncContextMana
 
 def top(options: argparse.Namespace) -> int:
     """Show services until interrupted; with ``--once`` or ``--json`` print intervals instead."""
-    seen = looks(chosen(options), options.interval)
+    seen = samples(chosen(options), options.interval)
     asyncio.run(_print(seen, options) if options.once or options.json else _follow(seen))
     return 0
 
 
-async def _print(seen: AsyncIterator[Look], options: argparse.Namespace) -> None:
+async def _print(seen: AsyncIterator[Sample], options: argparse.Namespace) -> None:
     """Print each interval; the first one ends with the second sample."""
     watched, count = Watched(), 0
     async with aclosing(seen):  # type: ignore[type-var]
-        async for look in seen:
-            watched.see(look.seen)
+        async for sample in seen:
+            watched.add(sample.seen)
             count += 1
             if count == 1:  # rates need two samples
                 continue
@@ -56,19 +56,19 @@ async def _print(seen: AsyncIterator[Look], options: argparse.Namespace) -> None
                 return
 
 
-async def _follow(seen: AsyncIterator[Look]) -> None:
+async def _follow(seen: AsyncIterator[Sample]) -> None:
     watched, console = Watched(), Console()
     with Live(console=console, screen=sys.stdout.isatty(), auto_refresh=False) as live:
         async with aclosing(seen):  # type: ignore[type-var]
-            async for look in seen:
-                if not look.trouble:
-                    watched.see(look.seen)
+            async for sample in seen:
+                if not sample.trouble:
+                    watched.add(sample.seen)
                 # Explanations only if the table leaves space for them.
                 room = console.height > 6 + 2 * len(watched.services)
                 last = Text("Ctrl-C ends", style="dim")
                 # The last samples stay visible while the source fails.
-                if look.trouble:
-                    last = Text(f"no data: {look.trouble}", style="red")
+                if sample.trouble:
+                    last = Text(f"no data: {sample.trouble}", style="red")
                 live.update(picture(watched, width=console.width, said=room, last=last), refresh=True)
 
 

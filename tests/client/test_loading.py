@@ -3,7 +3,7 @@ from random import Random
 
 import httpx
 
-from shoal.benching.steps import Answer
+from shoal.benching.steps import Outcome
 from shoal.loading import Load
 from shoal.wire.messages import Request
 from tests.client.fake_server import Answer as Reply
@@ -12,8 +12,8 @@ from tests.client.fake_server import Call, Handler, running
 TIMING = 'queue;dur=0.35, batch;dur=0.21, runtime;dur=4.62, rows;desc="12", padding;desc="0%"'
 
 
-def ask(handler: Handler, requests: int = 3) -> list[Answer]:
-    async def run(url: str) -> list[Answer]:
+def ask(handler: Handler, requests: int = 3) -> list[Outcome]:
+    async def run(url: str) -> list[Outcome]:
         load = Load(httpx.URL(url), Request("POST", "/v2/models/x/infer", {"a": "b"}, b"body"), 5.0)
         try:
             return await load.alone(requests, 10.0, Random(1))
@@ -48,8 +48,8 @@ def test_requests_leave_at_the_rate_that_was_asked_for() -> None:
         finally:
             load.close()
         assert 0 <= run.busy <= 1
-        assert all(0 <= each.due_s < run.seconds == 1.0 for each in run.answers)
-        return len(run.answers)
+        assert all(0 <= each.due_s < run.seconds == 1.0 for each in run.outcomes)
+        return len(run.outcomes)
 
     seen: list[Call] = []
 

@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal.printing import answer_text, json_text, progress_bar, signature_text, table
+from shoal.printing import json_text, progress_bar, result_text, signature_text, table
 from shoal.wire.datatypes import object_array
 from shoal.wire.signature import Signature, Tensor
 
@@ -14,7 +14,7 @@ LABELS = object_array(["tabby cat", "fox"], (2,))
 def test_outputs_of_one_length_are_the_columns_of_a_table() -> None:
     answer = {"label": LABELS, "probability": np.array([0.75, 0.000012], dtype="f4")}
 
-    assert answer_text(answer, ["label", "probability"]) == (
+    assert result_text(answer, ["label", "probability"]) == (
         "label      probability\ntabby cat  0.75\nfox        1.2e-05"
     )
 
@@ -32,11 +32,11 @@ def test_outputs_of_one_length_are_the_columns_of_a_table() -> None:
     ],
 )
 def test_a_single_output_is_named_and_shown(answer: Any, text: str) -> None:
-    assert answer_text(answer, ["y"]) == text
+    assert result_text(answer, ["y"]) == text
 
 
 def test_a_long_array_is_described() -> None:
-    text = answer_text(np.arange(1000, dtype="f4"), ["y"])
+    text = result_text(np.arange(1000, dtype="f4"), ["y"])
 
     assert text.startswith("y: float32 [1000], 0 to 999, begins 0. 1. 2.")
 
@@ -44,12 +44,12 @@ def test_a_long_array_is_described() -> None:
 def test_outputs_that_are_no_columns_are_shown_one_by_one() -> None:
     answer = {"a": np.array([1, 2]), "b": np.float32(0.5)}
 
-    assert answer_text(answer, ["b", "a"]) == "b: 0.5\na: [1, 2]"
+    assert result_text(answer, ["b", "a"]) == "b: 0.5\na: [1, 2]"
 
 
 def test_truth_values_and_long_label_lists_are_shown() -> None:
-    assert "begins" in answer_text(np.zeros(100, dtype=bool), ["y"])
-    assert answer_text(object_array(["x"] * 100, (100,)), ["y"]).count("x") == 100
+    assert "begins" in result_text(np.zeros(100, dtype=bool), ["y"])
+    assert result_text(object_array(["x"] * 100, (100,)), ["y"]).count("x") == 100
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ def test_columns_that_do_not_fit_are_refused_with_what_to_do(double: Model, batc
 def test_outputs_that_would_have_one_name_are_refused(tmp_path: Path) -> None:
     with (
         Model(written(tmp_path / "double", HANDLER), {"x": "features"}, outputs={"y": "label"}) as model,
-        pytest.raises(InvalidInput, match="column label would be duplicated.*outputs="),
+        pytest.raises(InvalidInput, match="column label would be duplicated"),
     ):
         model({"features": features(1.0)})
     with pytest.raises(InvalidInput, match="outputs: the model has no output z, only y, label, word, extra"):

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from shoal.dashboard import Dashboard
-from shoal.watching.seen import Seen, seen_in_cluster
+from shoal.watching.samples import ServiceSample, cluster_sample
 from tests.browser import CHROMIUM, browsing
 from tests.fakes import RunningProxy, running_proxy
 
@@ -122,7 +122,7 @@ def test_an_address_of_something_else_is_explained_by_why_it_cannot_be() -> None
 def test_a_terminal_is_told_nothing_that_it_obeys() -> None:
     words = "EVIL\x1b[2J\x1b]0;title\x07\u202e"
     said = {"type": "Ready", "status": "False", "reason": "RuntimeCrashed", "message": words}
-    seen = seen_in_cluster({"spec": {}, "status": {"conditions": [said]}}, {})
+    seen = cluster_sample({"spec": {}, "status": {"conditions": [said]}}, {})
 
     assert seen.says == r"EVIL\x1b[2J\x1b]0;title\x07\u202e"
 
@@ -185,7 +185,7 @@ def test_other_names_than_this_machines_are_refused() -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
 def test_what_a_service_is_called_and_says_stays_text(tmp_path: Path) -> None:
     board = Dashboard()
-    board.watched.see({HOSTILE: Seen({}, state=HOSTILE, says=HOSTILE)})
+    board.watched.add({HOSTILE: ServiceSample({}, state=HOSTILE, says=HOSTILE)})
     server = uvicorn.Server(uvicorn.Config(board.app(), port=0, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run)
     thread.start()

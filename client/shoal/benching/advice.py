@@ -5,7 +5,7 @@ from math import ceil
 
 from shoal.benching.drawing import by_rate, figure
 from shoal.benching.knee import MAX_BAD_STRETCHES, MAX_RUN_SHARE, MIN_REQUESTS, Knee, Verdict, find, judge
-from shoal.benching.steps import BUSY, Step
+from shoal.benching.steps import BUSY, LoadStep
 from shoal_schema.bounds import ADVICE, Bound
 
 FULL = 0.9
@@ -15,7 +15,7 @@ IDLE = 0.2
 
 
 def advice(
-    steps: Sequence[Step], within_ms: float, *, alone_ms: float, max_batch_rows: int | None, bound: Bound | None
+    steps: Sequence[LoadStep], within_ms: float, *, alone_ms: float, max_batch_rows: int | None, bound: Bound | None
 ) -> list[str]:
     """Return the sentences, the most important first.
 
@@ -42,7 +42,7 @@ def advice(
     ]
 
 
-def _generator(steps: Sequence[Step]) -> Iterator[str]:
+def _generator(steps: Sequence[LoadStep]) -> Iterator[str]:
     """Report a load generator that limited the measurement."""
     full = next((step for step in steps if step.busy > BUSY), None)
     late = next((step for step in steps if judge(step) is Verdict.GENERATOR and step is not full), None)
@@ -113,7 +113,7 @@ def _unsure(knee: Knee) -> Iterator[str]:
             )
 
 
-def _bound(over: Step | None, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
+def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
     """State the bound: what the server reports, otherwise what the split of the latency shows.
 
     Args:
@@ -155,7 +155,7 @@ def _bound(over: Step | None, max_batch_rows: int | None, bound: Bound | None) -
         )
 
 
-def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> str:
+def _runtime(over: LoadStep, max_batch_rows: int | None, bound: Bound | None) -> str:
     """Return the remedy where the runtime takes most of the time; only the server can attribute it to the model."""
     parts, runtime_ms = over.parts_ms, figure(over.parts_ms["runtime"])
     name = "model" if bound is Bound.MODEL else "runtime"
@@ -180,7 +180,7 @@ def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> str
     )
 
 
-def _remarks(steps: Sequence[Step]) -> Iterator[str]:
+def _remarks(steps: Sequence[LoadStep]) -> Iterator[str]:
     """Report waiting at a light load, rejections and failures."""
     first = steps[0]
     parts = first.parts_ms
@@ -201,14 +201,14 @@ def _remarks(steps: Sequence[Step]) -> Iterator[str]:
         yield f"{failed} requests failed with another error. Send one with `shoal predict` to see it."
 
 
-def _idle(step: Step, alone_ms: float) -> bool:
+def _idle(step: LoadStep, alone_ms: float) -> bool:
     """Return whether requests at this rate hardly ever overlap."""
     return step.offered_per_s * alone_ms / 1000 < IDLE
 
 
-def _in_time(step: Step, within_ms: float) -> str:
+def _in_time(step: LoadStep, within_ms: float) -> str:
     return f"{_percent(step)} of {step.sent} requests were answered within {figure(within_ms)} ms"
 
 
-def _percent(step: Step) -> str:
+def _percent(step: LoadStep) -> str:
     return f"{100 * step.in_time_share:.3g}%"

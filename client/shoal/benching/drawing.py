@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from shoal.benching.knee import judge
-from shoal.benching.steps import PARTS, Step
+from shoal.benching.steps import PARTS, LoadStep
 from shoal.printing import table
 
 LETTERS = {"queue": "q", "batch": "b", "runtime": "R", "rest": "."}
@@ -34,7 +34,7 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
-def steps_table(steps: Sequence[Step], held: Step | None) -> str:
+def steps_table(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
     """Return the steps as a table, sorted by rate; the knee is marked."""
     rows = []
     for step in by_rate(steps):
@@ -65,7 +65,7 @@ def legend(within_ms: float) -> str:
     )
 
 
-def bars(steps: Sequence[Step], held: Step | None) -> str:
+def bars(steps: Sequence[LoadStep], held: LoadStep | None) -> str:
     """Return a bar for each step: its mean latency, one letter for each part."""
     longest = max((_mean_ms(step) for step in steps), default=0.0) or 1.0
     lines = [f"mean latency, {figure(longest)} ms wide: " + "  ".join(f"{LETTERS[name]} {name}" for name in PARTS)]
@@ -80,7 +80,7 @@ def bars(steps: Sequence[Step], held: Step | None) -> str:
     return "\n".join(lines)
 
 
-def svg(steps: Sequence[Step], held: Step | None, title: str) -> str:
+def svg(steps: Sequence[LoadStep], held: LoadStep | None, title: str) -> str:
     """Return the bars upright, as an SVG document."""
     ordered = by_rate(steps)
     longest = max((_mean_ms(step) for step in ordered), default=0.0) or 1.0
@@ -108,17 +108,17 @@ def svg(steps: Sequence[Step], held: Step | None, title: str) -> str:
     )
 
 
-def by_rate(steps: Sequence[Step]) -> list[Step]:
+def by_rate(steps: Sequence[LoadStep]) -> list[LoadStep]:
     """Return the steps sorted by offered rate."""
     return sorted(steps, key=lambda step: step.offered_per_s)
 
 
-def _split(step: Step) -> dict[str, float]:
+def _split(step: LoadStep) -> dict[str, float]:
     """Return the parts of the mean latency; everything is `rest` without Server-Timing."""
     return dict(step.parts_ms) or {"rest": step.p50_ms}
 
 
-def _mean_ms(step: Step) -> float:
+def _mean_ms(step: LoadStep) -> float:
     return sum(_split(step).values())
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from math import sqrt
 from typing import Final
 
-from shoal.benching.steps import BUSY, ENOUGH, Step
+from shoal.benching.steps import BUSY, ENOUGH, LoadStep
 
 MIN_REQUESTS: Final = 50
 """Requests for a verdict; with fewer, one or two late responses decide whether 95 % are in time."""
@@ -41,7 +41,7 @@ class Verdict(StrEnum):
     GENERATOR = "generator"
 
 
-def judge(step: Step) -> Verdict:
+def judge(step: LoadStep) -> Verdict:
     """Return whether the server kept up, or why the step is inconclusive."""
     # A rate far above the capacity is obvious from few requests.
     plainly = step.sent >= PLAINLY_LATE_REQUESTS and step.in_time_share < PLAINLY_LATE
@@ -61,11 +61,11 @@ def judge(step: Step) -> Verdict:
 class Knee:
     """The rates between which the knee lies."""
 
-    held: Step | None
+    held: LoadStep | None
     """The highest rate that held below all bent ones; None if none held."""
-    bent: Step | None
+    bent: LoadStep | None
     """The lowest rate that bent; None if none bent."""
-    unsure: tuple[Step, ...] = ()
+    unsure: tuple[LoadStep, ...] = ()
     """Inconclusive rates between the two, or above all that held."""
 
     @property
@@ -74,7 +74,7 @@ class Knee:
         return bool(self.held and self.bent and _close(self.held, self.bent))
 
 
-def find(steps: Sequence[Step]) -> Knee:
+def find(steps: Sequence[LoadStep]) -> Knee:
     """Return the bracket around the knee."""
     ordered = sorted(steps, key=lambda each: each.offered_per_s)
     bent = next((step for step in ordered if judge(step) is Verdict.BENT), None)
@@ -85,7 +85,7 @@ def find(steps: Sequence[Step]) -> Knee:
     return Knee(held, bent, tuple(above))
 
 
-def next_rate(steps: Sequence[Step], alone_ms: float) -> float | None:
+def next_rate(steps: Sequence[LoadStep], alone_ms: float) -> float | None:
     """Return the next rate to measure (requests/s), new or repeated; None when no rate would add information.
 
     The rate starts at half the rate of one request at a time and doubles until the server bends. Then it bisects the
@@ -118,10 +118,10 @@ def run_s(rate_per_s: float, *, step_s: float, whole_s: float) -> float:
     return min(max(step_s, MIN_REQUESTS / rate_per_s), max(step_s, MAX_RUN_SHARE * whole_s))
 
 
-def _again(step: Step) -> bool:
+def _again(step: LoadStep) -> bool:
     """Return whether another run may be conclusive; not if the load generator is exhausted."""
     return step.runs < MAX_RUNS and step.busy <= BUSY
 
 
-def _close(low: Step, high: Step) -> bool:
+def _close(low: LoadStep, high: LoadStep) -> bool:
     return high.offered_per_s <= CLOSE_ENOUGH * low.offered_per_s

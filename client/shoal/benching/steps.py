@@ -27,7 +27,7 @@ PARTS: Final = ("queue", "batch", "runtime", "rest")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Outcome:
     """The outcome of one request; times are seconds from the start of the run."""
 
     due_s: float
@@ -53,13 +53,13 @@ class Run:
     """One run at a rate."""
 
     seconds: float
-    answers: Sequence[Answer]
+    outcomes: Sequence[Outcome]
     busy: float
     """Share of one core that the load generator used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoadStep:
     """The measurement at one rate over all its runs; times are of requests with status 200."""
 
     offered_per_s: float
@@ -105,14 +105,14 @@ def limit_ms(alone_ms: float, objective_ms: float | None = None) -> float:
     return max(SLOWER * alone_ms, alone_ms + SLOWER_BY_MS)
 
 
-def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> Step:
+def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> LoadStep:
     """Combine the ``runs`` at a rate; a response within ``within_ms`` is in time."""
-    answers = [each for run in runs for each in run.answers]
-    good = [each for each in answers if each.status == 200]
+    outcomes = [each for run in runs for each in run.outcomes]
+    good = [each for each in outcomes if each.status == 200]
     latencies = sorted(each.latency_ms for each in good)
     # Status 0 means no response within the timeout; 408 and 504 mean that the server gave up.
-    refused = sum(each.status in (429, 503) for each in answers)
-    late = sum(each.status in (0, 408, 504) for each in answers)
+    refused = sum(each.status in (429, 503) for each in outcomes)
+    late = sum(each.status in (0, 408, 504) for each in outcomes)
     sizes = [each.rows for each in good if each.rows is not None]
     stretches = [stretch for run in runs for stretch in _stretches(run, STRETCHES) if stretch]
     bad = [sum(_in_time(each, within_ms) for each in part) < ENOUGH * len(part) for part in stretches]
@@ -123,15 +123,15 @@ def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> St
         parts = {name: sum(each.parts_ms.get(name, 0.0) for each in timed) / len(timed) for name in PARTS[:3]}
         mean_ms = sum(each.latency_ms for each in timed) / len(timed)
         parts["rest"] = max(0.0, mean_ms - sum(parts.values()))
-    return Step(
+    return LoadStep(
         offered_per_s=offered_per_s,
         runs=len(runs),
-        sent=len(answers),
-        in_time=sum(_in_time(each, within_ms) for each in answers),
+        sent=len(outcomes),
+        in_time=sum(_in_time(each, within_ms) for each in outcomes),
         answered=len(good),
         refused=refused,
         late=late,
-        failed=len(answers) - len(good) - refused - late,
+        failed=len(outcomes) - len(good) - refused - late,
         bad_stretches=sum(bad) / len(bad) if bad else 0.0,
         backlog=_median([_backlog(run) for run in runs]),
         answered_per_s=len(good) / sum(map(_spent_s, runs)) if good else 0.0,
@@ -140,7 +140,7 @@ def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> St
         p99_ms=percentile(latencies, 0.99),
         parts_ms=parts,
         batch_rows=sum(sizes) / len(sizes) if sizes else None,
-        sent_late_ms=percentile(sorted(1000 * (each.sent_s - each.due_s) for each in answers), 0.95),
+        sent_late_ms=percentile(sorted(1000 * (each.sent_s - each.due_s) for each in outcomes), 0.95),
         busy=max((run.busy for run in runs), default=0.0),
     )
 
@@ -150,14 +150,14 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def _in_time(answer: Answer, within_ms: float) -> bool:
+def _in_time(answer: Outcome, within_ms: float) -> bool:
     return answer.status == 200 and answer.latency_ms <= within_ms
 
 
-def _stretches(run: Run, count: int) -> list[list[Answer]]:
+def _stretches(run: Run, count: int) -> list[list[Outcome]]:
     """Return the outcomes by the part of the run in which they were scheduled."""
     edges_s = [run.seconds * number / count for number in range(count + 1)]
-    return [[each for each in run.answers if low <= each.due_s < high] for low, high in pairwise(edges_s)]
+    return [[each for each in run.outcomes if low <= each.due_s < high] for low, high in pairwise(edges_s)]
 
 
 def _backlog(run: Run) -> float:
@@ -176,6 +176,6 @@ def _median(values: Sequence[float]) -> float:
 
 def _spent_s(run: Run) -> float:
     """Return how long a run took to be answered, extrapolated from 95 % of its responses."""
-    good = [each for each in run.answers if each.status == 200]
+    good = [each for each in run.outcomes if each.status == 200]
     typical_s = _median([each.latency_ms for each in good]) / 1000
     return max(run.seconds, percentile(sorted(each.ended_s for each in good), MOST) / MOST - typical_s)

@@ -32,19 +32,19 @@ DEFAULT_RETRY_AFTER_S = 1.0
 """For a 429 without ``Retry-After``, or with a date, which would need a clock."""
 
 
-def one_answer(response: Response, signature: Signature) -> Any:
+def one_result(response: Response, signature: Signature) -> Any:
     """Return the outputs of one item without the batch dimension; a single output as its value."""
     if not signature.batches:
         return _simplified(_outputs(response, signature))
     return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})
 
 
-def many_answers(response: Response, signature: Signature, rows: int) -> Any:
+def many_results(response: Response, signature: Signature, rows: int) -> Any:
     """Return the outputs of ``rows`` items, each with the batch dimension first."""
     return _simplified(_rows(response, signature, rows))
 
 
-def part_of_the_answers(
+def partial_results(
     response: Response, signature: Signature, rows: int
 ) -> tuple[dict[str, Array], tuple[RowError, ...]]:
     """Return a runtime's response to a batch: outputs of rows that succeeded, in order, and the errors of others."""
@@ -60,7 +60,7 @@ def part_of_the_answers(
     return (_rows(response, signature, rows - len(failed)) if len(failed) < rows else {}), failed
 
 
-def json_answer(response: Response) -> Any:
+def json_body(response: Response) -> Any:
     """Return the JSON value of a successful response.
 
     Raises:

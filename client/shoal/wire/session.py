@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Self, TypeVar
 
 from shoal.errors import NotFound, ServerFailed, ShoalError
-from shoal.wire.answers import error_of, json_answer, many_answers, one_answer
+from shoal.wire.answers import error_of, json_body, many_results, one_result
 from shoal.wire.frames import Rows, unframed, unframed_item
 from shoal.wire.items import Items, check_countable, one_item
 from shoal.wire.messages import Request, Response, infer_request, model_path
@@ -109,7 +109,7 @@ class Session:
         tensors = one_item(self._plain(unframed_item(item, signature)), signature)
         request = infer_request(signature.name, signature, tensors, options.headers())
         response = yield from self._persistent(request, call)
-        return one_answer(response, signature)
+        return one_result(response, signature)
 
     def portions(self, items: Items, times: Times, options: CallOptions) -> Conversation[Portions]:
         """Prepare to send several items in portions."""
@@ -122,7 +122,7 @@ class Session:
         """Predict the rows of one portion."""
         request = infer_request(signature.name, signature, portion.tensors, options.headers())
         response = yield from self._persistent(request, Call(options))
-        return many_answers(response, signature, portion.rows)
+        return many_results(response, signature, portion.rows)
 
     def signature(self, options: CallOptions) -> Conversation[Signature]:
         """Request the model's signature, cached or not."""
@@ -135,7 +135,7 @@ class Session:
 
     def _ask_signature(self, call: Call) -> Conversation[Signature]:
         model = self._model or (yield from self._only_model(call))
-        answer = json_answer((yield from self._persistent(Request("GET", model_path(model)), call)))
+        answer = json_body((yield from self._persistent(Request("GET", model_path(model)), call)))
         try:
             # The requested name is the one that the routes use.
             signature = replace(parse_signature(answer), name=model)
@@ -154,7 +154,7 @@ class Session:
                 status=404,
             )
         # V1's list of models, which Shoal and KServe serve.
-        answer = json_answer(response)
+        answer = json_body(response)
         models = answer.get("models") if isinstance(answer, Mapping) else None
         if not isinstance(models, list) or not models:
             raise ServerFailed(f"the server lists no model. {SAY_WHICH}", status=200)

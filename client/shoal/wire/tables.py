@@ -103,7 +103,7 @@ def inputs_of(batch: Any, chosen: Mapping[str, Wanted], signature: Signature) ->
 
 def _values(batch: Any, wanted: Wanted, tensor: Tensor) -> Array:
     if isinstance(wanted, str):
-        values = without_flags(column_values(batch[wanted]), tensor)
+        values: Array = without_flags(column_values(batch[wanted]), tensor)
         if not tensor.datatype.startswith(("INT", "UINT")) or values.dtype.kind != "f" or values.ndim != 1:
             return values
         # numpy stores integers with nulls as floats with NaN: restore the integers, with None for null.

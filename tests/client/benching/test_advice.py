@@ -1,11 +1,11 @@
 from typing import Any
 
 from shoal.benching.advice import advice
-from shoal.benching.steps import Step
+from shoal.benching.steps import LoadStep
 from shoal_schema.bounds import ADVICE, Bound
 
 
-def step(offered_per_s: float, **chosen: Any) -> Step:
+def step(offered_per_s: float, **chosen: Any) -> LoadStep:
     parts = {"queue": 2.0, "batch": 1.0, "runtime": 10.0, "rest": 2.0} | chosen.pop("parts", {})
     known = {
         "offered_per_s": offered_per_s,
@@ -27,14 +27,14 @@ def step(offered_per_s: float, **chosen: Any) -> Step:
         "sent_late_ms": 0.1,
         "busy": 0.1,
     }
-    return Step(**(known | chosen))
+    return LoadStep(**(known | chosen))
 
 
-def bent(offered_per_s: float, **chosen: Any) -> Step:
+def bent(offered_per_s: float, **chosen: Any) -> LoadStep:
     return step(offered_per_s, **({"in_time": 20, "bad_stretches": 0.9, "p95_ms": 500.0} | chosen))
 
 
-def advised(*steps: Step, **options: Any) -> str:
+def advised(*steps: LoadStep, **options: Any) -> str:
     given: dict[str, Any] = {"alone_ms": 12.0, "max_batch_rows": 32, "bound": Bound.MODEL} | options
     return "\n".join(advice(steps, 60.0, **given))
 

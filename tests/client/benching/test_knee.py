@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from shoal.benching.knee import CLOSE_ENOUGH, MAX_RUNS, MIN_REQUESTS, Verdict, find, judge, next_rate, run_s
-from shoal.benching.steps import Run, Step, limit_ms, summarize
+from shoal.benching.steps import LoadStep, Run, limit_ms, summarize
 from tests.client.benching.test_advice import step
 from tests.client.benching.test_steps import answer
 
@@ -14,12 +14,12 @@ def server(capacity_per_s: float, alone_s: float = 0.01, busy: float = 0.1) -> S
     """A server of one queue: beyond its capacity each request waits for those before it."""
 
     def measure(rate: float, seconds: float) -> Run:
-        answers, free_s = [], 0.0
+        outcomes, free_s = [], 0.0
         for number in range(max(1, round(seconds * rate))):
             due_s = number / rate
             free_s = max(free_s, due_s) + 1 / capacity_per_s
-            answers.append(answer(due_s, free_s - due_s + alone_s))
-        return Run(seconds, answers, busy)
+            outcomes.append(answer(due_s, free_s - due_s + alone_s))
+        return Run(seconds, outcomes, busy)
 
     return measure
 
@@ -38,17 +38,17 @@ def stalling(quiet: Server, *, stalls: int) -> Server:
         begins_s = 0.4 * seconds
         late = [
             answer(each.due_s, ends_s - each.due_s + 0.1) if begins_s <= each.due_s < ends_s else each
-            for each in run.answers
+            for each in run.outcomes
         ]
         return Run(seconds, late, run.busy)
 
     return measure
 
 
-def climb(measure: Server, alone_ms: float = 10.0, whole_s: float = 30.0) -> list[Step]:
+def climb(measure: Server, alone_ms: float = 10.0, whole_s: float = 30.0) -> list[LoadStep]:
     """Measure as the command does, with as much time as it takes."""
     runs: dict[float, list[Run]] = {}
-    steps: list[Step] = []
+    steps: list[LoadStep] = []
     while (rate := next_rate(steps, alone_ms)) is not None:
         seconds = run_s(rate, step_s=whole_s / 10, whole_s=whole_s)
         runs.setdefault(rate, []).append(measure(rate, seconds))
@@ -165,7 +165,7 @@ def test_a_server_that_refuses_everybody_is_tried_slower_and_then_left() -> None
         pytest.param(step(100, busy=0.95), Verdict.HELD, id="in time though the generator was busy"),
     ],
 )
-def test_a_step_tells_only_what_it_measured(measured: Step, verdict: Verdict) -> None:
+def test_a_step_tells_only_what_it_measured(measured: LoadStep, verdict: Verdict) -> None:
     assert judge(measured) is verdict
 
 

@@ -1,12 +1,12 @@
 import pytest
 
-from shoal.benching.steps import Answer, Run, limit_ms, summarize
+from shoal.benching.steps import Outcome, Run, limit_ms, summarize
 
 PARTS = {"queue": 1.0, "batch": 1.0, "runtime": 5.0}
 
 
-def answer(due_s: float, latency_s: float = 0.01, status: int = 200, late_s: float = 0.0) -> Answer:
-    return Answer(due_s, due_s + late_s, due_s + latency_s, status, PARTS if status == 200 else {}, 4)
+def answer(due_s: float, latency_s: float = 0.01, status: int = 200, late_s: float = 0.0) -> Outcome:
+    return Outcome(due_s, due_s + late_s, due_s + latency_s, status, PARTS if status == 200 else {}, 4)
 
 
 def even(per_s: int, latency_s: float = 0.01, late_s: float = 0.0) -> Run:
@@ -19,9 +19,9 @@ def test_a_generator_that_is_late_is_the_bound_though_its_core_is_not_busy() -> 
 
 
 def test_a_step_counts_who_was_answered_in_time_later_refused_late_and_failed() -> None:
-    answers = [answer(0.1), answer(0.2, 0.03), answer(0.3, status=503), answer(0.4, status=0), answer(0.5, status=500)]
+    outcomes = [answer(0.1), answer(0.2, 0.03), answer(0.3, status=503), answer(0.4, status=0), answer(0.5, status=500)]
 
-    step = summarize(5, [Run(1.0, answers, 0.0)], within_ms=20)
+    step = summarize(5, [Run(1.0, outcomes, 0.0)], within_ms=20)
 
     assert (step.sent, step.answered, step.refused, step.late, step.failed) == (5, 2, 1, 1, 1)
     assert step.in_time == 1
@@ -38,9 +38,9 @@ def test_a_step_counts_who_was_answered_in_time_later_refused_late_and_failed() 
 
 
 def test_one_straggler_does_not_lower_the_rate_of_answers() -> None:
-    answers = [*even(100).answers, answer(0.5, 1.5)]
+    outcomes = [*even(100).outcomes, answer(0.5, 1.5)]
 
-    assert summarize(101, [Run(1.0, answers, 0.0)], 50).answered_per_s == pytest.approx(101, rel=0.01)
+    assert summarize(101, [Run(1.0, outcomes, 0.0)], 50).answered_per_s == pytest.approx(101, rel=0.01)
 
 
 def test_latency_counts_from_when_a_request_was_due() -> None:

@@ -54,7 +54,7 @@ pipeline: image BYTES
 │ → label BYTES, p FP32       │
 └─────────────────────────────┘
   ▼
-┌ answer ────────────────────────────────────────────┐
+┌ response ──────────────────────────────────────────┐
 │ label ← precise.label, else fast.label  BYTES[-1]  │
 │ p ← Mean of fast.p, precise.p  FP32[-1]            │
 └────────────────────────────────────────────────────┘"""

@@ -43,8 +43,8 @@ def test_a_person_reads_what_is_served_how_big_it_is_and_how_it_is_asked() -> No
         "files    1 file, 21.4 MB",
         "size     5.3 million parameters, 21.2 MB",
         "memory   312 MB at most, while loading and warming up",
-        "start    2.3 s, download and all",
-        "first requests, once `shoal serve model.pt2` listens:",
+        "start    2.3 s, including downloads",
+        "sample requests, once `shoal serve model.pt2` is ready:",
     ):
         assert line in text.splitlines()
     assert "-d '{\"instances\":[[0.5,0.5,0.5]]}' http://127.0.0.1:8080/v1/models/adder:predict" in text

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from shoal.watching.cells import COLUMNS, cells, curve, document, duration, rate
 from shoal.watching.figures import between
-from shoal.watching.seen import Seen, Watched, seen_in_cluster
-from shoal.watching.words import COLUMNS, cells, curve, document, duration, rate
+from shoal.watching.samples import ServiceSample, Watched, cluster_sample
 from shoal_schema.load import Capacity, Refused
 from tests.operator.loads import NOTHING
 
@@ -67,14 +67,14 @@ def test_what_pods_can_serve_is_told_where_all_know() -> None:
 
 def test_services_that_are_gone_are_forgotten() -> None:
     watched = Watched()
-    watched.see({"a": Seen({"p": NEW}), "b": Seen({"p": NEW})})
-    watched.see({"b": Seen({"p": LATER}, wanted=2)})
+    watched.add({"a": ServiceSample({"p": NEW}), "b": ServiceSample({"p": NEW})})
+    watched.add({"b": ServiceSample({"p": LATER}, wanted=2)})
 
     [(name, history)] = watched.sorted
     assert name == "b"
     assert history.now.asked_per_s == 110
     assert dict(zip(COLUMNS, cells(name, history), strict=True))["replicas"] == "1/2"
-    assert [len(each["looks"]) for each in document(watched, looks=10)["services"]] == [2]
+    assert [len(each["looks"]) for each in document(watched, samples=10)["services"]] == [2]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_services_that_are_gone_are_forgotten() -> None:
 def test_a_service_says_what_is_wrong_else_why_it_has_so_many_pods(
     resource: dict[str, object], state: str, well: bool, says: str
 ) -> None:
-    seen = seen_in_cluster(resource, {})
+    seen = cluster_sample(resource, {})
     assert (seen.state, seen.well, seen.says) == (state, well, says)
 
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from shoal.lanes import MAX_CONNECTIONS, Lanes
+from shoal.pool import MAX_CONNECTIONS, ConnectionPool
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -46,7 +46,7 @@ async def serving() -> AsyncIterator[tuple[Counting, httpx.AsyncClient]]:
     counting = Counting()
     server = await asyncio.start_server(counting.serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, httpx.AsyncClient(base_url=url, transport=Lanes(httpx.create_ssl_context())) as client:
+    async with server, httpx.AsyncClient(base_url=url, transport=ConnectionPool(httpx.create_ssl_context())) as client:
         yield counting, client
 
 
@@ -80,7 +80,7 @@ def test_connections_that_nobody_needs_are_closed(monkeypatch: pytest.MonkeyPatc
     async def run() -> None:
         async with serving() as (counting, client):
             await asyncio.gather(*[client.get("/") for _ in range(10)])
-            monkeypatch.setattr("shoal.lanes.IDLE_S", 0.0)
+            monkeypatch.setattr("shoal.pool.IDLE_S", 0.0)
             await client.get("/")
             await counting.empty.wait()
 

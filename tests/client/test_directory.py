@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.folder import OWNED, own_directory
+from shoal.directory import OWNED, own_directory
 
 PATIENCE_S = 30.0
 OWNER = """
 import signal
-from shoal.folder import own_directory
+from shoal.directory import own_directory
 with own_directory() as folder:
     print(folder, flush=True)
     signal.pause()

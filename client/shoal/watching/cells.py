@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from shoal.watching.seen import History, Watched
+from shoal.watching.samples import History, Watched
 
 COLUMNS = (
     "service", "replicas", "state", "queued", "running", "req/s", "answered/s", "rejected/s", "batch size",
@@ -62,8 +62,8 @@ def curve(values: Sequence[float]) -> str:
     return "".join(_BLOCKS[max(1, math.ceil(top * value / most)) if value else 0] for value in values)
 
 
-def document(watched: Watched, *, looks: int = 1) -> dict[str, Any]:
-    """Return the services as JSON values, each with its last ``looks`` samples, oldest first."""
+def document(watched: Watched, *, samples: int = 1) -> dict[str, Any]:
+    """Return the services as JSON values, each with its last ``samples`` samples, oldest first."""
     return {
         "services": [
             {
@@ -72,7 +72,7 @@ def document(watched: Watched, *, looks: int = 1) -> dict[str, Any]:
                 "state": history.last.state,
                 "well": history.last.well,
                 "says": history.last.says,
-                "looks": [asdict(figures) for figures in list(history.figures)[-looks:]],
+                "looks": [asdict(figures) for figures in list(history.figures)[-samples:]],
             }
             for name, history in watched.sorted
         ]

@@ -12,7 +12,7 @@ from typing import Final
 
 from shoal_schema.headers import EXECUTED
 
-ASKING: Final = ("endpoint-load-metrics-format", "TEXT")
+REPORT_REQUEST: Final = ("endpoint-load-metrics-format", "TEXT")
 """The request header that asks for a load report."""
 _REPORT: Final = "endpoint-load-metrics"
 """The response header with the report."""
@@ -37,7 +37,7 @@ _SERVER_FAULTS: Final = frozenset({404, 405, 408, 415})
 """Statuses below 500 that indicate a wrong server rather than a wrong item."""
 
 
-class Place:
+class AddressState:
     """One address: its last report, and the requests sent since."""
 
     __slots__ = ("errors", "failures", "sent", "shunned_until_s", "told_s", "under_way", "wait_s")
@@ -94,25 +94,25 @@ class Place:
             self.failures += 1
 
 
-def choose(places: Sequence[Place], now_s: float, sample: Callable[[int, int], Sequence[int]]) -> int:
+def choose(states: Sequence[AddressState], now_s: float, sample: Callable[[int, int], Sequence[int]]) -> int:
     """Return the index of the chosen address; ``sample(n, k)`` draws k of the first n numbers.
 
     Addresses in backoff are drawn only if there is no other.
     """
-    return _drawn(places, open_places(places, now_s) or range(len(places)), now_s, sample)
+    return _drawn(states, open_addresses(states, now_s) or range(len(states)), now_s, sample)
 
 
 def choose_other(
-    places: Sequence[Place], tried: Sequence[int], now_s: float, sample: Callable[[int, int], Sequence[int]]
+    states: Sequence[AddressState], tried: Sequence[int], now_s: float, sample: Callable[[int, int], Sequence[int]]
 ) -> int | None:
     """Return the next address for a request that did not run at those ``tried``; None to give up."""
-    others = [number for number in open_places(places, now_s) if number not in tried]
-    return _drawn(places, others, now_s, sample) if others and len(tried) < MOST_TRIES else None
+    others = [number for number in open_addresses(states, now_s) if number not in tried]
+    return _drawn(states, others, now_s, sample) if others and len(tried) < MOST_TRIES else None
 
 
-def open_places(places: Sequence[Place], now_s: float) -> list[int]:
+def open_addresses(states: Sequence[AddressState], now_s: float) -> list[int]:
     """Return the indexes of the addresses that are not in backoff."""
-    return [number for number, place in enumerate(places) if now_s >= place.shunned_until_s]
+    return [number for number, state in enumerate(states) if now_s >= state.shunned_until_s]
 
 
 def not_run(method: str, status: int, headers: Mapping[str, str]) -> bool:
@@ -121,11 +121,11 @@ def not_run(method: str, status: int, headers: Mapping[str, str]) -> bool:
 
 
 def _drawn(
-    places: Sequence[Place], numbers: Sequence[int], now_s: float, sample: Callable[[int, int], Sequence[int]]
+    states: Sequence[AddressState], numbers: Sequence[int], now_s: float, sample: Callable[[int, int], Sequence[int]]
 ) -> int:
     # Power of two choices.
     drawn = [numbers[index] for index in sample(len(numbers), min(2, len(numbers)))]
-    return min(drawn, key=lambda number: places[number].score(now_s))
+    return min(drawn, key=lambda number: states[number].score(now_s))
 
 
 def expected_wait_s(report: str) -> float | None:

@@ -13,7 +13,7 @@ KEPT = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServiceSample:
     """A sample of one service."""
 
     loads: Loads
@@ -32,7 +32,7 @@ class Seen:
 class History:
     """The recent samples of one service, oldest first."""
 
-    last: Seen
+    last: ServiceSample
     figures: deque[Figures] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     @property
@@ -47,7 +47,7 @@ class Watched:
 
     services: dict[str, History] = field(default_factory=dict)
 
-    def see(self, seen: Mapping[str, Seen]) -> None:
+    def add(self, seen: Mapping[str, ServiceSample]) -> None:
         """Add a sample; services that are not in it are removed."""
         for name in self.services.keys() - seen.keys():
             del self.services[name]
@@ -69,13 +69,13 @@ def condition(resource: Mapping[str, Any], kind: str) -> Mapping[str, str]:
     return next((each for each in conditions if each.get("type") == kind), {})
 
 
-def seen_in_cluster(resource: Mapping[str, Any], loads: Loads) -> Seen:
+def cluster_sample(resource: Mapping[str, Any], loads: Loads) -> ServiceSample:
     """Return the sample of an InferenceService, from its status and the load of its pods."""
     ready = condition(resource, "Ready")
     # The condition that explains most: scaling while all is well, otherwise readiness.
     well = ready.get("status") == "True"
     says = condition(resource, "ScalingActive") if well else ready
-    return Seen(
+    return ServiceSample(
         loads,
         wanted=(resource.get("spec") or {}).get("replicas", 1),
         state=visible(ready.get("reason", "Unseen")),

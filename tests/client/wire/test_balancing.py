@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.wire.places import (
+from shoal.wire.balancing import (
     BELIEVED_S,
     FIRST_PAUSE_S,
     FIRST_REFUSED_PAUSE_S,
     LONGEST_PAUSE_S,
     LONGEST_REFUSED_PAUSE_S,
     MOST_TRIES,
-    Place,
+    AddressState,
     choose,
     choose_other,
     expected_wait_s,
@@ -29,8 +29,8 @@ def telling(wait_s: float) -> dict[str, str]:
     return {"endpoint-load-metrics": f"TEXT rps_fractional=1, named_metrics.expected_wait_seconds={wait_s}"}
 
 
-def reported(wait_s: float, now_s: float = 0.0) -> Place:
-    place = Place()
+def reported(wait_s: float, now_s: float = 0.0) -> AddressState:
+    place = AddressState()
     place.answered(200, telling(wait_s), now_s)
     return place
 
@@ -38,7 +38,7 @@ def reported(wait_s: float, now_s: float = 0.0) -> Place:
 def test_the_shorter_wait_of_two_is_chosen_and_one_that_was_not_asked_is_tried() -> None:
     assert choose([reported(0.3), reported(0.1)], 0.0, first) == 1
     assert choose([reported(0.1), reported(0.3)], 0.0, first) == 0
-    assert choose([reported(0.1), Place()], 0.0, first) == 1
+    assert choose([reported(0.1), AddressState()], 0.0, first) == 1
 
 
 def test_an_old_wait_says_nothing_and_requests_sent_since_count() -> None:
@@ -49,7 +49,7 @@ def test_an_old_wait_says_nothing_and_requests_sent_since_count() -> None:
 
 
 def test_one_that_cannot_be_reached_is_left_alone_for_longer_each_time_unless_there_is_no_other() -> None:
-    gone, other = Place(), reported(9.0)
+    gone, other = AddressState(), reported(9.0)
     pauses = []
     now_s = 0.0
     for _ in range(12):
@@ -67,7 +67,7 @@ def test_one_that_cannot_be_reached_is_left_alone_for_longer_each_time_unless_th
 
 @pytest.mark.parametrize("status", [429, 502, 503])
 def test_one_that_refuses_is_left_alone_briefly_whatever_it_promises_and_longer_each_time(status: int) -> None:
-    full, other, now_s, pauses = Place(), reported(9.0), 0.0, []
+    full, other, now_s, pauses = AddressState(), reported(9.0), 0.0, []
     for _ in range(9):
         for _ in range(2):
             full.answered(status, {"x-shoal-executed": "no", **telling(0.0)}, now_s)
@@ -79,14 +79,14 @@ def test_one_that_refuses_is_left_alone_briefly_whatever_it_promises_and_longer_
 
 
 def test_one_that_loses_a_call_is_left_alone_for_longer_than_one_that_refuses_it() -> None:
-    lost = Place()
+    lost = AddressState()
     lost.answered(503, {"x-shoal-executed": "maybe", **telling(0.0)}, 0.0)
     assert lost.shunned_until_s == FIRST_PAUSE_S
 
 
 @pytest.mark.parametrize("status", [500, 504, 599, 204, 206, 307, 404, 415])
 def test_one_that_fails_is_never_preferred_and_left_alone_when_it_fails_again(status: int) -> None:
-    failing, other = Place(), reported(9.0)
+    failing, other = AddressState(), reported(9.0)
     failing.answered(status, telling(0.0), 0.0)
     assert choose([failing, other], 0.0, first) == 1
     assert failing.shunned_until_s <= 0.0
@@ -96,17 +96,17 @@ def test_one_that_fails_is_never_preferred_and_left_alone_when_it_fails_again(st
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_what_is_wrong_with_the_request_is_not_held_against_the_server(status: int) -> None:
-    place = Place()
+    place = AddressState()
     for _ in range(5):
         place.answered(status, telling(0.1), 0.0)
     assert choose([place, reported(0.2)], 0.0, first) == 0
 
 
 def test_an_answer_without_a_promise_comes_after_one_with() -> None:
-    silent = Place()
+    silent = AddressState()
     silent.answered(200, {"endpoint-load-metrics": "TEXT named_metrics.expected_wait_seconds=nan"}, 0.0)
     assert choose([silent, reported(9.0)], 0.0, first) == 1
-    others = [Place(), Place()]
+    others = [AddressState(), AddressState()]
     for each in others:
         each.answered(200, {}, 0.0)
     others[0].sent = 1
@@ -114,7 +114,7 @@ def test_an_answer_without_a_promise_comes_after_one_with() -> None:
 
 
 def test_of_many_who_would_try_one_that_nobody_knows_one_does() -> None:
-    unknown, known = Place(), reported(0.5)
+    unknown, known = AddressState(), reported(0.5)
     assert choose([unknown, known], 0.0, first) == 0
     unknown.sent = unknown.under_way = 1
     assert choose([unknown, known], 0.0, first) == 1

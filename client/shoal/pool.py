@@ -16,7 +16,7 @@ from typing import Final
 
 import httpx
 
-from shoal.wire.places import ASKING, Place, choose, choose_other, not_run
+from shoal.wire.balancing import REPORT_REQUEST, AddressState, choose, choose_other, not_run
 
 MAX_CONNECTIONS: Final = 100
 """Open connections; further requests wait, first come, first served."""
@@ -26,32 +26,32 @@ _PATIENCE: Final = 0.9
 """Share of a request's time after which a silent address counts as failed."""
 
 
-class Lanes(httpx.AsyncBaseTransport):
+class ConnectionPool(httpx.AsyncBaseTransport):
     """Send each request on an idle connection; responses are read completely."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._ssl = context
         self._limits = httpx.Limits(max_connections=1, keepalive_expiry=IDLE_S)
-        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
         # With the time of last use, oldest first.
         self._idle: deque[tuple[httpx.AsyncHTTPTransport, float]] = deque()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request (httpx)."""
-        async with self._places:
+        async with self._slots:
             if self._idle:
-                lane = self._idle.pop()[0]
+                connection = self._idle.pop()[0]
             else:
-                lane = httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
+                connection = httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
             try:
-                response = await lane.handle_async_request(request)
+                response = await connection.handle_async_request(request)
                 try:
                     assert isinstance(response.stream, httpx.AsyncByteStream)
                     body = b"".join([chunk async for chunk in response.stream])
                 finally:
                     await response.aclose()
             finally:
-                self._idle.append((lane, time.monotonic()))
+                self._idle.append((connection, time.monotonic()))
         while self._idle and time.monotonic() - self._idle[0][1] > IDLE_S:
             await self._idle.popleft()[0].aclose()
         return httpx.Response(
@@ -75,14 +75,14 @@ class Addresses(httpx.AsyncBaseTransport):
 
     def __init__(self, addresses: Sequence[httpx.URL], context: ssl.SSLContext) -> None:
         self._addresses = addresses
-        self._places = [Place() for _ in addresses]
-        # One pool for each address: `Lanes` reuses connections whatever their address.
-        self._lanes = [Lanes(context) for _ in addresses]
+        self._states = [AddressState() for _ in addresses]
+        # One pool for each address: `ConnectionPool` reuses connections whatever their address.
+        self._pools = [ConnectionPool(context) for _ in addresses]
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request (httpx)."""
-        request.headers.setdefault(*ASKING)
-        number: int | None = choose(self._places, time.monotonic(), _sample)
+        request.headers.setdefault(*REPORT_REQUEST)
+        number: int | None = choose(self._states, time.monotonic(), _sample)
         tried: list[int] = []
         while True:
             assert number is not None
@@ -100,37 +100,37 @@ class Addresses(httpx.AsyncBaseTransport):
 
     async def _send(self, number: int, request: httpx.Request) -> httpx.Response:
         """Send a request to one address, and record the outcome."""
-        place, address = self._places[number], self._addresses[number]
+        state, address = self._states[number], self._addresses[number]
         # The request was built for the first address.
         request.url = request.url.copy_with(scheme=address.scheme, host=address.host, port=address.port)
         request.headers["host"] = address.netloc.decode("ascii")
-        place.sent += 1
-        place.under_way += 1
+        state.sent += 1
+        state.under_way += 1
         # Set by `request_of`: the remaining time of the call.
         due_s = time.monotonic() + _PATIENCE * (request.extensions["timeout"]["read"] or math.inf)
         try:
-            response = await self._lanes[number].handle_async_request(request)
+            response = await self._pools[number].handle_async_request(request)
         except httpx.TransportError:
-            place.failed(time.monotonic())
+            state.failed(time.monotonic())
             raise
         except asyncio.CancelledError:
             # Cancelled by the client's task, or by the deadline: only the latter is the address's failure.
             if time.monotonic() >= due_s:
-                place.failed(time.monotonic())
+                state.failed(time.monotonic())
             raise
         finally:
-            place.under_way -= 1
+            state.under_way -= 1
         if request.method != "GET" or response.status_code != 200:  # only predictions report the wait
-            place.answered(response.status_code, response.headers, time.monotonic())
+            state.answered(response.status_code, response.headers, time.monotonic())
         return response
 
     def _other(self, tried: Sequence[int]) -> int | None:
-        return choose_other(self._places, tried, time.monotonic(), _sample)
+        return choose_other(self._states, tried, time.monotonic(), _sample)
 
     async def aclose(self) -> None:
         """Close the connections (httpx)."""
-        for lanes in self._lanes:
-            await lanes.aclose()
+        for pool in self._pools:
+            await pool.aclose()
 
 
 def _sample(count: int, drawn: int) -> Sequence[int]:

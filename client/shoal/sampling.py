@@ -20,7 +20,7 @@ import msgspec
 from shoal.errors import ConnectionFailed, ServerFailed, ShoalError
 from shoal.exchange import base_url
 from shoal.serving.fields import MachineError
-from shoal.watching.seen import Seen, seen_in_cluster
+from shoal.watching.samples import ServiceSample, cluster_sample
 from shoal_schema import fleet, load
 from shoal_schema.redaction import visible
 
@@ -35,7 +35,7 @@ _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 class Source(Protocol):
     """A source of samples."""
 
-    async def look(self) -> dict[str, Seen]:
+    async def sample(self) -> dict[str, ServiceSample]:
         """Return a sample of every service.
 
         Raises:
@@ -49,12 +49,12 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Sample:
     """One sample of all services."""
 
     source: Source | None
     """Its source; None if there is none."""
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, ServiceSample]
     trouble: str = ""
     """Why there is no sample; empty otherwise."""
 
@@ -78,15 +78,15 @@ class Machine:
         self._urls = [f"{base_url(url)}".rstrip("/") for url in urls]
         self._names: dict[str, str] = {}
 
-    async def look(self) -> dict[str, Seen]:
+    async def sample(self) -> dict[str, ServiceSample]:
         """Return a sample of each proxy; an unreachable one keeps its name."""
-        seen = await asyncio.gather(*(self._look(url) for url in self._urls))
+        seen = await asyncio.gather(*(self._sample(url) for url in self._urls))
         # Without any name, no proxy has ever answered.
         if not self._names:
             raise ConnectionFailed(f"no proxy answers at {', '.join(self._urls)}. Pass the admin port of shoal serve")
         return {self._names.get(url, url): each for url, each in zip(self._urls, seen, strict=True)}
 
-    async def _look(self, url: str) -> Seen:
+    async def _sample(self, url: str) -> ServiceSample:
         try:
             if url not in self._names:
                 # Asked once: the model of a proxy does not change.
@@ -95,9 +95,11 @@ class Machine:
                 self._names[url] = name if name not in self._names.values() else f"{name} {url}"
             found = await _read(self._client, url + load.PATH, load.Load)
         except (ConnectionFailed, ServerFailed) as error:
-            return Seen({url: None}, state="Unreachable", well=False, says=visible(str(error)))
+            return ServiceSample({url: None}, state="Unreachable", well=False, says=visible(str(error)))
         ready = found.expected_wait_s is not None
-        return Seen({url: found}, state="Ready" if ready else "Draining" if found.draining else "NotReady", well=ready)
+        return ServiceSample(
+            {url: found}, state="Ready" if ready else "Draining" if found.draining else "NotReady", well=ready
+        )
 
     async def explain(self, service: str) -> list[str]:
         """Return the sentences of ``/v1/explain``."""
@@ -122,7 +124,7 @@ class Cluster:
         self._operator = operator
         self._pods: dict[str, tuple[str, str]] = {}
 
-    async def look(self) -> dict[str, Seen]:
+    async def sample(self) -> dict[str, ServiceSample]:
         """Return the load of each service's pods, from the operator, and its status."""
         scope = ("--namespace", self._namespace) if self._namespace else ("--all-namespaces",)
         fleet_load, resources = await asyncio.gather(
@@ -135,7 +137,7 @@ class Cluster:
             namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
             # A service without pods has no entry in the operator's response.
             loads = {pod.name: pod.load for pod in pods.get((namespace, name), ())}
-            seen[f"{namespace}/{name}"] = seen_in_cluster(resource, loads)
+            seen[f"{namespace}/{name}"] = cluster_sample(resource, loads)
             if loads:
                 self._pods[f"{namespace}/{name}"] = (namespace, next(iter(loads)))
         return seen
@@ -188,7 +190,9 @@ async def cluster(context: str, namespace: str) -> AsyncIterator[Source]:
         yield Cluster(client, kubectl, namespace, url)
 
 
-async def looks(opened: Callable[[], AbstractAsyncContextManager[Source]], interval_s: float) -> AsyncIterator[Look]:
+async def samples(
+    opened: Callable[[], AbstractAsyncContextManager[Source]], interval_s: float
+) -> AsyncIterator[Sample]:
     """Yield samples forever; reopen a source that fails, and yield the failure.
 
     Raises:
@@ -199,13 +203,13 @@ async def looks(opened: Callable[[], AbstractAsyncContextManager[Source]], inter
         try:
             async with opened() as source:
                 while True:
-                    yield Look(source, await source.look())
+                    yield Sample(source, await source.sample())
                     began = True
                     await asyncio.sleep(interval_s)
         except (ShoalError, MachineError) as error:
             if not began:
                 raise
-            yield Look(None, {}, str(error))
+            yield Sample(None, {}, str(error))
             await asyncio.sleep(interval_s)
 
 
