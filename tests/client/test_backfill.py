@@ -121,10 +121,10 @@ def test_bfloat16_and_batches_along_another_dimension_come_as_from_a_model_of_it
 WRONG = [
     (
         {"y": ("INT64", np.zeros((32, 3), np.int64))},
-        "the server's y is int64 [3] a row, and its signature says FP32 [3]",
+        "the server's y is int64 [3] per row, but its signature declares FP32 [3]",
     ),
-    ({"y": ("FP32", np.zeros((32, 2), np.float32))}, "the server's y is float32 [2] a row"),
-    ({"z": ("FP32", np.zeros((32, 3), np.float32))}, "the server's y is none a row"),
+    ({"y": ("FP32", np.zeros((32, 2), np.float32))}, "the server's y is float32 [2] per row"),
+    ({"z": ("FP32", np.zeros((32, 3), np.float32))}, "the server's y is none per row"),
 ]
 
 
@@ -191,7 +191,7 @@ def test_a_model_that_is_not_there_is_named(rows: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--set", "runtime.threads=1"), "--set is of a model that is started here: leave it out with --to"),
+        (("--set", "runtime.threads=1"), "--set applies to a model started here"),
         (("--api-key-file", "absent"), "cannot read a key from"),
     ],
 )
@@ -208,7 +208,7 @@ def test_a_model_or_a_service_must_be_said(rows: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 2
-    assert ended.stderr == "shoal: say which model is to compute: --model PATH, or --to URL of a service\n"
+    assert ended.stderr == "shoal: there is no model. Pass --model PATH, or --to URL of a service\n"
 
 
 def test_the_model_of_the_other_tests_is_what_they_take_it_for() -> None:

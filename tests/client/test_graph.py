@@ -137,7 +137,7 @@ def test_what_is_no_tensor_and_no_condition_is_told() -> None:
     graph = Graph("g")
     with pytest.raises(TypeError, match="a: the input x must be a tensor"):
         graph.step("a", service="a", x="request.x")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a: when is to be a comparison"):
+    with pytest.raises(TypeError, match="a: when must be a comparison"):
         graph.step("a", service="a", x=graph.request.x, when="a.x < 1")  # type: ignore[arg-type]
     first = graph.step("a", service="a", x=graph.request.x)
     for given in (first, [first.y, first], "a.y", None):
@@ -150,7 +150,7 @@ def test_what_a_document_has_and_python_has_not_is_told() -> None:
     first = graph.step("a", service="a", x=graph.request.x)
     with pytest.raises(TypeError, match=r"the input onError must be .*count, when and on_error"):
         graph.step("b", service="b", x=first.y, onError="Omit")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="combine is one word for the outputs that are named beside it"):
+    with pytest.raises(TypeError, match="combine must be one word"):
         graph.output(mood=first.y, combine={"mood": "Vote"})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="in parentheses"):
         bool(first.score < 0.8 & first.score > 0.2)  # type: ignore

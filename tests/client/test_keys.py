@@ -86,7 +86,7 @@ def test_what_asks_for_keys_is_not_served_to_everybody(
     assert main(["serve", str(manifest)]) == 2
     assert "--api-key-file FILE" in capsys.readouterr().err
     assert main(["serve", str(manifest), "--api-key-file", str(tmp_path / "nowhere")]) == 1
-    assert "nowhere: it must hold a NAME=KEY in each line" in capsys.readouterr().err
+    assert "nowhere: it must have one NAME=KEY per line" in capsys.readouterr().err
     for more in (["two=" + str(ADDER)], ["--management"]):
         assert main(["serve", f"one={manifest}", *more, "--api-key-file", str(keys)]) == 2
         assert "guards one model" in capsys.readouterr().err

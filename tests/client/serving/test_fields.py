@@ -125,7 +125,7 @@ def test_an_assignment_that_no_setting_can_carry_is_refused(assignment: str, mes
     ("uri", "message"), [("/a\0b", "must not contain the character NUL"), ("/a\udcff", "not UTF-8 text")]
 )
 def test_a_value_that_no_environment_can_carry_is_refused(uri: str, message: str) -> None:
-    with pytest.raises(FieldError, match=f"model.uri {message}"):
+    with pytest.raises(FieldError, match=f"model.uri .*{message}"):
         to_environment({"model.uri": uri})
 
 
