@@ -311,7 +311,7 @@ def test_a_runtime_that_each_of_three_times_a_signal_kills_while_it_loads_ends_t
 
     assert served.process.returncode == 1
     assert output.count("the runtime was killed by SIGSEGV; restarting it in ") == 2
-    assert "shoal: the runtime was killed by SIGSEGV each of 3 times that it loaded the model" in output
+    assert "shoal: the runtime was killed by SIGSEGV 3 times" in output
     assert len([event for event in served.events() if event.startswith("runtime started")]) == 3
 
 
@@ -320,7 +320,7 @@ def test_a_runtime_that_loses_its_device_while_it_loads_is_started_again(start: 
 
     output = served.read_until("Ctrl-C stops")
 
-    assert "the runtime exited with status 4: the device is lost; starting it again" in output
+    assert "the runtime exited with status 4: the device is lost; restarting it" in output
 
 
 def test_quiet_prints_nothing_while_all_is_well(start: Start) -> None:
