@@ -210,7 +210,7 @@ class _Services:
             return method(**self._where, **arguments)
         except self._refused as error:
             try:
-                message = str(json.loads(error.body)["message"])
+                message = str(json.loads(error.body or "")["message"])
             except (ValueError, TypeError, KeyError):
                 message = str(error)
             raise MlflowException(message or str(error), _CODES.get(error.status, INTERNAL_ERROR)) from error

@@ -176,7 +176,7 @@ def test_a_row_that_ends_the_runtime_is_that_rows_error_and_the_others_are_answe
 def test_a_row_without_an_end_is_that_rows_error(tmp_path: Path) -> None:
     with Model(written(tmp_path / "double", HANDLER), {"x": "features"}, timeout_s=2.0) as model:
         answer = model({"features": features(1.0, 99.0, 3.0)})
-    why = "no answer from http://runtime/v2/models/double/infer within 2 s; the runtime was ended for it"
+    why = "no response from http://runtime/v2/models/double/infer within 2 s; the runtime was killed"
     assert answer["shoal_error"].to_pylist() == [None, f"this row ended the runtime: {why}", None]
     assert answer["label"].to_pylist() == [2, None, 6]
 
