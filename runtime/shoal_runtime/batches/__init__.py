@@ -1,1 +1,1 @@
-"""Rows to batches and back: stacking, padding, splitting."""
+"""Batches: stacking rows, padding them, removing the padding."""

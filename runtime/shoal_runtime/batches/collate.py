@@ -1,6 +1,6 @@
-"""What `preprocess` returned for each row, to what `forward` takes.
+"""Collate rows that `preprocess` returned into the argument of `forward`.
 
-dicts -> a dict of tensors; tensors or arrays -> one tensor; anything else -> a plain list.
+dicts -> a dict of tensors; tensors or arrays -> one tensor; anything else -> a list.
 """
 
 from collections import Counter
@@ -14,58 +14,61 @@ from shoal_runtime.handlers.spec import Rule
 from shoal_runtime.tensors.library import Library, Tensor
 
 VALUE: Final = "value"
-"""The name under which rows that are not dicts are looked up in the rules."""
+"""Tensor name in messages about rows that are not dicts."""
 
 
 def collate(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> Any:
-    """Make one batch of preprocessed rows, at least one and all of one form.
+    """Collate preprocessed rows into one batch.
+
+    Args:
+        rows: at least one, all of one form (`misfits`).
+        rules: padding, by tensor name for dicts; otherwise only the first rule applies.
+        library: that made the tensors.
 
     Raises:
-        ValueError: dicts with different keys, or tensors of different shapes and no rule for them.
+        ValueError: keys of dicts differ, or shapes of tensors differ and no rule pads them.
     """
-    if all(isinstance(row, dict) for row in rows):
-        return _stack_dicts(rows, rules, library)
-    if all(_has_shape(row, library) for row in rows):
+    if not all(isinstance(row, dict) for row in rows):
+        if not all(_has_shape(row, library) for row in rows):
+            return list(rows)
         rule = rules[0] if rules else None
         return _stack(VALUE, [library.as_tensor(row) for row in rows], rule, library)[0]
-    return list(rows)
-
-
-def misfits(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> dict[int, str]:
-    """Return the rows that do not fit the most common kind of row, each with the reason.
-
-    One odd row must fail alone: rows are compared by their form, with the axes of `rules` left out.
-    """
-    forms = [_form(row, rules, library) for row in rows]
-    usual = Counter(forms).most_common(1)[0][0]
-    return {
-        index: f"preprocess gave {form}, the other rows of the batch {usual}"
-        for index, form in enumerate(forms)
-        if form != usual
-    }
-
-
-def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[Rule], library: Library) -> dict[str, Any]:
     by_name = {rule.name: rule for rule in rules}
     batch: dict[str, Any] = {}
     masks: dict[str, Tensor] = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
+        # Values other than arrays and numbers stay a list.
         if not all(_has_shape(v, library) or isinstance(v, np.generic | int | float) for v in values):
             batch[name] = values
             continue
         tensors = [library.as_tensor(value) for value in values]
         if not all(_has_shape(value, library) for value in values):
-            # Both libraries would round the one caller's integer to fit the other's fraction.
+            # Stacking would convert one request's integer to the floating-point type of another request.
             kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
             if len(kinds) > 1:
                 kind = " in one row and ".join(kinds)
-                raise ValueError(f"{name} is {kind} in another: let preprocess return one type for it")
+                raise ValueError(f"{name} is {kind} in another. Return one type for it from preprocess.")
         rule = by_name.get(name)
         batch[name], mask = _stack(name, tensors, rule, library)
         if rule is not None and rule.pad_mask is not None and mask is not None:
             masks.setdefault(rule.pad_mask, mask)
+    # A mask that preprocess returned replaces the generated one.
     return {**masks, **batch}
+
+
+def misfits(rows: Sequence[Any], rules: Sequence[Rule], library: Library) -> dict[int, str]:
+    """Return the rows whose form differs from the most common form, with the reason.
+
+    Only these rows fail. Axes that `rules` pad may differ in length.
+    """
+    forms = [_form(row, rules, library) for row in rows]
+    usual = Counter(forms).most_common(1)[0][0]
+    return {
+        index: f"preprocess returned {form}, the other rows of the batch are {usual}"
+        for index, form in enumerate(forms)
+        if form != usual
+    }
 
 
 def _stack(name: str, tensors: Sequence[Tensor], rule: Rule | None, library: Library) -> tuple[Tensor, Tensor | None]:

@@ -1,7 +1,7 @@
-"""Batches padded to fewer forms: more rows, and rows of different lengths to one tensor.
+"""Padding: batches to the allowed sizes, and rows of different lengths to one tensor.
 
-Rows are padded at the end of one axis, to the longest of the batch or to the smallest bucket that
-holds it. A mask, when asked for, is 1 at real positions and 0 at padding.
+Rows are padded at the end of one axis, to the longest row of the batch or to the smallest bucket that
+holds it. An optional mask is 1 at real positions and 0 at padding.
 """
 
 from bisect import bisect_left
@@ -13,13 +13,16 @@ from shoal_runtime.tensors.library import Library, Tensor
 
 
 def next_size(count: int, sizes: Sequence[int]) -> int:
-    """Return the smallest of `sizes` (increasing) that holds `count`; when none does, `count`."""
+    """Return the smallest of the increasing `sizes` that holds `count`, else `count`."""
     index = bisect_left(sizes, count)
     return sizes[index] if index < len(sizes) else count
 
 
 def powers_of_two(limit: int) -> tuple[int, ...]:
-    """Return 1, 2, 4... below `limit`, then `limit`: at most half of a padded batch is padding."""
+    """Return 1, 2, 4... below `limit`, then `limit`.
+
+    At most half of a batch padded to these sizes is padding.
+    """
     sizes = [1]
     while sizes[-1] * 2 < limit:
         sizes.append(sizes[-1] * 2)
@@ -27,27 +30,32 @@ def powers_of_two(limit: int) -> tuple[int, ...]:
 
 
 def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
-    """Return the length that rows of these lengths are padded to.
+    """Return the padded length of rows with these lengths.
 
     Raises:
-        ValueError: a row is longer than the last bucket.
+        ValueError: a row exceeds the last bucket.
     """
     longest = max(lengths)
     if buckets and longest > buckets[-1]:
-        raise ValueError(f"a row is {longest} long; the longest bucket is {buckets[-1]}")
+        raise ValueError(f"row length {longest} exceeds the longest bucket ({buckets[-1]})")
     return next_size(longest, buckets)
 
 
 def pad_and_stack(rows: Sequence[Tensor], rule: Rule, library: Library) -> tuple[Tensor, Tensor]:
-    """Stack n rows of one type, without the batch dimension, that differ along one axis.
+    """Stack n rows of one type that differ in length along one axis.
+
+    Args:
+        rows: without the batch dimension.
+        rule: its `pad_axis` counts the batch dimension.
+        library: that made the rows.
 
     Returns:
-        The batch, n x ..., and its mask, n x length, int64.
+        The batch [n, ...], and its int64 mask [n, length].
 
     Raises:
-        ValueError: rows differ along another axis, or are longer than the last bucket.
+        ValueError: rows differ along another axis, or exceed the last bucket.
     """
-    axis = (rule.pad_axis or 1) - 1  # which counts the batch dimension
+    axis = (rule.pad_axis or 1) - 1  # without the batch dimension
     lengths = [row.shape[axis] for row in rows]
     length = padded_length(lengths, rule.pad_buckets)
     shape = list(rows[0].shape)
@@ -57,8 +65,7 @@ def pad_and_stack(rows: Sequence[Tensor], rule: Rule, library: Library) -> tuple
     for index, row in enumerate(rows):
         if [*row.shape[:axis], *row.shape[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
             raise ValueError(
-                f"{rule.name} has rows of shapes {list(rows[0].shape)} and {list(row.shape)},"
-                f" which differ beyond axis {axis + 1}"
+                f"rows of {rule.name} differ in more than axis {axis + 1}: {list(rows[0].shape)} and {list(row.shape)}"
             )
         batch[(index, *(slice(None),) * axis, slice(row.shape[axis]))] = row
         mask[index, : row.shape[axis]] = 1
@@ -66,10 +73,15 @@ def pad_and_stack(rows: Sequence[Tensor], rule: Rule, library: Library) -> tuple
 
 
 def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int], library: Library) -> Any:
-    """Return the batch with its first row repeated until it has `size` rows, not less than it has.
+    """Pad a batch to `size` rows by repeating its first row.
 
-    A real row is the one filling that no model chokes on. A plain list is returned as it is: its author counts rows.
-    ``batch_dims`` holds the batch dimension by name, where it is not 0.
+    Repeated rows are valid input for any model, unlike zeros. A list is returned unchanged.
+
+    Args:
+        batch: the argument of `forward`.
+        size: at least the rows of the batch.
+        batch_dims: batch dimension by tensor name, where it is not 0.
+        library: that made the tensors.
     """
 
     def pad(tensor: Tensor, dim: int) -> Tensor:
@@ -84,7 +96,7 @@ def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int], library: Libr
 
 
 def count_rows(batch: Any, batch_dims: Mapping[str, int]) -> int:
-    """Return how many rows a batch for `forward` has."""
+    """Return the number of rows in the argument of `forward`."""
     if isinstance(batch, dict):
         name, value = next(iter(batch.items()))
         return int(value.shape[batch_dims.get(name, 0)]) if hasattr(value, "shape") else len(value)

@@ -1,7 +1,7 @@
-"""Rows of one output that differ along the axis that is cut back to each row's own length.
+"""Padding of rows of one output that differ along `unpad_axis`.
 
-What is cut off again may hold anything, so such rows are padded to the longest and make one tensor. Only a row that
-is at least as long as what will be left of it can be padded: a shorter one would get numbers that no model made.
+The signature cuts each row back to its own length, so that the padding never reaches clients. A row shorter than
+its own length is not padded: the cut would leave numbers that the model did not compute.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from shoal_schema.wire.datatypes import Array
 
 
 def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signature) -> Array | None:
-    """Return how much of each row of an output is left after the cut; None where no mask tells."""
+    """Return the length of each row of an output after the cut, or None without a mask."""
     source = signature.input(spec.unpad_input) if spec.unpad_input is not None else None
     mask = signature.input(source.pad_mask) if source is not None and source.pad_mask is not None else None
     if source is None or source.pad_axis is None or mask is None or mask.name not in inputs:
@@ -25,9 +25,15 @@ def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signat
 
 
 def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[Array] | None:
-    """Return the rows with the same length along `unpad_axis`; None where they differ otherwise, or one is too short.
+    """Pad the rows to one length along `unpad_axis`.
 
-    They come without the batch dimension; ``lengths`` are what is left of each after the cut.
+    Args:
+        rows: without the batch dimension.
+        spec: of the output.
+        lengths: of the rows after the cut.
+
+    Returns:
+        None when rows differ along another axis, or a row is shorter than its length after the cut.
     """
     if spec.unpad_axis is None:
         return None

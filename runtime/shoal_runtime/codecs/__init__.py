@@ -1,1 +1,1 @@
-"""The runtime's side of the Open Inference Protocol (V2): bytes to arrays and back, without torch."""
+"""Open Inference Protocol (V2): bytes to arrays and back, without torch."""

@@ -1,4 +1,4 @@
-"""The model's and the server's metadata."""
+"""V2 metadata of models and of the server."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,10 +14,16 @@ SERVER_METADATA: Final = {"name": "shoal-runtime", "version": VERSION, "extensio
 def model_metadata(
     name: str, version: str, platform: str, signature: Signature, measured: Sequence[tuple[int, float]] = ()
 ) -> dict[str, Any]:
-    """Return the metadata of docs/reference/model-metadata.md; parameters hold scalars only.
+    """Return the metadata described in docs/reference/model-metadata.md.
 
-    ``measured`` are rows and seconds of the forwards in warm-up.
+    Args:
+        name: of the model.
+        version: of the model.
+        platform: as in the metadata.
+        signature: of the model.
+        measured: rows and seconds of forwards during warm-up.
     """
+    # Parameters of V2 are scalars only, so lists become text.
     parameters: dict[str, Any] = {"max_batch_size": signature.max_batch_size}
     if signature.allowed_batch_sizes:
         parameters["allowed_batch_sizes"] = ",".join(map(str, signature.allowed_batch_sizes))

@@ -1,7 +1,7 @@
-"""An infer body to arrays, checked against the model's signature.
+"""Decoding of infer bodies to arrays, checked against the model's signature.
 
-body = JSON                                          (no Inference-Header-Content-Length)
-body = JSON, then raw tensors                        (it says how many bytes are JSON)
+body = JSON                     without Inference-Header-Content-Length
+body = JSON, then raw tensors   the header holds the length of the JSON part in bytes
 """
 
 import math
@@ -20,19 +20,22 @@ from shoal_schema.wire.elements import object_array, unpack_elements
 
 
 class WantedOutput:
-    """An output that the caller wants, and in which form."""
+    """A requested output and its encoding."""
 
     __slots__ = ("binary", "spec")
 
-    def __init__(self, spec: TensorSpec, binary: bool) -> None:  # noqa: FBT001 (as its caller has it)
+    def __init__(self, spec: TensorSpec, binary: bool) -> None:  # noqa: FBT001 (positional on the hot path)
         if spec.datatype == "BF16" and not binary:
-            raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
+            raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold. Request it with binary_data.")
         self.spec = spec
         self.binary = binary
 
 
 class InferRequest:
-    """One batch as it arrived; arrays look into the body, `BYTES` ones hold `bytes`, and `id` is echoed."""
+    """One decoded batch.
+
+    Arrays share the memory of the body. `BYTES` arrays hold `bytes`. The response repeats `id`.
+    """
 
     __slots__ = ("id", "inputs", "outputs", "parameters", "rows")
 
@@ -52,33 +55,41 @@ class InferRequest:
 
 
 def decode_request(body: memoryview, json_bytes: int, signature: Signature) -> InferRequest:
-    """Decode and check one infer body: `json_bytes` of JSON, then raw tensors, whose memory the arrays share.
+    """Decode and check one infer body.
+
+    Args:
+        body: JSON, then raw tensors. Arrays share its memory.
+        json_bytes: length of the JSON part.
+        signature: of the model.
 
     Raises:
-        BadRequest: it breaks the protocol or the signature.
-        TooManyRows: more rows than the model takes at a time.
+        BadRequest: the body violates the protocol or the signature.
+        TooManyRows: more rows than `max_batch_size`.
     """
-    document = _document(body, json_bytes)
-    parameters = _mapping(document.get("parameters"), "parameters")
-    inputs = _inputs(document, body[json_bytes:], signature)
-    rows = _rows(inputs, signature)
-    outputs = _outputs(document, parameters, signature)
-    request_id = document.get("id")
-    if request_id is not None and not isinstance(request_id, str):
-        raise BadRequest("`id` must be a string")
-    return InferRequest(request_id, parameters, inputs, rows, outputs)
-
-
-def _document(body: memoryview, json_bytes: int) -> dict[str, Any]:
     if not 0 <= json_bytes <= len(body):
-        raise BadRequest(f"Inference-Header-Content-Length says {json_bytes}; the body has {len(body)} bytes")
+        raise BadRequest(f"Inference-Header-Content-Length is {json_bytes}; the body has {len(body)} bytes")
     try:
         document = orjson.loads(body[:json_bytes])
     except orjson.JSONDecodeError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise BadRequest("the body must be a JSON object")
-    return document
+    parameters = _mapping(document.get("parameters"), "parameters")
+    inputs = _inputs(document, body[json_bytes:], signature)
+    # All inputs hold the same number of rows, each along its own batch dimension.
+    counts = {s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs}
+    rows: int = max(counts.values())
+    if min(counts.values()) != rows:
+        raise BadRequest(f"the inputs hold different numbers of rows: {counts}")
+    if rows == 0:
+        raise BadRequest("the inputs hold no rows")
+    if rows > signature.max_batch_size:
+        raise TooManyRows(f"the batch has {rows} rows; the model accepts up to {signature.max_batch_size}")
+    outputs = _outputs(document, parameters, signature)
+    request_id = document.get("id")
+    if request_id is not None and not isinstance(request_id, str):
+        raise BadRequest("`id` must be a string")
+    return InferRequest(request_id, parameters, inputs, rows, outputs)
 
 
 def _mapping(value: Any, what: str) -> dict[str, Any]:
@@ -94,9 +105,17 @@ def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> 
     if not isinstance(entries, list) or not entries:
         raise BadRequest("`inputs` must be a list of tensors")
     inputs: dict[str, Array] = {}
-    position = 0
+    position = 0  # bytes of raw tensors that earlier inputs occupy
     for entry in entries:
-        spec = _declared(entry, signature)
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise BadRequest("each input must be an object with a `name`")
+        spec = signature.input(entry["name"])
+        if spec is None:
+            names = ", ".join(s.name for s in signature.inputs)
+            raise BadRequest(f"the model has no input {entry['name']}; its inputs are {names}")
+        datatype = entry.get("datatype")
+        if datatype != spec.datatype and not is_widened(datatype, spec.datatype):
+            raise BadRequest(f"input {spec.name} is {spec.datatype}, not {datatype}")
         if spec.name in inputs:
             raise BadRequest(f"input {spec.name} is given twice")
         inputs[spec.name], position = _tensor(entry, spec, raw, position)
@@ -106,19 +125,6 @@ def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> 
         if spec.name not in inputs and not spec.optional:
             raise BadRequest(f"input {spec.name} is missing")
     return inputs
-
-
-def _declared(entry: Any, signature: Signature) -> TensorSpec:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise BadRequest("each input must be an object with a `name`")
-    spec = signature.input(entry["name"])
-    if spec is None:
-        names = ", ".join(s.name for s in signature.inputs)
-        raise BadRequest(f"the model has no input {entry['name']}; it takes {names}")
-    datatype = entry.get("datatype")
-    if datatype != spec.datatype and not is_widened(datatype, spec.datatype):
-        raise BadRequest(f"input {spec.name} is {spec.datatype}, not {datatype}")
-    return spec
 
 
 def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: int) -> tuple[Array, int]:
@@ -136,11 +142,11 @@ def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: 
 
 def _binary_end(entry: dict[str, Any], size: Any, position: int, available: int) -> int:
     if type(size) is not int or size < 0:
-        raise ValueError(f"has binary_data_size {size!r}; it must be a whole number of bytes")
+        raise ValueError(f"has binary_data_size {size!r}, which must be a whole number of bytes")
     if "data" in entry:
         raise ValueError("has both `data` and binary_data_size")
     if position + size > available:
-        raise ValueError(f"claims {size} bytes of binary data; {available - position} are left")
+        raise ValueError(f"has binary_data_size {size}; {available - position} bytes are left in the body")
     return position + size
 
 
@@ -157,36 +163,20 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
         raise ValueError(f"holds {len(raw)} bytes; {datatype} of shape {list(shape)} needs {needed}")
     if datatype == "BOOL" and count and np.frombuffer(raw, dtype=np.uint8).max() > 1:
         raise ValueError("is BOOL and holds bytes other than 0 and 1")
-    # A tensor behind one of odd length may lie unaligned, which torch's kernels do not expect.
+    # Behind a tensor of odd length an array is unaligned, which torch's kernels do not support.
     array = np.frombuffer(raw, dtype=dtype).reshape(shape)
     return array if array.flags.aligned else array.copy()
 
 
 def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
-    if not isinstance(value, list) or not _whole(value):
+    if not isinstance(value, list):
         raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
-    if not fits(value, spec.shape):
-        raise BadRequest(f"input {spec.name} has shape {value}; the model takes {list(spec.shape)}")
-    return tuple(value)
-
-
-def _whole(sizes: list[Any]) -> bool:
-    for size in sizes:  # noqa: SIM110 (a generator is an object with a frame)
+    for size in value:
         if type(size) is not int or size < 0:
-            return False
-    return True
-
-
-def _rows(inputs: Mapping[str, Array], signature: Signature) -> int:
-    counts = {s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs}
-    rows: int = max(counts.values())
-    if min(counts.values()) != rows:
-        raise BadRequest(f"the inputs hold different numbers of rows: {counts}")
-    if rows == 0:
-        raise BadRequest("the inputs hold no rows")
-    if rows > signature.max_batch_size:
-        raise TooManyRows(f"{rows} rows; the model takes up to {signature.max_batch_size} at a time")
-    return rows
+            raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
+    if not fits(value, spec.shape):
+        raise BadRequest(f"input {spec.name} has shape {value}; the model expects {list(spec.shape)}")
+    return tuple(value)
 
 
 def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:
@@ -201,7 +191,7 @@ def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature:
     for entry in entries:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or name not in specs:
-            raise BadRequest(f"the model has no output {name}; it gives {', '.join(specs)}")
+            raise BadRequest(f"the model has no output {name}; its outputs are {', '.join(specs)}")
         own = _mapping(entry.get("parameters"), "parameters").get("binary_data", binary)
         wanted.append(WantedOutput(specs[name], own is True))
     return wanted

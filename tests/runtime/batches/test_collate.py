@@ -55,7 +55,7 @@ def test_a_mask_of_the_handler_s_own_is_kept() -> None:
 
 
 def test_a_row_longer_than_the_last_bucket_is_refused() -> None:
-    with pytest.raises(ValueError, match="a row is 9 long; the longest bucket is 8"):
+    with pytest.raises(ValueError, match="longest bucket"):
         collate([{"ids": torch.zeros(9)}], [IDS])
 
 
@@ -73,7 +73,10 @@ def test_padding_keeps_every_row(rows: list[list[int]]) -> None:
 def test_the_odd_row_is_named_and_the_others_are_not() -> None:
     rows = [torch.ones(2), torch.ones(3), torch.ones(2)]
 
-    assert misfits(rows) == {1: "preprocess gave float32[3], the other rows of the batch float32[2]"}
+    found = misfits(rows)
+
+    assert list(found) == [1]
+    assert "float32[3]" in found[1]
 
 
 def test_rows_that_a_rule_pads_are_not_odd() -> None:
@@ -83,7 +86,7 @@ def test_rows_that_a_rule_pads_are_not_odd() -> None:
 
 @pytest.mark.parametrize("values", [(2**24 + 1, 0.5), (True, 5), (np.int8(1), 1), (torch.tensor(1), 0.5)])
 def test_numbers_of_different_types_do_not_become_one_tensor(values: tuple[Any, Any]) -> None:
-    with pytest.raises(ValueError, match="let preprocess return one type"):
+    with pytest.raises(ValueError, match=r"v is \w+ in one row"):
         collate([{"v": value} for value in values])
 
 

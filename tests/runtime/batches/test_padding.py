@@ -19,7 +19,7 @@ def test_a_row_may_be_as_long_as_the_last_bucket() -> None:
     assert padded_length([3, 8, 1], (4, 8)) == 8
     assert padded_length([3, 4], (4, 8)) == 4
     assert padded_length([3, 9], ()) == 9
-    with pytest.raises(ValueError, match="a row is 9 long; the longest bucket is 8"):
+    with pytest.raises(ValueError, match="longest bucket"):
         padded_length([9], (4, 8))
 
 
@@ -30,7 +30,7 @@ def test_rows_are_padded_along_the_axis_of_their_rule() -> None:
 
     assert batch.tolist() == [[[1, 2], [3, 4]], [[5, -1], [6, -1]]]
     assert mask.tolist() == [[1, 1], [1, 0]]
-    with pytest.raises(ValueError, match="differ beyond axis 1"):
+    with pytest.raises(ValueError, match="axis 1"):
         pad_and_stack(rows, PaddingRule("x", pad_axis=1))
 
 

@@ -63,8 +63,8 @@ def test_nested_lists_are_taken_when_they_have_the_shape() -> None:
         pytest.param([70000.0], "FP16", (1,), "out of range for FP16", id="half overflow"),
         pytest.param([[1], [2, 3]], "FP32", (3,), "ragged", id="ragged"),
         pytest.param([1, 2], "FP32", (3,), r"2 elements in `data`; shape \[3\] needs 3", id="few"),
-        pytest.param([[1, 2], [3, 4]], "FP32", (4, 1), "says", id="other nesting"),
-        pytest.param([1.0], "BF16", (1,), "send it as binary", id="bfloat16"),
+        pytest.param([[1, 2], [3, 4]], "FP32", (4, 1), r"shape \[2, 2\]", id="other nesting"),
+        pytest.param([1.0], "BF16", (1,), "BF16", id="bfloat16"),
         pytest.param([1], "BYTES", (1,), "needs strings", id="number for bytes"),
         pytest.param([["a"], ["b", "c"]], "BYTES", (2, 1), "nested lists", id="ragged bytes"),
         pytest.param(["a"], "BYTES", (2,), "1 elements", id="few bytes"),
@@ -86,5 +86,5 @@ def test_nan_and_infinities_become_null() -> None:
 
 
 def test_bytes_that_are_no_text_cannot_be_told_in_json() -> None:
-    with pytest.raises(ValueError, match="ask for binary data"):
+    with pytest.raises(ValueError, match="UTF-8"):
         array_to_json(np.array([b"\xff"], dtype=object))
