@@ -70,7 +70,7 @@ def test_a_signature_in_model_toml_wins_over_the_class(model_dir: Path, load: Ca
 def test_a_handler_without_a_signature_is_told_what_to_do(model_dir: Path, load: Callable[..., "Model"]) -> None:
     (model_dir / "handler.py").write_text("class A:\n    def forward(self, batch): return batch\n")
 
-    with pytest.raises(LoadError, match=r"set `inputs` on the handler class or in model\.toml"):
+    with pytest.raises(LoadError, match=r"`inputs`.*model\.toml"):
         load(model_dir)
 
 
@@ -87,7 +87,7 @@ def test_padding_rules_are_checked_when_the_model_loads(model_dir: Path, load: C
     text = HANDLER.replace("    def load", "    preprocess_padding = [{'name': 'x'}]\n    def load")
     (model_dir / "handler.py").write_text(text)
 
-    with pytest.raises(LoadError, match="preprocess_padding holds a dict; it takes PaddingRule"):
+    with pytest.raises(LoadError, match="preprocess_padding"):
         load(model_dir)
 
 

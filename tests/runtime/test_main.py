@@ -320,15 +320,7 @@ def test_a_model_that_can_answer_nobody_never_becomes_ready(start: Callable[...,
     code, said = start().finish()
 
     assert code == 3
-    assert (
-        said.strip()
-        .splitlines()[-1]
-        .endswith(
-            "the model cannot be loaded: warm-up with 32 rows found that the model breaks its signature:"
-            " forward returned float for output y; it needs a tensor;"
-            " correct what it returns, or the outputs that it declares"
-        )
-    )
+    assert "forward returned float for output y" in said.strip().splitlines()[-1]
     assert "Traceback" not in said
 
 

@@ -480,7 +480,7 @@ def test_rows_that_are_cut_back_to_their_own_lengths_may_be_of_different_ones() 
 
 
 def test_a_row_that_is_shorter_than_what_is_left_of_it_is_never_filled_up() -> None:
-    with Bench(Tagger(-1)) as bench, pytest.raises(RaggedRows, match="rows of output tags have shapes"):
+    with Bench(Tagger(-1)) as bench, pytest.raises(RaggedRows, match="rows of output tags"):
         bench.run({"ids": IDS, "mask": MASK})
 
 
@@ -492,9 +492,7 @@ def test_rows_of_different_shapes_without_a_cut_say_what_to_do() -> None:
             return list(range(int(row[0]) // 10))
 
     with Bench(Boxes()) as bench:
-        with pytest.raises(
-            RaggedRows, match=r"\[\[1\], \[2\]\].*let postprocess pad them, or declare the output as BYTES"
-        ):
+        with pytest.raises(RaggedRows, match=r"\[\[1\], \[2\]\].*postprocess"):
             bench.run({"t": texts(b"1", b"2")})
 
         assert bench.run({"t": texts(b"2")}).outputs["n"].tolist() == [[0, 1]]
@@ -506,7 +504,7 @@ def test_rows_of_different_shapes_without_a_cut_say_what_to_do() -> None:
         (lambda x: x.to_sparse(), "output y is a sparse tensor"),
         (lambda x: torch.nested.nested_tensor(list(x), layout=torch.jagged), "output y is a nested tensor"),
         (lambda x: x.to("meta"), "output y is a meta tensor"),
-        (lambda x: np.ma.masked_equal((x + 1).numpy(), 2.0), "a masked array hides some of its numbers"),
+        (lambda x: np.ma.masked_equal((x + 1).numpy(), 2.0), "masked"),
     ],
     ids=["sparse", "nested", "meta", "masked"],
 )

@@ -35,7 +35,7 @@ def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     if not isinstance(data, list):
         raise ValueError("needs a list in `data`")
     if datatype == "BF16":
-        raise ValueError("is BF16, which JSON cannot hold. Send it as binary data.")
+        raise ValueError("is BF16, which JSON cannot hold. Send it as binary data")
     if datatype == "BYTES":
         return object_array(_strings(data, shape), shape)
     array = _numbers(data, datatype)
@@ -71,7 +71,7 @@ def array_to_json(array: Array) -> Array | list[Any]:
     try:
         return [element.decode() for element in array.reshape(-1)]
     except UnicodeDecodeError:
-        raise ValueError("holds bytes that are not UTF-8. Request binary data.") from None
+        raise ValueError("holds bytes that are not UTF-8. Request binary data") from None
 
 
 def _strings(data: list[Any], shape: tuple[int, ...]) -> list[bytes]:

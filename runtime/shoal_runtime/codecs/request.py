@@ -26,7 +26,7 @@ class WantedOutput:
 
     def __init__(self, spec: TensorSpec, binary: bool) -> None:  # noqa: FBT001 (positional on the hot path)
         if spec.datatype == "BF16" and not binary:
-            raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold. Request it with binary_data.")
+            raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold. Request it with binary_data")
         self.spec = spec
         self.binary = binary
 

@@ -1,1 +1,1 @@
-"""How authors describe and write models: specifications, context, and how handlers are called."""
+"""The handler interface: tensor specifications, context, and calls of a handler's methods."""

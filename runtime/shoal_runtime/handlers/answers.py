@@ -1,7 +1,7 @@
-"""From what `forward` returned to the rows of an answer; the same way for callers' batches and for those of warm-up.
+"""Conversion of the result of `forward` into outputs, for requests and for warm-up alike.
 
-A tensor, or a dict of them, without a postprocess stays whole: it is cast and checked at once, and only rows whose
-numbers do not fit are taken out. Everything else is finished row by row.
+Without `postprocess`, tensors stay whole: they are cast and checked at once, and only rows with numbers out of range
+are removed. Any other result is processed row by row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,6 @@ from shoal_runtime.handlers import results
 from shoal_runtime.handlers.calling import postprocess_row
 from shoal_runtime.handlers.grouping import Grouping
 from shoal_runtime.handlers.signature import Signature, as_returned
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows, text_array
 from shoal_runtime.tensors.library import Library, Tensor
 from shoal_schema.wire.datatypes import Array
@@ -28,27 +27,28 @@ _NO_MISFITS: Final[dict[int, str]] = {}
 
 
 class Collected:
-    """What forward returned, on the host.
-
-    Args:
-        result: tensors by output; for rows finished one by one a list, or arrays at any depth.
-        per_row: whether rows are finished one by one, which is worth a thread.
-        misfits: by row of what forward was given, why its numbers are not answered.
-    """
+    """A result of `forward`, on the host."""
 
     __slots__ = ("misfits", "per_row", "result")
 
     def __init__(self, result: Any, *, per_row: bool, misfits: Mapping[int, str] = _NO_MISFITS) -> None:
         self.result = result
+        """Tensors by output; for results processed row by row a list, or arrays at any depth."""
         self.per_row = per_row
+        """Whether rows are processed one by one, which justifies a thread."""
         self.misfits = misfits
+        """Reason by row, counted with padding, for numbers that the declared datatype cannot hold."""
 
 
 class Answers:
-    """Make answers of a model's results.
+    """Convert results of `forward` into outputs.
 
-    ``fetch`` brings tensors to the CPU, all at once. An output that is not declared is left out; where ``strict``, it
-    is an error.
+    Args:
+        signature: of the model.
+        postprocess: of the handler, if any.
+        fetch: copies tensors to the CPU, all in one call.
+        library: of the model's tensors.
+        strict: whether an undeclared output is an error; otherwise it is dropped.
     """
 
     def __init__(
@@ -73,35 +73,45 @@ class Answers:
         self._takes_whole = postprocess is None and not strict and len(self._declared) == len(signature.outputs)
 
     def collect(self, result: Any) -> Collected:
-        """Bring what forward returned to the host. Belongs to the device's thread.
+        """Copy a result of `forward` to the host. Runs on the device thread.
 
         Raises:
-            ForwardFailed: an output is missing, no tensor, or of another kind than declared.
+            ForwardFailed: an output is missing, not a tensor, or not of the declared kind.
         """
+        # The usual case: each output already has its declared datatype.
         tensors = self._as_declared(result)
         if tensors is not None:
             names = [name for name, _ in self._declared]
             return Collected(dict(zip(names, self._fetch(tensors), strict=True)), per_row=False)
         if self._grouping is not None and isinstance(result, list):
-            raise ForwardFailed("forward returned a list, one value a row; ragged outputs need tensors by name")
+            raise ForwardFailed("forward returned a list with one value per row; ragged outputs need tensors by name")
         if isinstance(result, list) or self._postprocess is not None:
             return Collected(self._library.fetch_all(result, self._fetch), per_row=True)
         if self._strict and (surplus := results.undeclared(result, self._signature)):
             raise ForwardFailed(surplus)
         named = results.named_outputs(result, self._signature, self._library)
         given = {spec.name: self._library.as_tensor(named[spec.name]) for spec in self._signature.outputs}
-        cast, lost = {}, {}
+        # Cast on the device, and locate numbers that the declared datatype cannot hold.
+        cast: dict[str, Tensor] = {}
+        lost: dict[str, Tensor] = {}
         for spec in self._signature.outputs:
-            cast[spec.name], where = self._cast(given[spec.name], spec)
+            where = None
+            if spec.datatype != "BYTES":
+                cast[spec.name], where = self._library.cast(given[spec.name], spec)
+            elif self._library.holds_text:
+                cast[spec.name] = text_array(given[spec.name], spec)
+            else:
+                raise ForwardFailed(f"forward returned a tensor for output {spec.name}, which is BYTES")
             if where is not None and where.ndim > spec.batch_dim:
                 lost[spec.name] = self._library.rows_with(where, spec.batch_dim)
+        # One transfer for outputs and flags.
         fetched = self._fetch([*cast.values(), *lost.values()])
         where_lost = [self._library.host_array(tensor) for tensor in fetched[len(cast) :]]
-        misfits = self._misfits(given, cast, dict(zip(lost, where_lost, strict=True)))
+        misfits = self._misfits(given, dict(zip(lost, where_lost, strict=True)))
         return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
 
     def _as_declared(self, result: Any) -> list[Tensor] | None:
-        """Return the outputs if each is a tensor of its declared type, as most are: nothing is to be cast."""
+        """Return the outputs if each is a tensor of its declared datatype, else None."""
         if not self._takes_whole:
             return None
         if not isinstance(result, dict):
@@ -115,28 +125,17 @@ class Answers:
             tensors.append(tensor)
         return tensors
 
-    def _cast(self, tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
-        if spec.datatype != "BYTES":
-            return self._library.cast(tensor, spec)
-        if not self._library.holds_text:
-            raise ForwardFailed(f"forward returned a tensor for output {spec.name}, which is BYTES")
-        return text_array(tensor, spec), None
-
-    def _misfits(
-        self, given: Mapping[str, Tensor], cast: Mapping[str, Tensor], lost: Mapping[str, Array]
-    ) -> dict[int, str]:
+    def _misfits(self, given: Mapping[str, Tensor], lost: Mapping[str, Array]) -> dict[int, str]:
         found: dict[int, str] = {}
         for spec in self._signature.outputs:
             for row in np.flatnonzero(lost[spec.name]).tolist() if spec.name in lost else ():
-                value = self._first_misfit(given[spec.name], row, spec)
-                why = f"output {spec.name} is {spec.datatype}, which does not hold {value}"
+                value = self._library.first_misfit(given[spec.name][(slice(None),) * spec.batch_dim + (row,)], spec)
+                why = f"output {spec.name} is {spec.datatype}, which cannot hold {value}"
+                # An item of a ragged output belongs to no single row.
                 if self._grouping is not None and spec.name in self._grouping.names:
                     raise ForwardFailed(why)
                 found.setdefault(row, why)
         return found
-
-    def _first_misfit(self, tensor: Tensor, row: int, spec: TensorSpec) -> int | float:
-        return self._library.first_misfit(tensor[(slice(None),) * spec.batch_dim + (row,)], spec)
 
     def finish(
         self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
@@ -144,17 +143,17 @@ class Answers:
         """Return the outputs of the rows that succeeded, in order, and the errors of the others.
 
         Args:
-            collected: what forward returned.
-            rows: how the answered rows are counted in the batch as it arrived.
-            given: rows that forward was given, padding included.
-            inputs: of the batch as it arrived; masks there tell how long rows are.
+            collected: a result of `forward`.
+            rows: indices of its rows in the batch as received.
+            given: number of rows of the batch for `forward`, with padding.
+            inputs: of the batch as received; their masks give the lengths of rows.
 
         Raises:
-            WrongRows, WrongShape, RaggedRows: the result is not what the signature declares.
+            WrongRows, WrongShape, RaggedRows: the result contradicts the signature.
         """
         if collected.per_row:
             return self._finish_rows(collected.result, rows, given, inputs)
-        # Not in `collect`: the device's thread has the next batch to run.
+        # Not in `collect`, so that the device thread can run the next batch.
         arrays = {name: self._library.host_array(tensor) for name, tensor in collected.result.items()}
         if self._grouping is None:
             outputs = results.take_rows(arrays, self._signature, given=given, kept=len(rows))
@@ -162,7 +161,7 @@ class Answers:
             outputs = self._grouping.take(arrays, given=given, kept=len(rows))
         if not collected.misfits:
             return outputs, []
-        odd = [index for index in collected.misfits if index < len(rows)]
+        odd = [index for index in collected.misfits if index < len(rows)]  # without padding
         if not odd:
             return outputs, []
         errors = [FailedRow(rows[index], 500, collected.misfits[index]) for index in odd]
@@ -178,6 +177,7 @@ class Answers:
         finished = [self._finish_row(row, value) for row, value in zip(rows, values, strict=True)]
         good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, FailedRow)}
         errors = [made for made in finished if isinstance(made, FailedRow)]
+        # Lengths after the cut along `unpad_axis`, of the rows that succeeded.
         lengths = {
             spec.name: own[list(good)]
             for spec in self._signature.outputs
@@ -196,5 +196,5 @@ class Answers:
             return outputs
         except ValueError as error:
             return FailedRow(row, 500, said(error), error)
-        except HANDLER_FAULTS as error:  # a value's own __array__, __len__...
+        except HANDLER_FAULTS as error:  # raised by __array__, __len__... of the value
             return FailedRow(row, 500, describe(error), error)

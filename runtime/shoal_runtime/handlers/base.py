@@ -1,4 +1,4 @@
-"""The interface of a model: what it is told, and what it may implement."""
+"""The interface of a model: what it receives and what it implements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,27 +11,24 @@ from shoal_runtime.handlers.spec import Rule
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a handler is told when it loads.
-
-    Args:
-        model_dir: the directory with the model's files; treat it as read-only.
-        device: where tensors given to `forward` lie: torch's own, or the word `cpu` for a model without torch.
-        dtype: the floating-point type asked for, torch's own; None when the model may choose.
-        max_batch_size: the most rows `forward` gets at once.
-        parameters: `[parameters]` of model.toml under those of the InferenceService.
-        threads: of the CPU, for one forward: for libraries that would take all of the machine's.
-    """
+    """Arguments of a handler's `load`."""
 
     model_dir: Path
+    """Directory of the model's files. Treat it as read-only."""
     device: Any
+    """Device of the tensors given to `forward`: a `torch.device`, or the text `cpu` for a model without torch."""
     dtype: Any
+    """Requested floating-point type of torch, or None when the model may choose."""
     max_batch_size: int
+    """Maximum rows per call of `forward`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    """`[parameters]` of model.toml, overridden by those of the InferenceService."""
     threads: int = 1
+    """CPU threads for one forward, for libraries that would otherwise use all cores of the machine."""
 
 
 class Handler(Protocol):
-    """What every model has; docs/reference/handler-api.md lists the optional methods."""
+    """Required methods of a model. docs/reference/handler-api.md lists the optional methods."""
 
     def forward(self, batch: Any) -> Any:
         """Run one batch."""
@@ -39,24 +36,25 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A handler's methods, found once; None for those that it has not, and padding for what `preprocess` returns."""
+    """Methods of a handler, looked up once; None where the handler does not define one."""
 
     forward: Callable[[Any], Any]
     preprocess: Callable[[Any], Any] | None = None
     postprocess: Callable[[Any], Any] | None = None
     preprocess_padding: Sequence[Rule] = ()
+    """Padding of the tensors that `preprocess` returns."""
 
 
 def stages_of(handler: Handler) -> Stages:
-    """Return the handler's stages.
+    """Look up the stages of a handler.
 
     Raises:
-        LoadError: `preprocess_padding` holds something other than padding rules.
+        LoadError: `preprocess_padding` holds anything but padding rules.
     """
     rules = tuple(getattr(handler, "preprocess_padding", ()))
     for rule in rules:
         if not isinstance(rule, Rule):
             raise LoadError(
-                f'preprocess_padding holds a {type(rule).__name__}; it takes PaddingRule("name", pad_axis=1, ...)'
+                f'preprocess_padding must hold PaddingRule("name", pad_axis=1, ...); it holds a {type(rule).__name__}'
             )
     return Stages(handler.forward, getattr(handler, "preprocess", None), getattr(handler, "postprocess", None), rules)

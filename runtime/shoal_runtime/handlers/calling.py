@@ -1,4 +1,4 @@
-"""Calling a handler's per-row methods so that one bad row fails alone."""
+"""Calls of a handler's per-row methods, in which a bad row fails alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,19 +10,20 @@ from shoal_runtime.handlers.signature import Signature
 from shoal_schema.wire.datatypes import Array
 
 BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
-"""What `preprocess` raises for a bad item (PIL's UnidentifiedImageError is an OSError)."""
+"""Errors of `preprocess` that mean a bad item (`UnidentifiedImageError` of PIL is an OSError)."""
 
 
 def preprocess_rows(
     rows: Sequence[int], inputs: Mapping[str, Array], signature: Signature, preprocess: Callable[[Any], Any] | None
 ) -> list[Any]:
-    """Return what `preprocess` makes of each row, in order; a FailedRow where it raised."""
+    """Preprocess each row, in order; a row that raised becomes a FailedRow."""
 
     def made_of(row: int) -> Any:
         try:
             item = row_item(inputs, row, signature)
             return item if preprocess is None else preprocess(item)
         except HANDLER_FAULTS as error:
+            # An ItemError has a status of its own, also when it is a ValueError too.
             bad_item = isinstance(error, BAD_ITEM) and not isinstance(error, ItemError)
             return FailedRow(row, 400, describe(error)) if bad_item else failed_row(row, error)
 
@@ -30,9 +31,9 @@ def preprocess_rows(
 
 
 def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | None) -> Any:
-    """Return the row's outputs, or a FailedRow.
+    """Postprocess one row of a result; a row that raised becomes a FailedRow.
 
-    ``value`` is the row's part of what `forward` returned; an exception there is the row's error.
+    `value` may be an exception, which `forward` returned for this row.
     """
     if isinstance(value, BaseException):
         return failed_row(row, value)
@@ -43,12 +44,12 @@ def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | No
 
 
 def failed_row(row: int, error: BaseException) -> FailedRow:
-    """Return what becomes of a row for which the handler raised; an ItemError has a status of its own."""
+    """Convert an exception of the handler; an ItemError has a status of its own."""
     if not isinstance(error, ItemError):
         return FailedRow(row, 500, describe(error), error)
     try:
         status = error.status
-    except HANDLER_FAULTS:  # a subclass that never called __init__
+    except HANDLER_FAULTS:  # a subclass without the call of super().__init__
         status = 500
     if not isinstance(status, int) or not 400 <= status <= 599:
         status = 500

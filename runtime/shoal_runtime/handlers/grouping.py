@@ -1,8 +1,7 @@
-"""Ragged outputs: any number of items for each row of the batch, in one tensor, with each item's row beside them.
+"""Ragged outputs: any number of items per row, in one tensor, with the row number of each item.
 
-Detectors return such: the boxes of all images one after another, and for each box the number of its image. Items are
-grouped by row, in their order, and the items of a row are published as one JSON value. An item whose number is not one
-of the batch's rows fails the batch.
+Detectors return such outputs: the boxes of all images, and the image number of each box. Items are grouped by row in
+their order, and the items of a row become one JSON value. A row number outside the batch fails the batch.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,11 @@ from shoal_schema.wire.elements import object_array
 
 
 class Grouping:
-    """Group the items of a model's ragged outputs; ``signature`` is of what forward returns."""
+    """Group items of ragged outputs by row.
+
+    Args:
+        signature: with the outputs as `forward` returns them (`as_returned`).
+    """
 
     def __init__(self, signature: Signature) -> None:
         specs = {spec.name: spec for spec in signature.outputs}
@@ -32,11 +35,16 @@ class Grouping:
         self._rows = replace(signature, outputs=rows)
 
     def take(self, outputs: Mapping[str, Array], *, given: int, kept: int) -> dict[str, Array]:
-        """Return one element a row of each output, of the `kept` rows that are real among `given` with padding.
+        """Return each output with one element per row, without the padded rows.
+
+        Args:
+            outputs: as returned by `forward`.
+            given: rows of the batch, with padding.
+            kept: rows without padding.
 
         Raises:
-            WrongRows: an item belongs to no row of the batch, or an output has another number of rows.
-            WrongShape: an output has another shape than declared.
+            WrongRows: an item has a row number outside the batch, or an output has another number of rows.
+            WrongShape: an output differs from its declared shape.
         """
         taken = results.take_rows(outputs, self._rows, given=given, kept=kept)
         for spec in self._ragged:
@@ -44,20 +52,24 @@ class Grouping:
             rows = self._numbers(spec, items, outputs, given)
             if spec.row_index is None and spec.row_column is not None:
                 items = np.delete(items, spec.row_column, axis=1)
-            taken[spec.name] = _by_row(items, rows, kept, spec)
+            order = np.argsort(rows, kind="stable")
+            ends = np.searchsorted(rows[order], np.arange(kept + 1)).tolist()
+            ordered = np.ascontiguousarray(items[order])
+            values = [_json(ordered[ends[row] : ends[row + 1]], spec) for row in range(kept)]
+            taken[spec.name] = object_array(values, (kept,))
         return taken
 
     def _numbers(self, spec: TensorSpec, items: Array, outputs: Mapping[str, Array], given: int) -> Array:
-        """Return the row's number of each item."""
+        """Return the row number of each item."""
         source = self._index.get(spec.name)
         if source is None and spec.row_column is None:
             if given != 1:
-                raise WrongRows(f"output {spec.name} does not tell the rows of its items, for a batch of {given}")
+                raise WrongRows(f"output {spec.name} declares no row numbers, which a batch of {given} rows needs")
             return np.zeros(len(items), np.int64)
         array = items if source is None else _items(outputs[source.name], source)
         numbers = array.reshape(len(array)) if spec.row_column is None else array[:, spec.row_column]
         if len(numbers) != len(items):
-            raise WrongRows(f"output {spec.name} has {len(items)} items, and {spec.row_index} {len(numbers)}")
+            raise WrongRows(f"output {spec.name} has {len(items)} items; {spec.row_index} has {len(numbers)}")
         with np.errstate(invalid="ignore"):
             good = (numbers >= 0) & (numbers < given) & (numbers == np.floor(numbers))
         if not good.all():
@@ -68,15 +80,8 @@ class Grouping:
 
 def _items(array: Array, spec: TensorSpec) -> Array:
     if not fits(array.shape, spec.shape):
-        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature declares {list(spec.shape)}")
     return bfloat16_to_float32(array) if spec.datatype == "BF16" else array
-
-
-def _by_row(items: Array, rows: Array, kept: int, spec: TensorSpec) -> Array:
-    order = np.argsort(rows, kind="stable")
-    ends = np.searchsorted(rows[order], np.arange(kept + 1)).tolist()
-    ordered = np.ascontiguousarray(items[order])
-    return object_array([_json(ordered[ends[row] : ends[row + 1]], spec) for row in range(kept)], (kept,))
 
 
 def _json(items: Array, spec: TensorSpec) -> bytes:

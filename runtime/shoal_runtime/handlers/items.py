@@ -1,4 +1,4 @@
-"""Wire arrays to what handlers see: one item per row, or one batch of tensors."""
+"""Conversion of wire arrays to the arguments of handlers: one item per row, or one batch of tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,10 +17,12 @@ from shoal_schema.wire.elements import object_array
 
 
 def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
-    """Return one row: the value itself for a one-input model, else a dict of the inputs given; null is None.
+    """Return one row: the value for a model with one input, else a dict of the given inputs.
+
+    A null is None.
 
     Raises:
-        ItemError: a text is not UTF-8, or a JSON value is not JSON.
+        ItemError: a text is not UTF-8, or an element is not JSON.
     """
     if len(signature.inputs) == 1:
         spec = signature.inputs[0]
@@ -29,7 +31,7 @@ def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any
 
 
 def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[int, str]:
-    """Return the rows whose `BYTES` elements cannot be read, each with the reason."""
+    """Return the rows whose `BYTES` elements cannot be decoded, with the reason."""
     found: dict[int, str] = {}
     for spec in signature.inputs:
         array = inputs.get(spec.name)
@@ -44,18 +46,18 @@ def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[i
 
 
 def without_rows(inputs: Mapping[str, Array], rows: Sequence[int], signature: Signature) -> dict[str, Array]:
-    """Return the inputs of all other rows."""
+    """Return the inputs without these rows."""
     given = [spec for spec in signature.inputs if spec.name in inputs]
     return {spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim) for spec in given}
 
 
 def tensor_batch(inputs: Mapping[str, Array], signature: Signature, library: Library) -> dict[str, Any]:
-    """Return the batch as tensors by input name; a mask left out marks every position as real.
+    """Return the batch as tensors by input name; a missing mask marks every position as real.
 
-    `BYTES` inputs become arrays of the values, or lists of one for each row, as the library has it.
+    `BYTES` inputs become arrays of values if the library supports them, else lists with one value per row.
 
     Raises:
-        ItemError: a `BYTES` element cannot be read; `unreadable_rows` tells which.
+        ItemError: a `BYTES` element cannot be decoded (see `unreadable_rows`).
     """
     batch: dict[str, Any] = {}
     for spec in signature.inputs:
@@ -77,25 +79,32 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature, library: Lib
     if not masks:
         return batch
     made = {**masks, **batch}
-    # In the signature's order, as in warm-up: a captured graph is found by it.
+    # In the signature's order, as in warm-up: captured graphs are keyed by it.
     return {spec.name: made[spec.name] for spec in signature.inputs if spec.name in made}
 
 
 def batch_of_items(items: Sequence[Any], signature: Signature, library: Library) -> Any:
-    """Return a handler's own items as `forward` takes a batch without `preprocess`: tensors by input, or a list.
+    """Return items of `warmup_items()` as the argument of `forward`: tensors by input, or a list.
+
+    Applies to handlers without `preprocess`.
 
     Raises:
-        ValueError: an item is no row of the signature.
+        ValueError: an item is not a row of the signature.
     """
     if all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text:
         return list(items)
     batch: dict[str, Any] = {}
     for spec in signature.inputs:
-        values = _values(items, spec, single=len(signature.inputs) == 1)
+        if len(signature.inputs) == 1:
+            values = list(items)
+        elif all(isinstance(item, Mapping) for item in items):
+            values = [item[spec.name] for item in items if spec.name in item]
+        else:
+            raise ValueError(f"warmup_items() returns a {type(items[0]).__name__}. {_ITEM}")
         if not values and spec.optional:
             continue
         if len(values) < len(items):
-            raise ValueError(f"an item of warmup_items() has no {spec.name}; {_ITEM}")
+            raise ValueError(f"an item of warmup_items() has no {spec.name}. {_ITEM}")
         if spec.datatype != "BYTES":
             batch[spec.name] = library.from_wire(_stacked(values, spec), spec.datatype)
         else:
@@ -105,21 +114,12 @@ def batch_of_items(items: Sequence[Any], signature: Signature, library: Library)
 
 
 _ITEM: Final = (
-    "without preprocess an item is one row: the value of the only input, or a dict of values by input, without the"
+    "Without preprocess an item is one row: the value of the only input, or a dict of values by input, without the"
     " batch dimension"
 )
 
 
-def _values(items: Sequence[Any], spec: TensorSpec, *, single: bool) -> list[Any]:
-    if single:
-        return list(items)
-    if not all(isinstance(item, Mapping) for item in items):
-        raise ValueError(f"warmup_items() gives a {type(items[0]).__name__}; {_ITEM}")
-    return [item[spec.name] for item in items if spec.name in item]
-
-
 def _stacked(values: Sequence[Any], spec: TensorSpec) -> Array:
-    """Return rows of numbers as a wire array."""
     rows = [np.asarray(value) for value in values]
     fits = all(
         len(row.shape) == len(spec.row_shape)
@@ -129,8 +129,8 @@ def _stacked(values: Sequence[Any], spec: TensorSpec) -> Array:
     if not fits or len({row.shape for row in rows}) > 1:
         shapes = sorted({row.shape for row in rows})
         raise ValueError(
-            f"warmup_items() gives rows of the shapes {[list(shape) for shape in shapes]} for {spec.name}, whose rows"
-            f" have the shape {list(spec.row_shape)}; {_ITEM}"
+            f"warmup_items() returns rows of shapes {[list(shape) for shape in shapes]} for {spec.name}; expected"
+            f" {list(spec.row_shape)}. {_ITEM}"
         )
     if spec.datatype == "BF16":
         return float32_to_bfloat16(np.stack(rows, spec.batch_dim).astype(np.float32))

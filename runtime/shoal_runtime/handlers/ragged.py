@@ -1,4 +1,4 @@
-"""What ragged outputs declare: whose their items are, and what clients see of them."""
+"""Checks of ragged outputs, and the form in which they are published."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,20 +7,20 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import TensorSpec
 
 RAGGED_REMEDY: Final = (
-    'let the model return the row\'s number of each item and declare the output with rows = "ragged" in model.toml'
+    'return the row number of each item from the model, and declare the output with rows = "ragged" in model.toml'
     " (docs/how-to/detectors.md)"
 )
 UNEVEN_REMEDY: Final = (
-    f"{RAGGED_REMEDY}; without that number, serve one row at a time with SHOAL_BATCHING_MAX_BATCH_SIZE=1"
+    f"{RAGGED_REMEDY}; without row numbers, serve one row at a time with SHOAL_BATCHING_MAX_BATCH_SIZE=1"
     " (batching.maxBatchSize)"
 )
 
 
 def check_ragged(outputs: Sequence[TensorSpec], *, max_batch_size: int) -> None:
-    """Check that each ragged output says whose its items are.
+    """Check that each ragged output declares the row numbers of its items.
 
     Raises:
-        LoadError: it does not, or names what is no list of rows' numbers.
+        LoadError: row numbers are missing, or the named output or column cannot hold them.
     """
     specs = {spec.name: spec for spec in outputs}
     for spec in outputs:
@@ -29,9 +29,9 @@ def check_ragged(outputs: Sequence[TensorSpec], *, max_batch_size: int) -> None:
         if spec.row_index is None:
             if spec.row_column is None and max_batch_size > 1:
                 raise LoadError(
-                    f"output {spec.name} is ragged, and nothing tells the rows of its items: name the output that holds"
-                    " them (row_index), or a column of its own (row_column); with SHOAL_BATCHING_MAX_BATCH_SIZE=1"
-                    " (batching.maxBatchSize) neither is needed"
+                    f"output {spec.name} is ragged and declares no row numbers. Set row_index to the output that holds"
+                    " them, or row_column to a column of it, or serve one row at a time with"
+                    " SHOAL_BATCHING_MAX_BATCH_SIZE=1 (batching.maxBatchSize)"
                 )
             _check_numbers(spec, spec)
         elif spec.row_index == spec.name or spec.row_index not in specs:
@@ -41,7 +41,10 @@ def check_ragged(outputs: Sequence[TensorSpec], *, max_batch_size: int) -> None:
 
 
 def published(outputs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """Return the outputs that clients see: a ragged one is one JSON value a row, and its index is none."""
+    """Return the outputs that clients see.
+
+    A ragged output becomes one JSON value per row. Outputs that hold row numbers are omitted.
+    """
     indices = index_names(outputs)
     shown = []
     for spec in outputs:
@@ -62,10 +65,10 @@ def _check_numbers(source: TensorSpec, spec: TensorSpec) -> None:
     else:
         good = good and len(shape) == 2 and (shape[1] == -1 or column < shape[1])
     if not good:
-        where = "one number an item" if column is None else f"a column {column} of numbers"
-        raise LoadError(f"output {source.name} is {source.datatype} {list(shape)}; as row_index it needs {where}")
+        needs = "row_index requires one number per item" if column is None else f"row_column {column} requires numbers"
+        raise LoadError(f"output {source.name} is {source.datatype} {list(shape)}; {needs}")
 
 
 def index_names(outputs: Sequence[TensorSpec]) -> set[str]:
-    """Return the outputs that hold the rows' numbers of ragged ones."""
+    """Return the names of the outputs that hold row numbers."""
     return {spec.row_index for spec in outputs if spec.row_index is not None}

@@ -1,8 +1,8 @@
-"""What `forward` returns, to arrays on the host.
+"""Conversion of the result of `forward` to arrays on the host.
 
-tensor, array                 the one output
-dict of them                  outputs by name
-list                          one result per row; an exception there fails that row alone
+tensor, array   the only output
+dict of them    outputs by name
+list            one result per row; an exception in it fails that row alone
 """
 
 from collections.abc import Mapping
@@ -18,71 +18,74 @@ from shoal_schema.wire.datatypes import Array
 
 
 def named_outputs(result: Any, signature: Signature, library: Library) -> dict[str, Tensor | Array]:
-    """Return the declared outputs of a forward that no postprocess follows.
+    """Return the declared outputs of a result, for a handler without `postprocess`.
 
     Raises:
-        ForwardFailed: an output is missing, or the result is not a tensor.
+        ForwardFailed: an output is missing, or not a tensor.
     """
     if not isinstance(result, dict):
         if len(signature.outputs) != 1:
             names = ", ".join(spec.name for spec in signature.outputs)
-            raise ForwardFailed(f"forward returned {type(result).__name__}; outputs {names} need a dict")
+            raise ForwardFailed(f"forward returned {type(result).__name__}; outputs {names} require a dict")
         result = {signature.outputs[0].name: result}
     outputs = {}
     for spec in signature.outputs:
         value = result.get(spec.name)
         if not isinstance(value, np.ndarray) and not library.is_tensor(value):
             what = type(value).__name__ if spec.name in result else "nothing"
-            raise ForwardFailed(f"forward returned {what} for output {spec.name}; it needs a tensor")
+            raise ForwardFailed(f"forward returned {what} for output {spec.name}; expected a tensor")
         outputs[spec.name] = value
     return outputs
 
 
 def undeclared(value: Any, signature: Signature) -> str | None:
-    """Return a sentence about the outputs by name that the signature does not tell of, or None."""
+    """Return a message about outputs that the signature does not declare, or None."""
     if not isinstance(value, dict):
         return None
     names = {spec.name for spec in signature.outputs}
     extra = ", ".join(str(name) for name in value if name not in names)
-    return f"there is an output {extra}, which the signature does not declare" if extra else None
+    return f"output {extra} is not declared in the signature" if extra else None
 
 
 def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:
-    """Cut whole-batch outputs, of `given` rows with padding, back to the `kept` rows that are real.
+    """Cut whole outputs from `given` rows with padding to the first `kept` rows.
 
     Raises:
         WrongRows: an output has another number of rows.
-        WrongShape: an output has another shape than declared.
+        WrongShape: an output differs from its declared shape.
     """
     cut = {}
     for spec in signature.outputs:
         array, dim = outputs[spec.name], spec.batch_dim
         if array.ndim <= dim:
             shape = list(array.shape)
-            raise WrongRows(f"forward returned no rows of {spec.name} for a batch of {given}: its shape is {shape}")
+            raise WrongRows(f"output {spec.name} has shape {shape}, without rows, for a batch of {given}")
         if array.ndim == len(spec.shape):
             check_rows(array.shape[dim], given, spec.name)
             if kept != given:
                 array = array[(slice(None),) * dim + (slice(kept),)]
         if not fits(array.shape, spec.shape):
-            raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+            raise WrongShape(
+                f"output {spec.name} has shape {list(array.shape)}; the signature declares {list(spec.shape)}"
+            )
         cut[spec.name] = array
     return cut
 
 
 def check_rows(got: int, given: int, what: str) -> None:
-    """Raise WrongRows when the model returned another number of rows than it was given."""
+    """Raise WrongRows unless the model returned as many rows as it was given."""
     if got != given:
         raise WrongRows(f"forward returned {got} rows of {what} for a batch of {given}")
 
 
 def check_result_rows(result: Any, given: int, signature: Signature) -> None:
-    """Check that every part of a result has a row for each of those given.
+    """Check that every part of a result has as many rows as the batch.
 
     Raises:
         WrongRows: a part has another number of rows.
-        ForwardFailed: a part has no rows at all.
+        ForwardFailed: a part has no rows.
     """
+    # Names that `postprocess` alone reads are not in the signature; their rows are along the first dimension.
     dims = {spec.name: spec.batch_dim for spec in signature.outputs}
     named = result if isinstance(result, dict) else {"results": result}
     for name, value in named.items():
@@ -92,11 +95,11 @@ def check_result_rows(result: Any, given: int, signature: Signature) -> None:
         elif isinstance(value, np.ndarray) and value.ndim > dim:
             check_rows(value.shape[dim], given, name)
         else:
-            raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; it needs rows")
+            raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; expected rows")
 
 
 def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
-    """Return one value for each of the first rows, for postprocess: the element, or a dict when the result is one."""
+    """Return the first rows of a result, each as an element, or as a dict if the result is one."""
     if not isinstance(result, dict):
         return [result[row] for row in range(rows)]
     dims = {spec.name: spec.batch_dim for spec in signature.outputs if spec.batch_dim}

@@ -1,4 +1,4 @@
-"""The signature of a loaded model: its tensors, and how many rows it takes at a time."""
+"""Signatures of loaded models: their tensors and batch sizes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,24 +11,21 @@ from shoal_runtime.handlers.spec import ANY, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives.
-
-    Args:
-        inputs: in the order the model takes them.
-        outputs: in the order the model gives them.
-        max_batch_size: rows it takes in one call.
-        allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`; empty means any.
-        returned: what forward returns, where some of it is ragged; empty means `outputs`.
-    """
+    """Inputs, outputs and batch sizes of a model."""
 
     inputs: tuple[TensorSpec, ...]
+    """In the order of the model."""
     outputs: tuple[TensorSpec, ...]
+    """In the order of the model, as clients see them."""
     max_batch_size: int
+    """Maximum rows per call."""
     allowed_batch_sizes: tuple[int, ...] = ()
+    """Sizes to which batches are padded, increasing up to `max_batch_size`; empty for any size."""
     returned: tuple[TensorSpec, ...] = ()
+    """Outputs as `forward` returns them, if some are ragged; otherwise empty."""
 
     def input(self, name: str) -> TensorSpec | None:
-        """Return the input of that name, or None."""
+        """Return the input with this name, or None."""
         for spec in self.inputs:
             if spec.name == name:
                 return spec
@@ -36,7 +33,7 @@ class Signature:
 
 
 def as_returned(signature: Signature) -> Signature:
-    """Return the signature with the outputs that forward returns."""
+    """Return the signature with the outputs as `forward` returns them."""
     return replace(signature, outputs=signature.returned, returned=()) if signature.returned else signature
 
 
@@ -47,14 +44,13 @@ def make_signature(
     max_batch_size: int,
     allowed_batch_sizes: Sequence[int],
 ) -> Signature:
-    """Return the signature that these tensors and limits make.
+    """Make a signature of tensors and limits.
 
-    A model whose batch dimension is a fixed number takes batches of exactly that many rows:
-    smaller ones are padded.
+    A model with a fixed batch dimension accepts batches of exactly that size, to which smaller batches are padded.
 
     Raises:
-        LoadError: names repeat, a mask or unpad_input names nothing, batch dimensions disagree, or a ragged output does
-            not say whose its items are.
+        LoadError: names repeat, a mask or unpad_input names no input, batch dimensions differ, or a ragged output
+            declares no row numbers.
     """
     _check_names(inputs, outputs)
     indices = index_names(outputs)
@@ -75,19 +71,19 @@ def make_signature(
 
 
 def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Return the one number of rows that all tensors have, or ANY.
+    """Return the fixed number of rows of all tensors, or ANY.
 
-    An input of another size than the others has something else there than rows: what one caller sends in it would
-    count for the others. Of an output nobody may have said its size.
+    An input of another size has something else than rows in this dimension, so that rows of one client would apply
+    to others. Outputs may leave their size undeclared.
     """
     rows = inputs[0].shape[inputs[0].batch_dim]
     odd = [spec for spec in inputs if spec.shape[spec.batch_dim] != rows]
     odd += [spec for spec in outputs if spec.shape[spec.batch_dim] not in (rows, ANY)]
     if odd:
-        told = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
+        shapes = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
         raise LoadError(
-            f"the batch dimensions of inputs and outputs disagree: {told}; each tensor needs one that counts the"
-            " batch's rows: name it (batch_dim) in model.toml, or export the model with what is no rows as a constant"
+            f"the batch dimensions of inputs and outputs differ: {shapes}. Set batch_dim in model.toml to the dimension"
+            " that counts rows, or export tensors without one as constants"
         )
     return rows
 
@@ -95,15 +91,15 @@ def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
 def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
     if not inputs or not outputs:
         what = "inputs" if not inputs else "outputs"
-        raise LoadError(f"the model declares no {what}: set `{what}` on the handler class or in model.toml")
+        raise LoadError(f"the model declares no {what}. Set `{what}` on the handler class or in model.toml")
     names = {spec.name for spec in inputs}
     for kind, specs in (("input", inputs), ("output", outputs)):
         name, count = Counter(spec.name for spec in specs).most_common(1)[0]
         if count > 1:
-            raise LoadError(f"two {kind}s are called {name!r}")
+            raise LoadError(f"two {kind}s are named {name!r}")
     ragged = [spec.name for spec in inputs if spec.rows is not None]
     if ragged:
-        raise LoadError(f"input {ragged[0]}: rows goes with outputs")
+        raise LoadError(f"input {ragged[0]}: `rows` applies to outputs only")
     references = [(spec, "pad_mask", spec.pad_mask) for spec in inputs]
     references += [(spec, "unpad_input", spec.unpad_input) for spec in outputs]
     for spec, key, value in references:

@@ -1,4 +1,4 @@
-"""What computes with a model's tensors: PyTorch, or numpy alone, behind one interface.
+"""Tensor libraries: PyTorch, or numpy alone, behind one interface.
 
-It owns each library's ways to make, cast and read a tensor. It never knows a model, a caller or a device's streams.
+Owns how each library creates, casts and reads tensors. Independent of models, requests and CUDA streams.
 """

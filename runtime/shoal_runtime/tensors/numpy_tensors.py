@@ -1,6 +1,6 @@
-"""Tensors that are numpy's own arrays: for models that need no PyTorch.
+"""numpy arrays as tensors, for models without PyTorch.
 
-numpy has no bfloat16: where a signature says `BF16`, a model sees and returns float32. Arrays of `BYTES` hold objects.
+numpy has no bfloat16, so models see and return float32 for `BF16`. Arrays of `BYTES` hold objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,54 +14,54 @@ from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, floa
 
 
 class NumpyTensors:
-    """numpy as a library of tensors (`Library`)."""
+    """Tensor library of numpy (`Library`)."""
 
     holds_text = True
 
     def is_tensor(self, value: object) -> bool:
-        """Return whether the value is an array."""
+        """Return whether a value is an array."""
         return isinstance(value, np.ndarray)
 
     def as_tensor(self, value: Any) -> Array:
-        """Return an array or number as an array."""
+        """Convert an array or number to an array."""
         refuse_hidden(value)
         return np.asarray(value)
 
     def from_wire(self, array: Array, datatype: str) -> Array:
-        """Return the array; the bits of `BF16` become float32."""
+        """Return the array; bits of `BF16` become float32."""
         return bfloat16_to_float32(array) if datatype == "BF16" else array
 
     def dtype(self, datatype: str) -> np.dtype[Any] | None:
-        """Return numpy's type; `BF16` has none of the same bits."""
+        """Return numpy's type, or None for `BF16`."""
         return None if datatype == "BF16" else DTYPES[datatype]
 
     def filled(self, shape: Sequence[int], datatype: str, value: float) -> Array:
-        """Return an array of one number."""
+        """Return an array filled with one number."""
         return np.full(tuple(shape), value, self.dtype(datatype) or np.float32)
 
     def filled_like(self, like: Array, shape: Sequence[int], value: float) -> Array:
-        """Return an array of one number, in the type of another."""
+        """Return an array filled with one number, of the type of `like`."""
         return np.full(tuple(shape), value, like.dtype)
 
     def stack(self, tensors: Sequence[Array]) -> Array:
-        """Join arrays along a new first dimension."""
+        """Stack arrays along a new first dimension."""
         return np.stack(list(tensors))
 
     def repeat_first(self, tensor: Array, dim: int, count: int) -> Array:
-        """Return the array with its first row added."""
+        """Append the first row `count` times along `dim`."""
         first = tensor.take([0], dim)
         return np.concatenate((tensor, np.repeat(first, count, dim)), dim)
 
     def is_declared(self, value: object, dtype: Any) -> bool:
-        """Return whether the value is a plain array of this type."""
-        # numpy takes None for its own float64.
+        """Return whether a value is a plain array of this type."""
+        # dtype == None would mean float64 to numpy.
         return dtype is not None and type(value) is np.ndarray and value.dtype == dtype
 
     def cast(self, tensor: Array, spec: TensorSpec) -> tuple[Array, Array | None]:
-        """Return the array in the output's datatype, and where its numbers do not fit, if any may not."""
+        """Cast an array to the output's datatype, and flag the numbers that it cannot hold."""
         wanted = self.dtype(spec.datatype) or np.dtype(np.float32)
         if not castable(tensor, wanted):
-            raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature says {spec.datatype}")
+            raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature declares {spec.datatype}")
         with np.errstate(over="ignore", invalid="ignore"):
             cast = tensor.astype(wanted, copy=False)
         if spec.datatype == "BF16":
@@ -70,11 +70,11 @@ class NumpyTensors:
         return cast, None if np.can_cast(tensor.dtype, wanted) else lost(tensor, cast)
 
     def rows_with(self, where: Array, batch_dim: int) -> Array:
-        """Return for each row whether `where` is true anywhere in it."""
+        """Return for each row whether any of its flags is set."""
         return np.asarray(where.any(axis=tuple(dim for dim in range(where.ndim) if dim != batch_dim)))
 
     def first_misfit(self, row: Array, spec: TensorSpec) -> int | float:
-        """Return the first number of a row that the output's datatype does not hold."""
+        """Return the first number of a row that the output's datatype cannot hold."""
         _, where = self.cast(row, spec)
         assert where is not None
         number: int | float = row.reshape(-1)[int(where.reshape(-1).argmax())].item()
@@ -97,20 +97,21 @@ NUMPY: Final = NumpyTensors()
 
 
 def refuse_hidden(array: Any) -> None:
-    """Raise ValueError where numbers are masked: no tensor can say so, and its reader would take them for real."""
+    """Raise ValueError for masked arrays: tensors cannot mask numbers, so they would count as real."""
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
-        raise ValueError("a masked array hides some of its numbers: fill them first (array.filled(...))")
+        raise ValueError("the array has masked numbers. Fill them first (array.filled(...))")
 
 
 def castable(array: Array, wanted: np.dtype[Any]) -> bool:
-    """Return whether numbers keep their kind in another type: no fraction becomes an integer."""
+    """Return whether a cast keeps the kind of numbers: fractions never become integers."""
+    # Objects hold Python integers beyond 64 bits.
     whole = wanted.kind in "iu" and array.dtype.kind in "iu"
     large = wanted.kind in "iuf" and array.dtype == object and set(map(type, array.flat)) == {int}
     return array.size == 0 or whole or large or np.can_cast(array.dtype, wanted, casting="same_kind")
 
 
 def lost(array: Array, cast: Array) -> Array:
-    """Return where numbers are not the same in `cast`; floating-point ones may lose precision, and not be finite."""
+    """Flag numbers that differ in `cast`. Floating-point numbers may lose precision, but not become infinite."""
     if cast.dtype.kind == "f":
         infinite: Array = np.isinf(cast) & ~np.isinf(array.astype(np.float64))
         return infinite

@@ -1,7 +1,7 @@
-"""Which numbers a type of torch holds: a result that is cast must not wrap, nor become an infinity.
+"""Ranges of torch's types: a cast must not wrap around, nor turn a finite number into an infinity.
 
-Floating-point outputs take the nearest number there is, and NaN and infinities as they are; only a finite number that
-would become an infinity is refused. What is in the declared type already costs nothing.
+Floating-point outputs are rounded to the nearest number; NaN and infinities pass. Numbers that are already of the
+declared type cost nothing.
 """
 
 from functools import cache
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 _SMALL_UNSIGNED = (torch.uint16, torch.uint32)
-"""Types that torch stores but hardly computes with."""
+"""Types that torch can store but not compare."""
 
 
 def holds_all(wanted: torch.dtype, source: torch.dtype) -> bool:
-    """Return whether a type holds every number of another, floating-point ones to their precision."""
+    """Return whether `wanted` holds the range of `source`; floating-point types may lose precision."""
     if source in (wanted, torch.bool):
         return True
     (low, high), (needed_low, needed_high) = _limits(wanted), _limits(source)
@@ -22,30 +22,28 @@ def holds_all(wanted: torch.dtype, source: torch.dtype) -> bool:
 
 
 def misfits(tensor: Tensor, cast: Tensor) -> Tensor | None:
-    """Return where a tensor's numbers are lost in `cast`, the same in another type; None where none can be.
+    """Flag the numbers of a tensor that are lost in `cast`, or return None if none can be.
 
-    Runs on the tensor's device and waits for nothing.
+    Runs on the tensor's device without synchronizing.
     """
     if holds_all(cast.dtype, tensor.dtype):
         return None
     if cast.is_floating_point():
         return torch.isinf(cast) & torch.isfinite(tensor)
     low, high = _limits(cast.dtype)
-    whole = _comparable(tensor)
+    # Torch compares no unsigned type above 8 bits.
+    if tensor.dtype == torch.uint64:
+        whole = tensor.view(torch.int64)
+    else:
+        whole = tensor.to(torch.int64) if tensor.dtype in _SMALL_UNSIGNED else tensor
     own_low, own_high = _limits(whole.dtype)
     if tensor.dtype == torch.uint64:
-        low = 0  # as int64, what is above its range is negative
+        low = 0  # numbers above the range of int64 are negative in the view
     below = whole < low if low > own_low else None
     above = whole > high if high < own_high else None
     if below is None or above is None:
         return above if below is None else below
     return below | above
-
-
-def _comparable(tensor: Tensor) -> Tensor:
-    if tensor.dtype == torch.uint64:
-        return tensor.view(torch.int64)
-    return tensor.to(torch.int64) if tensor.dtype in _SMALL_UNSIGNED else tensor
 
 
 @cache

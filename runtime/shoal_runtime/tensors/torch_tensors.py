@@ -1,4 +1,4 @@
-"""Tensors of PyTorch, on whatever device they lie."""
+"""PyTorch tensors on any device."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -23,26 +23,26 @@ DATATYPE_OF: Final = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class TorchTensors:
-    """PyTorch as a library of tensors (`Library`)."""
+    """Tensor library of PyTorch (`Library`)."""
 
     holds_text = False
 
     def is_tensor(self, value: object) -> bool:
-        """Return whether the value is a tensor."""
+        """Return whether a value is a tensor."""
         return isinstance(value, Tensor)
 
     def as_tensor(self, value: Any) -> Tensor:
-        """Return an array or number as a tensor that shares its memory where it can."""
+        """Convert an array or number to a tensor, without a copy where possible."""
         if isinstance(value, Tensor):
             return value
         if isinstance(value, np.ndarray):
             refuse_hidden(value)
-            # Four times as quick as as_tensor, which first asks what it has.
+            # Four times as fast as as_tensor, which inspects its argument first.
             return torch.from_numpy(value if value.flags.writeable else value.copy())
         return torch.as_tensor(value)
 
     def from_wire(self, array: Array, datatype: str) -> Tensor:
-        """Return the array as a tensor that shares its memory; `BF16` bits become bfloat16."""
+        """Convert an array to a tensor without a copy; bits of `BF16` become bfloat16."""
         if datatype == "BF16":
             return self.as_tensor(array.view(np.int16)).view(torch.bfloat16)
         return self.as_tensor(array)
@@ -52,59 +52,59 @@ class TorchTensors:
         return _DTYPES[datatype]
 
     def filled(self, shape: Sequence[int], datatype: str, value: float) -> Tensor:
-        """Return a tensor of one number."""
+        """Return a tensor filled with one number."""
         return torch.full(tuple(shape), value, dtype=_DTYPES[datatype])
 
     def filled_like(self, like: Tensor, shape: Sequence[int], value: float) -> Tensor:
-        """Return a tensor of one number, in the type of another."""
+        """Return a tensor filled with one number, of the type of `like`."""
         return torch.full(tuple(shape), value, dtype=like.dtype)
 
     def stack(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Join tensors along a new first dimension."""
+        """Stack tensors along a new first dimension."""
         return torch.stack(list(tensors))
 
     def repeat_first(self, tensor: Tensor, dim: int, count: int) -> Tensor:
-        """Return the tensor with its first row added."""
+        """Append the first row `count` times along `dim`."""
         shape = list(tensor.shape)
         shape[dim] = count
         return torch.cat((tensor, tensor.narrow(dim, 0, 1).expand(shape)), dim)
 
     def is_declared(self, value: object, dtype: Any) -> bool:
-        """Return whether the value is a dense tensor of this type."""
+        """Return whether a value is a dense tensor of this type."""
         return isinstance(value, Tensor) and value.dtype == dtype and is_dense(value)
 
     def cast(self, tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
-        """Return the tensor in the output's datatype, on its own device, and where its numbers do not fit, if any."""
+        """Cast a tensor to the output's datatype, on its device, and flag the numbers that it cannot hold."""
         if not is_dense(tensor):
             kind = "nested" if tensor.is_nested else "meta" if tensor.is_meta else "sparse"
             raise ForwardFailed(
-                f"output {spec.name} is a {kind} tensor, which has no numbers in rows: return a dense one"
+                f"output {spec.name} is a {kind} tensor, which has no dense numbers. Return a dense tensor"
             )
         wanted = _DTYPES[spec.datatype]
         if tensor.dtype == wanted:
             return tensor, None
         if not torch.can_cast(tensor.dtype, wanted):
-            raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature says {spec.datatype}")
+            raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature declares {spec.datatype}")
         cast = tensor.to(wanted)
         return cast, misfits(tensor, cast)
 
     def rows_with(self, where: Tensor, batch_dim: int) -> Tensor:
-        """Return for each row whether `where` is true anywhere in it."""
+        """Return for each row whether any of its flags is set."""
         others = [dim for dim in range(where.ndim) if dim != batch_dim]
         return where.any(others) if others else where
 
     def first_misfit(self, row: Tensor, spec: TensorSpec) -> int | float:
-        """Return the first number of a row that the output's datatype does not hold."""
+        """Return the first number of a row that the output's datatype cannot hold."""
         where = misfits(row, row.to(_DTYPES[spec.datatype]))
         assert where is not None
         number: int | float = row.reshape(-1)[int(where.reshape(-1).int().argmax())].item()
         return number
 
     def host_array(self, tensor: Tensor) -> Array:
-        """Return a CPU tensor as a wire array that shares its memory; bfloat16 gives its bits."""
+        """Return a CPU tensor as a wire array, without a copy; bfloat16 as its bits."""
         if tensor.requires_grad:
             tensor = tensor.detach()
-        if tensor.is_neg():  # a sign that is still to be turned, as in `z.conj().imag`
+        if tensor.is_neg():  # a lazy sign, as in `z.conj().imag`
             tensor = tensor.resolve_neg()
         if tensor.dtype == torch.bfloat16:
             return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
@@ -112,11 +112,11 @@ class TorchTensors:
         return array
 
     def readable(self, value: Any) -> Any:
-        """Return a value, a tensor of any device as an array; bfloat16 becomes float32."""
+        """Convert a tensor of any device to an array; bfloat16 becomes float32."""
         return _readable_array(value.cpu()) if isinstance(value, Tensor) else value
 
     def fetch_all(self, result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
-        """Return a result of forward with arrays for its tensors, at any depth of dicts and lists."""
+        """Replace tensors by arrays at any depth of dicts and lists."""
         leaves, structure = pytree.tree_flatten(result)
         fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, Tensor)]))
         host = [_readable_array(next(fetched)) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
@@ -127,7 +127,7 @@ TORCH: Final = TorchTensors()
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Return whether a tensor has its numbers, in rows."""
+    """Return whether a tensor holds its numbers densely."""
     return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
 
 

@@ -53,7 +53,7 @@ def test_no_outputs_are_listed_when_every_row_failed() -> None:
 
 
 def test_an_output_that_is_no_text_must_be_asked_for_in_binary() -> None:
-    with pytest.raises(BadRequest, match="output t .*UTF-8"):
+    with pytest.raises(BadRequest, match=r"output t .*UTF-8"):
         encode_response(request((T, False)), NAMES, {"t": np.array([b"\xff"], dtype=object)}, {})
 
 

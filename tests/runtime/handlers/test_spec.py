@@ -12,19 +12,19 @@ from shoal_runtime.handlers.spec import every_length
     ("fields", "message"),
     [
         pytest.param({"name": ""}, "needs a name", id="name"),
-        pytest.param({"name": "a\udc00"}, "needs a name, of letters", id="lone surrogate"),
-        pytest.param({"datatype": "FLOAT"}, "'FLOAT' is not one of BOOL", id="datatype"),
-        pytest.param({"shape": []}, "batch_dim 0 is not within its 0", id="no dimensions"),
+        pytest.param({"name": "a\udc00"}, "needs a name", id="lone surrogate"),
+        pytest.param({"datatype": "FLOAT"}, "FLOAT", id="datatype"),
+        pytest.param({"shape": []}, "batch_dim 0", id="no dimensions"),
         pytest.param({"shape": [-1, 0]}, r"shape \[-1, 0\]", id="zero"),
         pytest.param({"shape": [-1, "a"]}, "shape", id="text"),
         pytest.param({"batch_dim": 2}, "batch_dim 2", id="batch_dim"),
         pytest.param({"pad_axis": 0}, "pad_axis 0", id="pad_axis is batch_dim"),
         pytest.param({"pad_axis": 2}, "pad_axis 2", id="pad_axis"),
-        pytest.param({"pad_buckets": [8]}, "need pad_axis", id="buckets without axis"),
+        pytest.param({"pad_buckets": [8]}, "pad_axis", id="buckets without axis"),
         pytest.param({"pad_axis": 1, "pad_buckets": [8, 4]}, "increasing", id="buckets"),
-        pytest.param({"pad_mask": "m"}, "need pad_axis", id="mask without axis"),
-        pytest.param({"unpad_axis": 1}, "go together", id="unpad"),
-        pytest.param({"content_type": "text/plain"}, "goes with BYTES", id="content type"),
+        pytest.param({"pad_mask": "m"}, "pad_axis", id="mask without axis"),
+        pytest.param({"unpad_axis": 1}, "unpad_input", id="unpad"),
+        pytest.param({"content_type": "text/plain"}, "content_type", id="content type"),
     ],
 )
 def test_a_specification_out_of_range_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -61,9 +61,9 @@ Y = TensorSpec("y", "FP32", [-1])
 @pytest.mark.parametrize(
     ("inputs", "outputs", "message"),
     [
-        pytest.param([], [Y], "declares no inputs", id="no inputs"),
-        pytest.param([X], [], "declares no outputs", id="no outputs"),
-        pytest.param([X, X], [Y], "two inputs are called 'x'", id="twice"),
+        pytest.param([], [Y], "no inputs", id="no inputs"),
+        pytest.param([X], [], "no outputs", id="no outputs"),
+        pytest.param([X, X], [Y], "two inputs", id="twice"),
         pytest.param(
             [TensorSpec("x", "FP32", [-1, -1], pad_axis=1, pad_mask="m")],
             [Y],
@@ -76,7 +76,9 @@ Y = TensorSpec("y", "FP32", [-1])
             "unpad_input names 'q'",
             id="unpad",
         ),
-        pytest.param([TensorSpec("x", "FP32", [4, 4])], [TensorSpec("y", "FP32", [2])], "disagree", id="rows"),
+        pytest.param(
+            [TensorSpec("x", "FP32", [4, 4])], [TensorSpec("y", "FP32", [2])], r"x \[4, 4\], y \[2\]", id="rows"
+        ),
     ],
 )
 def test_a_signature_that_contradicts_itself_is_refused(

@@ -70,7 +70,7 @@ def test_only_the_row_whose_number_does_not_fit_is_refused(
         answered = bench.run({"x": X})
 
     assert [(e.row, e.status) for e in answered.errors] == [(1, 500)]
-    assert answered.errors[0].message.startswith(f"output y is {datatype}, which does not hold {shown[:12]}")
+    assert shown[:12] in answered.errors[0].message
     rows = answered.outputs["y"]
     numbers = rows.view(np.uint16).astype(np.uint32) << 16 if datatype == "BF16" else rows
     assert (numbers.view(np.float32) if datatype == "BF16" else numbers).tolist() == [[1, 2], [5, 6]]
