@@ -1,6 +1,6 @@
-"""What an encoder answers, task by task, as the pipelines of the library that made it answer.
+"""Tasks of encoder models, with results as those of the transformers pipelines.
 
-Texts become rows of tokens, which are padded to the longest of their batch and masked; pictures become rows of pixels.
+Texts become rows of tokens, padded to the longest row of the batch and masked. Pictures become rows of pixels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ from shoal_runtime.handlers.spec import PaddingRule, TensorSpec
 from shoal_schema.wire.datatypes import Array
 
 MAX_TOKENS: Final = 512
-"""Where neither tokenizer nor network says how many it takes."""
+"""Used if neither tokenizer nor network states its limit."""
 MAX_PIXELS: Final = 50_000_000
-"""A phone takes 12 to 48 million; a file of 100 KB can unpack to a billion."""
+"""Phones take pictures of 12 to 48 million pixels. A file of 100 KB can decompress to a billion."""
 LENGTH_STEP: Final = 16
-"""Tokens by which the longest and the shortest row of one run may differ on a CPU."""
+"""Maximum difference in tokens between rows of one forward on a CPU."""
 WARM_TEXT: Final = "The quick brown fox jumps over the lazy dog."
 
 TEXT: Final = TensorSpec("text", "BYTES", [-1], content_type="text/plain")
@@ -32,33 +32,30 @@ PREDICTION: Final = TensorSpec("prediction", "BYTES", [-1], content_type="applic
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What was loaded of a folder.
-
-    Args:
-        model: the network, on its device.
-        processor: the tokenizer, or what makes pixels of pictures.
-        directory: the folder.
-        parameters: of model.toml and the InferenceService.
-    """
+    """The loaded parts of a model directory."""
 
     model: Any
+    """Network on its device."""
     processor: Any
+    """Tokenizer or image processor."""
     directory: Path
+    """Model directory."""
     parameters: Mapping[str, Any]
+    """From model.toml and the InferenceService."""
 
 
 class Tokens:
-    """Texts to rows of token numbers.
+    """Tokenization of texts.
 
-    The tokenizer itself is asked, not the library's wrapper: the wrapper sets padding and truncation anew at each
-    call, which two threads must not do at once.
+    Calls the tokenizer itself. The library's wrapper sets padding and truncation at each call, which is not
+    thread-safe.
     """
 
     def __init__(self, parts: Parts, *, cuts: bool) -> None:
         tokenizer = parts.processor
         self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self._backend is None:
-            raise LoadError(f"{type(tokenizer).__name__} has no tokenizer.json: save it in its fast form")
+            raise LoadError(f"{type(tokenizer).__name__} has no tokenizer.json. Save the fast tokenizer")
         self.limit = token_limit(parts)
         self._backend.no_padding()
         if cuts:
@@ -66,42 +63,39 @@ class Tokens:
         else:
             self._backend.no_truncation()
         self._typed = "token_type_ids" in tokenizer.model_input_names
-        self.rules = _padding(tokenizer, self.limit)
+        if tokenizer.pad_token_id is None:
+            raise LoadError(
+                "the tokenizer has no padding token, so texts of different lengths cannot be batched."
+                " Set pad_token in tokenizer_config.json and pad_token_id in config.json"
+            )
+        # Powers of two from 16 tokens on, up to the limit.
+        buckets = [*(size for size in (1 << power for power in range(4, 20)) if size < self.limit), self.limit]
+        ids, types = tokenizer.pad_token_id, tokenizer.pad_token_type_id
+        self.rules = [
+            PaddingRule("input_ids", pad_axis=1, pad_value=ids, pad_buckets=buckets, pad_mask="attention_mask"),
+            PaddingRule("token_type_ids", pad_axis=1, pad_value=types, pad_buckets=buckets),
+        ]
 
     def row(self, *texts: str) -> tuple[dict[str, Array], Any]:
-        """Return the network's inputs for one text or a pair, and what the tokenizer knows of them.
+        """Return the network's inputs for one text or a pair, and the tokenizer's encoding.
 
         Raises:
-            ItemError: it holds no token, or more than the model takes.
+            ItemError: there are no tokens, or more than the limit.
         """
         encoding = self._backend.encode(*texts)
         count = len(encoding.ids)
-        if not 0 < count <= self.limit:
-            why = f"has {count} tokens, the model takes {self.limit}: send it in parts" if count else "is empty"
-            raise ItemError(f"the text {why}")
+        if not count:
+            raise ItemError("the text is empty")
+        if count > self.limit:
+            raise ItemError(f"the text has {count} tokens; the model accepts {self.limit}. Send it in parts")
         row = {"input_ids": np.array(encoding.ids, dtype=np.int64)}
         if self._typed:
             row["token_type_ids"] = np.array(encoding.type_ids, dtype=np.int64)
         return row, encoding
 
 
-def _padding(tokenizer: Any, limit: int) -> list[PaddingRule]:
-    if tokenizer.pad_token_id is None:
-        raise LoadError(
-            "the tokenizer has no token to pad with, so texts of different lengths make no batch:"
-            " set pad_token in tokenizer_config.json and pad_token_id in config.json"
-        )
-    buckets = [*(size for size in (1 << power for power in range(4, 20)) if size < limit), limit]
-    fillings = {"input_ids": tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id}
-    masks = {"input_ids": "attention_mask"}
-    return [
-        PaddingRule(name, pad_axis=1, pad_value=filling, pad_buckets=buckets, pad_mask=masks.get(name))
-        for name, filling in fillings.items()
-    ]
-
-
 def token_limit(parts: Parts) -> int:
-    """Return the most tokens of one row: as many as the tokenizer's files say and the network has positions for.
+    """Return the maximum tokens of one row: the lower of the tokenizer's and the network's limits.
 
     `max_tokens` in `[parameters]` lowers it.
     """
@@ -114,7 +108,7 @@ def token_limit(parts: Parts) -> int:
 
 
 def _first_position(model: Any) -> int:
-    """Return how many positions are never used: RoBERTa and its kin count from behind the number that pads."""
+    """Return the number of unused positions: RoBERTa and its relatives count from the padding index."""
     for module in model.modules():
         if isinstance(getattr(module, "position_embeddings", None), torch.nn.Embedding):
             filling = getattr(module, "padding_idx", None)
@@ -123,12 +117,12 @@ def _first_position(model: Any) -> int:
 
 
 class Texts:
-    """What all tasks on texts share."""
+    """Base of the tasks on texts."""
 
     inputs: Sequence[TensorSpec] = (TEXT,)
     outputs: Sequence[TensorSpec] = (PREDICTION,)
     cuts = True
-    """Whether a text that is too long is cut, as the libraries do, or refused, since the answer is about all of it."""
+    """Whether long texts are truncated, as by the libraries; otherwise they are rejected."""
 
     def __init__(self, parts: Parts) -> None:
         self.model, self.config = parts.model, parts.model.config
@@ -140,14 +134,18 @@ class Texts:
         return dict(self.tokens.row(text)[0])
 
     def warmup_items(self) -> list[Any]:
-        """Return a usual sentence."""
+        """Return a typical sentence."""
         return [WARM_TEXT]
 
 
 def by_length(answer: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Tensor]) -> Tensor:
-    """Return one result a row; on a CPU rows of about one length are run together, for padding costs what text costs.
+    """Run rows of similar lengths together on a CPU, where padding costs as much as text.
 
-    A GPU has room for the padding, and a compiled forward is compiled anew for each form.
+    A GPU runs padding in parallel, and a compiled forward would be recompiled for each shape.
+
+    Args:
+        answer: forward, from a batch to one result per row.
+        batch: with `attention_mask`.
     """
     mask = batch["attention_mask"]
     if mask.device.type != "cpu" or torch.compiler.is_compiling():
@@ -160,11 +158,12 @@ def by_length(answer: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Te
         longest = int(lengths[rows].max())
         made.append(answer({name: each[rows, :longest] for name, each in batch.items()}))
         order.append(rows)
+    # Back to the order of the batch.
     return torch.cat(made)[torch.cat(order).argsort()]
 
 
 class ClassifyText(Texts):
-    """The label of a text, or the best `top_k`."""
+    """Best label of a text, or the best `top_k` labels."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
@@ -175,12 +174,12 @@ class ClassifyText(Texts):
         return by_length(lambda rows: scores_of(self.config, self.model(**rows).logits), batch)
 
     def postprocess(self, scores: Array) -> Any:
-        """Return the best label, or a list of several."""
+        """Return the best label, or a list with `top_k`."""
         return best(scores, self.config, self._top_k) if self._top_k else best(scores, self.config, 1)[0]
 
 
 class ClassifyImage:
-    """The best `top_k` labels of a picture; 5 by default."""
+    """Best `top_k` labels of a picture, 5 by default."""
 
     inputs = (TensorSpec("image", "BYTES", [-1], content_type="image/jpeg,image/png"),)
     outputs = (PREDICTION,)
@@ -191,7 +190,7 @@ class ClassifyImage:
         self._top_k = parts.parameters.get("top_k", 5)
 
     def preprocess(self, image: bytes) -> dict[str, Array]:
-        """Return the picture as the network takes it."""
+        """Return the network's inputs for a picture."""
         made = self._processor(images=picture(image), return_tensors="np")
         return {name: np.asarray(value[0]) for name, value in made.items()}
 
@@ -206,7 +205,7 @@ class ClassifyImage:
         return best(scores, self._config, self._top_k)
 
     def warmup_items(self) -> list[bytes]:
-        """Return a small black picture."""
+        """Return a black picture of 64 by 48 pixels."""
         from PIL import Image  # noqa: PLC0415
 
         file = BytesIO()
@@ -215,17 +214,17 @@ class ClassifyImage:
 
 
 class ClassifyTokens(Texts):
-    """The words of a text that are something: names, places... `aggregation_strategy` joins them."""
+    """Named entities and the like in a text; `aggregation_strategy` joins tokens to words."""
 
     cuts = False
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        from transformers import TokenClassificationPipeline  # noqa: PLC0415 (a second long)
+        from transformers import TokenClassificationPipeline  # noqa: PLC0415 (takes a second)
 
         known = ("aggregation_strategy", "ignore_labels")
         wanted = {name: parts.parameters[name] for name in known if name in parts.parameters}
-        # Joining tokens to words differs by tokenizer: 200 lines of theirs.
+        # The pipeline joins tokens to words, which differs by tokenizer.
         pipeline: Any = TokenClassificationPipeline(  # type: ignore[no-untyped-call]
             model=parts.model, tokenizer=parts.processor, device=parts.model.device, **wanted
         )
@@ -233,7 +232,7 @@ class ClassifyTokens(Texts):
         self._wanted = pipeline._postprocess_params
 
     def preprocess(self, text: str) -> dict[str, Any]:
-        """Return the tokens of a text, and beside them where they stand in it."""
+        """Return the tokens of a text, with the text and its encoding."""
         row, encoding = self.tokens.row(text)
         return {**row, "text": (text, encoding)}
 
@@ -243,7 +242,7 @@ class ClassifyTokens(Texts):
         return {"logits": self.model(**tokens).logits.float(), "text": batch["text"]}
 
     def postprocess(self, row: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return what was found, in the order of the text."""
+        """Return the entities in the order of the text."""
         text, encoding = row["text"]
         output = {
             "logits": torch.from_numpy(row["logits"][None, : len(encoding.ids)]),
@@ -257,7 +256,7 @@ class ClassifyTokens(Texts):
 
 
 class FillMask(Texts):
-    """The best `top_k` tokens, 5 by default, for each mask in a text."""
+    """Best `top_k` tokens for each mask in a text, 5 by default."""
 
     cuts = False
 
@@ -266,7 +265,7 @@ class FillMask(Texts):
         self._tokenizer = parts.processor
         self._mask = parts.processor.mask_token_id
         if self._mask is None:
-            raise LoadError("the tokenizer has no mask token, which fill-mask needs")
+            raise LoadError("the tokenizer has no mask token, which fill-mask requires")
         self.inputs = (replace(TEXT, example=f"a small {self._tokenizer.mask_token} among many"),)
         self._top_k = parts.parameters.get("top_k", 5)
 
@@ -274,17 +273,17 @@ class FillMask(Texts):
         """Return the tokens of a text.
 
         Raises:
-            ItemError: none of them is the mask.
+            ItemError: there is no mask.
         """
         row = super().preprocess(text)
         if self._mask not in row["input_ids"]:
-            raise ItemError(f"the text holds no {self._tokenizer.mask_token}: put one where a word is wanted")
+            raise ItemError(f"the text holds no {self._tokenizer.mask_token}. Put one in place of a word")
         return row
 
     def forward(self, batch: dict[str, Tensor]) -> list[Any]:
-        """Return for each row its tokens, and the best tokens and their probabilities at each mask."""
+        """Return for each row its tokens, and the best tokens and probabilities at each mask."""
         logits, ids = self.model(**batch).logits, batch["input_ids"]
-        # Of the masked places alone: a row of all the vocabulary is a megabyte.
+        # Only at the masks: the logits of a whole row are a megabyte.
         at = ids == self._mask
         values, tokens = logits[at].float().softmax(-1).topk(self._top_k)
         counts = at.sum(1).tolist()
@@ -292,21 +291,21 @@ class FillMask(Texts):
         return list(zip(real, values.split(counts), tokens.split(counts), strict=True))
 
     def postprocess(self, row: tuple[Array, Array, Array]) -> list[Any]:
-        """Return the fillings of the one mask, or a list of them for each."""
+        """Return the fillings of a single mask, or a list of them per mask."""
         ids, values, tokens = row
         places = np.flatnonzero(ids == self._mask).tolist()
-        filled = [
-            [self._filling(ids, place, token, value, alone=len(places) == 1) for value, token in zip(*at, strict=True)]
-            for place, *at in zip(places, values.tolist(), tokens.tolist(), strict=True)
-        ]
+        filled = []
+        for place, scores, candidates in zip(places, values.tolist(), tokens.tolist(), strict=True):
+            best_of_mask = []
+            for score, token in zip(scores, candidates, strict=True):
+                whole = ids.copy()
+                whole[place] = token
+                # With several masks the text must show the others, which are special tokens too.
+                text = self._tokenizer.decode(whole, skip_special_tokens=len(places) == 1)
+                word = self._tokenizer.decode([token])
+                best_of_mask.append({"score": score, "token": token, "token_str": word, "sequence": text})
+            filled.append(best_of_mask)
         return filled[0] if len(filled) == 1 else filled
-
-    def _filling(self, ids: Array, place: int, token: int, score: float, *, alone: bool) -> dict[str, Any]:
-        whole = ids.copy()
-        whole[place] = token
-        # Beside other masks all special tokens are shown, or those would be missing.
-        text = self._tokenizer.decode(whole, skip_special_tokens=alone)
-        return {"score": score, "token": token, "token_str": self._tokenizer.decode([token]), "sequence": text}
 
     def warmup_items(self) -> list[str]:
         """Return a sentence with a mask."""
@@ -314,7 +313,7 @@ class FillMask(Texts):
 
 
 def scores_of(config: Any, logits: Tensor) -> Tensor:
-    """Return scores [n, labels]: numbers of a regression as they are, probabilities of labels alone or in a choice."""
+    """Return scores [n, labels]: raw for a regression, sigmoid for independent labels, softmax for exclusive ones."""
     logits = logits.float()
     if config.problem_type == "regression":
         return logits
@@ -329,30 +328,25 @@ def best(scores: Array, config: Any, count: int) -> list[dict[str, Any]]:
 
 
 def picture(data: bytes) -> Any:
-    """Return the picture upright and in RGB; transparency is dropped, as transformers' own `load_image` does.
+    """Decode a picture to upright RGB; transparency is dropped, as by `load_image` of transformers.
 
     Raises:
-        ItemError: the bytes are no whole JPEG or PNG, or hold more than MAX_PIXELS.
+        ItemError: not a complete JPEG or PNG, or more than MAX_PIXELS.
     """
     from PIL import Image, ImageOps  # noqa: PLC0415
 
-    # Our own limit stands in its place: Pillow only warns, up to twice the number it is given.
+    # Replaced by the check below: Pillow only warns, up to twice its limit.
     Image.MAX_IMAGE_PIXELS = None
     try:
         image = Image.open(BytesIO(data), formats=("JPEG", "PNG"))
         if (pixels := image.width * image.height) > MAX_PIXELS:
-            raise ItemError(f"the picture has {pixels} pixels, more than {MAX_PIXELS}: scale it down")
-        return _of_8_bits(ImageOps.exif_transpose(image)).convert("RGB")
+            raise ItemError(f"the picture has {pixels} pixels, more than {MAX_PIXELS}. Scale it down")
+        image = ImageOps.exif_transpose(image)
+        if image.mode.startswith("I"):
+            # Scale 16-bit grey to 8 bits, which Pillow would clip.
+            image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+        return image.convert("RGB")
     except ItemError:
         raise
-    except Exception as error:  # Pillow raises a dozen kinds for broken bytes; all are the caller's
-        raise ItemError(f"not a whole JPEG or PNG ({len(data)} bytes)") from error
-
-
-def _of_8_bits(image: Any) -> Any:
-    """Return grey of 16 bits scaled to 8, where Pillow would clip it; other pictures as they are."""
-    from PIL import Image  # noqa: PLC0415
-
-    if not image.mode.startswith("I"):
-        return image
-    return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    except Exception as error:  # Pillow raises many types for corrupt bytes, all of them client errors
+        raise ItemError(f"not a complete JPEG or PNG ({len(data)} bytes)") from error

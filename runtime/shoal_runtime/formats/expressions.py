@@ -1,9 +1,9 @@
-"""Expressions that a model file carries as text, and that torch evaluates when it loads the file.
+"""Checks of expressions in model files, which torch evaluates while it loads the file.
 
-Two languages: sizes, as sympy writes them (`Mul(Integer(2), Symbol('s0', integer=True))`), and guards,
-Python's arithmetic on the sizes of inputs (`L['x'].size()[0] % 2 == 0`). Torch hands both to `eval`, so each
-is parsed here first and held to the few forms that torch itself writes. What an expression may cost is
-bounded too: the numbers in it, and how many bits a power can make of them.
+There are two languages: sizes, as sympy writes them (`Mul(Integer(2), Symbol('s0', integer=True))`), and guards,
+Python arithmetic on the sizes of inputs (`L['x'].size()[0] % 2 == 0`). Torch passes both to `eval`, so each is
+parsed here first and limited to the forms that torch writes. The cost of an expression is limited too: the size of
+its numbers, and the bits that a power can produce.
 """
 
 import ast
@@ -16,7 +16,7 @@ MAX_CHARACTERS: Final = 65_536
 MAX_BITS: Final = 4096
 MAX_EXPONENT: Final = 64
 SIZE_BITS: Final = 64
-"""What a size may need when the expression is computed with the sizes of a batch."""
+"""Bits of a size of a batch."""
 MAX_PRECISION: Final = 128
 
 SYMBOL: Final = re.compile(r"[A-Za-z_]{1,16}[0-9]{1,6}")
@@ -52,27 +52,27 @@ _INFINITE: Final = frozenset({"inf", "nan"})
 _SHAPES: Final = frozenset({"size", "stride"})
 _NUMBERS_OF_INPUTS: Final = frozenset({"dim", "numel", "storage_offset"})
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr)
-"""Not `^`: sympy reads it as a power."""
+"""Without `^`, which sympy reads as a power."""
 
 
 @functools.lru_cache(maxsize=4096)
 def checked_size(text: str) -> str:
-    """Return an expression as sympy's `srepr` writes it, in plain spelling.
+    """Check an expression in the form of sympy's `srepr`, and return it normalized.
 
     Raises:
-        ValueError: it is anything else, or would cost too much to compute.
+        ValueError: another form, or too costly.
     """
     parsed = _parsed(text)
     _sympy(parsed)
-    # Not the text itself: sympy's tokenizer need not read it as Python's parser does.
+    # Normalized, since sympy's tokenizer may read the original text differently than Python's parser.
     return ast.unparse(parsed)
 
 
 def checked_guard(text: str) -> str:
-    """Return a condition on the inputs, as torch writes guards, in plain spelling.
+    """Check a condition on inputs in the form of torch's guards, and return it normalized.
 
     Raises:
-        ValueError: it is anything else, or would cost too much to compute.
+        ValueError: another form, or too costly.
     """
     parsed = _parsed(text)
     _python(parsed)
@@ -100,14 +100,14 @@ def _bounded(bits: int, node: ast.AST) -> int:
 
 
 def _literal(node: ast.expr) -> int:
-    """Return the bits of a number."""
+    """Return the bits of a numeric literal."""
     if not isinstance(node, ast.Constant) or not isinstance(node.value, int | float):
         raise _refused(node)
     return _bounded(node.value.bit_length() if isinstance(node.value, int) else SIZE_BITS, node)
 
 
 def _raised(node: ast.AST, base_bits: int, exponent: ast.expr) -> int:
-    """Return the bits of a power or shift; the exponent must be a small number, written out."""
+    """Return the bits of a power or shift, whose exponent must be a small literal."""
     if isinstance(exponent, ast.UnaryOp) and isinstance(exponent.op, ast.USub):
         exponent = exponent.operand
     value = _constant(exponent)
@@ -116,11 +116,11 @@ def _raised(node: ast.AST, base_bits: int, exponent: ast.expr) -> int:
     return _bounded(int((base_bits + 1) * max(1, abs(value))), node)
 
 
-# What sympy writes
+# Expressions of sympy
 
 
 def _sympy(node: ast.expr) -> int:
-    """Return how many bits the value may have."""
+    """Return the maximum bits of the value."""
     if isinstance(node, ast.Name) and (node.id in _CONSTANTS or SYMBOL.fullmatch(node.id)):
         return SIZE_BITS
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
@@ -154,12 +154,12 @@ def _sympy_call(node: ast.Call, name: str) -> int:
 
 
 def _unwrapped(node: ast.expr) -> ast.expr:
-    """Return the number within `Integer(...)` or `Float('...', precision=53)`."""
+    """Return the literal in `Integer(...)` or `Float('...', precision=53)`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _NUMBERS:
         return node
     _LEAVES[node.func.id](node)
     if node.func.id == "Rational":
-        return ast.Constant(1)  # a root: no more bits than its base
+        return ast.Constant(1)  # a root has no more bits than its base
     text = _constant(node.args[0])
     return ast.Constant(float(text)) if isinstance(text, str) else node.args[0]
 
@@ -197,7 +197,7 @@ _NUMBERS: Final[dict[str, Callable[[ast.Call], int]]] = {"Integer": _integer, "R
 _LEAVES: Final = {"Symbol": _symbol, **_NUMBERS}
 
 
-# What both may hold
+# Forms common to both languages
 
 
 def _infix(node: ast.BinOp | ast.Compare, value: Callable[[ast.expr], int]) -> int:
@@ -213,11 +213,11 @@ def _infix(node: ast.BinOp | ast.Compare, value: Callable[[ast.expr], int]) -> i
     return _bounded(left + right if isinstance(node.op, ast.Mult) else max(left, right) + 1, node)
 
 
-# What torch writes as guards
+# Guards of torch
 
 
 def _python(node: ast.expr) -> int:
-    """Return how many bits the value may have."""
+    """Return the maximum bits of the value."""
     if isinstance(node, ast.BinOp | ast.Compare):
         return _infix(node, _python)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd | ast.Not):
@@ -226,24 +226,21 @@ def _python(node: ast.expr) -> int:
         choices = node.values if isinstance(node, ast.BoolOp) else (node.test, node.body, node.orelse)
         return max(map(_python, choices))
     if isinstance(node, ast.Call):
-        return _python_call(node)
+        # `L['x'].dim()`, `min(...)`, `math.floor(...)`, `torch.sym_max(...)`
+        if not node.keywords and not node.args and _is_method(node.func, _NUMBERS_OF_INPUTS):
+            return SIZE_BITS
+        of_math, of_torch = _is_of_module(node.func, "math", _MATH), _is_of_module(node.func, "torch", _TORCH)
+        builtin = isinstance(node.func, ast.Name) and node.func.id in _BUILTINS
+        if node.keywords or not (of_math or of_torch or builtin):
+            raise _refused(node)
+        return _bounded(max(map(_python, node.args), default=0) + 1, node)
     if _is_of_module(node, "math", _INFINITE) or _is_input(node) or _is_dimension(node):
         return SIZE_BITS
     return _literal(node)
 
 
-def _python_call(node: ast.Call) -> int:
-    of_math, of_torch = _is_of_module(node.func, "math", _MATH), _is_of_module(node.func, "torch", _TORCH)
-    builtin = isinstance(node.func, ast.Name) and node.func.id in _BUILTINS
-    if node.keywords or not (of_math or of_torch or builtin):
-        if not node.keywords and not node.args and _is_method(node.func, _NUMBERS_OF_INPUTS):
-            return SIZE_BITS
-        raise _refused(node)
-    return _bounded(max(map(_python, node.args), default=0) + 1, node)
-
-
 def _is_dimension(node: ast.expr) -> bool:
-    """Return whether this is `INPUT.size()[0]` or `INPUT.stride()[0]`."""
+    """Return whether the node is `INPUT.size()[0]` or `INPUT.stride()[0]`."""
     if not isinstance(node, ast.Subscript) or not isinstance(_constant(node.slice), int):
         return False
     call = node.value
@@ -261,7 +258,7 @@ def _is_of_module(node: ast.expr, module: str, names: frozenset[str]) -> bool:
 
 
 def _is_input(node: ast.expr) -> bool:
-    """Return whether this is `L['x']`, or one of its elements."""
+    """Return whether the node is `L['x']` or an element of it."""
     while isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         key = node.slice.value
         if not (isinstance(key, int) or (isinstance(key, str) and KEY.fullmatch(key))):

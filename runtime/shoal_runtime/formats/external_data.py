@@ -1,23 +1,23 @@
-"""Weights of an ONNX graph in files of their own (external data), where links lead to them.
+"""External data of ONNX graphs: weights in other files, also behind links.
 
-onnxruntime refuses a data file that lies, links resolved, outside the model's directory: among them files of the
-Hugging Face cache, of ConfigMaps, and of several volumes. A link is the choice of the user who made the directory; a
-location is the choice of the model file. Links are followed here; a location that is absolute or has `..` is refused.
+onnxruntime rejects a data file outside the model's directory after links are resolved: files of the Hugging Face
+cache, of ConfigMaps, and of several volumes. The user who created the directory chose its links, so they are followed
+here. The model file chose the location, so absolute locations and those with `..` are rejected.
 """
 
 import mmap
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from shoal_runtime.errors import LoadError
 
 MAX_LINKS: Final = 40
-"""In a row, as Linux allows."""
+"""Consecutive links, as in Linux."""
 MAX_DEPTH: Final = 100
-"""Of protobuf messages within one another, as protobuf allows."""
+"""Nesting of protobuf messages, as in protobuf."""
 
 _INNER: Final[Mapping[str, Mapping[int, str]]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -30,15 +30,15 @@ _INNER: Final[Mapping[str, Mapping[int, str]]] = {
     "tensor": {13: "entry"},
     "entry": {},
 }
-"""Messages of onnx.proto on the way to external data: the numbers of their fields, and the messages in these."""
+"""Messages of onnx.proto that lead to external data: message types by field number."""
 _KEY, _VALUE = 1, 2
 _LENGTH_DELIMITED: Final = 2
 _FIXED: Final = {1: 8, 5: 4}
-"""Bytes of the wire types of fixed size."""
+"""Size in bytes of the wire types with fixed size."""
 
 
 def locations(path: Path) -> list[str]:
-    """Return the locations of external data that an ONNX file names, each once.
+    """Return the distinct locations of external data in an ONNX file.
 
     Raises:
         ValueError: the file is not a protobuf message.
@@ -50,12 +50,12 @@ def locations(path: Path) -> list[str]:
 
 
 def linked_files(path: Path) -> dict[str, Path]:
-    """Return the files behind the locations of a model's external data, links followed.
+    """Return the files behind the locations of a model's external data.
 
-    The model's own path may be a link: its directory and those of the links behind it are tried in turn.
+    If the model's path is a link, its own directory and those of the links behind it are tried in turn.
 
     Raises:
-        LoadError: a location leads out of the directory, or there is no file.
+        LoadError: a location is outside the directory, or a file is missing.
     """
     try:
         named = locations(path)
@@ -64,17 +64,27 @@ def linked_files(path: Path) -> dict[str, Path]:
     for location in named:
         if location.startswith("/") or ".." in PurePosixPath(location).parts or "\0" in location:
             raise LoadError(
-                f"{path.name} names external data at {location!r}, outside its directory, which is refused: save the"
-                " model again with its data beside it"
+                f"{path.name} has external data at {location!r}, outside its directory."
+                " Save the model again with its data beside it"
             )
-    for directory in _directories(path):
+    # The directory of the path, and of each link behind it.
+    directories, link = [path.parent], path
+    while link.is_symlink() and len(directories) <= MAX_LINKS:
+        link = link.parent / os.readlink(link)
+        directories.append(link.parent)
+    for directory in directories:
         if all(os.path.isfile(directory / location) for location in named):
             return {location: directory / location for location in named}
-    raise LoadError(_missing(path, named))
+    absent = next(location for location in named if not os.path.isfile(path.parent / location))
+    target = f" (a link to {os.readlink(path)})" if path.is_symlink() else ""
+    raise LoadError(
+        f"{path.name}{target} has external data {absent}, which is not in {path.parent}. Copy it there"
+        f" (cp -L {shlex.quote(absent)} {shlex.quote(str(path.parent))}), or serve the directory that holds both"
+    )
 
 
 def mapped(files: Mapping[str, Path]) -> tuple[list[str], list[mmap.mmap | bytes], list[int]]:
-    """Return names, contents and sizes of files as `add_external_initializers_from_files_in_memory` takes them.
+    """Return names, contents and sizes for `add_external_initializers_from_files_in_memory`.
 
     Raises:
         LoadError: a file cannot be read.
@@ -86,31 +96,13 @@ def mapped(files: Mapping[str, Path]) -> tuple[list[str], list[mmap.mmap | bytes
                 size = os.fstat(file.fileno()).st_size
                 contents.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
         except OSError as error:
-            raise LoadError(f"{os.path.realpath(path)}, external data, cannot be read: {error.strerror}") from None
+            raise LoadError(f"external data {os.path.realpath(path)} cannot be read: {error.strerror}") from None
     return list(files), contents, [len(content) for content in contents]
-
-
-def _directories(path: Path) -> list[Path]:
-    """Return the directories of a path and of each link behind it."""
-    found = [path.parent]
-    while path.is_symlink() and len(found) <= MAX_LINKS:
-        path = path.parent / os.readlink(path)
-        found.append(path.parent)
-    return found
-
-
-def _missing(path: Path, named: Sequence[str]) -> str:
-    lacking = next(location for location in named if not os.path.isfile(path.parent / location))
-    target = f", a link to {os.readlink(path)}," if path.is_symlink() else ""
-    return (
-        f"{path.name}{target} names external data {lacking}, which is not in {path.parent}: copy it there"
-        f" (cp -L {shlex.quote(lacking)} {shlex.quote(str(path.parent))}), or serve the directory that holds both"
-    )
 
 
 def _found(data: mmap.mmap, start: int, end: int, kind: str, depth: int) -> Iterator[str]:
     if depth > MAX_DEPTH:
-        raise ValueError("messages too deep within one another")
+        raise ValueError("messages are nested too deeply")
     inner = _INNER[kind]
     key = value = b""
     for number, first, last in _fields(data, start, end):
@@ -118,6 +110,7 @@ def _found(data: mmap.mmap, start: int, end: int, kind: str, depth: int) -> Iter
             key, value = (data[first:last], value) if number == _KEY else (key, data[first:last])
         elif number in inner:
             yield from _found(data, first, last, inner[number], depth + 1)
+    # Only an entry sets the key.
     if key == b"location":
         yield value.decode()
 
@@ -130,7 +123,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
         if wire_type == _LENGTH_DELIMITED:
             size, at = _varint(data, at, end)
             if size > end - at:
-                raise ValueError("a field ends outside its message")
+                raise ValueError("a field exceeds its message")
             yield tag >> 3, at, at + size
             at += size
         elif wire_type == 0:
@@ -138,7 +131,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
         elif wire_type in _FIXED:
             at += _FIXED[wire_type]
         else:
-            raise ValueError(f"wire type {wire_type}")
+            raise ValueError(f"unknown wire type {wire_type}")
 
 
 def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
@@ -150,4 +143,4 @@ def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    raise ValueError("a number does not end")
+    raise ValueError("a number is truncated")

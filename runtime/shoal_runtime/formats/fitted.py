@@ -1,10 +1,10 @@
-"""What a fitted scikit-learn estimator says of the columns that it was trained on.
+"""Columns that a fitted scikit-learn estimator was trained on.
 
-Encoders hold the values of their columns, vectorizers take texts, imputers take nulls; composites say which of their
-parts gets which column. What nothing is said of is a column of numbers.
+Encoders store the values of their columns, vectorizers take texts, imputers take nulls, and composites assign columns
+to their parts. Any other column holds numbers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,26 +16,27 @@ from shoal_runtime.formats.xgboost_columns import booster_columns as xgboost_col
 
 Columns = dict[str, Column]
 _INNER: Final = ("best_estimator_", "regressor_", "estimator_", "classifier_")
-"""Where an estimator of estimators holds the one that it fitted."""
+"""Attributes of meta-estimators that hold the fitted estimator."""
 _SEVERAL: Final = ("estimators_", "calibrated_classifiers_")
+"""Attributes of ensembles that hold their estimators."""
 
 
 def fitted_columns(estimator: Any, names: Sequence[str]) -> list[Column]:
-    """Return the columns of an estimator, in the order of training.
+    """Return the columns of a fitted estimator, in the order of training.
 
     Args:
         estimator: fitted.
         names: of its columns.
 
     Raises:
-        LoadError: a column's categories cannot be served.
+        LoadError: the categories of a column cannot be served.
     """
     known = _columns_of(estimator, list(names))
     return [known.get(name, Column(name, example=0.0)) for name in names]
 
 
 def _columns_of(estimator: Any, names: list[str]) -> Columns:
-    """Return what is known of these columns, which the estimator is given."""
+    """Return the known columns among those given to an estimator."""
     for read in _READERS:
         if (known := read(estimator, names)) is not None:
             return known
@@ -43,7 +44,10 @@ def _columns_of(estimator: Any, names: list[str]) -> Columns:
 
 
 def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
-    """Return what the first steps say: imputers and functions keep most columns, so the steps behind them count too."""
+    """Return the columns of the first steps.
+
+    Imputers and functions keep most columns, so the steps after them count too.
+    """
     if not hasattr(estimator, "named_steps"):
         return None
     known: Columns = {}
@@ -52,10 +56,14 @@ def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
         if step in (None, "passthrough"):
             continue
         found = _columns_of(step, names)
-        if computed:  # by a function, with the numbers as they come: what a later step rounds is its result
+        if computed:  # a function computes with exact numbers; a later step rounds only its result
             found = _unrounded(found)
         computed = computed or hasattr(step, "func")
-        known |= {name: _both(known[name], column) if name in known else column for name, column in found.items()}
+        # The imputer's null, and everything else from the later step.
+        known |= {
+            name: replace(column, missing=known[name].missing) if name in known else column
+            for name, column in found.items()
+        }
         if not hasattr(step, "statistics_") and not hasattr(step, "func"):
             break
     return known
@@ -64,10 +72,6 @@ def _pipeline(estimator: Any, names: list[str]) -> Columns | None:
 def _unrounded(known: Columns) -> Columns:
     wide = {name: replace(column, datatype="FP64") for name, column in known.items() if column.datatype == "FP32"}
     return {**known, **wide}
-
-
-def _both(imputed: Column, column: Column) -> Column:
-    return replace(column, missing=imputed.missing)
 
 
 def _column_transformer(estimator: Any, names: list[str]) -> Columns | None:
@@ -82,20 +86,19 @@ def _column_transformer(estimator: Any, names: list[str]) -> Columns | None:
             found = {name: Column(name, example=0.0, used=not dropped) for name in own}
         else:
             found = {name: Column(name, example=0.0) for name in own} | _columns_of(part, own)
-        # Of several parts that take one column, the one that knows its values; an unused one is used elsewhere.
-        known |= {name: column for name, column in found.items() if name not in known or _tells(column)}
+        for name, column in found.items():
+            # If several parts use a column, prefer the one that knows its values.
+            specific = column.datatype != "FP64" or column.categories is not None
+            if name not in known or specific:
+                known[name] = column
     return known
 
 
-def _tells(column: Column) -> bool:
-    return column.datatype != "FP64" or column.categories is not None
-
-
 def _chosen(chosen: Any, names: list[str]) -> list[str]:
-    """Return the names that a ColumnTransformer's choice means: names, places, a slice or a mask."""
+    """Resolve a column selection of ColumnTransformer: names, positions, a slice or a mask."""
     if isinstance(chosen, slice):
         places = [names.index(end) if isinstance(end, str) else end for end in (chosen.start, chosen.stop)]
-        if isinstance(chosen.stop, str):  # of names both ends count
+        if isinstance(chosen.stop, str):  # slices of names include the end
             places[1] += 1
         return names[slice(*places)]
     several = [chosen] if isinstance(chosen, str | int) else list(chosen)
@@ -115,7 +118,7 @@ def _union(estimator: Any, names: list[str]) -> Columns | None:
 
 
 def _encoder(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of an encoder, of whose categories each has a type."""
+    """Return the columns of an encoder, whose categories each have a type."""
     values = getattr(estimator, "categories_", None)
     if values is None or len(values) != len(names):
         return None
@@ -128,7 +131,7 @@ def _encoded(name: str, values: Any) -> Column:
     known = [value for value in held if not is_missing(value)]
     if not known:
         return Column(name, example=0.0)
-    # Numbers stay such: an encoder compares them, in the precision of training.
+    # Numbers stay numbers: an encoder compares them in the precision of training.
     column = replace(category(name, known), categories=None, known=tuple(known), missing=missing)
     return replace(column, datatype="FP32") if getattr(values, "dtype", None) == np.float32 else column
 
@@ -137,7 +140,7 @@ def _imputer(estimator: Any, names: list[str]) -> Columns | None:
     statistics = getattr(estimator, "statistics_", None)
     if statistics is None or len(statistics) != len(names):
         return None
-    # Another marker stands for what was missing in training, and is a value that clients send; null is none.
+    # With another marker for missing values, requests send that marker as a value.
     missing = None if getattr(estimator, "missing_values", np.nan) is None else np.nan
     known: Columns = {}
     for name, value in zip(names, statistics, strict=True):
@@ -153,16 +156,16 @@ def _vectorizer(estimator: Any, names: list[str]) -> Columns | None:
 
 
 def _gradient_boosting(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of histogram gradient boosting, whose encoder of categories is an attribute of its own."""
+    """Return the columns of histogram gradient boosting, which stores its encoder in a private attribute."""
     if getattr(estimator, "is_categorical_", None) is None:
         return None
-    # Nothing public says of which type the categories were; without it they are taken for numbers, and tried.
+    # No public attribute has the type of the categories. Without the encoder they count as numbers, and are tried.
     encoder = getattr(estimator, "_preprocessor", None)
     return _columns_of(encoder, names) if encoder is not None else {}
 
 
 def _boosters(estimator: Any, names: list[str]) -> Columns | None:
-    """Return the columns of the estimators of lightgbm and xgboost."""
+    """Return the columns of lightgbm and xgboost estimators."""
     found: Sequence[Column] | None = None
     if hasattr(estimator, "booster_"):
         found = lightgbm_columns(estimator.booster_)
@@ -174,23 +177,18 @@ def _boosters(estimator: Any, names: list[str]) -> Columns | None:
 
 
 def _inner(estimator: Any, names: list[str]) -> Columns | None:
-    """Return what the estimators inside of another say, which are given the same columns."""
-    found = [_columns_of(inner, names) for inner in _inner_estimators(estimator)]
+    """Return the columns of the inner estimators, which are given the same columns."""
+    inner = [getattr(estimator, name) for name in _INNER if getattr(estimator, name, None) is not None]
+    for name in _SEVERAL:
+        several = np.ravel(np.asarray(getattr(estimator, name, ()), dtype=object))
+        inner += [getattr(each, "estimator", each) for each in several]
+    found = [_columns_of(each, names) for each in inner]
     known = next(filter(None, found), None)
     if known is None:
         return None
-    # A member that takes numbers as they come would get them rounded to what another takes.
+    # If the members differ, a member that takes exact numbers must not get them rounded for another.
     alike = all(each.keys() == known.keys() for each in found)
     return known if alike else _unrounded(known)
-
-
-def _inner_estimators(estimator: Any) -> Iterable[Any]:
-    for attribute in _INNER:
-        if (inner := getattr(estimator, attribute, None)) is not None:
-            yield inner
-    for attribute in _SEVERAL:
-        for inner in np.ravel(np.asarray(getattr(estimator, attribute, ()), dtype=object)):
-            yield getattr(inner, "estimator", inner)
 
 
 _READERS: Final[Sequence[Callable[[Any, list[str]], Columns | None]]] = (
@@ -204,4 +202,4 @@ _READERS: Final[Sequence[Callable[[Any, list[str]], Columns | None]]] = (
     _vectorizer,
     _inner,
 )
-"""The first that knows the kind of an estimator tells its columns."""
+"""Readers by kind of estimator; the first that recognizes the estimator returns its columns."""

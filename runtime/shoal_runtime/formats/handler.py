@@ -1,4 +1,4 @@
-"""A model that is a Python class: any object with a `forward` method."""
+"""The Handler format: a Python class with a `forward` method."""
 
 import pickle
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from shoal_runtime.importing import HandlerFailed
 
 
 def load(source: Source) -> Loaded:
-    """Make the handler and let it load.
+    """Create the handler and call its `load`.
 
     Raises:
         LoadError: there is no class, or it has no forward.
@@ -19,7 +19,7 @@ def load(source: Source) -> Loaded:
     """
     if source.handler is None:
         raise LoadError(
-            "the Handler format needs a class: set SHOAL_MODEL_HANDLER (model.handler), `handler` in model.toml,"
+            "the Handler format requires a class. Set SHOAL_MODEL_HANDLER (model.handler), `handler` in model.toml,"
             " or put a handler.py into the model directory"
         )
     name = source.handler.__name__
@@ -36,10 +36,10 @@ def load(source: Source) -> Loaded:
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Run a handler's own code that loads it.
+    """Run the code of a handler while it loads.
 
     Raises:
-        HandlerFailed: it raised; what our own code says of it passes.
+        HandlerFailed: the handler raised anything but a LoadError.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def loading(name: str) -> Iterator[None]:
         raise
     except pickle.UnpicklingError as error:
         raise HandlerFailed(
-            f"{name} failed to load a pickle, which can run any code: set"
+            f"{name} failed to load a pickle, which can run any code. Set"
             " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
         ) from error
     except HANDLER_FAULTS as error:

@@ -1,4 +1,4 @@
-"""Estimators as pickles, joblib's or Python's own: for those who opt in."""
+"""Estimators in pickles of joblib or Python, if allowed by the user."""
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
@@ -13,12 +13,12 @@ def load(source: Source) -> Loaded:
     """Unpickle the estimator.
 
     Raises:
-        LoadError: pickles are not allowed, it is broken, or a library that it names is not installed.
+        LoadError: pickles are not allowed, the file is corrupt, or a library of the estimator is not installed.
     """
     path = model_file(source, Format.JOBLIB)
     if not source.allow_pickle:
         raise LoadError(
-            f"{path.name} is a pickle, which can run any code when it is loaded: save the estimator with"
+            f"{path.name} is a pickle, which can run any code when it is loaded. Save the estimator with"
             " skops.io.dump(model, 'model.skops'), or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
             " trust it"
         )

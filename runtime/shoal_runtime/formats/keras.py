@@ -1,4 +1,4 @@
-"""Keras 3 models (.keras) on torch, read in Keras' safe mode: they tell their own signature."""
+"""Keras 3 models (.keras) on torch, loaded in Keras' safe mode with the signature in the file."""
 
 import os
 import re
@@ -20,21 +20,30 @@ from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
 from shoal_schema.resource.model import ModelFormat as Format
 
 UNSAFE: Final = ("safe_mode", "unsafe")
-"""What Keras' own sentences about a file that could run code have in common."""
+"""Common words of Keras' errors about files that could run code."""
 
 
 def load(source: Source) -> Loaded:
     """Load the model onto the device.
 
     Raises:
-        LoadError: it is broken, holds code, or classes of the author's own.
+        LoadError: the file is corrupt, holds code, or uses classes that are not Keras' own.
     """
     path = model_file(source, Format.KERAS)
     if source.context.dtype is not None:
-        raise LoadError("a Keras model keeps the dtype it was saved in: leave SHOAL_RUNTIME_DTYPE at auto")
-    keras = _keras_on_torch(source.context.device)
+        raise LoadError("a Keras model keeps the dtype of its file. Leave SHOAL_RUNTIME_DTYPE at auto")
+    # Keras reads both once, when it is imported.
+    os.environ["KERAS_BACKEND"], os.environ["KERAS_TORCH_DEVICE"] = "torch", str(source.context.device)
+    keras = imported("keras", "keras")
+    if keras.backend.backend() != "torch":
+        raise LoadError(f"Keras was imported with {keras.backend.backend()} before. Set KERAS_BACKEND=torch")
     model = _read(keras, path, trusted=source.allow_pickle)
-    _refuse_state(model, path.name)
+    # A stateful layer continues from the previous call, so one client's request would affect another's result.
+    if kept := [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)]:
+        raise LoadError(
+            f"{path.name} keeps state between calls ({kept[-1]} is stateful), so results would depend on other"
+            " clients' requests. Build it with stateful=False, set the weights, and save it again"
+        )
     taken, given = _structures(keras, model, path.name)
     inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
     outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(keras, model, given))
@@ -46,55 +55,36 @@ def load(source: Source) -> Loaded:
     return Loaded(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
 
 
-def _keras_on_torch(device: torch.device) -> Any:
-    # Keras decides both when it is imported, and never again.
-    os.environ["KERAS_BACKEND"], os.environ["KERAS_TORCH_DEVICE"] = "torch", str(device)
-    keras = imported("keras", "keras")
-    if keras.backend.backend() != "torch":
-        raise LoadError(f"Keras was imported with {keras.backend.backend()} before: set KERAS_BACKEND=torch")
-    return keras
-
-
 def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
     try:
         model = keras.saving.load_model(path, compile=False, safe_mode=not trusted)
-    except Exception as error:  # h5py, zipfile and every layer's constructor have their own kinds
+    except Exception as error:  # h5py, zipfile and the constructors of layers raise types of their own
         text = said(error)
         if any(word in text for word in UNSAFE):
-            raise NotTrusted(path.name, "code (a lambda, or what else Keras' safe mode refuses)") from None
+            raise NotTrusted(path.name, "code (a lambda, or other code that Keras' safe mode rejects)") from None
         if found := re.search(r"Could not locate (?:class|function|object) '(.*?)'", text):
             raise LoadError(
-                f"{path.name} uses {found[1]}, which is not Keras' own, and a file cannot bring it along:"
-                " write a handler that imports it and loads the file"
+                f"{path.name} uses {found[1]}, which is not part of Keras, and a file cannot contain it."
+                " Write a handler that imports it and loads the file"
             ) from None
-        # Keras says of what is no archive that the file is not there.
-        why = oddity(path) or (text if zipfile.is_zipfile(path) else "it is no zip archive, or a part of one")
+        # For a file that is not an archive, Keras reports that there is no file.
+        why = oddity(path) or (text if zipfile.is_zipfile(path) else "it is not a complete zip archive")
         raise Unreadable(path.name, "Keras model", why or type(error).__name__) from None
     return model.eval()
 
 
-def _refuse_state(model: Any, name: str) -> None:
-    """Raise LoadError where a layer goes on from what the last call left, which was another caller's."""
-    kept = [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
-    if kept:
-        raise LoadError(
-            f"{name} keeps state from one call to the next ({kept[-1]} is stateful), so a caller's answer would be made"
-            " of what others sent: build it with stateful=False, give it the weights, and save it again"
-        )
-
-
 def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
-    """Return what the model takes and gives: one tensor, a list or a dict of them."""
+    """Return the model's inputs and outputs: one tensor, a list or a dict of them."""
     if isinstance(model, keras.Sequential) and model.inputs:
         return model.inputs[0], model.outputs[0]
     try:
         return model.input, model.output
     except (AttributeError, ValueError):
-        raise LoadError(f"{name} does not tell its inputs: begin it with keras.Input(...) and save it again") from None
+        raise LoadError(f"{name} has no signature. Begin it with keras.Input(...) and save it again") from None
 
 
 def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
-    """Return the model as a function of its inputs one by one."""
+    """Return the model as a function of its inputs by position."""
 
     def run(*tensors: torch.Tensor) -> Any:
         made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
@@ -104,12 +94,12 @@ def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
 
 
 def _is_flat(keras: Any, made: Any) -> bool:
-    """Return whether what a model gives is a dict of tensors, whose names are its keys."""
+    """Return whether the result is a flat dict of tensors, whose keys are their names."""
     return isinstance(made, dict) and len(keras.tree.flatten(made)) == len(made)
 
 
 def _output_names(keras: Any, model: Any, given: Any) -> list[str]:
-    """Return a dict's keys, or the names of the layers that the outputs come from, or output_0, output_1..."""
+    """Return the keys of a dict, the names of the output layers, or output_0, output_1..."""
     if _is_flat(keras, given):
         return sorted(map(str, given))
     names = [str(name) for name in getattr(model, "output_names", (model.layers[-1].name,))]
@@ -117,13 +107,10 @@ def _output_names(keras: Any, model: Any, given: Any) -> list[str]:
 
 
 def _specs(tensors: Sequence[Any], names: Sequence[str] | None) -> list[TensorSpec]:
-    return [
-        _spec(tensor, name) for tensor, name in zip(tensors, names or [tensor.name for tensor in tensors], strict=True)
-    ]
-
-
-def _spec(tensor: Any, name: str) -> TensorSpec:
-    datatype = DATATYPE_OF.get(getattr(torch, str(tensor.dtype), None))  # type: ignore[arg-type]
-    if datatype is None or not tensor.shape:
-        raise LoadError(f"{name} of the model is {tensor.dtype} of {len(tensor.shape)} dimensions")
-    return TensorSpec(name, datatype, [ANY if size is None else size for size in tensor.shape])
+    specs = []
+    for tensor, name in zip(tensors, names or [tensor.name for tensor in tensors], strict=True):
+        datatype = DATATYPE_OF.get(getattr(torch, str(tensor.dtype), None))  # type: ignore[arg-type]
+        if datatype is None or not tensor.shape:
+            raise LoadError(f"{name} of the model is {tensor.dtype} with {len(tensor.shape)} dimensions")
+        specs.append(TensorSpec(name, datatype, [ANY if size is None else size for size in tensor.shape]))
+    return specs

@@ -1,4 +1,4 @@
-"""LightGBM boosters, as `save_model` writes them: text."""
+"""LightGBM boosters in the text format of `save_model`."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ def load(source: Source) -> Loaded:
     """Load the booster.
 
     Raises:
-        LoadError: it is broken, or lightgbm is not installed.
+        LoadError: the file is corrupt, or lightgbm is not installed.
     """
     lightgbm = imported("lightgbm", "lightgbm")
     path = model_file(source, Format.LIGHTGBM)
     threads = source.context.threads
     try:
-        # All that lightgbm would believe; where half of one ends, it reads on.
+        # lightgbm does not check its input: it reads past the end of a truncated file.
         [rows] = rows_of(check(path.read_bytes()), "FP64")
         check_row(rows, source.max_body_bytes)
         booster = lightgbm.Booster(model_file=str(path))

@@ -1,4 +1,4 @@
-"""What a LightGBM booster says of its columns: names, and the categories of pandas columns."""
+"""Columns of a LightGBM booster: names, and the categories of pandas columns."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from shoal_runtime.formats.columns import Column, category
 
 
 def has_names(booster: Any) -> bool:
-    """Return whether a booster knows its columns' names; trained on arrays, it numbers them."""
+    """Return whether a booster stores column names; trained on arrays, it numbers its columns."""
     return not all(re.fullmatch(r"Column_\d+", name) for name in booster.feature_name())
 
 
@@ -17,31 +17,29 @@ def booster_columns(booster: Any) -> Sequence[Column]:
     """Return the columns in the order of training; numbers may be missing.
 
     Raises:
-        LoadError: the file does not say which of its columns hold which categories.
+        LoadError: the file does not assign categories to columns unambiguously.
     """
     names = booster.feature_name()
     categories = booster.pandas_categorical or []
     if not categories:
         return [Column(name, example=0.0) for name in names]
     marked = _marked(booster, names)
-    if len(marked) != len(categories) or _are_beyond(booster, marked, categories):
+    # A code beyond a column's categories means that they belong to another column.
+    trained = booster.dump_model(num_iteration=1)["feature_infos"]
+    largest = [max(trained.get(name, {}).get("values", ()), default=-1) for name in marked]
+    if len(marked) != len(categories) or any(
+        code >= len(values) for code, values in zip(largest, categories, strict=True)
+    ):
         raise LoadError(
-            f"the model holds the categories of {len(categories)} columns and marks {len(marked)} as categorical, which"
-            " are not the same. Train with unordered pandas categories and categorical_feature='auto'"
+            f"the model holds the categories of {len(categories)} columns, which differ from the {len(marked)} columns"
+            " marked as categorical. Train with unordered pandas categories and categorical_feature='auto'"
         )
     by_name = dict(zip(marked, categories, strict=True))
     return [category(name, by_name[name]) if name in by_name else Column(name, example=0.0) for name in names]
 
 
-def _are_beyond(booster: Any, marked: Sequence[str], categories: Sequence[Sequence[Any]]) -> bool:
-    """Return whether a column was trained with codes that its categories do not have: they are another column's."""
-    trained = booster.dump_model(num_iteration=1)["feature_infos"]
-    most = [max(trained.get(name, {}).get("values", ()), default=-1) for name in marked]
-    return any(code >= len(values) for code, values in zip(most, categories, strict=True))
-
-
 def _marked(booster: Any, names: Sequence[str]) -> list[str]:
-    """Return the names of the categorical columns."""
+    """Return the names of the columns marked as categorical."""
     parameters = booster.params
     places = parameters.get("categorical_feature", parameters.get("categorical_column"))
     places = [places] if isinstance(places, int) else places

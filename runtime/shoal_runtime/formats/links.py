@@ -1,4 +1,4 @@
-"""Nodes of trees, which every library follows in native code and looks at none: held within their arrays."""
+"""Checks of tree nodes, whose indices the libraries follow in native code without checks."""
 
 from typing import Any
 
@@ -8,30 +8,30 @@ from shoal_schema.wire.datatypes import Array
 
 
 def check_links(nodes: Array, parents: Array, children: Array) -> None:
-    """Check that each node but the first is child of one before it: no way leads out, or back.
+    """Check that each node but the first is the child of an earlier node, so that there are no cycles.
 
     Args:
-        nodes: there are, in order.
-        parents: of the children.
-        children: of all nodes that have some.
+        nodes: indices of all nodes, in order.
+        parents: of `children`, one each.
+        children: of all inner nodes.
 
     Raises:
-        ValueError: it is not so.
+        ValueError: otherwise.
     """
     whole = nodes[:1].tolist() == [0] and np.array_equal(np.sort(children), nodes[1:])
-    require(whole and np.all(children > parents), "each node but the first must be child of one before it")
+    require(whole and np.all(children > parents), "each node but the first must be the child of an earlier node")
 
 
 def check_features(used: Array, features: int) -> None:
-    """Check that each feature is one of so many.
+    """Check that each feature index is below `features`.
 
     Raises:
-        ValueError: it is not so.
+        ValueError: otherwise.
     """
-    require(np.all((used >= 0) & (used < features)), "a tree asks for a feature that is not there")
+    require(np.all((used >= 0) & (used < features)), "a tree uses a feature that does not exist")
 
 
 def require(holds: Any, why: str) -> None:
-    """Raise ValueError where it does not hold."""
+    """Raise ValueError unless the condition holds."""
     if not holds:
         raise ValueError(why)
