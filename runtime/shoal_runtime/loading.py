@@ -104,7 +104,7 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         outputs=described.outputs,
         allow_pickle=settings.model.allow_pickle,
         trusted_types=settings.model.trusted_types,
-        told_outputs=described.told_outputs,
+        described_outputs=described.described_outputs,
         max_body_bytes=settings.process.max_body_bytes,
     )
     load = loader(form)

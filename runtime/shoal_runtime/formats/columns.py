@@ -111,14 +111,14 @@ def inputs_of(columns: Sequence[Column], *, named: bool = True) -> tuple[TensorS
     for column in columns:
         if not column.used:
             continue
-        text = column.datatype == "BYTES"
+        is_text = column.datatype == "BYTES"
         try:
             spec = TensorSpec(
                 column.name,
                 column.datatype,
                 [ANY],
-                example=(column.example or None) if text and isinstance(column.example, str) else None,
-                content_type=TEXT if text else None,
+                example=(column.example or None) if is_text and isinstance(column.example, str) else None,
+                content_type=TEXT if is_text else None,
                 logical_type=column.logical_type,
                 unit=column.unit,
             )

@@ -338,7 +338,7 @@ def picture(data: bytes) -> Any:
     # Replaced by the check below: Pillow only warns, up to twice its limit.
     Image.MAX_IMAGE_PIXELS = None
     try:
-        image = Image.open(BytesIO(data), formats=("JPEG", "PNG"))
+        image: Any = Image.open(BytesIO(data), formats=("JPEG", "PNG"))
         if (pixels := image.width * image.height) > MAX_PIXELS:
             raise ItemError(f"the picture has {pixels} pixels, more than {MAX_PIXELS}. Scale it down")
         image = ImageOps.exif_transpose(image)

@@ -54,9 +54,9 @@ def serve(estimator: Any, source: Source, path: Path) -> Loaded:
         # The classes describe the outputs, unless the inputs are a guess, which only a trial can confirm.
         if source.inputs or inputs[0].datatype == "BYTES":
             probabilities = TensorSpec(PROBABILITIES, "FP64", [ANY, len(classes)])
-            source = replace(source, told_outputs=(shown(OUTPUT, plain(classes)), probabilities))
+            source = replace(source, described_outputs=(shown(OUTPUT, plain(classes)), probabilities))
         else:
-            source = replace(source, told_outputs=())
+            source = replace(source, described_outputs=())
     handler = TableHandler(source, inputs, _table(inputs, columns, framed=bool(names)), outputs, columns)
     if not columns:
         handler.trial_values = known_words(estimator)

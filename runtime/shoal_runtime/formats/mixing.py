@@ -1,8 +1,8 @@
-"""How operators move the batch axis of a tensor, and which of them mix the rows along it.
+"""Propagation of the batch axis through operators, and detection of those that mix rows along it.
 
-Each value of a graph is followed as one of: shared by all clients (constants and sizes), apart (each row computed from
-the same row of the inputs), mixed (a row is computed from other rows) or unknown. A model is refused for what is proven
-to mix, so each rule here that cannot prove it returns unknown, and warm-up tries the model instead.
+Each value of a graph is one of: shared (the same for all clients: constants and sizes), apart (each row computed from
+the same row of the inputs), mixed (a row computed from other rows) or unknown. Only a model that is proven to mix is
+rejected. A rule without proof returns unknown, and warm-up tries the model instead.
 """
 
 from collections.abc import Hashable, Sequence
@@ -11,11 +11,11 @@ from enum import Enum
 from typing import Any, Final
 
 Dims = tuple[Hashable, ...]
-"""Sizes of a tensor: numbers, and symbols where they are not fixed."""
+"""Sizes of a tensor: numbers, and symbols for sizes that vary."""
 
 
 class How(Enum):
-    """How rows are mixed; the values complete "which"."""
+    """Kinds of mixing; the values continue a message after "which"."""
 
     SUMMED = "computes over the rows of the batch"
     ORDERED = "puts the rows of the batch in another order"
@@ -25,31 +25,30 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The same for all clients; ``uniform``: the same for each row too."""
+    """The same for all clients."""
 
     uniform: bool = False
+    """Whether the value is also the same for each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Each row along ``axis`` belongs to one row of the batch.
-
-    Args:
-        axis: the batch axis.
-        plain: whether equal rows give equal values: nothing in them depends on a row's place.
-        merged: whether the axis counts several elements of each row, one row's after another's.
-    """
+    """Each row along the batch axis belongs to one row of the batch."""
 
     axis: int
+    """Batch axis."""
     plain: bool = True
+    """Whether equal rows give equal values, independent of their position in the batch."""
     merged: bool = False
+    """Whether the axis holds several consecutive elements per row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A row is computed from other rows, ``by`` this node."""
+    """A row is computed from other rows."""
 
     by: str
+    """Node that mixes rows."""
     how: How
 
 
@@ -60,7 +59,7 @@ SHARED: Final = Shared()
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that a node takes: its value, and its sizes."""
+    """A tensor argument of a node."""
 
     value: Value
     dims: Dims
@@ -72,24 +71,24 @@ class Operand:
 
 
 def mixes(operand: Operand, by: str, how: How) -> Value:
-    """Return what an operator makes that mixes along the operand's batch axis; where places matter, unknown."""
+    """Return the result of an operator that mixes along the operand's batch axis; unknown if positions matter."""
     value = operand.value
     return Mixed(by, how) if isinstance(value, Apart) and value.plain else None
 
 
 def moved(value: Value, axis: int) -> Value:
-    """Return the value with its batch axis at another place."""
+    """Return the value with another batch axis."""
     return replace(value, axis=axis) if isinstance(value, Apart) else value
 
 
 def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
-    """Return what an operator makes that computes each element of those in its place, as numpy broadcasts."""
+    """Return the result of an elementwise operator with numpy's broadcasting."""
     values = [operand.value for operand in operands]
     if any(value is None for value in values):
         return None
     if mixed := [value for value in values if isinstance(value, Mixed)]:
         paired = any(value.how is How.PAIRED for value in mixed)
-        # What is masked may be apart again.
+        # A mask can separate the rows again.
         masked = any(_may_mask(operand, paired=paired) for operand in operands)
         return None if masked else mixed[0]
     parts = [
@@ -111,6 +110,7 @@ def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
 
 
 def _may_mask(operand: Operand, *, paired: bool) -> bool:
+    # Only a mask that differs along an axis can separate rows.
     value = operand.value
     if isinstance(value, Shared) and not value.uniform:
         return any(dim != 1 and (paired or not isinstance(dim, int)) for dim in operand.dims)
@@ -118,20 +118,20 @@ def _may_mask(operand: Operand, *, paired: bool) -> bool:
 
 
 def _places(operand: Operand, axis: int) -> bool:
-    """Return whether what clients share may differ from row to row; the axis is counted from the end."""
+    """Return whether a shared operand may differ from row to row; the axis counts from the end."""
     value = operand.value
     return isinstance(value, Shared) and not value.uniform and -axis <= operand.rank and operand.dims[axis] != 1
 
 
 def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool, largest: bool = False) -> Value:
-    """Return what a reduction makes.
+    """Return the result of a reduction.
 
     Args:
         operand: to reduce.
-        axes: that it reduces; None: all.
+        axes: to reduce; None for all.
         by: the node.
-        keep: whether reduced axes stay, of size 1.
-        largest: whether it is a maximum or the like. Of a whole tensor that may be a length or a scale.
+        keep: whether reduced axes stay, with size 1.
+        largest: whether it is a maximum or the like, which over a whole tensor may be a length or scale.
     """
     value = operand.value
     every = tuple(range(operand.rank)) if axes is None else tuple(axis % max(operand.rank, 1) for axis in axes)
@@ -143,7 +143,7 @@ def reduced(operand: Operand, axes: Sequence[int] | None, by: str, *, keep: bool
 
 
 def along(operand: Operand, axes: Sequence[int], by: str, how: How = How.SUMMED) -> Value:
-    """Return what an operator makes that keeps the shape and computes along these axes, such as a softmax."""
+    """Return the result of an operator that keeps the shape and computes along these axes, such as softmax."""
     value = operand.value
     if isinstance(value, Apart) and value.axis in {axis % operand.rank for axis in axes}:
         return mixes(operand, by, how)
@@ -151,7 +151,7 @@ def along(operand: Operand, axes: Sequence[int], by: str, how: How = How.SUMMED)
 
 
 def transposed(operand: Operand, order: Sequence[int]) -> Value:
-    """Return what moving the axes into this order makes."""
+    """Return the result of a permutation of axes."""
     value = operand.value
     return (
         moved(value, [axis % operand.rank for axis in order].index(value.axis)) if isinstance(value, Apart) else value
@@ -159,7 +159,7 @@ def transposed(operand: Operand, order: Sequence[int]) -> Value:
 
 
 def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
-    """Return what leaving out axes of size 1 makes; None: all of them."""
+    """Return the result of removing axes of size 1; None for all of them."""
     gone = {axis for axis, dim in enumerate(operand.dims) if dim == 1}
     chosen = gone if axes is None else {axis % max(operand.rank, 1) for axis in axes}
     value = operand.value
@@ -169,7 +169,7 @@ def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
 
 
 def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
-    """Return what new axes of size 1 make, at these places of the result."""
+    """Return the result of inserting axes of size 1 at these positions of the result."""
     rank = operand.rank + len(axes)
     new = {axis % rank for axis in axes}
     old = [axis for axis in range(rank) if axis not in new]
@@ -177,12 +177,13 @@ def unsqueezed(operand: Operand, axes: Sequence[int]) -> Value:
 
 
 def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
-    """Return what a reshape makes: rows stay together where the axes before them do."""
+    """Return the result of a reshape: rows stay together if the axes before them do."""
     value = operand.value
     if not isinstance(value, Apart):
         return value
     before, after = _without_ones(operand.dims[: value.axis]), operand.dims[value.axis + 1 :]
     for axis, dim in enumerate(dims):
+        # The batch axis keeps its position among the axes before it.
         if _without_ones(dims[:axis]) != before or dim == 1:
             continue
         kept = dim == rows or dim == operand.dims[value.axis] or _product(dims[axis + 1 :]) == _product(after)
@@ -201,7 +202,7 @@ def _without_ones(dims: Dims) -> list[Hashable]:
 
 
 def _product(dims: Dims) -> Any:
-    """Return the product of fixed sizes; of others something that equals nothing."""
+    """Return the product of fixed sizes; an object that equals nothing if a size varies."""
     total = 1
     for dim in dims:
         if not isinstance(dim, int):
@@ -211,7 +212,7 @@ def _product(dims: Dims) -> Any:
 
 
 def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
-    """Return what joining tensors along an axis makes; along the batch axis, unknown."""
+    """Return the result of concatenating tensors; unknown along the batch axis."""
     value = combined(operands, by, rank)
     at = axis % rank
     if isinstance(value, Mixed) and not any(isinstance(operand.value, Mixed) for operand in operands):
@@ -220,7 +221,7 @@ def joined(operands: Sequence[Operand], axis: int, by: str, rank: int) -> Value:
 
 
 def multiplied(left: Operand, right: Operand, by: str) -> Value:
-    """Return what a product of matrices makes, as numpy.matmul does of two dimensions or more."""
+    """Return the result of a matrix product, as numpy.matmul with two or more dimensions."""
     a, b = left.value, right.value
     if left.rank < 2 or right.rank < 2 or a is None or b is None:
         return None
@@ -232,25 +233,25 @@ def multiplied(left: Operand, right: Operand, by: str) -> Value:
     if isinstance(b, Apart) and isinstance(a, Shared):
         return _with_weights(b, right, left, rank, contracted=-2)
     if isinstance(a, Mixed) and isinstance(b, Apart):
-        # What was computed for pairs of rows is added up.
+        # The product sums what was computed for pairs of rows.
         return Mixed(a.by, How.SUMMED)
     return combined([left if isinstance(a, Shared) else Operand(a, ()), Operand(b, ())], by, left.rank)
 
 
 def _product_of_rows(left: Apart, right: Apart, left_at: int, right_at: int, by: str, rank: int) -> Value:
-    """Return the product of two tensors that are apart along these axes, counted from the end."""
+    """Return the product of two tensors with these batch axes, counted from the end."""
     plain, alike = left.plain and right.plain, left.merged == right.merged
     if left_at == right_at and left_at < -2 and alike:
         return Apart(rank + left_at, plain, left.merged)
     if not plain or not alike:
         return None
     if left_at == -1 and right_at == -2:
-        return Mixed(by, How.SUMMED)
+        return Mixed(by, How.SUMMED)  # the batch axes are contracted
     return None if left.merged or left_at == -1 or right_at == -2 else Mixed(by, How.PAIRED)
 
 
 def _with_weights(value: Apart, operand: Operand, weights: Operand, rank: int, *, contracted: int) -> Value:
-    """Return the product of a tensor that is apart with one that clients share."""
+    """Return the product of a tensor with a shared one."""
     axis = value.axis - operand.rank
     if axis == contracted:
         return None
@@ -259,13 +260,13 @@ def _with_weights(value: Apart, operand: Operand, weights: Operand, rank: int, *
 
 
 def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Return what taking items along an axis by a tensor of their numbers makes (`Gather`, `index_select`)."""
+    """Return the result of indexing an axis with a tensor of integers (`Gather`, `index_select`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None:
         return None
     if isinstance(d, Mixed):
-        # Rows may be put back in their order.
+        # An index may restore the order of rows.
         return d if isinstance(i, Shared) and index.rank == 0 else None
     if isinstance(i, Mixed):
         return Mixed(by, How.ORDERED) if i.how is How.ORDERED and isinstance(d, Apart) and d.axis == axis else None
@@ -277,7 +278,7 @@ def looked_up(data: Operand, index: Operand, axis: int, by: str) -> Value:
 
 
 def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value:
-    """Return what taking elements along an axis makes, each by its own number (`GatherElements`, `gather`)."""
+    """Return the result of indexing an axis elementwise (`GatherElements`, `gather`)."""
     axis %= max(data.rank, 1)
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, Mixed):
@@ -293,7 +294,7 @@ def looked_up_beside(data: Operand, index: Operand, axis: int, by: str) -> Value
 
 
 def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: str) -> Value:
-    """Return what putting elements along an axis makes, each by its own number (`ScatterElements`, `scatter`)."""
+    """Return the result of writing along an axis with elementwise indices (`ScatterElements`, `scatter`)."""
     axis %= max(data.rank, 1)
     if any(operand.value is None or isinstance(operand.value, Mixed) for operand in (data, index, updates)):
         return None
@@ -305,7 +306,7 @@ def scattered(data: Operand, index: Operand, updates: Operand, axis: int, by: st
 
 
 def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: str) -> Value:
-    """Return what taking items by lists of numbers makes, of so many axes after the first ``before`` (`GatherND`)."""
+    """Return the result of indexing `depth` axes after the first `before` ones with index tuples (`GatherND`)."""
     d, i = data.value, index.value
     if d is None or i is None or isinstance(d, Mixed) or isinstance(i, Mixed) or _is_list(index):
         return None
@@ -319,7 +320,7 @@ def looked_up_deep(data: Operand, index: Operand, before: int, depth: int, by: s
 
 
 def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, by: str) -> Value:
-    """Return what putting items by lists of numbers makes (`ScatterND`)."""
+    """Return the result of writing with index tuples (`ScatterND`)."""
     if any(operand.value is None or isinstance(operand.value, Mixed) for operand in (data, index, updates)):
         return None
     d, i, u = data.value, index.value, updates.value
@@ -330,12 +331,12 @@ def scattered_deep(data: Operand, index: Operand, updates: Operand, depth: int, 
 
 
 def _is_list(index: Operand) -> bool:
-    """Return whether the batch axis is the one along which a list of numbers names one item."""
+    """Return whether the batch axis is the one of the index tuples."""
     return isinstance(index.value, Apart) and index.value.axis == index.rank - 1
 
 
 def summed(operands: Sequence[Operand], equation: str, by: str) -> Value:
-    """Return what an Einstein sum makes."""
+    """Return the result of an Einstein sum."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) != len(operands) or any(each.value is None for each in operands):
@@ -347,6 +348,7 @@ def summed(operands: Sequence[Operand], equation: str, by: str) -> Value:
     if not apart:
         return Shared()
     letters = {letter for letter, _ in apart}
+    # A shared operand along a batch axis could select rows.
     lone = not any(isinstance(operand.value, Shared) and letters & set(term) for term, operand in pairs)
     if not lone or not all(value.plain and not value.merged for _, value in apart):
         return None

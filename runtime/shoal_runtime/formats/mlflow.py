@@ -1,4 +1,4 @@
-"""MLflow's model folders that only mlflow itself can run (`python_function`): for those who opt in."""
+"""MLflow model directories that only mlflow can run (`python_function`), if allowed by the user."""
 
 from functools import partial
 from typing import Any
@@ -11,19 +11,19 @@ from shoal_runtime.formats.tabular import OUTPUT, TableHandler, frame, imported,
 
 
 def load(source: Source) -> Loaded:
-    """Let mlflow itself load the folder and predict (`python_function`).
+    """Load the directory with mlflow, and predict with `python_function`.
 
     Raises:
-        LoadError: pickles are not allowed, mlflow is not installed, or fails.
+        LoadError: pickles are not allowed, or mlflow is not installed or fails.
     """
     if not source.allow_pickle:
         raise LoadError(
-            f"{FILE_NAME} names no flavour that is served without mlflow ({', '.join(FLAVOURS)}): its python_function"
-            " is code and pickles; pip install mlflow and set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
-            " trust it"
+            f"{FILE_NAME} has no flavor that is served without mlflow ({', '.join(FLAVOURS)}), and python_function is"
+            " code and pickles. Run pip install mlflow, and set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if"
+            " you trust it"
         )
     if not source.inputs:
-        raise LoadError(f"{FILE_NAME} has no signature: log the model with an input_example of two rows")
+        raise LoadError(f"{FILE_NAME} has no signature. Log the model with an input_example of two rows")
     try:
         model = imported("mlflow.pyfunc", None).load_model(str(source.directory))
     except LoadError:

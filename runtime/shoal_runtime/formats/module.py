@@ -1,4 +1,4 @@
-"""A torch module as a handler: tensors by position, outputs by name."""
+"""Torch modules as handlers: inputs by position, outputs by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,9 +13,13 @@ from shoal_runtime.importing import HandlerFailed
 
 
 class ModuleHandler:
-    """Call a module with the inputs in the signature's order, None for those a caller left out.
+    """Call a module with the inputs in the signature's order, None for omitted ones.
 
-    It returns a tensor, a tuple or list of them, or a dict. Floating-point inputs are cast to ``dtype``, if given.
+    Args:
+        module: returns a tensor, a tuple or list of them, or a dict.
+        inputs: of the signature.
+        outputs: of the signature.
+        dtype: to which floating-point inputs are cast, if given.
     """
 
     def __init__(
@@ -40,42 +44,42 @@ class ModuleHandler:
             ]
         result = self._module(*arguments)
         if isinstance(result, dict):
-            # Nobody can change what an archive returns: the signature picks from it.
+            # The signature selects, since the outputs of an archive cannot be changed.
             return {spec.name: result[spec.name] for spec in self.outputs if spec.name in result}
         return name_outputs(list(result) if isinstance(result, tuple | list) else [result], self.outputs)
 
 
 def name_outputs(values: Sequence[torch.Tensor], outputs: Sequence[TensorSpec]) -> dict[str, torch.Tensor]:
-    """Return what a module returned by the outputs' names.
+    """Return a module's results by output name.
 
     Raises:
-        ForwardFailed: it is another number of tensors than the signature says.
+        ForwardFailed: their number differs from the signature.
     """
     if len(values) != len(outputs):
-        raise ForwardFailed(f"the module returned {len(values)} tensors; the signature says {len(outputs)}")
+        raise ForwardFailed(f"the module returned {len(values)} tensors; the signature declares {len(outputs)}")
     return {spec.name: value for spec, value in zip(outputs, values, strict=True)}
 
 
 def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], what: str) -> None:
-    """Raise LoadError when the signature is missing or names `BYTES`, unknown to modules."""
+    """Raise LoadError if the signature is missing or has `BYTES`, which modules do not support."""
     if not inputs or not outputs:
-        raise LoadError(f"{what} does not tell its signature: add [[inputs]] and [[outputs]] to model.toml")
+        raise LoadError(f"{what} has no signature. Add [[inputs]] and [[outputs]] to model.toml")
     for spec in (*inputs, *outputs):
         if spec.datatype == "BYTES":
-            raise LoadError(f"tensor {spec.name} is BYTES, which {what} cannot take: write a handler")
+            raise LoadError(f"tensor {spec.name} is BYTES, which {what} does not support. Write a handler")
 
 
 def make_module(source: Source, what: str) -> torch.nn.Module:
-    """Return the module that weights belong to: its class, called with the model's parameters.
+    """Create the module of weights: its class, called with the model's parameters.
 
     Raises:
-        LoadError: nobody named the class.
+        LoadError: no class is set.
         HandlerFailed: the class raised.
     """
     if source.handler is None or not issubclass(source.handler, torch.nn.Module):
         raise LoadError(
-            f"{what} weights only: set SHOAL_MODEL_HANDLER (model.handler), or `handler` in model.toml,"
-            " to the torch.nn.Module class they belong to"
+            f"{what} only weights. Set SHOAL_MODEL_HANDLER (model.handler), or `handler` in model.toml,"
+            " to their torch.nn.Module class"
         )
     try:
         module: torch.nn.Module = source.handler(**source.context.parameters)
@@ -86,7 +90,7 @@ def make_module(source: Source, what: str) -> torch.nn.Module:
 
 
 def loaded_module(module: torch.nn.Module, source: Source, platform: str) -> Loaded:
-    """Return the module on its device, in its type, ready to infer."""
+    """Move the module to its device and type, ready for inference."""
     context, (inputs, outputs) = source.context, source.declared()
     module = module.to(device=context.device) if context.dtype is None else module.to(context.device, context.dtype)
     handler = ModuleHandler(module.eval(), inputs, outputs, dtype=context.dtype)

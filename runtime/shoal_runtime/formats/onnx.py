@@ -1,4 +1,4 @@
-"""ONNX models, run by onnxruntime: they tell their own signature."""
+"""ONNX models, run by onnxruntime, with the signature in the file."""
 
 import logging
 import re
@@ -27,11 +27,11 @@ DATATYPES: Final = {
     **{f"tensor({kind}{bits})": f"{kind.upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
 }
 QUIET: Final = 3
-"""Errors only: of a graph's oddities, which are by the thousand, nobody who serves it can mend one."""
+"""Log level for errors only: warnings about graphs come by the thousand, and users cannot act on them."""
 EXTERNAL: Final = "external"
-"""In onnxruntime's errors about weights in files of their own."""
+"""Word in onnxruntime's errors about external data."""
 DYNAMIC: Final = (
-    "export with a dynamic batch, like this, from an example of two rows: torch.onnx.export(model, (example,),"
+    "export with a dynamic batch from an example of two rows: torch.onnx.export(model, (example,),"
     ' "model.onnx", dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},))'
 )
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class OnnxHandler:
-    """Run a session on the declared inputs, for the declared outputs."""
+    """Run a session for the declared inputs and outputs."""
 
     def __init__(self, session: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         self.inputs = tuple(inputs)
@@ -56,14 +56,18 @@ def load(source: Source) -> Loaded:
     """Load the graph.
 
     Raises:
-        LoadError: it is broken, of a later opset, takes what no tensor is, selects rows by what is in them, or
+        LoadError: the file is corrupt, of a later opset, has inputs without rows, or selects or mixes rows; or
             onnxruntime is not installed.
     """
     path = model_file(source, Format.ONNX)
-    # First: two copies of the weights are never in memory.
+    # Before the session, so that two copies of the weights are never in memory.
     traced = trace_rows(path, {spec.name: spec.batch_dim for spec in source.inputs})
     session = _session(path, source.context.threads)
-    inputs = source.inputs or _inputs(session.get_inputs())
+    inputs = list(source.inputs)
+    for node in () if inputs else session.get_inputs():
+        if node.type not in DATATYPES or not node.shape:
+            raise LoadError(f"input {node.name} of the graph is {node.type} of shape {node.shape}, without rows")
+        inputs.append(_spec(node))
     check_static_batch(source, path.name, inputs, DYNAMIC)
     free = all(spec.shape[spec.batch_dim] == ANY for spec in inputs)
     outputs = source.outputs or _outputs(session.get_outputs(), path, free=free)
@@ -73,7 +77,7 @@ def load(source: Source) -> Loaded:
 
 
 def _selected(spec: TensorSpec, inputs: Sequence[TensorSpec], traced: Mapping[str, Sequence[str]]) -> str | None:
-    """Return which operator selects the rows of an output; empty where they are the batch's, None if not known."""
+    """Return the operator that selects the rows of an output; empty for the batch's rows, None if unknown."""
     dims = traced.get(spec.name, ())
     dim = dims[spec.batch_dim] if spec.batch_dim < len(dims) else UNKNOWN
     rows = inputs[0].shape[inputs[0].batch_dim]
@@ -86,10 +90,11 @@ def _session(path: Path, threads: int) -> Any:
     onnxruntime = imported("onnxruntime", "onnx")
     try:
         return _opened(onnxruntime, path, _options(onnxruntime, threads))
-    except Exception as error:  # its own kinds have no base in common
+    except Exception as error:  # onnxruntime's exceptions have no common base
         reason = oddity(path) or said(error)
         if EXTERNAL not in reason.lower() or not (files := linked_files(path)):
             raise LoadError(_refused(path.name, reason, onnxruntime.__version__)) from None
+    # Weights behind links, which onnxruntime does not follow out of the model's directory.
     names, contents, sizes = mapped(files)
     options = _options(onnxruntime, threads)
     options.add_external_initializers_from_files_in_memory(names, contents, sizes)
@@ -107,7 +112,7 @@ def _options(onnxruntime: Any, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Threads that wait for the next request sleep: a core may be somebody else's by then.
+    # Idle threads must sleep, since other containers share the cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = QUIET
     return options
@@ -117,34 +122,23 @@ def _refused(name: str, why: str, version: str) -> str:
     found = re.search(r"Opset (\d+) is under .* till opset (\d+)", why)
     if found:
         return (
-            f"{name} is of opset {found[1]}, and onnxruntime {version} knows those up to {found[2]}: export it with"
+            f"{name} is of opset {found[1]}; onnxruntime {version} supports opsets up to {found[2]}. Export it with"
             f" opset_version={found[2]}, or install a later onnxruntime"
         )
-    # What it says begins with codes, and where in its sources that was noticed.
+    # onnxruntime's errors begin with codes and the position in its sources.
     reason = re.sub(r"^.*?(failed:|[A-Z_]+ : (?!.*failed:))(\S+\.(cc|h):\d+ .*?\) )?", "", why.strip().splitlines()[0])
     remedy = "copy it here again, or export it again"
-    return f"{name} is not an ONNX model that onnxruntime {version} runs: {reason.rstrip('.')}; {remedy}"
-
-
-def _inputs(nodes: Iterable[Any]) -> list[TensorSpec]:
-    made = []
-    for node in nodes:
-        if node.type not in DATATYPES or not node.shape:
-            raise LoadError(
-                f"input {node.name} of the graph is a {node.type} of shape {node.shape}, not rows of numbers"
-            )
-        made.append(_spec(node))
-    return made
+    return f"{name} is not an ONNX model that onnxruntime {version} can run: {reason.rstrip('.')}; {remedy}"
 
 
 def _outputs(nodes: Iterable[Any], path: Path, *, free: bool) -> list[TensorSpec]:
-    """Return the outputs that are tensors with rows, of any number of them if the inputs' is free."""
+    """Return the outputs that are tensors with rows; any number of rows if the inputs have a dynamic batch."""
     made = []
     for node in nodes:
         if node.type not in DATATYPES or (node.shape is not None and not len(node.shape)):
             logger.warning(
-                "event=output_left_out message=%s gives %s, a %s without rows; of scikit-learn's it is one"
-                " where skl2onnx is told zipmap: False",
+                "event=output_left_out message=%s has the output %s, a %s without rows, which is not served;"
+                " convert scikit-learn models with the option zipmap: False",
                 path.name,
                 node.name,
                 node.type,

@@ -1,4 +1,4 @@
-"""A graph of ONNX, node by node: attributes, constants and sizes, as inference of shapes gave them."""
+"""Calls of operators in an ONNX graph, with known attributes, constants and sizes."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -8,43 +8,43 @@ from typing import Any, Final
 from shoal_runtime.formats.mixing import Dims, Operand, Value
 
 SMALL: Final = 1024
-"""Elements of constants that are read: axes, shapes, and numbers of rows."""
+"""Maximum elements of constants that are read: axes, shapes, and numbers of rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One node, and what is known of its inputs and outputs.
-
-    Args:
-        op: the operator, with its domain where that is not ONNX's own.
-        by: the node in words.
-        opset: the version of the operators.
-        inputs: tensors; None where one is left out, or of unknown rank.
-        constants: of the inputs' places, whole numbers that are constant.
-        attributes: of the node.
-        outputs: the dimensions of each output, None where the rank is unknown.
-        rows: the dimension that counts the batch's rows.
-    """
+class OnnxCall:
+    """One call of an operator."""
 
     op: str
+    """Operator, with its domain unless that is ONNX's own."""
     by: str
+    """Node for messages."""
     opset: int
+    """Version of the operators."""
     inputs: Sequence[Operand | None]
+    """Tensors; None if omitted or of unknown rank."""
     constants: Mapping[int, Sequence[int]]
+    """Constant integers by position of the input."""
     attributes: Mapping[str, Any]
     outputs: Sequence[Dims | None]
+    """Dimensions of each output; None if the rank is unknown."""
     rows: Hashable
+    """Dimension that counts the rows of the batch."""
 
     def given(self, place: int) -> Operand:
         """Return an input.
 
         Raises:
-            LookupError: it is left out, or its rank is unknown.
+            LookupError: it is omitted, or its rank is unknown.
         """
         operand = self.inputs[place] if place < len(self.inputs) else None
         if operand is None:
             raise LookupError(place)
         return operand
+
+    def tensors(self) -> list[Operand]:
+        """Return the known inputs."""
+        return [operand for operand in self.inputs if operand is not None]
 
     def dims(self, place: int = 0) -> Dims:
         """Return an output's dimensions.
@@ -58,10 +58,10 @@ class Step:
         return dims
 
     def axes(self, place: int, name: str = "axes") -> Sequence[int] | None:
-        """Return axes from an attribute or a constant input; None where there are neither.
+        """Return axes from an attribute or a constant input, or None without either.
 
         Raises:
-            LookupError: they are no constant.
+            LookupError: the axes are not constant.
         """
         if name in self.attributes:
             found = self.attributes[name]
@@ -77,12 +77,13 @@ class Step:
 
 
 class Facts:
-    """What is known of a graph's values by name, and the dimension that counts the rows."""
+    """Known values, shapes and constants of a graph by name."""
 
     def __init__(self, onnx: Any, model: Any) -> None:
         graph = model.graph
         self._onnx = onnx
         self.rows: Hashable = None
+        """Dimension that counts the rows of the batch."""
         self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
         self.values: dict[str, Value] = {}
         self.shapes: dict[str, Dims] = {}
@@ -94,18 +95,18 @@ class Facts:
             self.add_constant(weight.name, weight)
 
     def add_constant(self, name: str, tensor: Any) -> None:
-        """Remember a constant's shape, and its numbers where they may be axes or a shape."""
+        """Store a constant's shape, and its integers if it is small."""
         self.shapes[name] = tuple(tensor.dims)
         whole = tensor.data_type in (self._onnx.TensorProto.INT64, self._onnx.TensorProto.INT32)
         if whole and math.prod(tensor.dims) <= SMALL:
             self.constants[name] = self._onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
 
-    def step(self, node: Any) -> Step:
-        """Return a node as the rules take it."""
+    def call(self, node: Any) -> OnnxCall:
+        """Return a node as an operator call."""
         attributes = {each.name: self._onnx.helper.get_attribute_value(each) for each in node.attribute}
         domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
         name = node.name or next(iter(node.output), "")
-        return Step(
+        return OnnxCall(
             domain + node.op_type,
             f"node {name} ({node.op_type})",
             self.opset,
@@ -119,13 +120,13 @@ class Facts:
     def _operand(self, name: str) -> Operand | None:
         if not name:
             return None
-        # Of an unknown rank nothing is known.
+        # Without a rank the value's axis has no meaning.
         known = name in self.shapes
         return Operand(self.values.get(name) if known else None, self.shapes.get(name, ()))
 
 
 def _dims(value: Any) -> Dims:
-    """Return sizes; those that the file leaves open are symbols of their own."""
+    """Return sizes; each size that the file leaves open is a symbol of its own."""
     return tuple(
         dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{value.name}[{index}]"
         for index, dim in enumerate(value.type.tensor_type.shape.dim)

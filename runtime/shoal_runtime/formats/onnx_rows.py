@@ -1,11 +1,12 @@
-"""Where the rows of an ONNX graph's outputs come from: the batch dimension, followed by shape inference.
+"""Rows of an ONNX graph's outputs, found by shape inference of the batch dimension.
 
-What a file declares of its outputs is a claim. All such claims are dropped, the inputs' batch dimensions become one
-symbol, and onnx infers the shapes. An output with that symbol in its batch dimension has one row for each row of the
-batch. One whose symbol an operator such as NonZero made has as many rows as the numbers in the batch select.
+The declared shapes of outputs are only claims, and are dropped. The batch dimensions of the inputs become one symbol,
+and onnx infers the shapes. An output with that symbol in its batch dimension has one row per row of the batch. A
+symbol created by an operator such as NonZero means as many rows as values in the batch select.
 """
 
 import importlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from shoal_runtime.formats.mixing import Mixed
 from shoal_runtime.formats.onnx_mixing import find_mixing
 
 ROWS: Final = "rows of the batch"
-"""A dimension that counts the batch's rows; a dimension that the file calls so loses its name."""
+"""Symbol of the batch dimension; a dimension with this name in the file loses its name."""
 UNKNOWN: Final = ""
 SELECTING: Final[Mapping[str, Sequence[int]]] = {
     "NonZero": (0,),
@@ -23,32 +24,29 @@ SELECTING: Final[Mapping[str, Sequence[int]]] = {
     "NonMaxSuppression": (0, 1),
     "Unique": (0,),
 }
-"""Operators whose output has as many items as numbers of these inputs select."""
+"""Operators whose number of results depends on the values of these inputs."""
 LARGE: Final = 1024
-"""Elements from which on a weight is no shape, nor a part of one."""
+"""Elements from which on a weight cannot be a shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What is found out about a graph.
-
-    Args:
-        dims: the dimensions of each output: `ROWS`, a number, the operator that selects its items, or `UNKNOWN`.
-        mixed: the outputs whose rows are proven to depend on other rows, each with the node.
-    """
+    """Rows of a graph's outputs."""
 
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Dimensions of each output: `ROWS`, a number, the operator that selects its items, or `UNKNOWN`."""
     mixed: Mapping[str, Mixed] = field(default_factory=dict)
+    """Outputs whose rows are proven to depend on other rows, with the node that mixes them."""
 
 
 def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> Traced:
-    """Follow the batch dimension to the outputs.
+    """Propagate the batch dimension to the outputs.
 
-    Nothing is found out where onnx is not installed, or does not read the graph.
+    The result is empty if onnx is not installed or cannot read the graph.
 
     Args:
-        path: the graph; weights in other files are not read.
-        batch_dims: the batch dimension by input, where it is not 0.
+        path: of the graph; external data is not read.
+        batch_dims: batch dimension by input, where it is not 0.
     """
     try:
         onnx = importlib.import_module("onnx")
@@ -57,7 +55,7 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> Traced:
             model = onnx.inliner.inline_local_functions(model)
         taken = _forget_claims(onnx, model, batch_dims)
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # of protobuf, of onnx' own kinds, or of a library that is missing
+    except Exception:  # protobuf's, onnx's own, or ImportError
         return Traced()
     selected = _selected(inferred.graph, taken)
     known = _shapes(inferred.graph)
@@ -71,7 +69,7 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> Traced:
 
 
 def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[str]:
-    """Drop what the file says of shapes, but those of its inputs; return the names of these."""
+    """Drop the file's claims about shapes except for inputs, and return the names of the inputs."""
     graph = model.graph
     weights = {weight.name for weight in graph.initializer}
     taken = [value for value in graph.input if value.name not in weights]
@@ -87,25 +85,18 @@ def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[
         del each.value_info[:]
         for value in (*each.output, *(each.input if each is not graph else ())):
             value.type.tensor_type.ClearField("shape")
-    _forget_weights(onnx, graph)
-    return {value.name for value in taken}
-
-
-def _forget_weights(onnx: Any, graph: Any) -> None:
-    """Put inputs in the place of large weights: what is copied while shapes are inferred is small."""
+    # Large weights become inputs, so that shape inference copies little.
     named = {value.name for value in graph.input}
     kept = []
     for weight in graph.initializer:
-        count = 1
-        for size in weight.dims:
-            count *= size
-        if count < LARGE:
+        if math.prod(weight.dims) < LARGE:
             kept.append(weight)
         elif weight.name not in named:
             graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims)))
     small = [onnx.TensorProto.FromString(weight.SerializeToString()) for weight in kept]
     del graph.initializer[:]
     graph.initializer.extend(small)
+    return {value.name for value in taken}
 
 
 def _graphs(graph: Any) -> Iterator[Any]:
@@ -123,7 +114,7 @@ def _bodies(node: Any) -> Iterator[Any]:
 
 
 def _shapes(graph: Any) -> dict[str, list[str]]:
-    """Return the dimensions of all values, numbers as text."""
+    """Return the dimensions of all values as text."""
     return {
         value.name: [dim.dim_param or str(dim.dim_value) for dim in value.type.tensor_type.shape.dim]
         for value in (*graph.input, *graph.value_info, *graph.output)
@@ -131,9 +122,9 @@ def _shapes(graph: Any) -> dict[str, list[str]]:
 
 
 def _selected(graph: Any, taken: set[str]) -> dict[str, str]:
-    """Return the symbols that an operator of `SELECTING` made of what clients send, each with the operator.
+    """Return the symbols that operators in `SELECTING` created from clients' values, with the operator.
 
-    What follows from shapes and weights alone is no client's: NonZero of a tensor of ones counts its elements.
+    Values derived from shapes and weights only are excluded: NonZero of a tensor of ones counts its elements.
     """
     shapes = _shapes(graph)
     sent, seen, selected = set(taken), {dim for name in taken for dim in shapes.get(name, ())}, dict[str, str]()
@@ -151,7 +142,7 @@ def _selected(graph: Any, taken: set[str]) -> dict[str, str]:
 
 
 def _used(node: Any) -> Iterator[str]:
-    """Yield the values that a node takes, those of its bodies too."""
+    """Yield the inputs of a node and of its bodies."""
     yield from node.input
     for body in _bodies(node):
         for inner in body.node:

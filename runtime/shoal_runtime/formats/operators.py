@@ -1,7 +1,7 @@
-"""Which of torch's operators a model file may call when nobody has vouched for it.
+"""Operators of torch that an untrusted model file may call.
 
-A graph names its operators, and torch looks the names up: without bounds that reaches every function and
-module of torch, files, sockets and raw memory among them. Here are those that compute.
+A graph names its operators, and torch looks the names up. Without limits that reaches every function and module of
+torch, including files, sockets and raw memory. The operators here only compute.
 """
 
 import re
@@ -33,11 +33,11 @@ SYMBOLIC: Final = frozenset(
 BITWISE: Final = frozenset(
     f"__{prefix}{name}__" for prefix in ("", "i") for name in ("and", "or", "xor", "lshift", "rshift")
 )
-"""Operators whose names begin as Python's own attributes do."""
+"""Operators whose names look like private attributes of Python."""
 REFUSED: Final = re.compile(
     r"from_file|save|data_ptr|rpc_\w+|to_here|_sparse_\w+_unsafe|_reinterpret_tensor|PythonOp|IgnoredPythonOp"
 )
-"""They read and write files, take raw addresses, talk to other machines, skip checks of bounds, or run Python."""
+"""Operators that access files, raw addresses or the network, skip bounds checks, or run Python."""
 
 _GROUPS: Final = {
     ("_operator",): PYTHON,
@@ -48,7 +48,7 @@ _GROUPS: Final = {
 
 
 def may_call(target: str) -> bool:
-    """Return whether a graph may call this: `torch.ops.aten.add.Tensor`, `_operator.mul`, `torch.sym_max`."""
+    """Return whether a graph may call a target: `torch.ops.aten.add.Tensor`, `_operator.mul`, `torch.sym_max`."""
     *path, name = target.split(".")
     if name in _GROUPS.get(tuple(path), ()):
         return True

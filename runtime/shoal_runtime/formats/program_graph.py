@@ -1,4 +1,4 @@
-"""Calls of operators in a torch.export program, with what is known of their arguments."""
+"""Calls of operators in a torch.export program, with known arguments."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,25 +10,22 @@ from shoal_runtime.formats.mixing import Dims, Operand, Shared, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of an operator.
-
-    Args:
-        by: the call in words.
-        arguments: by the name that the operator's schema gives them.
-        dims: the dimensions of the result, or of the first of several.
-        values: what nodes are known to be.
-        rows: the dimension that counts the batch's rows.
-    """
+class ProgramCall:
+    """One call of an operator."""
 
     by: str
+    """Node for messages."""
     arguments: Mapping[str, Any]
+    """By name in the operator's schema."""
     dims: Dims
+    """Dimensions of the result, or of the first of several."""
     values: Mapping[str, Value]
+    """Known values of nodes."""
     rows: Hashable
+    """Dimension that counts the rows of the batch."""
 
     def operand(self, name: str) -> Operand:
-        """Return an argument as a tensor; numbers are the same for all rows.
+        """Return an argument as a tensor; a number is the same for all rows.
 
         Raises:
             LookupError: it is missing.
@@ -36,13 +33,13 @@ class Call:
         return self.known(self.arguments[name])
 
     def known(self, value: Any) -> Operand:
-        """Return what is known of a node, or of a number."""
+        """Return a node or number as an operand."""
         if not isinstance(value, torch.fx.Node):
             return Operand(Shared(uniform=True), ())
         return Operand(self.values.get(value.name), dims_of(value))
 
     def tensors(self) -> list[Operand]:
-        """Return all arguments that are tensors, or sizes, also those in lists."""
+        """Return all arguments that are tensors or sizes, including those in lists."""
         found: list[torch.fx.Node] = []
         torch.fx.map_arg(dict(self.arguments), found.append)
         return [self.known(node) for node in found]
@@ -51,7 +48,7 @@ class Call:
         """Return a whole number.
 
         Raises:
-            TypeError: it is none that the program fixes.
+            TypeError: it is not fixed in the program.
         """
         found = self.arguments.get(name, default)
         if not isinstance(found, int):
@@ -59,23 +56,23 @@ class Call:
         return found
 
     def axes(self, name: str = "dim") -> Sequence[int] | None:
-        """Return an argument that names axes; None: all of them."""
+        """Return an argument that names axes; None for all."""
         found = self.arguments.get(name)
         if found is None or found == []:
             return None
         return [found] if isinstance(found, int) else list(found)
 
 
-def call_of(node: torch.fx.Node, values: Mapping[str, Value], rows: Hashable) -> Call:
-    """Return a node that calls an operator."""
+def call_of(node: torch.fx.Node, values: Mapping[str, Value], rows: Hashable) -> ProgramCall:
+    """Return the operator call of a node."""
     target: Any = node.target
     schema = [argument.name for argument in target._schema.arguments]
     arguments = {**dict(zip(schema, node.args, strict=False)), **node.kwargs}
-    return Call(f"node {node.name} ({operator_of(node)})", arguments, dims_of(node), values, rows)
+    return ProgramCall(f"node {node.name} ({operator_of(node)})", arguments, dims_of(node), values, rows)
 
 
 def operator_of(node: torch.fx.Node) -> str:
-    """Return an operator's name without its namespace and overload; of a function of Python its own."""
+    """Return an operator's name without namespace and overload, or the name of a Python function."""
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload):
         return target._schema.name.partition("::")[2]
@@ -83,7 +80,7 @@ def operator_of(node: torch.fx.Node) -> str:
 
 
 def dims_of(node: torch.fx.Node) -> Dims:
-    """Return a tensor's dimensions as numbers and expressions; of several tensors the first's, of a number none."""
+    """Return the dimensions of a tensor, or of the first of several; empty for a number."""
     value = node.meta.get("val")
     while isinstance(value, tuple | list) and value:
         value = value[0]

@@ -1,7 +1,7 @@
-"""A `.pt2` archive that nobody has vouched for, read so that nothing in it can run.
+"""Reader of untrusted `.pt2` archives that lets nothing in them run.
 
-Each record is checked as torch asks for it, by the reader that torch asks: another zip reader could find
-another record under the same name, and a file read twice could change between.
+Each record is checked when torch reads it, in torch's own reader: another zip reader could find another record under
+the same name, and a file that is read twice could change in between.
 """
 
 import io
@@ -28,60 +28,56 @@ OLD_PAYLOADS: Final = ("data/weights/model.pt", "data/constants/model.pt")
 NATIVE: Final = ("data/aotinductor/", "data/executorch/", "data/mtia")
 VERSION: Final = "0"
 MAX_RECORD_BYTES: Final = 1024**3
-"""Of what is not a weight: the program, the lists of its weights, sample inputs."""
+"""Maximum of records other than weights: the program, the lists of its weights, sample inputs."""
 
 
 class CheckedReader(PT2ArchiveReader):
-    """Give torch the records of an archive, each checked first."""
+    """Check each record of an archive before torch gets it."""
 
     def __init__(self, path: Path) -> None:
         self._name = path.name
         super().__init__(str(path))
 
     def read_bytes(self, name: str) -> bytes:
-        """Return a record with nothing in it that could run.
+        """Return a record that holds nothing that could run.
 
         Raises:
-            NotTrusted: there is something.
+            NotTrusted: the record could run code.
         """
         if name not in OLD_PAYLOADS and self.archive_file.get_record_size(name) > MAX_RECORD_BYTES:
-            raise LoadError(f"{self._name}: {name} is over {MAX_RECORD_BYTES} bytes")
+            raise LoadError(f"{self._name}: {name} exceeds {MAX_RECORD_BYTES} bytes")
         content: bytes = super().read_bytes(name)
         try:
-            return _checked(name, content)
+            if name == PROGRAM:
+                return checked_program(content)
+            if name in PAYLOADS:
+                return checked_payloads(content, PAYLOADS[name])
+            if name in (SAMPLE_INPUTS, *OLD_PAYLOADS):
+                # Only tensors, and the keys of the dicts that hold them.
+                value: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True) if content else ()
+                for path, _ in pytree.tree_flatten_with_path(value)[0]:
+                    for step in path:
+                        checked_key(getattr(step, "key", 0))
+            elif name not in ("archive_format", "archive_version"):
+                raise ValueError(f"the record {name}")
         except ValueError as error:
             raise NotTrusted(self._name, str(error)) from None
         except pickle.UnpicklingError:
             raise NotTrusted(self._name, "a pickle") from None
+        return content
 
 
 def read_program(path: Path) -> torch.export.ExportedProgram:
     """Return the exported program in an archive.
 
     Raises:
-        LoadError: it could run code, or is of a format that cannot be checked.
+        LoadError: the archive could run code, or has a format that cannot be checked.
     """
     reader = CheckedReader(path)
     names = reader.get_file_names()
     if native := [name for name in names if name.startswith(NATIVE)]:
         raise NotTrusted(path.name, f"native code, {native[0]}")
     if reader.read_string("archive_version") != VERSION or PROGRAM not in names:
-        raise LoadError(f"{path.name} is not an archive of torch.export.save, or one that this torch cannot read")
+        raise LoadError(f"{path.name} is not an archive of torch.export.save, or this version of torch cannot read it")
     program: torch.export.ExportedProgram = _load_exported_programs(reader, [PROGRAM], None)["model"]
     return program
-
-
-def _checked(name: str, content: bytes) -> bytes:
-    if name == PROGRAM:
-        return checked_program(content)
-    if name in PAYLOADS:
-        return checked_payloads(content, PAYLOADS[name])
-    if name in (SAMPLE_INPUTS, *OLD_PAYLOADS):
-        # Tensors as torch.load reads them, and the keys they are found by.
-        value: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True) if content else ()
-        for path, _ in pytree.tree_flatten_with_path(value)[0]:
-            for step in path:
-                checked_key(getattr(step, "key", 0))
-    elif name not in ("archive_format", "archive_version"):
-        raise ValueError(f"the record {name}")
-    return content

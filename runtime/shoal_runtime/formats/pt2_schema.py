@@ -1,9 +1,8 @@
-"""The documents within a `.pt2`, held to torch's own schema, and every text in them to a rule.
+"""Checks of the documents in a `.pt2` against torch's schema, and of every text in them against a rule.
 
-Torch takes its documents at their word: sizes and guards are evaluated, names become the source code of a
-module, containers are imported by name, operators are looked up wherever their names lead. Here a document is
-copied value by value as the schema says, so what has no rule does not pass. A text that the schema may gain
-later is held to be an identifier.
+Torch trusts its documents: it evaluates sizes and guards, writes names into the source code of a module, imports
+containers by name, and looks up any operator name. Here a document is copied value by value as the schema declares,
+so that values without a rule do not pass. A text that a later schema adds must be an identifier.
 """
 
 import dataclasses
@@ -29,19 +28,19 @@ _NOT_FINITE: Final = ("Infinity", "-Infinity", "NaN")
 
 
 def checked_program(document: bytes) -> bytes:
-    """Return `models/model.json`, with nothing in it that could run.
+    """Return `models/model.json` with nothing in it that could run.
 
     Raises:
-        ValueError: it holds something that a program that only computes does not.
+        ValueError: it holds anything beyond a program that only computes.
     """
     return _rewritten(schema.ExportedProgram, document)
 
 
 def checked_payloads(document: bytes, prefix: str) -> bytes:
-    """Return the list of a program's weights or constants: tensors all of them, in records with this prefix.
+    """Return the list of a program's weights or constants, all tensors in records with this prefix.
 
     Raises:
-        ValueError: one is a pickle, or no tensor.
+        ValueError: one is a pickle, or not a tensor.
     """
     rewritten = _rewritten(schema.PayloadConfig, document)
     for name, payload in json.loads(rewritten)["config"].items():
@@ -51,10 +50,10 @@ def checked_payloads(document: bytes, prefix: str) -> bytes:
 
 
 def checked_key(key: object) -> None:
-    """Check a key of a dict that inputs or outputs are nested in.
+    """Check a key of a dict in the nesting of inputs or outputs.
 
     Raises:
-        ValueError: it is neither a number nor a plain name.
+        ValueError: neither a number nor a plain name.
     """
     if not isinstance(key, int) and not (isinstance(key, str) and KEY.fullmatch(key)):
         raise ValueError(f"the key {key!r}")
@@ -64,13 +63,13 @@ def _rewritten(cls: type, document: bytes) -> bytes:
     try:
         return json.dumps(_value(cls, json.loads(document), "")).encode()
     except RecursionError:
-        raise ValueError("too deep a nesting") from None
+        raise ValueError("nesting that is too deep") from None
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"a document that torch did not write: {type(error).__name__}: {error}") from None
+        raise ValueError(f"a document that differs from torch's schema: {type(error).__name__}: {error}") from None
 
 
 def _value(cls: Any, data: Any, field: str) -> Any:
-    """Return a copy of `data`, which must be what the schema's type says; texts as the rule of `field` says."""
+    """Copy `data`, which must have the type of the schema; texts must satisfy the rule of `field`."""
     origin = typing.get_origin(cls)
     if origin is typing.Annotated:
         return _value(cls.__origin__, data, field)
@@ -93,12 +92,12 @@ def _object(cls: Any, data: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("a custom object")
     hints = _hints(cls)
     if issubclass(cls, _Union) and (len(data) != 1 or next(iter(data)) not in hints):
-        raise ValueError(f"a {cls.__name__} that torch does not know")
+        raise ValueError(f"an unknown {cls.__name__}")
     copied = {}
     for name, hint in hints.items():
         field = f"{cls.__name__}.{name}"
         if name in data:
-            # What tells where the author's code stood is not needed, and torch looks names in it up.
+            # Torch looks up names in the source positions, which are not needed.
             copied[name] = {} if field in _DROPPED else _value(hint, data[name], field)
     if cls is schema.Graph:
         for each in copied["inputs"]:
@@ -131,7 +130,7 @@ def _typed(data: Any, cls: type, field: str) -> Any:
     return data
 
 
-# Rules of texts: each returns the text, or raises ValueError.
+# Rules of texts, which return the text or raise ValueError.
 
 Rule = Callable[[str], str]
 
@@ -145,22 +144,22 @@ def _held_to(what: str, allowed: Callable[[str], object]) -> Rule:
     return rule
 
 
-# Becomes a variable of the module that torch writes.
+# A name becomes a variable of the module that torch writes.
 _name = _held_to("name", lambda text: not text or text.isidentifier())
-# Of a parameter, which becomes attributes.
+# A path of a parameter becomes attributes.
 _path = _held_to("path", re.compile(r"(?!__)(?!.*\.__)[\w.:/@+ -]{0,1024}").fullmatch)
 _operator = _held_to("operator", may_call)
 _record = _held_to("record", re.compile(r"[\w-]{1,128}(\.pt)?").fullmatch)
-# The symbol, or expression, that a range is of; torch counts up to the number of an unbacked one, u0 or z0.
+# The symbol or expression of a range; torch counts up to the number of an unbacked symbol, u0 or z0.
 _range = _held_to("range", re.compile(rf"{SYMBOL.pattern}|(?![uz])[\w +*/%(),.-]{{1,4096}}").fullmatch)
 _dialect = _held_to("dialect", {"", "ATEN", "TRAINING"}.__contains__)
 _plain = _held_to("constant", re.compile(r"""[^'"\\{}\x00-\x1f\x7f]{0,4096}""").fullmatch)
-# An argument of an operator: torch writes it with `repr`.
+# An operator's argument, which torch writes with `repr`.
 _free = str
 
 
 def _tree(text: str) -> str:
-    """How inputs or outputs are nested."""
+    """Check the nesting of inputs or outputs."""
     try:
         protocol, tree = json.loads(text)
     except ValueError:
@@ -174,7 +173,7 @@ def _branch(tree: Mapping[str, Any], *, depth: int) -> dict[str, Any]:
     if kind in MAPPINGS:
         keys = _typed(json.loads(context), list, "nesting")
         for key in keys:
-            # Those of the outermost dict are arguments, and become names of the module's.
+            # Keys of the outermost dict are arguments, whose names the module uses.
             _name(_typed(key, str, "nesting")) if depth == 1 else checked_key(key)
         known = len(keys) == len(children)
     if not known and not (kind is None and context is None and not children):

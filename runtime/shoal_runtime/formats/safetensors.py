@@ -1,6 +1,5 @@
-"""Weights in safetensors, with the module class they belong to."""
+"""Weights in safetensors with their module class."""
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model
 
@@ -10,22 +9,18 @@ from shoal_runtime.formats.source import Loaded, Source, Unreadable, files_with
 
 
 def load(source: Source) -> Loaded:
-    """Make the module with `[parameters]` and give it the weights; several files count as shards.
+    """Create the module with `[parameters]` and load the weights; several files are shards.
 
     Raises:
-        LoadError: no class, no file, or weights that are not the module's.
+        LoadError: there is no class or file, or the weights do not match the module.
         HandlerFailed: the class raised.
     """
     module = make_module(source, "safetensors hold")
     require_tensors(*source.declared(), "a safetensors model")
-    _load_weights(module, source)
-    return loaded_module(module, source, "pytorch_safetensors")
-
-
-def _load_weights(module: torch.nn.Module, source: Source) -> None:
     paths = [source.file] if source.file else files_with(source.directory, (".safetensors",))
     if not paths:
         raise LoadError(f"{source.directory} holds no .safetensors file")
+    # A tensor is missing if no shard has it.
     missing: list[set[str]] = []
     unexpected: set[str] = set()
     for path in paths:
@@ -34,10 +29,11 @@ def _load_weights(module: torch.nn.Module, source: Source) -> None:
         except (SafetensorError, OSError) as error:
             raise Unreadable(path.name, "safetensors file", error) from None
         except RuntimeError as error:
-            raise LoadError(f"{path} does not fit the module: {error}") from None
+            raise LoadError(f"{path} does not match the module: {error}") from None
         missing.append(set(left_out))
         unexpected.update(extra)
-    for what, names in (("lack", set.intersection(*missing)), ("have unknown", unexpected)):
+    for what, names in (("miss", set.intersection(*missing)), ("have the unknown", unexpected)):
         if names:
             shown = ", ".join(sorted(names)[:5])
             raise LoadError(f"the weights {what} {shown}{' ...' if len(names) > 5 else ''}")
+    return loaded_module(module, source, "pytorch_safetensors")

@@ -1,8 +1,8 @@
-"""What a TorchScript archive that nobody has vouched for may call.
+"""Checks of the code in untrusted TorchScript archives.
 
-TorchScript is a language of its own, without Python, but not without means: it can read and write files, open
-connections and take raw addresses, and a module's `__setstate__` does so while the archive is loaded. So the
-code is read before torch compiles it, for words that have no place in a model.
+TorchScript is a language of its own, without Python, but it can read and write files, open connections and access raw
+addresses, and a module's `__setstate__` does so while the archive is loaded. So the code is searched for such calls
+before torch compiles it.
 """
 
 import re
@@ -17,10 +17,10 @@ from shoal_runtime.formats.operators import NAMESPACES, REFUSED
 from shoal_runtime.formats.source import NotTrusted
 
 CLASSES: Final = frozenset({"quantized", "rnn", "sparse", "mkldnn", "xnnpack"})
-"""Native classes that hold packed weights; others hold sockets and files."""
+"""Native classes of packed weights; others include sockets and files."""
 LEGACY: Final = "model.json"
 MAX_RECORD_BYTES: Final = 1024**3
-"""Of code and state; numbers have no such bound."""
+"""Maximum of code and state; weights are not limited."""
 
 _WORD: Final = re.compile(rf"\b(?:{REFUSED.pattern})\b")
 _ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|x[0-9a-fA-F]{2})")
@@ -32,21 +32,21 @@ _CLASS: Final = re.compile(r"\btorch\s*\.\s*classes\s*\.\s*(\w+)")
 
 
 def check_script(path: Path) -> None:
-    """Check the code and the pickled state of an archive, as torch's own reader finds them.
+    """Check the code and the pickled state of an archive, with torch's own reader.
 
     Raises:
-        NotTrusted: it calls what reads or writes files, or more than computes in another way.
+        NotTrusted: the archive does more than compute, such as reading or writing files.
     """
     reader = torch._C.PyTorchFileReader(str(path))
     names: list[str] = reader.get_all_records()
     lowered = [name.lower() for name in names]
     if len(set(lowered)) != len(names) or LEGACY in lowered:
-        raise NotTrusted(path.name, "two records of one name, or a format of long ago")
+        raise NotTrusted(path.name, "two records with one name, or an obsolete format")
     for name in names:
         if not name.lower().endswith((".py", ".pkl")):
-            continue  # numbers
+            continue  # weights
         if reader.get_record_size(name) > MAX_RECORD_BYTES:
-            raise LoadError(f"{path.name}: {name} is over {MAX_RECORD_BYTES} bytes")
+            raise LoadError(f"{path.name}: {name} exceeds {MAX_RECORD_BYTES} bytes")
         content = reader.get_record(name)
         code = name.lower().endswith(".py")
         for fault in faults_of_code(content.decode("utf-8", "replace")) if code else faults_of_state(content):
@@ -54,9 +54,12 @@ def check_script(path: Path) -> None:
 
 
 def faults_of_code(code: str) -> Iterator[str]:
-    """Yield what the code calls beyond computing."""
-    # A name may also be a text that getattr is given, escaped and in pieces.
-    joined = _JOINT.sub("", _ESCAPE.sub(_character, code))
+    """Yield the calls in code that do more than compute."""
+    # getattr could get a name as a text, with escapes and in pieces.
+    unescaped = _ESCAPE.sub(
+        lambda escape: chr(int(escape[1][1:], 16) if escape[1].startswith("x") else int(escape[1], 8)), code
+    )
+    joined = _JOINT.sub("", unescaped)
     for text in (code, joined):
         yield from (f"the operator {found!r}" for found in _WORD.findall(text))
         yield from _foreign_classes(text)
@@ -67,8 +70,8 @@ def faults_of_code(code: str) -> Iterator[str]:
 
 
 def faults_of_state(pickled: bytes) -> Iterator[str]:
-    """Yield the native classes in a pickled state that do more than hold weights."""
-    # A class is named on two lines, cut anywhere between its parts.
+    """Yield the native classes in a pickled state other than packed weights."""
+    # A class is named on two lines, split anywhere between its parts.
     yield from _foreign_classes(pickled.decode("latin-1").replace("\n", "."))
 
 
@@ -76,8 +79,3 @@ def _foreign_classes(text: str) -> Iterator[str]:
     for namespace in _CLASS.findall(text):
         if namespace not in CLASSES:
             yield f"a native class of {namespace!r}"
-
-
-def _character(escape: re.Match[str]) -> str:
-    digits = escape[1]
-    return chr(int(digits[1:], 16) if digits.startswith("x") else int(digits, 8))

@@ -1,4 +1,4 @@
-"""Sentences as vectors, and how well two go together: what sentence-transformers' files ask of an encoder."""
+"""Sentence embeddings and reranking, as configured in the files of sentence-transformers."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,13 +18,13 @@ SETTINGS: Final = "config_sentence_transformers.json"
 TOKENS: Final = "sentence_bert_config.json"
 
 
-def tells_pooling(directory: Path) -> bool:
-    """Return whether the folder says how a text's tokens become one vector."""
+def has_pooling(directory: Path) -> bool:
+    """Return whether the directory configures how tokens are pooled to one vector."""
     return "Pooling" in _modules(directory)
 
 
 def _modules(directory: Path) -> dict[str, str]:
-    """Return the path of each step by its class's last name, in order; none where the folder is a plain encoder."""
+    """Return the path of each step by class name, in order; empty for a plain encoder."""
     steps = read_json(directory / MODULES, [])
     return {str(step["type"]).rpartition(".")[2]: str(step.get("path", "")) for step in steps}
 
@@ -34,19 +34,12 @@ def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
 
 
-def _max(hidden: Tensor, mask: Tensor) -> Tensor:
-    return hidden.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(1)
-
-
-def _last(hidden: Tensor, mask: Tensor) -> Tensor:
-    return hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
-
-
 POOLINGS: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "cls": lambda hidden, _: hidden[:, 0],
-    "max": _max,
+    "max": lambda hidden, mask: hidden.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(1),
     "mean": _mean,
-    "lasttoken": _last,
+    # The last token that is not padding.
+    "lasttoken": lambda hidden, mask: hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1],
 }
 _FLAGS: Final = {
     "pooling_mode_cls_token": "cls",
@@ -56,32 +49,32 @@ _FLAGS: Final = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""How files before sentence-transformers 6 name them."""
+"""Names in files of sentence-transformers before version 6."""
 
 
 def poolings_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of the poolings that a Pooling's config.json asks for, one after the other in the vector.
+    """Return the poolings in the config.json of a Pooling step, whose vectors are concatenated.
 
     Raises:
-        LoadError: one of them is not here.
+        LoadError: a pooling is not supported.
     """
     stated = config.get("pooling_mode") or [name for flag, name in _FLAGS.items() if config.get(flag)] or "mean"
     names = [stated] if isinstance(stated, str) else list(stated)
     for name in names:
         if name not in POOLINGS:
-            raise LoadError(f"the folder pools by {name!r}; Shoal knows {', '.join(POOLINGS)}: write a handler")
+            raise LoadError(f"pooling {name!r} is not supported, only {', '.join(POOLINGS)}. Write a handler")
     return names
 
 
 class Embed(Texts):
-    """A text as numbers; pooled and normalised as the folder says, else the mean of its tokens."""
+    """Embedding of a text, pooled and normalized as configured; by default the mean of its tokens."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         modules = _modules(parts.directory)
         strange = [name for name in modules if name not in ("Transformer", "Pooling", "Normalize")]
         if strange:
-            raise LoadError(f"{MODULES} has a step {strange[0]}, which Shoal does not know: write a handler")
+            raise LoadError(f"{MODULES} has the step {strange[0]}, which is not supported. Write a handler")
         pooling = read_json(parts.directory / modules.get("Pooling", "") / "config.json", {})
         self._poolings = poolings_of(pooling)
         self._lowers = bool(read_json(parts.directory / TOKENS, {}).get("do_lower_case"))
@@ -90,15 +83,15 @@ class Embed(Texts):
         self._prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name"), "")
         if self._prompt and not pooling.get("include_prompt", True):
             raise LoadError(
-                "the folder leaves its prompt out of pooling (include_prompt), which is not here: write a handler"
+                "the prompt is excluded from pooling (include_prompt), which is not supported. Write a handler"
             )
         width = self.config.hidden_size * len(self._poolings)
         self.outputs = (TensorSpec("embedding", "FP32", [-1, width]),)
 
     def preprocess(self, text: str) -> dict[str, Any]:
-        """Return the tokens of a text, behind the prompt that the folder sets before each."""
+        """Return the tokens of a text with the configured prompt."""
         whole = self._prompt + text
-        # Letter by letter, as tokenizers do it.
+        # Character by character, as tokenizers do: str.lower of a whole text depends on the context.
         return super().preprocess("".join(map(str.lower, whole)) if self._lowers else whole)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
@@ -112,7 +105,7 @@ class Embed(Texts):
 
 
 class Rerank(Texts):
-    """How well a document answers a query, as a cross-encoder sees them together."""
+    """Relevance of a document to a query, computed by a cross-encoder."""
 
     inputs = (
         TensorSpec("query", "BYTES", [-1], content_type="text/plain"),
@@ -123,11 +116,22 @@ class Rerank(Texts):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         if self.config.num_labels != 1:
-            raise LoadError(f"rerank needs a head of one label; this one has {self.config.num_labels}")
-        self._plain = _activation(self.config, read_json(parts.directory / SETTINGS, {})) == "Identity"
+            raise LoadError(f"rerank requires a head with one label; this one has {self.config.num_labels}")
+        # Sigmoid, unless one of these files configures another activation.
+        settings = read_json(parts.directory / SETTINGS, {})
+        stated = (
+            settings.get("activation_fn")
+            or (getattr(self.config, "sentence_transformers", None) or {}).get("activation_fn")
+            or getattr(self.config, "sbert_ce_default_activation_function", None)
+            or "Sigmoid"
+        )
+        activation = str(stated).rpartition(".")[2]
+        if activation not in ("Sigmoid", "Identity"):
+            raise LoadError(f"activation {stated} is not supported, only Sigmoid and Identity")
+        self._plain = activation == "Identity"
 
     def preprocess(self, pair: dict[str, str]) -> dict[str, Any]:  # type: ignore[override]
-        """Return the tokens of query and document in one row; what is too long loses the end of the longer."""
+        """Return the tokens of query and document in one row; the longer text is truncated."""
         return dict(self.tokens.row(pair["query"], pair["document"])[0])
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
@@ -136,23 +140,5 @@ class Rerank(Texts):
         return logits if self._plain else logits.sigmoid()
 
     def warmup_items(self) -> list[dict[str, str]]:
-        """Return a query and its answer."""
+        """Return a query and a document."""
         return [{"query": "What does the fox do?", "document": WARM_TEXT}]
-
-
-def _activation(config: Any, settings: Mapping[str, Any]) -> str:
-    """Return the last name of what follows the logits: the sigmoid unless the folder says otherwise.
-
-    Raises:
-        LoadError: it is neither the sigmoid nor nothing.
-    """
-    stated = (
-        settings.get("activation_fn")
-        or (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
-        or getattr(config, "sbert_ce_default_activation_function", None)
-        or "Sigmoid"
-    )
-    name = str(stated).rpartition(".")[2]
-    if name not in ("Sigmoid", "Identity"):
-        raise LoadError(f"the folder asks for {stated} after the logits; Shoal knows Sigmoid and Identity")
-    return name

@@ -1,4 +1,4 @@
-"""scikit-learn estimators as skops files, which hold no code but name the types that they are made of."""
+"""scikit-learn estimators as skops files, which hold no code, but name the types of their objects."""
 
 import io
 import sys
@@ -17,44 +17,40 @@ from shoal_schema.resource.model import ModelFormat as Format
 
 
 def load(source: Source) -> Loaded:
-    """Load the estimator, of types that skops or Shoal vouches for or the settings trust; the file has no say in that.
+    """Load the estimator, if skops, Shoal or the settings trust its types.
 
     Raises:
-        LoadError: it is broken, holds types that nobody trusts or a tree that leads out of its arrays, or skops is not
-            installed.
+        LoadError: the file is corrupt, holds types that are not trusted or a tree with invalid indices, or skops is
+            not installed.
     """
     path = model_file(source, Format.SKOPS)
     skops = _skops()
-    from shoal_runtime.formats.trees import bind_trees  # noqa: PLC0415 (scikit-learn comes without torch now)
+    from shoal_runtime.formats.trees import bind_trees  # noqa: PLC0415 (after scikit-learn was imported without torch)
 
     limit_threads(source.context.threads)
     try:
-        # Read once: what is judged is what is loaded.
+        # Read once, so that the bytes that are checked are those that are loaded.
         data = path.read_bytes()
-        estimator = skops.loads(data, trusted=_trusted(skops, data, source, path.name))
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            trusted = vouched(archive.read("schema.json")) | set(source.trusted_types)
+        if kinds := sorted(set(skops.get_untrusted_types(data=data)) - trusted):
+            wanted = ",".join(dict.fromkeys((*source.trusted_types, *kinds)))
+            raise LoadError(
+                f"{path.name} holds types that are not trusted: {', '.join(kinds)}. Set"
+                f" SHOAL_MODEL_TRUSTED_TYPES={wanted} (model.trustedTypes) if you trust the file"
+            )
+        estimator = skops.loads(data, trusted=sorted(trusted))
         bind_trees(estimator)
     except LoadError:
         raise
     except HANDLER_FAULTS as error:
-        why, lacking = describe(error), remedy(error).removeprefix(": ")
-        raise Unreadable(path.name, "skops file", why, *([lacking] if lacking else ())) from None
+        why, install = describe(error), remedy(error).removeprefix(": ")
+        raise Unreadable(path.name, "skops file", why, *([install] if install else ())) from None
     return serve(estimator, source, path)
 
 
-def _trusted(skops: Any, data: bytes, source: Source, name: str) -> list[str]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        trusted = vouched(archive.read("schema.json")) | set(source.trusted_types)
-    if kinds := sorted(set(skops.get_untrusted_types(data=data)) - trusted):
-        wanted = ",".join(dict.fromkeys((*source.trusted_types, *kinds)))
-        raise LoadError(
-            f"{name} holds types that nobody has vouched for: {', '.join(kinds)}: set"
-            f" SHOAL_MODEL_TRUSTED_TYPES={wanted} (model.trustedTypes) if you trust the file"
-        )
-    return sorted(trusted)
-
-
 class _NoTorch(MetaPathFinder):
-    """Lets nobody import torch who has not."""
+    """Fail imports of torch, unless it is imported already."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "torch":
@@ -62,7 +58,7 @@ class _NoTorch(MetaPathFinder):
 
 
 def _skops() -> Any:
-    """Import skops: it imports all of scikit-learn, whose adapters would import torch, hundreds of megabytes."""
+    """Import skops without torch: scikit-learn's adapters would import it, which takes hundreds of megabytes."""
     finder = _NoTorch()
     sys.meta_path.insert(0, finder)
     try:

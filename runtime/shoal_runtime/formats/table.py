@@ -1,4 +1,4 @@
-"""Which formats there are: how each is known, and the module with its `load`, imported when it is chosen."""
+"""The formats: how each is recognized, and its module with `load`, which is imported on demand."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -13,33 +13,26 @@ from shoal_schema.resource.suffixes import SUFFIXES
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One format.
-
-    Args:
-        module: beside this one, with `load(source) -> Loaded`.
-        holds: whether a file of its suffixes is one of them, where others have them too.
-        torch: whether it computes with PyTorch; None: its class says.
-        marks: tells a folder that can be nothing else, whatever its files are called.
-        code: whether a class of the user's goes with the files.
-        own_code: whether the code in a folder that bears its mark is its own to import, a handler.py too.
-        apart: whether what keeps rows apart was written for that, as a handler was; other graphs only happen to.
-        tried: whether warm-up tries it with made-up rows.
-        extra: brings what it needs beside PyTorch.
-    """
+    """One format."""
 
     module: str
+    """Module beside this one, with `load(source) -> Loaded`."""
     holds: Callable[[Path], bool] = lambda _: True
+    """Whether a file with its suffix has the format, if several formats share the suffix."""
     torch: bool | None = True
+    """Whether it computes with PyTorch; None if its class decides."""
     marks: Callable[[Path], bool] | None = None
+    """Whether a directory certainly has this format, regardless of its file names."""
     code: bool = False
+    """Whether a class of the user accompanies the files."""
     own_code: bool = False
+    """Whether a marked directory imports its own code, including a handler.py."""
     apart: bool = False
+    """Whether its code is written to keep rows apart, as handlers are; graphs do so only by chance."""
     tried: bool = True
+    """Whether warm-up tries it with example rows."""
     extra: str = ""
-
-
-def _is_torchserves(directory: Path) -> bool:
-    return (directory / "MAR-INF" / "MANIFEST.json").is_file()
+    """Extra of the package with its dependencies besides PyTorch."""
 
 
 def _begins(path: Path) -> bytes:
@@ -55,14 +48,6 @@ def _is_xgboost(path: Path) -> bool:
     return path.suffix == ".ubj" or (head.startswith(b"{") and b"learner" in head)
 
 
-def _is_lightgbm(path: Path) -> bool:
-    return path.suffix == ".lgb" or _begins(path).startswith((b"tree\n", b"tree\r\n"))
-
-
-def _is_mlflow(directory: Path) -> bool:
-    return (directory / "MLmodel").is_file()
-
-
 FORMATS: Final[Mapping[Format, Entry]] = {
     Format.HANDLER: Entry("handler", torch=None, code=True, apart=True),
     Format.TORCH_EXPORT: Entry("torch_export"),
@@ -72,10 +57,19 @@ FORMATS: Final[Mapping[Format, Entry]] = {
     Format.SKOPS: Entry("skops", torch=False),
     Format.JOBLIB: Entry("joblib", torch=False),
     Format.XGBOOST: Entry("xgboost", _is_xgboost, torch=False),
-    Format.LIGHTGBM: Entry("lightgbm", _is_lightgbm, torch=False),
-    Format.MLFLOW: Entry("mlflow", torch=False, marks=_is_mlflow),
+    Format.LIGHTGBM: Entry(
+        "lightgbm",
+        lambda path: path.suffix == ".lgb" or _begins(path).startswith((b"tree\n", b"tree\r\n")),
+        torch=False,
+    ),
+    Format.MLFLOW: Entry("mlflow", torch=False, marks=lambda directory: (directory / "MLmodel").is_file()),
     Format.TORCH_SERVE: Entry(
-        "torchserve", marks=_is_torchserves, own_code=True, apart=True, tried=False, extra="torchserve"
+        "torchserve",
+        marks=lambda directory: (directory / "MAR-INF" / "MANIFEST.json").is_file(),
+        own_code=True,
+        apart=True,
+        tried=False,
+        extra="torchserve",
     ),
     Format.KERAS: Entry("keras", extra="keras"),
     Format.TRANSFORMERS: Entry("transformers", marks=is_transformers, apart=True, tried=False, extra="transformers"),
@@ -89,12 +83,12 @@ def loader(form: Format) -> Callable[[Source], Loaded]:
 
 
 def marked(directory: Path) -> Format | None:
-    """Return the format whose mark the folder bears, or None."""
+    """Return the format that a directory is marked with, or None."""
     return next((form for form, entry in FORMATS.items() if entry.marks is not None and entry.marks(directory)), None)
 
 
 def model_file(source: Source, form: Format) -> Path:
-    """Return the model's one file of a format.
+    """Return the model's only file of a format.
 
     Raises:
         LoadError: there is none, or more than one.
@@ -103,7 +97,7 @@ def model_file(source: Source, form: Format) -> Path:
 
 
 def found(paths: Iterable[Path]) -> list[Format]:
-    """Return the formats that files are of."""
+    """Return the formats of files."""
     given = list(paths)
     return [
         form

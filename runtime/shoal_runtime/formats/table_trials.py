@@ -1,4 +1,4 @@
-"""Values to try a table model with: those that each column was trained on, as clients send them."""
+"""Values for trials of a table model: those from training, as clients send them."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,14 +8,14 @@ from shoal_runtime.handlers.spec import TensorSpec
 
 Values = Sequence[Any]
 MOST: Final = 32
-"""Values of one column to choose from."""
+"""Maximum values per column."""
 
 
 def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dict[str, list[Values]]:
-    """Return by input the values to choose from for each of its columns; none where any value of its datatype goes.
+    """Return the possible values of each column by input; none if any value of the datatype is valid.
 
     Args:
-        inputs: of the model, one for each column, or one tensor of all columns.
+        inputs: of the model: one per column, or one tensor of all columns.
         columns: in the model's order.
     """
     by_name = {column.name: column for column in columns}
@@ -45,7 +45,7 @@ def _values(column: Column | None, spec: TensorSpec) -> Values:
 
 
 def known_words(estimator: Any) -> dict[str, list[Values]]:
-    """Return values for the one input of an estimator of texts: words of its vocabulary, and all of them at once."""
+    """Return texts for the input of a text estimator: words of its vocabulary, singly and joined."""
     steps = [step for _, step in getattr(estimator, "steps", ())]
     for each in (estimator, *steps):
         words = [word for word in list(getattr(each, "vocabulary_", None) or ())[:MOST] if isinstance(word, str)]

@@ -1,8 +1,9 @@
-"""Models of tables: rows or columns in, predictions out. What estimators and boosted trees have in common."""
+"""Models of tables: rows or columns in, predictions out; shared by estimators and boosted trees."""
 
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,21 +27,27 @@ from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DATATYPES, DTYPES, Array
 
 OUTPUT: Final = "output-0"
-"""KServe's name, where the file has none."""
+"""KServe's output name, for files without names."""
 PROBABILITIES: Final = "probabilities"
-"""What classifiers give beside their labels."""
+"""Second output of classifiers."""
 NULLABLE: Final = ("FP32", "FP64", "BYTES")
 TRIES_S: Final = 2.0
-"""Time to try the columns of one tensor for nulls one by one."""
+"""Maximum time in seconds to try null in each column of one tensor."""
 BAD_VALUES: Final = (ValueError, TypeError, KeyError)
-"""What libraries raise for values that they do not take."""
+"""Errors of libraries about invalid values."""
 
 
 class TableHandler:
-    """Make a table of the inputs, and read each declared output from it.
+    """Make a table of the inputs, and compute each declared output from it.
 
-    ``outputs`` holds a function for each name that the library has a result of its own for; whatever else an output is
-    called, it is the prediction, `output-0`. Undeclared, they are what two made-up rows give.
+    Without declared outputs, they are those of a prediction of two example rows.
+
+    Args:
+        source: of the model.
+        inputs: of the model.
+        table: from a batch to the model's table.
+        outputs: functions of the table by name; an output with another name is the prediction, `output-0`.
+        columns: in the model's order, if known.
     """
 
     def __init__(
@@ -55,23 +62,32 @@ class TableHandler:
         self._columns = {column.input or column.name: column for column in columns}
         self._table = table
         self.trial_values = trial_values(inputs, columns)
-        """By input, what warm-up chooses each column's values from; none where any number goes."""
+        """Values for trials by input and column; none if any number is valid."""
         self._functions = dict(outputs)
-        self.outputs = tuple(source.outputs) or self._probed(source.told_outputs)
+        self.outputs = tuple(source.outputs) or self._probed(source.described_outputs)
         self._functions = {spec.name: outputs.get(spec.name, outputs[OUTPUT]) for spec in self.outputs}
         self.inputs = tuple(self._with_nulls(spec) for spec in self.inputs)
 
     def forward(self, batch: Batch) -> dict[str, Array] | list[Any]:
-        """Predict; where the library raises, the rows that it raises on fail alone."""
+        """Predict; if the library raises, only the rows that cause it fail."""
         try:
             return self._predicted(batch)
         except HANDLER_FAULTS as error:
+            if not isinstance(error, BAD_VALUES):
+                raise
             rows = len(next(iter(batch.values())))
-            if rows > 1 and isinstance(error, BAD_VALUES):
-                return self._halved(batch, rows)
-            if isinstance(error, BAD_VALUES):
+            if rows == 1:
                 return [ItemError(said(error))]
-            raise
+        # Bisect the batch until the rows that fail are alone.
+        results: list[Any] = []
+        for part in (slice(0, rows // 2), slice(rows // 2, rows)):
+            half = {name: array[part] for name, array in batch.items()}
+            made = self.forward(half)
+            count = len(next(iter(half.values())))
+            if isinstance(made, dict):
+                made = [{name: array[row] for name, array in made.items()} for row in range(count)]
+            results += made
+        return results
 
     def loaded(self, platform: str) -> Loaded:
         """Return the handler as a loaded model."""
@@ -81,64 +97,53 @@ class TableHandler:
         table = self._table(batch)
         return {name: plain(function(table)) for name, function in self._functions.items()}
 
-    def _halved(self, batch: Batch, rows: int) -> list[Any]:
-        """Return each row's outputs, or its error: halves of a batch until those that fail are alone."""
-        results: list[Any] = []
-        for part in (slice(0, rows // 2), slice(rows // 2, rows)):
-            half = {name: array[part] for name, array in batch.items()}
-            made = self.forward(half)
-            count = len(next(iter(half.values())))
-            results += made if isinstance(made, list) else [_row(made, row) for row in range(count)]
-        return results
-
-    def _probed(self, told: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    def _probed(self, described: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """Return the outputs of a prediction of example rows, or else the described outputs."""
         try:
             made = self._predicted(self._examples(2))
             return tuple(shown(name, array) for name, array in made.items())
         except HANDLER_FAULTS as error:
-            if told:
-                return tuple(told)
+            if described:
+                return tuple(described)
             named = any(spec.columns or len(spec.shape) == 1 for spec in self.inputs)
             declared = f":\n{in_toml(list(self._columns.values()))}" if self._columns and named else ""
             raise LoadError(
-                f"the model cannot predict rows of example values ({describe(error)}): declare its [[inputs]] and"
+                f"the model cannot predict example rows ({describe(error)}). Declare its [[inputs]] and"
                 f" [[outputs]] in model.toml{declared}"
             ) from error
 
     def _with_nulls(self, spec: TensorSpec) -> TensorSpec:
-        """Return the input as nullable if the model predicts a row with a null in it, in any of its columns."""
+        """Mark the input as nullable if the model predicts a row with a null in any column."""
         if spec.nullable or spec.datatype not in NULLABLE:
             return spec
         row = self._examples(1)
-        nothing = np.array([None], dtype=object) if spec.datatype == "BYTES" else np.nan
+        null = np.array([None], dtype=object) if spec.datatype == "BYTES" else np.nan
         end_s = time.monotonic() + TRIES_S
-        # All of it first, then each column: an imputer may stand before one of them alone.
+        # All columns at once, then each: an imputer may precede only some of them.
         chosen: list[Any] = [
             ...,
             *((slice(None), place) for place in range(row[spec.name][0].size if spec.row_shape else 0)),
         ]
         for part in chosen:
             tried = row[spec.name].copy()
-            tried[part] = nothing
-            if self._predicts({**row, spec.name: tried}):
+            tried[part] = null
+            with suppress(*HANDLER_FAULTS):
+                self._predicted({**row, spec.name: tried})
                 return replace(spec, nullable=True)
             if time.monotonic() > end_s:
                 break
         return spec
 
-    def _predicts(self, batch: Batch) -> bool:
-        try:
-            self._predicted(batch)
-        except HANDLER_FAULTS:
-            return False
-        return True
-
     def _examples(self, rows: int) -> dict[str, Array]:
-        """Return rows of values that the model takes, as far as its columns tell; else zeros and empty texts."""
+        """Return example rows: values from the columns where known, else zeros and empty texts."""
         return {spec.name: self._example(spec, rows) for spec in self.inputs}
 
     def _example(self, spec: TensorSpec, rows: int) -> Array:
-        blank = _blank(spec, rows=rows)
+        shape = [rows, *(1 if size == ANY else size for size in spec.row_shape)]
+        if spec.datatype == "BYTES":
+            blank = np.full(shape, "" if TEXT in spec.media_types else b"", dtype=object)
+        else:
+            blank = np.zeros(shape, DTYPES[spec.datatype])
         if len(spec.shape) == 1 and (column := self._columns.get(spec.name)) is not None:
             if column.example is not None:
                 blank[:] = column.example
@@ -149,14 +154,12 @@ class TableHandler:
         return blank
 
 
-def _row(outputs: Mapping[str, Array], row: int) -> dict[str, Array]:
-    return {name: array[row] for name, array in outputs.items()}
-
-
 def matrix(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Callable[[Batch], Array]:
-    """Return what makes one array, rows by features, of the inputs: in the order of the model's columns, if it has any.
+    """Return a function from a batch to an array, rows by features, in the order of the columns if given.
 
-    The inputs are those that `columns.reconciled` gave.
+    Args:
+        inputs: as returned by `columns.reconciled`.
+        columns: in the model's order.
     """
     names = [column.input or column.name for column in columns] or [spec.name for spec in inputs]
     only = inputs[0] if len(inputs) == 1 and len(inputs[0].shape) > 1 else None
@@ -170,14 +173,14 @@ def matrix(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Call
 
     def table(batch: Batch) -> Array:
         count = len(next(iter(batch.values())))
-        # An optional input that was left out is missing in every row.
+        # An omitted optional input is missing in every row.
         return np.column_stack([batch[name] if name in batch else np.full(count, np.nan) for name in names])
 
     return table if only is None else rows
 
 
 def frame(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Callable[[Batch], Any]:
-    """Return what makes a pandas frame of the inputs: the model's columns, or one for each input."""
+    """Return a function from a batch to a pandas frame of the columns, or with one column per input."""
     pandas = imported("pandas", "sklearn")
     return frame_maker(inputs, columns or declared_columns(inputs), pandas=pandas)
 
@@ -185,17 +188,17 @@ def frame(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Calla
 def served_columns(
     source: Source, columns: Sequence[Column], *, named: bool
 ) -> tuple[Sequence[TensorSpec], Sequence[Column]]:
-    """Return the inputs of boosted trees and their columns: as declared, or else as the file has them.
+    """Return the inputs and columns of boosted trees, as declared, else as in the file.
 
     Raises:
-        LoadError: what is declared is not what the file holds.
+        LoadError: the declared inputs differ from the file.
     """
     if not source.inputs:
         return inputs_of(columns, named=named), columns
     if named or len(source.inputs) == 1:
         return reconciled(source.inputs, columns, named=named)
     if len(source.inputs) != len(columns):
-        raise LoadError(f"{len(source.inputs)} inputs are declared; the model was trained on {len(columns)} columns")
+        raise LoadError(f"the model was trained on {len(columns)} columns; {len(source.inputs)} inputs are declared")
     return source.inputs, [
         replace(column, input=spec.name, datatype=spec.datatype)
         for column, spec in zip(columns, source.inputs, strict=True)
@@ -203,41 +206,38 @@ def served_columns(
 
 
 def framed_if_categorical(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> Callable[[Batch], Any]:
-    """Return what makes the table of boosted trees: an array, or a frame where a column is a pandas category."""
+    """Return a function from a batch to an array, or to a frame if a column is a pandas category."""
     categorical = any(column.categories is not None for column in columns)
     return frame(inputs, columns) if categorical else matrix(inputs, columns)
 
 
 def imported(module: str, extra: str | None) -> Any:
-    """Import a library that only one format needs, and an extra of ours brings, if it is not one of the user's.
+    """Import a library that only one format requires.
+
+    Args:
+        module: to import.
+        extra: of this package that installs it, or None for a library of the user.
 
     Raises:
-        LoadError: it is not installed, or lacks a library of the system.
+        LoadError: it is not installed, or a system library is missing.
     """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         wanted = f'"shoal[{extra}]"' if extra else module.partition(".")[0]
-        raise LoadError(f"this model needs {error.name}: pip install {wanted}") from None
+        raise LoadError(f"this model requires {error.name}. Run pip install {wanted}") from None
     except OSError as error:
         raise LoadError(f"{module} cannot be loaded: {error} (on Debian: apt-get install libgomp1)") from None
 
 
 def plain(value: Any) -> Array:
-    """Return what a library gave as an array of a datatype of the wire: texts are objects there."""
+    """Convert a library's result to an array with a wire datatype; texts become objects."""
     array = np.asarray(value)
     return array.astype(object) if array.dtype.kind in "US" else array
 
 
-def _blank(spec: TensorSpec, *, rows: int) -> Array:
-    shape = [rows, *(1 if size == ANY else size for size in spec.row_shape)]
-    if spec.datatype == "BYTES":
-        return np.full(shape, "" if TEXT in spec.media_types else b"", dtype=object)
-    return np.zeros(shape, DTYPES[spec.datatype])
-
-
 def shown(name: str, array: Array) -> TensorSpec:
-    """Return the output whose rows these are."""
+    """Return the specification of an output with these rows."""
     if array.dtype == object:
         return TensorSpec(name, "BYTES", [ANY, *array.shape[1:]], content_type=TEXT)
     return TensorSpec(name, DATATYPES[array.dtype], [ANY, *array.shape[1:]])

@@ -1,4 +1,4 @@
-"""`torch.export` programs (.pt2): they tell their own signature."""
+"""`torch.export` programs (.pt2) with the signature in the file."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ from shoal_schema.resource.model import ModelFormat as Format
 
 
 class ExportHandler:
-    """Run an exported program, whose flat inputs and outputs are in the order of those declared."""
+    """Run an exported program with flat inputs and outputs in the declared order."""
 
     def __init__(
         self, program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
@@ -32,7 +32,7 @@ class ExportHandler:
         self._in_spec = program.call_spec.in_spec
 
     def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Run the program on the inputs, whatever nesting it was exported with."""
+        """Run the program with the nesting of inputs that it was exported with."""
         flat = [batch[spec.name] for spec in self.inputs]
         args, kwargs = pytree.tree_unflatten(flat, self._in_spec)
         return name_outputs(pytree.tree_leaves(self._module(*args, **kwargs)), self.outputs)
@@ -42,12 +42,11 @@ def load(source: Source) -> Loaded:
     """Load the program onto the device.
 
     Raises:
-        LoadError: it is broken, holds a pickle, was exported in another dtype than asked for, or selects rows by what
-            is in them.
+        LoadError: the file is corrupt, could run code, has another dtype than requested, or selects or mixes rows.
     """
     path = model_file(source, Format.TORCH_EXPORT)
     if source.context.dtype is not None:
-        raise LoadError("a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto")
+        raise LoadError("a torch.export program keeps the dtype of its export. Leave SHOAL_RUNTIME_DTYPE at auto")
     program = _read(path, trusted=source.allow_pickle)
     graph = program.graph_signature
     inputs = source.inputs or _specs(program, graph.user_inputs, list(map(str, graph.user_inputs)))
@@ -55,8 +54,13 @@ def load(source: Source) -> Loaded:
     require_tensors(inputs, outputs, path.name)
     for what, specs, names in (("inputs", inputs, graph.user_inputs), ("outputs", outputs, graph.user_outputs)):
         if len(specs) != len(names):
-            raise LoadError(f"model.toml lists {len(specs)} {what}; the program has {len(names)}")
-    check_static_batch(source, path.name, inputs, _dynamic([spec.name for spec in inputs]))
+            raise LoadError(f"model.toml declares {len(specs)} {what}; the program has {len(names)}")
+    shapes = ", ".join(f'"{spec.name}": {{0: batch}}' for spec in inputs)
+    dynamic = (
+        'export with a dynamic batch: batch = torch.export.Dim("batch");'
+        f" torch.export.export(model, args_of_two_rows, dynamic_shapes={{{shapes}}})"
+    )
+    check_static_batch(source, path.name, inputs, dynamic)
     min_rows, max_rows = _row_limits(program)
     proven = rows_are_proven(source, inputs, _selected(program, inputs, outputs))
     refuse_mixed(source, inputs, _mixed(program, inputs, outputs))
@@ -66,16 +70,18 @@ def load(source: Source) -> Loaded:
     return Loaded(handler, inputs, outputs, "pytorch_export", min_rows, max_rows, graphs=True, rows_proven=proven)
 
 
-def _dynamic(names: Sequence[str]) -> str:
-    shapes = ", ".join(f'"{name}": {{0: batch}}' for name in names)
-    return (
-        'export with a dynamic batch, like this: batch = torch.export.Dim("batch");'
-        f" torch.export.export(model, args_of_two_rows, dynamic_shapes={{{shapes}}})"
-    )
-
-
 def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
-    read = torch.export.load if trusted else _checked_reader()
+    read: Callable[[Path], torch.export.ExportedProgram] = torch.export.load
+    if not trusted:
+        try:
+            # Uses torch's internals, which other releases may change; no other format depends on it.
+            from shoal_runtime.formats.pt2_archive import read_program  # noqa: PLC0415
+        except ImportError:
+            raise LoadError(
+                f"torch {torch.__version__} cannot read an exported program without evaluating it. Install a later"
+                " version, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust the file"
+            ) from None
+        read = read_program
     try:
         return read(path)
     except LoadError:
@@ -84,46 +90,34 @@ def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
         raise Unreadable(path.name, "torch.export program", error) from None
 
 
-def _checked_reader() -> Callable[[Path], torch.export.ExportedProgram]:
-    try:
-        # Reaches into torch, where other releases may differ; the other formats do not depend on it.
-        from shoal_runtime.formats.pt2_archive import read_program  # noqa: PLC0415
-    except ImportError:
-        raise LoadError(
-            f"torch {torch.__version__} cannot read an exported program without evaluating what is in it: use a later"
-            " one, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust the file"
-        ) from None
-    return read_program
-
-
 def _specs(program: torch.export.ExportedProgram, values: Sequence[Any], names: Sequence[str]) -> list[TensorSpec]:
     known = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    return [_spec(name, known.get(str(value))) for name, value in zip(names, values, strict=True)]
+    specs = []
+    for name, value in zip(names, values, strict=True):
+        tensor = known.get(str(value))
+        if not isinstance(tensor, torch.Tensor):
+            raise LoadError(f"{name} of the exported program is not a tensor. Wrap the model before exporting")
+        if tensor.dtype not in DATATYPE_OF or tensor.dim() == 0:
+            raise LoadError(f"{name} of the exported program is {tensor.dtype} with {tensor.dim()} dimensions")
+        shape = [size if isinstance(size, int) else ANY for size in tensor.shape]
+        specs.append(TensorSpec(name, DATATYPE_OF[tensor.dtype], shape))
+    return specs
 
 
 def _output_names(program: torch.export.ExportedProgram, count: int) -> list[str]:
-    """Return a dict's keys, or output, or output_0, output_1..."""
+    """Return the keys of a dict, or output, or output_0, output_1..."""
     spec = program.call_spec.out_spec
     if spec is not None and spec.type is dict and len(spec.context) == count:
         return [str(key) for key in spec.context]
     return ["output"] if count == 1 else [f"output_{index}" for index in range(count)]
 
 
-def _spec(name: str, value: Any) -> TensorSpec:
-    if not isinstance(value, torch.Tensor):
-        raise LoadError(f"{name} of the exported program is not a tensor: wrap the model before exporting")
-    if value.dtype not in DATATYPE_OF or value.dim() == 0:
-        raise LoadError(f"{name} of the exported program is {value.dtype} of {value.dim()} dimensions")
-    shape = [size if isinstance(size, int) else ANY for size in value.shape]
-    return TensorSpec(name, DATATYPE_OF[value.dtype], shape)
-
-
 def _selected(
     program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> dict[str, str | None]:
-    """Return by output what selects its rows: empty where they are the batch's, None if neither can be told.
+    """Return what selects the rows of each output; empty for the batch's rows, None if unknown.
 
-    Sizes that depend on what is in the tensors are symbols of their own, which torch calls unbacked.
+    Torch represents sizes that depend on values by unbacked symbols.
     """
     graph = program.graph_signature
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
@@ -139,7 +133,7 @@ def _selected(
 def _mixed(
     program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> dict[str, Mixed]:
-    """Return the outputs that have the batch's rows, proven to depend on each other."""
+    """Return the outputs with the rows of the batch that are proven to depend on each other."""
     graph = program.graph_signature
     batch_dims = {str(name): spec.batch_dim for name, spec in zip(graph.user_inputs, inputs, strict=True)}
     found = find_mixing(program, batch_dims)
@@ -158,12 +152,12 @@ def _size(value: Any, spec: TensorSpec) -> Any:
 
 
 def _expression(size: Any) -> Any:
-    """Return a size as an expression of symbols, or the number that it is."""
+    """Return a size as an expression of symbols, or as a number."""
     return size if isinstance(size, int) else getattr(getattr(size, "node", None), "expr", None)
 
 
 def _row_limits(program: torch.export.ExportedProgram) -> tuple[int, int | None]:
-    """Return the range the program was exported for, of the first input's first dimension."""
+    """Return the range of batch sizes that the program was exported for."""
     names = [str(name) for name in program.graph_signature.user_inputs]
     node = next(node for node in program.graph.nodes if node.name == names[0])
     symbol = _expression(node.meta["val"].shape[0])

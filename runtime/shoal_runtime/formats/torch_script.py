@@ -1,8 +1,8 @@
-"""TorchScript archives; and pickled modules and weights, for those who opt in.
+"""TorchScript archives, and pickled modules and weights if allowed by the user.
 
-A TorchScript archive is a program of its own and runs without Python and its unpickler; what its own
-operators could do to files and connections is refused (`script_check`). A plain `torch.save` file is a
-pickle, which can run any code when it is read. Both are loaded unseen for users who allow pickles by name.
+A TorchScript archive is a program of its own that runs without Python and its unpickler; operators in it that access
+files and connections are rejected (`script_check`). A plain `torch.save` file is a pickle, which can run any code when
+it is read. For users who allow pickles both are loaded without checks.
 """
 
 import pickle
@@ -22,20 +22,20 @@ from shoal_runtime.formats.table import model_file
 from shoal_schema.resource.model import ModelFormat as Format
 
 MAX_PICKLE_BYTES: Final = 64 * 2**20
-"""Of names and shapes, the weights lie beside it: more than any model's."""
+"""Maximum size of names and shapes in a checked pickle; the weights are other records."""
 
 
 def load(source: Source) -> Loaded:
     """Load the archive onto the device.
 
     Raises:
-        LoadError: it is a pickle and pickles are not allowed, it is broken, or model.toml gives no signature.
+        LoadError: a pickle is not allowed, the file is corrupt, or model.toml has no signature.
     """
     path = model_file(source, Format.TORCH_SCRIPT)
     if is_torch_script(path):
         module = load_script(path, trusted=source.allow_pickle)
     elif not zipfile.is_zipfile(path) and first_bytes(path)[:1] != pickle.PROTO:
-        raise Unreadable(path.name, "model of PyTorch", oddity(path) or "it is neither an archive nor a pickle")
+        raise Unreadable(path.name, "PyTorch model", oddity(path) or "it is neither an archive nor a pickle")
     elif source.allow_pickle:
         module = _load_pickle(path, source)
     else:
@@ -55,52 +55,48 @@ def is_torch_script(path: Path) -> bool:
 
 
 def _pickle_refused(path: Path) -> str:
-    """Return what a pickle needs; one that names nothing but tensors' own classes is the weights of some module."""
-    if _holds_weights_only(path):
-        return (
-            f"{path.name} holds weights only (a state_dict), and a model is code, too: export the whole module with"
-            " torch.export, or save the weights as safetensors and set SHOAL_MODEL_HANDLER (model.handler), or"
-            " `handler` in model.toml, to the torch.nn.Module class they belong to. With that class this file will do,"
-            " too: it is a pickle, so set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
-        )
-    return (
-        f"{path.name} is a pickle, which can run any code when it is loaded:"
-        " save it as safetensors, TorchScript or torch.export, or set"
-        " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it; weights alone (a state_dict) need"
-        " SHOAL_MODEL_HANDLER (model.handler), or `handler` in model.toml, too"
-    )
-
-
-def _holds_weights_only(path: Path) -> bool:
-    """Return whether the pickle of a `torch.save` archive names tensors only; it is read and not run."""
+    """Return how to serve a pickle, which may hold only the weights of a module."""
     try:
         with zipfile.ZipFile(path) as archive:
             pickles = [entry for entry in archive.infolist() if entry.filename.endswith("data.pkl")]
-        if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE_BYTES:
-            return False
-        return not get_unsafe_globals_in_checkpoint(path)
-    except Exception:  # whatever is broken in it: it is refused anyway
-        return False
+        small = len(pickles) == 1 and pickles[0].file_size <= MAX_PICKLE_BYTES
+        # Reads the names in the pickle without running it.
+        weights_only = small and not get_unsafe_globals_in_checkpoint(path)
+    except Exception:  # a corrupt file is rejected in any case
+        weights_only = False
+    if weights_only:
+        return (
+            f"{path.name} holds only weights (a state_dict), without the code of the model. Export the whole module"
+            " with torch.export, or save the weights as safetensors and set SHOAL_MODEL_HANDLER (model.handler), or"
+            " `handler` in model.toml, to their torch.nn.Module class. With that class this file can be loaded too:"
+            " it is a pickle, so set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+        )
+    return (
+        f"{path.name} is a pickle, which can run any code when it is loaded."
+        " Save it as safetensors, TorchScript or torch.export, or set"
+        " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it; weights (a state_dict) also require"
+        " SHOAL_MODEL_HANDLER (model.handler), or `handler` in model.toml"
+    )
 
 
 def load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
-    """Return the archive's module, on the CPU.
+    """Load the module of an archive on the CPU.
 
     Raises:
-        LoadError: it is broken, or, where it is not trusted, it could do more than compute.
+        LoadError: it is corrupt, or is not trusted and does more than compute.
     """
     try:
         if not trusted:
             check_script(path)
         with warnings.catch_warnings():
-            # torch tells authors to export instead; whoever serves the file cannot.
+            # The warning asks authors to export instead, which does not help users who serve the file.
             warnings.simplefilter("ignore", DeprecationWarning)
             module: torch.nn.Module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError) as error:
         if not is_torch_script(path) and (zipfile.is_zipfile(path) or first_bytes(path)[:1] == pickle.PROTO):
             raise LoadError(
-                f"{path.name} is a pickle (torch.save of a module, or of weights), where a TorchScript archive is"
-                " wanted: save torch.jit.script(model), or weights with the class that they belong to"
+                f"{path.name} is a pickle (torch.save of a module, or of weights), not a TorchScript archive."
+                " Save torch.jit.script(model), or weights with their module class"
             ) from None
         raise Unreadable(path.name, "TorchScript archive", error) from None
     return module
@@ -119,5 +115,5 @@ def _load_pickle(path: Path, source: Source) -> torch.nn.Module:
     try:
         module.load_state_dict(value)
     except RuntimeError as error:
-        raise LoadError(f"{path.name} does not fit {type(module).__name__}: {error}") from None
+        raise LoadError(f"{path.name} does not match {type(module).__name__}: {error}") from None
     return module

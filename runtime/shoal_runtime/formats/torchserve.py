@@ -1,6 +1,6 @@
-"""TorchServe's archives, as `torch-model-archiver` makes them: their handlers run as they are.
+"""TorchServe archives of `torch-model-archiver`, whose handlers run unchanged.
 
-TorchServe's own package `ts` is used where it is installed; else the part of it that handlers know, in `stand_in`.
+TorchServe's package `ts` is used if it is installed; otherwise `stand_in` has the part that handlers use.
 """
 
 import importlib
@@ -32,16 +32,16 @@ IDLE: Final = frozenset({
     "parallelLevel", "parallelType", "sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "startupTimeout",
     "torchrun", "useJobTicket", "useVenv",
 })  # fmt: skip
-"""Keys of model-config.yaml that TorchServe itself acts on, and Shoal does not."""
+"""Keys of model-config.yaml that TorchServe acts on and Shoal ignores."""
 
 logger = logging.getLogger(__name__)
 
 
 def load(source: Source) -> Loaded:
-    """Import the archive's handler and let it initialize.
+    """Import the archive's handler and initialize it.
 
     Raises:
-        LoadError: the manifest names no handler that is there, or a key of model-config.yaml is no number.
+        LoadError: the manifest names no existing handler, or a value in model-config.yaml is not a number.
         HandlerFailed: the handler raised.
     """
     directory = Path(os.path.abspath(source.directory))
@@ -50,7 +50,7 @@ def load(source: Source) -> Loaded:
     config = {**_config(directory, model.get("configFile")), **source.context.parameters}
     batch_size = int(_positive(config, "batchSize", 1))
     chosen = source.context.max_batch_size != BatchingSpec().max_batch_size
-    _tell(model, config, None if chosen else batch_size)
+    _log_ignored(model, config, None if chosen else batch_size)
     rows = source.context.max_batch_size if chosen else batch_size
     context = Context(
         model.get("modelName"),
@@ -61,7 +61,7 @@ def load(source: Source) -> Loaded:
         "0.12.0",
         model_yaml_config=config,
     )
-    # As TorchServe's workers: handlers open the archive's files by name, in `initialize` and in requests.
+    # As in TorchServe, since handlers open the archive's files by relative names, in `initialize` and in requests.
     os.chdir(directory)
     with loading(str(model["handler"])):
         handle, initialize = _entry_point(_handler_module(directory, model), model["handler"])
@@ -74,14 +74,12 @@ def _manifest(directory: Path) -> Mapping[str, Any]:
     try:
         manifest = json.loads((directory / MANIFEST).read_bytes())
         if not isinstance(manifest["model"]["handler"], str):
-            raise TypeError("`handler` is no text")
+            raise TypeError("`handler` is not a text")
     except OSError as error:
-        raise LoadError(
-            f"{directory / MANIFEST} cannot be read: {error.strerror}; it makes a folder an archive"
-        ) from None
+        raise LoadError(f"{directory / MANIFEST}, which every archive has, cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise LoadError(f"{directory / MANIFEST} is no manifest of torch-model-archiver: {why}") from None
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise LoadError(f"{directory / MANIFEST} is not a manifest of torch-model-archiver: {why}") from None
     return dict(manifest)
 
 
@@ -89,16 +87,16 @@ def _config(directory: Path, named: str | None) -> dict[str, Any]:
     path = directory / (named or DEFAULT_CONFIG)
     if not path.is_file():
         if named:
-            raise LoadError(f"the archive's manifest names {named} as its configFile, and there is none")
+            raise LoadError(f"{named}, the configFile in the archive's manifest, does not exist")
         return {}
     try:
-        import yaml  # noqa: PLC0415 (not every model needs it)
+        import yaml  # noqa: PLC0415 (only archives with a configuration require it)
     except ModuleNotFoundError:
-        raise LoadError(f'reading {path.name} needs yaml: pip install "shoal[torchserve]"') from None
+        raise LoadError(f'{path.name} requires yaml. Run pip install "shoal[torchserve]"') from None
     try:
         config = yaml.safe_load(path.read_bytes()) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise LoadError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from None
+        raise LoadError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(config, dict):
         raise LoadError(f"{path.name} must hold keys and values, not a {type(config).__name__}")
     return config
@@ -107,29 +105,31 @@ def _config(directory: Path, named: str | None) -> dict[str, Any]:
 def _positive(config: Mapping[str, Any], key: str, unset: int) -> float:
     value = config.get(key, unset)
     if type(value) not in (int, float) or value < unset:
-        raise LoadError(
-            f"{key} in model-config.yaml, or among model.parameters, must be a number above 0, not {value!r:.80}"
-        )
+        raise LoadError(f"{key} in model-config.yaml or model.parameters must be a number above 0, not {value!r:.80}")
     return float(value)
 
 
-def _tell(model: Mapping[str, Any], config: Mapping[str, Any], batch_size: int | None) -> None:
-    """Name, in one line, what of the archive has no effect."""
+def _log_ignored(model: Mapping[str, Any], config: Mapping[str, Any], batch_size: int | None) -> None:
+    """Log settings of the archive that have no effect."""
     idle = sorted(IDLE & config.keys())
     if requirements := model.get("requirementsFile"):
-        idle.append(f"{requirements} (nothing is installed at start)")
+        idle.append(f"{requirements} (packages are not installed at start)")
     if idle:
         logger.info("event=torchserve_without_effect keys=%s", ", ".join(idle))
     if batch_size == 1:
         logger.info(
-            "event=torchserve_batch_size rows=1 advice=the archive sets no larger batchSize:"
-            " batching.maxBatchSize allows larger batches, if its handler takes them"
+            "event=torchserve_batch_size rows=1 advice=the archive sets no larger batchSize;"
+            " batching.maxBatchSize allows larger batches, if its handler supports them"
         )
 
 
 def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:
-    """Import the handler's file of the archive, or else the default handler of that name."""
-    _put_on_path(directory)
+    """Import the handler from the archive, else the default handler of that name."""
+    # The archive first; the stand-in last, so that an installed `ts` precedes it.
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    if str(STAND_IN) not in sys.path:
+        sys.path.append(str(STAND_IN))
     named = model["handler"].partition(":")[0]
     name = named.removesuffix(".py").rpartition("/")[2]
     module = name if (directory / f"{name}.py").is_file() else f"ts.torch_handler.{name}"
@@ -138,30 +138,20 @@ def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:
     except ModuleNotFoundError as error:
         if module == error.name:
             raise LoadError(
-                f"the archive names {name} as its handler, which is neither in it nor a default one"
+                f"the handler {name} in the archive's manifest is neither in the archive nor a default handler"
             ) from None
-        raise HandlerFailed(f"importing {name} failed: {error}{_how_to_get(error, model)}") from error
+        if (error.name or "").startswith("ts."):
+            install = ": Shoal includes only part of TorchServe's package; pip install torchserve installs all of it"
+        else:
+            file = model.get("requirementsFile")
+            install = remedy(error) + (f" (or all packages in the archive's {file})" if file else "")
+        raise HandlerFailed(f"importing {name} failed: {error}{install}") from error
     except HANDLER_FAULTS as error:
         raise HandlerFailed(f"importing {name} failed: {describe(error)}") from error
 
 
-def _put_on_path(directory: Path) -> None:
-    """Let handlers import their siblings, and `ts`: the real one, if there is one."""
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
-    if str(STAND_IN) not in sys.path:
-        sys.path.append(str(STAND_IN))
-
-
-def _how_to_get(error: ModuleNotFoundError, model: Mapping[str, Any]) -> str:
-    if (error.name or "").startswith("ts."):
-        return ": Shoal stands in for the usual part of TorchServe's package: pip install torchserve brings all of it"
-    file = model.get("requirementsFile")
-    return remedy(error) + (f" (or all that the archive's {file} names)" if file else "")
-
-
 def _entry_point(module: ModuleType, handler: str) -> tuple[Handle, Callable[[Context], Any]]:
-    """Return what answers, and what initializes: one function for both, or two methods of the module's one class."""
+    """Return `handle` and `initialize`: one function for both, or two methods of the module's only class."""
     function = getattr(module, handler.partition(":")[2] or "handle", None)
     if function is not None:
         return function, lambda context: function(None, context)

@@ -1,4 +1,4 @@
-"""What TorchServe's handlers are told, in its own words: `context`, requests' headers, metrics that go nowhere."""
+"""TorchServe's `context` for handlers, with requests' headers, and metrics that are discarded."""
 
 import os
 import uuid
@@ -7,9 +7,11 @@ from typing import Any
 
 
 class RequestProcessor:
-    """One request's headers, and what its handler says of the answer.
+    """Headers of one request, and the status and headers of its response.
 
-    ``headers`` have names in lower case; ``parts`` are what is known of each part of its data, by name.
+    Args:
+        headers: with names in lower case.
+        parts: properties of each part of the data, by name.
     """
 
     def __init__(self, headers: Mapping[str, Any], parts: Mapping[str, Any] | None = None) -> None:
@@ -19,46 +21,46 @@ class RequestProcessor:
         self._response_header: dict[str, str] = {}
 
     def get_request_property(self, key: str) -> Any:
-        """Return a header, however its name is spelt; or what is known of a part."""
+        """Return a header, ignoring case, or the properties of a part."""
         return self._request_header.get(key, self._request_header.get(key.lower()))
 
     def get_request_properties(self) -> dict[str, Any]:
-        """Return all of them."""
+        """Return all headers and parts."""
         return self._request_header
 
     def report_status(self, code: int, reason_phrase: str | None = None) -> None:
-        """Set the answer's status."""
+        """Set the status of the response."""
         self._status_code, self._reason_phrase = code, reason_phrase
 
     def get_response_status_code(self) -> int:
-        """Return the answer's status."""
+        """Return the status of the response."""
         return self._status_code
 
     def get_response_status_phrase(self) -> str | None:
-        """Return the phrase that was set; the answer has the status's usual one."""
+        """Return the phrase that was set; the response has the usual phrase of its status."""
         return self._reason_phrase
 
     def add_response_property(self, key: str, value: str) -> None:
-        """Set a header of the answer."""
+        """Set a header of the response."""
         self._response_header[key] = value
 
     def get_response_headers(self) -> dict[str, str]:
-        """Return the answer's headers."""
+        """Return the headers of the response."""
         return self._response_header
 
     def get_response_header(self, key: str) -> str | None:
-        """Return one of them."""
+        """Return a header of the response."""
         return self._response_header.get(key)
 
 
 class Metrics:
-    """Metrics of a handler's own, which are counted nowhere: the proxy's say how long batches take."""
+    """Metrics of a handler, which are discarded: the proxy measures batches."""
 
     def __init__(self) -> None:
         self.request_ids: Any = None
 
     def nothing(self, *args: Any, **kwargs: Any) -> "Metrics":
-        """Count nothing."""
+        """Discard the value."""
         return self
 
     add_counter = add_error = add_metric = add_metric_to_cache = add_percent = add_size = add_time = nothing
@@ -98,18 +100,18 @@ class Context:
         self.header_key_sequence_id = os.getenv("TS_REQUEST_SEQUENCE_ID", "ts_request_sequence_id")
 
     def take(self, processors: Sequence[RequestProcessor]) -> None:
-        """Stand for one batch's requests from now on."""
+        """Represent the requests of one batch from now on."""
         ids = [processor.get_request_property("x-request-id") for processor in processors]
         self.request_processor = processors
         self.request_ids = {index: given or str(uuid.uuid4()) for index, given in enumerate(ids)}
         self.metrics.request_ids = self.request_ids
 
     def get_request_id(self, idx: int = 0) -> str | None:
-        """Return the request's `x-request-id`, or a made-up one."""
+        """Return the request's `x-request-id`, or a generated one."""
         return None if self.request_ids is None else self.request_ids.get(idx)
 
     def get_request_header(self, idx: int, key: str) -> Any:
-        """Return a header of one request, None where it has none."""
+        """Return a header of one request, or None."""
         return self.request_processor[idx].get_request_property(key)
 
     def get_all_request_header(self, idx: int) -> dict[str, Any]:
@@ -121,30 +123,30 @@ class Context:
         return self.get_request_header(idx, self.header_key_sequence_id)
 
     def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
-        """Set the status of one answer."""
+        """Set the status of one response."""
         if self.request_processor:
             self.request_processor[idx].report_status(code, reason_phrase=phrase)
 
     def set_all_response_status(self, code: int = 200, phrase: str = "") -> None:
-        """Set the status of every answer of the batch."""
+        """Set the status of every response of the batch."""
         for processor in self.request_processor:
             processor.report_status(code, reason_phrase=phrase)
 
     def get_response_status(self, idx: int) -> tuple[int, str | None]:
-        """Return status and phrase of one answer."""
+        """Return status and phrase of one response."""
         processor = self.request_processor[idx]
         return processor.get_response_status_code(), processor.get_response_status_phrase()
 
     def set_response_header(self, idx: int, key: str, value: str) -> None:
-        """Set a header of one answer."""
+        """Set a header of one response."""
         self.request_processor[idx].add_response_property(key, value)
 
     def get_response_headers(self, idx: int) -> dict[str, str]:
-        """Return the headers of one answer."""
+        """Return the headers of one response."""
         return self.request_processor[idx].get_response_headers()
 
     def set_response_content_type(self, idx: int, value: str) -> None:
-        """Set the media type of one answer."""
+        """Set the media type of one response."""
         self.set_response_header(idx, "content-type", value)
 
     def get_response_content_type(self, idx: int) -> str | None:

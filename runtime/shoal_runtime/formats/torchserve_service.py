@@ -1,7 +1,7 @@
-"""TorchServe's `handle(data, context)` as a handler: requests to its list of dicts, and its list of answers to rows.
+"""TorchServe's `handle(data, context)` as a handler.
 
-A row of data is a dict: a form's parts by their names, or the body as `body`. JSON is parsed, text decoded; all else,
-and what is neither although it says so, is a bytearray.
+Each request is a dict: the parts of a form by name, or the body as `body`. JSON is parsed and text decoded; anything
+else, including invalid JSON or text, is a bytearray.
 """
 
 import io
@@ -34,40 +34,40 @@ Handle = Callable[[Any, Context], Any]
 
 
 class Service:
-    """A handler that runs batches through one of TorchServe's."""
+    """A handler that runs batches through a TorchServe handler."""
 
     def __init__(self, handle: Handle, context: Context) -> None:
         self._handle = handle
         self._context = context
 
     def forward(self, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return each row's answer and its head; an exception in its place fails that row alone."""
+        """Return the body and head of each row's response; an exception in place of a row fails only that row."""
         rows = [_row_of(item) for item in batch]
         good = [row for row in rows if not isinstance(row, ItemError)]
         processors = [processor for _, processor in good]
-        answers = iter(self._answers([data for data, _ in good], processors) if good else ())
-        return [row if isinstance(row, ItemError) else next(answers) for row in rows]
+        outputs = iter(self._outputs([data for data, _ in good], processors) if good else ())
+        return [row if isinstance(row, ItemError) else next(outputs) for row in rows]
 
-    def _answers(self, data: list[dict[str, Any]], processors: Sequence[RequestProcessor]) -> list[Any]:
+    def _outputs(self, data: list[dict[str, Any]], processors: Sequence[RequestProcessor]) -> list[Any]:
         self._context.take(processors)
         try:
             results = self._handle(data, self._context)
         except Exception as error:
-            # What it says of one request is that one's own; of several, the proxy finds out whose it is.
-            # A RuntimeError with a code is the device's.
+            # With one request the error is that request's; with several, the proxy isolates the one that causes it.
+            # A RuntimeError with a code comes from the device.
             own = len(data) == 1 and not isinstance(error, RuntimeError)
             if own and isinstance(status := getattr(error, "error_code", None), int):
                 return [ItemError(str(getattr(error, "message", error)), status)]
             raise
         if not isinstance(results, list):
-            raise TypeError(f"handle returned {type(results).__name__}; TorchServe takes a list, an answer a request")
+            raise TypeError(f"handle must return a list with one item per request, not a {type(results).__name__}")
         if len(results) != len(data):
-            raise ValueError(f"handle returned {len(results)} answers to {len(data)} requests")
-        return [_answer(result, processor) for result, processor in zip(results, processors, strict=True)]
+            raise ValueError(f"handle returned {len(results)} items for {len(data)} requests")
+        return [_encoded(result, processor) for result, processor in zip(results, processors, strict=True)]
 
 
 def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
-    """Return the data of one request and its headers, or what is wrong with its body."""
+    """Return the data and headers of one request, or the error in its body."""
     headers, body = item.get(HEADERS) or {}, item[BODY]
     if not isinstance(headers, dict):
         return ItemError(f"input {HEADERS} must be a JSON object of headers")
@@ -82,10 +82,10 @@ def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
 
 
 def _parts(body: bytes, content_type: str) -> list[tuple[str, str, bytes]]:
-    """Return names, media types and bytes of what a body consists of."""
+    """Return names, media types and bytes of the parts of a body."""
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == "multipart/form-data":
-        from shoal_schema.wire.multipart import form_parts  # noqa: PLC0415 (only forms need python-multipart)
+        from shoal_schema.wire.multipart import form_parts  # noqa: PLC0415 (only forms require python-multipart)
 
         parts = form_parts(body, content_type.encode("latin-1"))
         return [(part.name, part.media_type, part.data) for part in parts]
@@ -106,31 +106,32 @@ def _value(value: bytes, media_type: str) -> Any:
     return bytearray(value)
 
 
-def _answer(result: Any, processor: RequestProcessor) -> dict[str, Any] | ItemError:
-    """Return one row's outputs; what is no text and no bytes is JSON, as TorchServe writes it."""
+def _encoded(result: Any, processor: RequestProcessor) -> dict[str, Any] | ItemError:
+    """Encode one row's result; anything but text, bytes and tensors becomes JSON, as in TorchServe."""
     try:
-        body, content_type = _encoded(result)
+        content_type = "application/octet-stream"
+        if isinstance(result, bytes | bytearray):
+            body = bytes(result)
+        elif isinstance(result, str):
+            body, content_type = result.encode(), "text/plain; charset=utf-8"
+        elif isinstance(result, torch.Tensor):
+            file = io.BytesIO()
+            torch.save(result, file)
+            body = file.getvalue()
+        else:
+            body, content_type = _json(result), "application/json"
         headers = {"content-type": content_type}
         for name, value in processor.get_response_headers().items():
             headers[name.lower()] = value
         head = checked_head(processor.get_response_status_code(), headers)
     except (TypeError, ValueError, RecursionError) as error:
-        return ItemError(f"the handler's answer cannot be written: {error}", 500)
+        return ItemError(f"the handler's result cannot be encoded: {error}", 500)
     return {BODY: body, HEAD: {"status": head.status, "headers": head.headers}}
 
 
-def _encoded(result: Any) -> tuple[bytes, str]:
-    if isinstance(result, bytes | bytearray):
-        return bytes(result), "application/octet-stream"
-    if isinstance(result, str):
-        return result.encode(), "text/plain; charset=utf-8"
-    if isinstance(result, torch.Tensor):
-        file = io.BytesIO()
-        torch.save(result, file)
-        return file.getvalue(), "application/octet-stream"
+def _json(result: Any) -> bytes:
     try:
-        text = json.dumps(result, indent=2, allow_nan=False).encode()
+        return json.dumps(result, indent=2, allow_nan=False).encode()
     except ValueError:
-        # NaN and infinities are no JSON: null, as in the answers of all other models.
-        text = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
-    return text, "application/json"
+        # NaN and infinities become null, as in responses of all other models.
+        return orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)

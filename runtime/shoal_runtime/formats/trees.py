@@ -1,7 +1,7 @@
-"""Trees of scikit-learn, which follow their links in native code and look at none: held within their arrays.
+"""Checks of scikit-learn's trees, whose indices native code follows without checks.
 
-What they were read from is checked once; how wide the rows are that they meet, each time, for which estimator hands
-them on is the file's to say.
+A tree is checked once after it is read. The width of its rows is checked in each call, since the file determines which
+estimator passes them on.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from shoal_schema.wire.datatypes import Array
 
 
 class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
-    """A checked tree, which reads no column that the rows lack; its `predict` asks `apply`."""
+    """A checked tree that requires rows of its width; `predict` calls `apply`."""
 
     def apply(self, rows: Any) -> Array:
         """Return each row's leaf."""
@@ -29,7 +29,7 @@ class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
 
 
 class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
-    """The same of histogram gradient boosting; its categories are looked up in what it is handed."""
+    """The same for histogram gradient boosting, which also looks up categories in its arguments."""
 
     def predict(self, rows: Array, known_cat_bitsets: Array, f_idx_map: Array, n_threads: int) -> Array:
         """Return each row's value."""
@@ -41,21 +41,32 @@ class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
 
 
 def bind_trees(root: Any) -> None:
-    """Check all trees within an estimator, and put bounded ones in their places.
+    """Check all trees in an estimator, and replace them by bounded ones.
 
     Raises:
-        ValueError: one could be led out of its arrays.
+        ValueError: a tree has an invalid index.
     """
     seen, left = {}, [root]
     while left:
         each = left.pop()
-        if id(each) not in seen:
-            seen[id(each)] = each  # kept, as an id is only its own while it lives
-            _bind(each)
-            left.extend(_parts(each))
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each  # kept alive, so that its id is not reused
+        own = getattr(each, "__dict__", {})
+        require(type(each) is not Tree, "a tree belongs to no estimator")
+        if type(own.get("tree_")) is Tree:
+            own["tree_"] = _checked(own["tree_"], own.get("n_features_in_"))
+        elif type(each) is TreePredictor:
+            _check_predictor(each)
+        elif isinstance(each, BaseGradientBoosting) and "estimators_" in own:
+            features = max(one.tree_.n_features for one in each.estimators_.flat)
+            first = partial(_first_guess, each._raw_predict_init, features, each.estimators_.shape[1])
+            own["_raw_predict_init"] = first
+        left.extend(_parts(each))
 
 
 def _parts(value: Any) -> Iterator[Any]:
+    """Yield the objects in a container, and the attributes of an object."""
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, list | tuple | set):
@@ -68,24 +79,12 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from getattr(value, "__dict__", {}).values()
 
 
-def _bind(value: Any) -> None:
-    own = getattr(value, "__dict__", {})
-    require(type(value) is not Tree, "a tree belongs to no estimator")
-    if type(own.get("tree_")) is Tree:
-        own["tree_"] = _checked(own["tree_"], own.get("n_features_in_"))
-    elif type(value) is TreePredictor:
-        _check_predictor(value)
-    elif isinstance(value, BaseGradientBoosting) and "estimators_" in own:
-        features = max(each.tree_.n_features for each in value.estimators_.flat)
-        own["_raw_predict_init"] = partial(_first_guess, value._raw_predict_init, features, value.estimators_.shape[1])
-
-
 def _checked(tree: Any, features: Any) -> BoundedTree:
-    require(0 < tree.node_count <= tree.capacity and tree.value.size, "a tree lacks nodes or values")
+    require(0 < tree.node_count <= tree.capacity and tree.value.size, "a tree has no nodes or values")
     inner = np.flatnonzero(tree.children_left != TREE_LEAF)
     children = np.concatenate([tree.children_left[inner], tree.children_right[inner]])
     check_links(np.arange(tree.node_count), np.tile(inner, 2), children)
-    require(tree.n_features == features, "a tree has other features than its estimator")
+    require(tree.n_features == features, "the features of a tree and its estimator differ")
     check_features(tree.feature[inner], features)
     _, arguments, state = tree.__reduce__()
     bounded = BoundedTree(*arguments)
@@ -94,8 +93,8 @@ def _checked(tree: Any, features: Any) -> BoundedTree:
 
 
 def _check_predictor(predictor: Any) -> None:
-    nodes = predictor.nodes = np.array(predictor.nodes)  # a copy: nobody writes into it afterwards
-    require(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "a tree's nodes are of another kind")
+    nodes = predictor.nodes = np.array(predictor.nodes)  # a copy, which nothing else can change
+    require(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "the nodes of a tree have another type")
     inner = np.flatnonzero(nodes["is_leaf"] == 0)
     splits = nodes[inner]
     check_links(np.arange(len(nodes)), np.tile(inner, 2), np.concatenate([splits["left"], splits["right"]]))
@@ -103,13 +102,13 @@ def _check_predictor(predictor: Any) -> None:
     check_features(splits["feature_idx"], predictor.n_features)
     categorical = splits[splits["is_categorical"] != 0]
     sets, words = predictor.raw_left_cat_bitsets.shape
-    require(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree lacks sets of categories")
+    require(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree has too few sets of categories")
     predictor.categorical_features = categorical["feature_idx"]
     predictor.__class__ = BoundedPredictor
 
 
 def _first_guess(original: Callable[[Any], Array], features: int, columns: int, rows: Any) -> Array:
-    """Return what boosting adds its trees' values to: in native code, wherever that may lie."""
+    """Return the value to which boosting adds its trees in native code, after checking its shape."""
     guess = original(rows)
     fits = guess.shape == (rows.shape[0], columns) and rows.shape[1] >= features
     require(fits, "rows or first guesses are fewer than the trees'")

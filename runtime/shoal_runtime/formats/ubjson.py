@@ -1,4 +1,4 @@
-"""UBJSON, of it what xgboost writes: objects of distinct names, texts, and numbers alone or in arrays of one kind."""
+"""UBJSON, limited to what xgboost writes: objects, texts, and numbers alone or in arrays of one type."""
 
 import struct
 from typing import Any, Final
@@ -10,22 +10,24 @@ _CONSTANTS: Final = {"Z": None, "T": True, "F": False}
 
 
 def decode(data: bytes) -> Any:
-    """Return what a document holds; arrays of one kind of number as numpy's.
+    """Decode a document; arrays of one numeric type become numpy arrays.
 
     Raises:
-        ValueError: it holds something else, or ends too soon or too late.
+        ValueError: another type, a repeated name, a truncated document, or bytes after its end.
     """
     reader = _Reader(data)
     try:
         value = reader.value()
     except (struct.error, IndexError, RecursionError):
-        raise ValueError("it ends too soon, or nests too deep") from None
+        raise ValueError("it is truncated, or nested too deeply") from None
     if reader.at != len(data):
-        raise ValueError("it goes on after its end")
+        raise ValueError("it continues after its end")
     return value
 
 
 class _Reader:
+    """A cursor; `value` reads one value from it."""
+
     def __init__(self, data: bytes) -> None:
         self.at = 0
         self._data = data
@@ -47,7 +49,7 @@ class _Reader:
         while self._peek() != "}":
             name = self._text()
             if name in held:
-                raise ValueError(f"{name} stands there twice")
+                raise ValueError(f"{name} is repeated")
             held[name] = self.value()
         self.at += 1
         return held
@@ -69,7 +71,7 @@ class _Reader:
 
     def _numbers(self, kind: str, count: int) -> Any:
         if kind not in _NUMBERS:
-            raise ValueError(f"{kind!r} is no kind of value in it")
+            raise ValueError(f"{kind!r} is not a type of value in xgboost's files")
         dtype = np.dtype(_NUMBERS[kind])
         self._require(count * dtype.itemsize)
         self.at += count * dtype.itemsize
@@ -86,11 +88,11 @@ class _Reader:
 
     def _require(self, count: int) -> None:
         if not 0 <= count <= len(self._data) - self.at:
-            raise ValueError("it ends too soon")
+            raise ValueError("it is truncated")
 
     def _expect(self, mark: str) -> None:
         if self._take(1) != mark:
-            raise ValueError(f"{mark!r} is missing in it")
+            raise ValueError(f"{mark!r} is missing")
 
     def _peek(self) -> str:
         return chr(self._data[self.at])

@@ -1,9 +1,8 @@
-"""XGBoost models, as `save_model` writes them."""
+"""XGBoost models in the formats of `save_model`."""
 
 import json
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,20 +28,30 @@ from shoal_schema.wire.datatypes import Array
 def load(source: Source) -> Loaded:
     """Load the booster.
 
-    Where one of xgboost's estimators wrote the file, it predicts as that: with the best of its rounds, and a classifier
-    gives labels, and probabilities beside them. Else the answer is that of `Booster.predict`.
+    A file written by an estimator predicts as that estimator: with its best iteration, and for a classifier with labels
+    and probabilities. Any other file predicts as `Booster.predict`.
 
     Raises:
-        LoadError: it is broken, or xgboost is not installed.
+        LoadError: the file is corrupt, or xgboost is not installed.
     """
     xgboost = imported("xgboost", "xgboost")
     path = model_file(source, Format.XGBOOST)
     try:
-        _check_file(path, source)
+        # xgboost does not check its input: it may read past the end of a truncated file.
+        data = path.read_bytes().rstrip()
+        if data[:1] not in (b"", b"{"):
+            why = oddity(path) or "it does not begin with {"
+            raise Unreadable(path.name, "XGBoost model", why, "Check SHOAL_MODEL_FORMAT (model.format)")
+        if data[-1:] != b"}":
+            raise ValueError("it is truncated")
+        [rows] = rows_of(check(data), "FP32")
+        check_row(rows, source.max_body_bytes)
         booster = xgboost.Booster({"nthread": source.context.threads}, model_file=str(path))
         learner = json.loads(booster.save_config())["learner"]
     except (xgboost.core.XGBoostError, ValueError) as error:
-        raise Unreadable(path.name, "XGBoost model", _reason(error)) from None
+        # Without the position in xgboost's sources.
+        why = re.sub(r"^\[[\d:]+\] \S+: (Check failed: [^:]*: )?", "", said(error).splitlines()[0])
+        raise Unreadable(path.name, "XGBoost model", why) from None
     inputs, columns = served_columns(source, booster_columns(booster), named=bool(booster.feature_names))
     attributes = booster.attributes()
     estimator = json.loads(attributes.get("scikit_learn", "{}")).get("_estimator_type")
@@ -52,23 +61,6 @@ def load(source: Source) -> Loaded:
     outputs = _classes(learner) if estimator == "classifier" else {OUTPUT: np.asarray}
     handler = TableHandler(source, inputs, lambda batch: predict(table(batch)), outputs, columns)
     return handler.loaded("xgboost_booster")
-
-
-def _check_file(path: Path, source: Source) -> None:
-    """Check all that xgboost would believe; where half of a file ends, it may read on."""
-    data = path.read_bytes().rstrip()
-    if data[:1] not in (b"", b"{"):
-        why = oddity(path) or "it does not begin as one"
-        raise Unreadable(path.name, "XGBoost model", why, "is SHOAL_MODEL_FORMAT (model.format) right?")
-    if data[-1:] != b"}":
-        raise ValueError("it ends too soon")
-    [rows] = rows_of(check(data), "FP32")
-    check_row(rows, source.max_body_bytes)
-
-
-def _reason(error: Exception) -> str:
-    """Return what is wrong, without where in xgboost's sources that was noticed."""
-    return re.sub(r"^\[[\d:]+\] \S+: (Check failed: [^:]*: )?", "", said(error).splitlines()[0])
 
 
 def _predict(xgboost: Any, booster: Any, rounds: tuple[int, int], kind: str) -> Callable[[Array], Array]:
@@ -82,17 +74,13 @@ def _predict(xgboost: Any, booster: Any, rounds: tuple[int, int], kind: str) -> 
 
 
 def _classes(learner: Mapping[str, Any]) -> dict[str, Callable[[Array], Array]]:
-    """Return a classifier's outputs of what its booster predicts, by its objective and how many labels a row has."""
-    if learner["objective"]["name"] == "multi:softmax":  # labels already
+    """Return a classifier's outputs as functions of the booster's prediction."""
+    if learner["objective"]["name"] == "multi:softmax":  # predicts labels
         return {OUTPUT: lambda labels: labels.astype(np.int64)}
-    if int(learner["learner_model_param"].get("num_target", "1")) > 1:
+    if int(learner["learner_model_param"].get("num_target", "1")) > 1:  # several labels per row
         return {OUTPUT: lambda scores: (scores > 0.5).astype(np.int64), PROBABILITIES: np.asarray}
-    return {OUTPUT: _labels, PROBABILITIES: _probabilities}
-
-
-def _labels(scores: Array) -> Array:
-    return np.asarray(scores > 0.5 if scores.ndim == 1 else scores.argmax(axis=1), dtype=np.int64)
-
-
-def _probabilities(scores: Array) -> Array:
-    return np.stack((1 - scores, scores), axis=1) if scores.ndim == 1 else scores
+    # Scores are those of the second of two classes, or of each class.
+    return {
+        OUTPUT: lambda scores: (scores > 0.5 if scores.ndim == 1 else scores.argmax(axis=1)).astype(np.int64),
+        PROBABILITIES: lambda scores: np.stack((1 - scores, scores), axis=1) if scores.ndim == 1 else scores,
+    }

@@ -1,3 +1,3 @@
-"""Stands in for the part of TorchServe's package that handlers use, where that package is not installed."""
+"""The part of TorchServe's package that handlers use, for installations without that package."""
 
 __version__ = "0.12.0"

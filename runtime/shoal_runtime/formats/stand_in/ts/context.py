@@ -1,4 +1,4 @@
-"""What handlers are told."""
+"""The context of handlers."""
 
 from shoal_runtime.formats.torchserve_context import Context, RequestProcessor
 

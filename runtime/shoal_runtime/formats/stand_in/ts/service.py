@@ -1,4 +1,4 @@
-"""What handlers import of the module that calls them: the error with a status."""
+"""The error with a status, which handlers import from this module."""
 
 from ts.utils.util import PredictionException
 

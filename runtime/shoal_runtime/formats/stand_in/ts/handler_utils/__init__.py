@@ -1,1 +1,1 @@
-"""What handlers decorate their methods with."""
+"""Decorators for methods of handlers."""

@@ -1,1 +1,1 @@
-"""Metrics of handlers, which are counted nowhere."""
+"""Metrics of handlers, which are discarded."""

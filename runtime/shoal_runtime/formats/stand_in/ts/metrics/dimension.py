@@ -2,7 +2,7 @@
 
 
 class Dimension:
-    """Names one value of a dimension."""
+    """Name and value of a dimension."""
 
     def __init__(self, name: str, value: str) -> None:
         self.name = name

@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class MetricTypes(Enum):
-    """What a metric counts."""
+    """Kind of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"

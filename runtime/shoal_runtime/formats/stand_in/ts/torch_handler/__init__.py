@@ -1,1 +1,1 @@
-"""Handlers that archives name instead of a file of their own."""
+"""Default handlers, which archives name instead of a file of their own."""

@@ -1,4 +1,4 @@
-"""The handler that most others extend: preprocess, inference, postprocess of a whole batch."""
+"""The base class of most handlers: preprocess, inference, postprocess of a whole batch."""
 
 import abc
 import importlib
@@ -29,7 +29,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 (as TorchServe's)
         self.target = 0
 
     def initialize(self, context: Any) -> None:
-        """Load model and labels; `self.device` is where the runtime's device is."""
+        """Load model and labels, and set `self.device` to the runtime's device."""
         properties = context.system_properties
         gpu = properties.get("gpu_id")
         self.map_location = "cpu" if gpu is None else "cuda"
@@ -53,7 +53,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 (as TorchServe's)
         self.initialized = True
 
     def _load_torchscript_model(self, model_pt_path: str) -> Any:
-        # The runtime tells so whether the user opted in to files that can run code.
+        # The runtime sets this variable if the user allows files that can run code.
         trusted = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD") == "0"
         return load_script(Path(model_pt_path), trusted=trusted).to(self.device)
 
@@ -64,7 +64,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 (as TorchServe's)
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Any:
         if not os.path.isfile(os.path.join(model_dir, model_file)):
-            raise RuntimeError(f"the archive lacks {model_file}, which its manifest names")
+            raise RuntimeError(f"the archive does not hold {model_file}, which its manifest names")
         classes = list_classes_from_module(importlib.import_module(model_file.partition(".")[0]))
         if len(classes) != 1:
             raise ValueError(f"Expected only one class as model definition. {classes}")
@@ -78,19 +78,19 @@ class BaseHandler(abc.ABC):  # noqa: B024 (as TorchServe's)
         return torch.as_tensor(data, device=self.device)
 
     def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model makes of a batch."""
+        """Return the model's result for a batch."""
         with torch.inference_mode():
             return self.model(data.to(self.device), *args, **kwargs)
 
     def postprocess(self, data: Any) -> Any:
-        """Return a list, an answer a row."""
+        """Return a list with one result per row."""
         return data.tolist()
 
     def handle(self, data: Any, context: Any) -> Any:
-        """Answer one batch."""
+        """Process one batch."""
         self.context = context
         return self.postprocess(self.inference(self.preprocess(data)))
 
     def get_device(self) -> Any:
-        """Return where the model is."""
+        """Return the device of the model."""
         return self.device

@@ -1,4 +1,4 @@
-"""The classes of pictures."""
+"""Classification of pictures."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from ts.utils.util import map_class_to_label
 
 
 class ImageClassifier(VisionHandler):
-    """Answer with the five most probable classes and their probabilities."""
+    """Return the five most probable classes and their probabilities."""
 
     topk = 5
 
     def set_max_result_classes(self, topk: int) -> None:
-        """Set how many classes to answer."""
+        """Set the number of classes to return."""
         self.topk = topk
 
     def get_max_result_classes(self) -> int:
-        """Return how many classes are answered."""
+        """Return the number of classes to return."""
         return self.topk
 
     def postprocess(self, data: Any) -> list[dict[str, float]]:

@@ -1,4 +1,4 @@
-"""The class of each pixel."""
+"""Segmentation of pictures: the class of each pixel."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from ts.torch_handler.vision_handler import VisionHandler
 
 
 class ImageSegmenter(VisionHandler):
-    """Answer with height x width x [class, probability]."""
+    """Return height x width x [class, probability]."""
 
     def postprocess(self, data: Any) -> Any:
         """Return the most probable class of each pixel."""

@@ -1,4 +1,4 @@
-"""Objects in pictures."""
+"""Detection of objects in pictures."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ts.utils.util import map_class_to_label
 
 
 class ObjectDetector(VisionHandler):
-    """Answer with each object's box by its label, and its score."""
+    """Return the box of each object by its label, and its score."""
 
     threshold = 0.5
 
@@ -19,13 +19,14 @@ class ObjectDetector(VisionHandler):
         return to_tensor(image)
 
     def postprocess(self, data: Any) -> list[list[dict[str, Any]]]:
-        """Return what is there with some certainty."""
-        return [self._found(row) for row in data]
-
-    def _found(self, row: Any) -> list[dict[str, Any]]:
-        sure = row["scores"] >= self.threshold
-        boxes, classes, scores = (row[key][sure].tolist() for key in ("boxes", "labels", "scores"))
-        return [
-            {**map_class_to_label([[box]], self.mapping, [[each]])[0], "score": score}
-            for box, each, score in zip(boxes, classes, scores, strict=True)
-        ]
+        """Return the objects with a score of at least `threshold`."""
+        results = []
+        for row in data:
+            sure = row["scores"] >= self.threshold
+            boxes, classes, scores = (row[key][sure].tolist() for key in ("boxes", "labels", "scores"))
+            found = [
+                {**map_class_to_label([[box]], self.mapping, [[each]])[0], "score": score}
+                for box, each, score in zip(boxes, classes, scores, strict=True)
+            ]
+            results.append(found)
+        return results

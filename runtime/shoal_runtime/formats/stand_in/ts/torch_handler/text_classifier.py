@@ -1,6 +1,6 @@
-"""Where TorchServe has its text classifier, which stands on a package that went with torch 2.3."""
+"""Placeholder of TorchServe's text classifier, which requires a package that ended with torch 2.3."""
 
 raise ImportError(
-    "TorchServe's text_classifier needs torchtext, of which no version runs with this torch: let the archive's own"
-    " handler read the vocabulary (TorchServe's examples with transformers do)"
+    "TorchServe's text_classifier requires torchtext, which does not run with this version of torch. Read the"
+    " vocabulary in the archive's own handler, as TorchServe's examples with transformers do"
 )

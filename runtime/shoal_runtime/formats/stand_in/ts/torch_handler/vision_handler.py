@@ -1,4 +1,4 @@
-"""Pictures to a batch of tensors, without torchvision: Pillow resizes, as torchvision lets it do too."""
+"""Pictures to a batch of tensors, without torchvision: Pillow resizes, as in torchvision."""
 
 import io
 from typing import Any
@@ -12,24 +12,24 @@ from ts.torch_handler.base_handler import BaseHandler
 
 SHORT_EDGE, EDGE = 256, 224
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's."""
+"""Mean and standard deviation of ImageNet."""
 
 
 def to_tensor(image: Image.Image) -> torch.Tensor:
-    """Return a picture as channels x height x width, from 0 to 1.
+    """Convert a picture to channels x height x width, from 0 to 1.
 
     Raises:
-        ValueError: it has more than 8 bits a channel, of which torchvision makes no numbers from 0 to 1 either.
+        ValueError: more than 8 bits per channel, which torchvision does not scale either.
     """
     if image.mode.startswith(("I", "F")):
-        raise ValueError(f"a picture of mode {image.mode} has more than 8 bits a channel: send it as RGB")
+        raise ValueError(f"a picture of mode {image.mode} has more than 8 bits per channel. Send it as RGB")
     pixels = np.array(image, dtype=np.uint8)
     planes = pixels[:, :, None] if pixels.ndim == 2 else pixels
     return torch.from_numpy(planes).permute(2, 0, 1).contiguous().float() / 255
 
 
 def imagenet(image: Image.Image) -> torch.Tensor:
-    """Return the middle of a picture, 224 x 224, normalized as ImageNet's."""
+    """Return the center of a picture, 224 x 224, normalized as ImageNet."""
     width, height = image.size
     long = int(SHORT_EDGE * max(width, height) / min(width, height))
     size = (SHORT_EDGE, long) if width <= height else (long, SHORT_EDGE)
@@ -37,12 +37,12 @@ def imagenet(image: Image.Image) -> torch.Tensor:
     left, top = (round((edge - EDGE) / 2) for edge in size)
     tensor = to_tensor(resized.crop((left, top, left + EDGE, top + EDGE)))
     if len(tensor) != len(MEAN):
-        raise ValueError(f"a picture of mode {image.mode} has {len(tensor)} channels, not {len(MEAN)}: send it as RGB")
+        raise ValueError(f"a picture of mode {image.mode} has {len(tensor)} channels, not {len(MEAN)}. Send it as RGB")
     return (tensor - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
 
 
 class VisionHandler(BaseHandler):
-    """Take pictures: as they are, in base64, or as lists of numbers."""
+    """Take pictures as bytes, in base64, or as lists of numbers."""
 
     def initialize(self, context: Any) -> None:
         """Load the model."""
@@ -51,7 +51,7 @@ class VisionHandler(BaseHandler):
             Image.MAX_IMAGE_PIXELS = None
 
     def image_processing(self, image: Image.Image) -> torch.Tensor:
-        """Return a picture as a tensor."""
+        """Convert a picture to a tensor."""
         return imagenet(image)
 
     def preprocess(self, data: Any) -> torch.Tensor:

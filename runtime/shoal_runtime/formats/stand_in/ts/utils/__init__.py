@@ -1,1 +1,1 @@
-"""What handlers call."""
+"""Functions for handlers."""
