@@ -67,6 +67,7 @@ def pad_and_stack(rows: Sequence[Tensor], rule: Rule, library: Library) -> tuple
             raise ValueError(
                 f"rows of {rule.name} differ in more than axis {axis + 1}: {list(rows[0].shape)} and {list(row.shape)}"
             )
+        # The padding stays at the end of the axis.
         batch[(index, *(slice(None),) * axis, slice(row.shape[axis]))] = row
         mask[index, : row.shape[axis]] = 1
     return batch, mask
@@ -85,6 +86,7 @@ def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int], library: Libr
     """
 
     def pad(tensor: Tensor, dim: int) -> Tensor:
+        # An empty tensor has no row to repeat.
         missing = size - tensor.shape[dim] if tensor.shape[dim] else 0
         return library.repeat_first(tensor, dim, missing) if missing > 0 else tensor
 

@@ -19,6 +19,7 @@ def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signat
     mask = signature.input(source.pad_mask) if source is not None and source.pad_mask is not None else None
     if source is None or source.pad_axis is None or mask is None or mask.name not in inputs:
         return None
+    # The length of a row is the number of real positions in its mask.
     array = np.moveaxis(inputs[mask.name], mask.batch_dim, 0)
     lengths: Array = (array != 0).reshape(len(array), -1).sum(1)
     return lengths
@@ -37,6 +38,7 @@ def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[
     """
     if spec.unpad_axis is None:
         return None
+    # Rows come without the batch dimension.
     axis = spec.unpad_axis - (spec.unpad_axis > spec.batch_dim)
     others = {(*row.shape[:axis], *row.shape[axis + 1 :]) for row in rows}
     if len(others) > 1 or any(row.shape[axis] < own for row, own in zip(rows, lengths.tolist(), strict=True)):

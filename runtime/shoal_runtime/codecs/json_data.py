@@ -114,10 +114,6 @@ def _numbers(data: list[Any], datatype: str) -> Array:
     if array.dtype.kind == "f" and wanted.kind in "iu":
         # numpy makes floats of a list that mixes small integers and ones above 2**63.
         array = np.array(data, dtype=object)
-    return _in_range(array, wanted, datatype)
-
-
-def _in_range(array: Array, wanted: np.dtype[Any], datatype: str) -> Array:
     if array.dtype == wanted:
         return array
     try:

@@ -40,6 +40,7 @@ def model_metadata(
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    # Absent values are omitted.
     texts = {
         "content_type": spec.content_type,
         "example": spec.example,

@@ -128,13 +128,22 @@ def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> 
 
 
 def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: int) -> tuple[Array, int]:
-    shape = _shape(entry.get("shape"), spec)
+    shape = entry.get("shape")
+    if not isinstance(shape, list):
+        raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {shape!r}")
+    for each in shape:
+        if type(each) is not int or each < 0:
+            raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {shape!r}")
+    if not fits(shape, spec.shape):
+        raise BadRequest(f"input {spec.name} has shape {shape}; the model expects {list(spec.shape)}")
+    dims = tuple(shape)
+    # Binary data follows the JSON in the order of the inputs.
     size = _mapping(entry.get("parameters"), "parameters").get("binary_data_size")
     try:
         if size is None:
-            return array_from_json(entry.get("data"), spec.datatype, shape), position
+            return array_from_json(entry.get("data"), spec.datatype, dims), position
         end = _binary_end(entry, size, position, len(raw))
-        array = _array_from_bytes(raw[position:end], entry["datatype"], shape)
+        array = _array_from_bytes(raw[position:end], entry["datatype"], dims)
         return array if entry["datatype"] == spec.datatype else array.astype(DTYPES[spec.datatype]), end
     except ValueError as error:
         raise BadRequest(f"input {spec.name} {error}") from None
@@ -168,17 +177,6 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
     return array if array.flags.aligned else array.copy()
 
 
-def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
-    for size in value:
-        if type(size) is not int or size < 0:
-            raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
-    if not fits(value, spec.shape):
-        raise BadRequest(f"input {spec.name} has shape {value}; the model expects {list(spec.shape)}")
-    return tuple(value)
-
-
 def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:
     binary = parameters.get("binary_data_output", False) is True
     entries = document.get("outputs")
@@ -192,6 +190,7 @@ def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or name not in specs:
             raise BadRequest(f"the model has no output {name}; its outputs are {', '.join(specs)}")
+        # A value of the output overrides that of the request.
         own = _mapping(entry.get("parameters"), "parameters").get("binary_data", binary)
         wanted.append(WantedOutput(specs[name], own is True))
     return wanted

@@ -48,6 +48,7 @@ def encode_response(
     document: dict[str, Any] = {**model, "parameters": parameters, "outputs": entries}
     if request.id is not None:
         document["id"] = request.id
+    # Flat arrays are encoded without Python objects.
     header = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     if not tails:
         return None, header

@@ -101,6 +101,7 @@ def inputs_of(columns: Sequence[Column], *, named: bool = True) -> tuple[TensorS
         LoadError: a name is not valid for an input.
     """
     datatypes = {column.datatype for column in columns}
+    # One tensor only if all columns have one datatype.
     [datatype, *others] = datatypes
     together = not others and all(column.used and column.logical_type is None for column in columns)
     if together and (datatype in _FLOATING or (datatype == "BYTES" and not named)):
@@ -162,6 +163,7 @@ def reconciled(
         if missing := sorted({column.name for column in columns} - set(names)):
             raise LoadError(f"input {spec.name} does not name {listed(missing)}, which the model was trained on")
         return (replace(whole, columns=names),), tuple(columns)
+    # One input per column, matched by name.
     declared = {spec.name: spec for spec in inputs}
     # lightgbm replaces blanks in names by underscores.
     aliases = {name.replace(" ", "_"): name for name in declared} | {name: name for name in declared}
@@ -176,6 +178,7 @@ def reconciled(
         raise LoadError(f"the declared inputs differ from the columns of the model: {'; '.join(parts)}")
     merged = [_merged(column, declared[own]) for column in columns if (own := found[column.name]) is not None]
     unused = [column for column in columns if found[column.name] is None]
+    # In the order of training, whatever the order of declarations.
     order = {column.name: place for place, column in enumerate(columns)}
     return tuple(inputs), tuple(sorted([*merged, *unused], key=lambda column: order[column.name]))
 

@@ -99,6 +99,7 @@ def token_limit(parts: Parts) -> int:
 
     `max_tokens` in `[parameters]` lowers it.
     """
+    # sentence-transformers limits some models below their positions.
     stated = read_json(parts.directory / "sentence_bert_config.json", {}).get("max_seq_length")
     limits = [stated or parts.processor.model_max_length, parts.parameters.get("max_tokens", MAX_TOKENS)]
     positions = getattr(parts.model.config, "max_position_embeddings", -1)

@@ -67,6 +67,7 @@ def feature_names(estimator: Any) -> list[str]:
     """Return the column names from training of an estimator or its first step, or an empty list."""
     for each in _with_first_step(estimator):
         names = getattr(each, "feature_names_in_", None)
+        # A frame may repeat names, which inputs cannot.
         if names is not None and len(set(names)) == len(names) and has_own_names(each):
             return [str(name) for name in names]
     return []
@@ -100,6 +101,7 @@ def _table(inputs: Sequence[TensorSpec], columns: Sequence[Column], *, framed: b
     """Return a function from a batch to the estimator's argument: a frame, an array or a list of texts."""
     if framed:
         return frame(inputs, columns)
+    # One input of texts.
     if len(inputs) == 1 and len(inputs[0].shape) == 1:
         return lambda batch: batch[inputs[0].name]
     return matrix(inputs, columns if len(inputs) > 1 else ())

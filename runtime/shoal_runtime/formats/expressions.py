@@ -144,6 +144,7 @@ def _sympy_call(node: ast.Call, name: str) -> int:
     if name in _POWERS and len(node.args) == 2:
         return _raised(node, _sympy(node.args[0]), _unwrapped(node.args[1]))
     bits = [_sympy(arg) for arg in node.args]
+    # Bits of the result: a sum of n terms grows by the bits of n, a product by those of each factor.
     if name in _SUMS:
         return _bounded(max(bits, default=0) + len(bits).bit_length(), node)
     if name in _PRODUCTS:
@@ -223,6 +224,7 @@ def _python(node: ast.expr) -> int:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd | ast.Not):
         return _python(node.operand)
     if isinstance(node, ast.BoolOp | ast.IfExp):
+        # The value is one of the operands.
         choices = node.values if isinstance(node, ast.BoolOp) else (node.test, node.body, node.orelse)
         return max(map(_python, choices))
     if isinstance(node, ast.Call):
@@ -234,17 +236,15 @@ def _python(node: ast.expr) -> int:
         if node.keywords or not (of_math or of_torch or builtin):
             raise _refused(node)
         return _bounded(max(map(_python, node.args), default=0) + 1, node)
-    if _is_of_module(node, "math", _INFINITE) or _is_input(node) or _is_dimension(node):
+    if _is_of_module(node, "math", _INFINITE) or _is_input(node):
         return SIZE_BITS
+    # `INPUT.size()[0]` or `INPUT.stride()[0]`
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call):
+        call = node.value
+        plain = not call.args and not call.keywords and isinstance(_constant(node.slice), int)
+        if plain and _is_method(call.func, _SHAPES):
+            return SIZE_BITS
     return _literal(node)
-
-
-def _is_dimension(node: ast.expr) -> bool:
-    """Return whether the node is `INPUT.size()[0]` or `INPUT.stride()[0]`."""
-    if not isinstance(node, ast.Subscript) or not isinstance(_constant(node.slice), int):
-        return False
-    call = node.value
-    return isinstance(call, ast.Call) and not call.args and not call.keywords and _is_method(call.func, _SHAPES)
 
 
 def _is_method(node: ast.expr, names: frozenset[str]) -> bool:
@@ -259,6 +259,7 @@ def _is_of_module(node: ast.expr, module: str, names: frozenset[str]) -> bool:
 
 def _is_input(node: ast.expr) -> bool:
     """Return whether the node is `L['x']` or an element of it."""
+    # From the outermost subscript inward to the name.
     while isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         key = node.slice.value
         if not (isinstance(key, int) or (isinstance(key, str) and KEY.fullmatch(key))):

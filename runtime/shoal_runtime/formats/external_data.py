@@ -45,6 +45,7 @@ def locations(path: Path) -> list[str]:
     """
     if not path.stat().st_size:
         return []
+    # Mapped, since a model of many gigabytes is searched for a few names.
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return list(dict.fromkeys(_found(data, 0, len(data), "model", 0)))
 
@@ -94,6 +95,7 @@ def mapped(files: Mapping[str, Path]) -> tuple[list[str], list[mmap.mmap | bytes
         try:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
+                # An empty file cannot be mapped.
                 contents.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
         except OSError as error:
             raise LoadError(f"external data {os.path.realpath(path)} cannot be read: {error.strerror}") from None
@@ -118,6 +120,7 @@ def _found(data: mmap.mmap, start: int, end: int, kind: str, depth: int) -> Iter
 def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield number, start and end of each length-delimited field of a message."""
     while at < end:
+        # A tag holds the number of the field and its wire type in the lowest 3 bits.
         tag, at = _varint(data, at, end)
         wire_type = tag & 7
         if wire_type == _LENGTH_DELIMITED:
@@ -137,6 +140,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
 def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while at < end and shift < 64:
+        # 7 bits per byte, lowest first; the highest bit marks that more follow.
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift

@@ -122,18 +122,17 @@ def _encoder(estimator: Any, names: list[str]) -> Columns | None:
     values = getattr(estimator, "categories_", None)
     if values is None or len(values) != len(names):
         return None
-    return {name: _encoded(name, held) for name, held in zip(names, values, strict=True)}
-
-
-def _encoded(name: str, values: Any) -> Column:
-    held = list(values)
-    missing = next((value for value in held if is_missing(value)), np.nan)
-    known = [value for value in held if not is_missing(value)]
-    if not known:
-        return Column(name, example=0.0)
-    # Numbers stay numbers: an encoder compares them in the precision of training.
-    column = replace(category(name, known), categories=None, known=tuple(known), missing=missing)
-    return replace(column, datatype="FP32") if getattr(values, "dtype", None) == np.float32 else column
+    columns: Columns = {}
+    for name, held in zip(names, values, strict=True):
+        columns[name] = Column(name, example=0.0)
+        missing = next((value for value in held if is_missing(value)), np.nan)
+        known = [value for value in held if not is_missing(value)]
+        if known:
+            # Numbers stay numbers: an encoder compares them in the precision of training.
+            columns[name] = replace(category(name, known), categories=None, known=tuple(known), missing=missing)
+            if getattr(held, "dtype", None) == np.float32:
+                columns[name] = replace(columns[name], datatype="FP32")
+    return columns
 
 
 def _imputer(estimator: Any, names: list[str]) -> Columns | None:

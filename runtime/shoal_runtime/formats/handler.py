@@ -29,6 +29,7 @@ def load(source: Source) -> Loaded:
             handler.load(source.context)
     if not callable(getattr(handler, "forward", None)):
         raise LoadError(f"{name} has no forward method")
+    # model.toml takes precedence over the class.
     inputs = source.inputs or tuple(getattr(handler, "inputs", ()))
     outputs = source.outputs or tuple(getattr(handler, "outputs", ()))
     return Loaded(handler, inputs, outputs, "shoal_handler", graphs=bool(getattr(handler, "cuda_graphs", False)))
@@ -45,6 +46,7 @@ def loading(name: str) -> Iterator[None]:
         yield
     except LoadError:
         raise
+    # torch.load raises this error for pickles that it does not load by default.
     except pickle.UnpicklingError as error:
         raise HandlerFailed(
             f"{name} failed to load a pickle, which can run any code. Set"

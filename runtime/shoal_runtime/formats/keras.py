@@ -44,6 +44,7 @@ def load(source: Source) -> Loaded:
             f"{path.name} keeps state between calls ({kept[-1]} is stateful), so results would depend on other"
             " clients' requests. Build it with stateful=False, set the weights, and save it again"
         )
+    # Keras nests tensors; their flat order is that of the signature.
     taken, given = _structures(keras, model, path.name)
     inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
     outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(keras, model, given))
@@ -75,6 +76,7 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
 
 def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
     """Return the model's inputs and outputs: one tensor, a list or a dict of them."""
+    # A Sequential model wraps its only input in a list.
     if isinstance(model, keras.Sequential) and model.inputs:
         return model.inputs[0], model.outputs[0]
     try:

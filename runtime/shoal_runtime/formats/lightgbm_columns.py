@@ -23,7 +23,12 @@ def booster_columns(booster: Any) -> Sequence[Column]:
     categories = booster.pandas_categorical or []
     if not categories:
         return [Column(name, example=0.0) for name in names]
-    marked = _marked(booster, names)
+    # Columns marked as categorical, by position or name.
+    places = booster.params.get("categorical_feature", booster.params.get("categorical_column"))
+    places = [places] if isinstance(places, int) else places
+    marked: Sequence[str] = []
+    if places and not isinstance(places, str):
+        marked = [names[place] if isinstance(place, int) else place for place in sorted(places)]
     # A code beyond a column's categories means that they belong to another column.
     trained = booster.dump_model(num_iteration=1)["feature_infos"]
     largest = [max(trained.get(name, {}).get("values", ()), default=-1) for name in marked]
@@ -36,13 +41,3 @@ def booster_columns(booster: Any) -> Sequence[Column]:
         )
     by_name = dict(zip(marked, categories, strict=True))
     return [category(name, by_name[name]) if name in by_name else Column(name, example=0.0) for name in names]
-
-
-def _marked(booster: Any, names: Sequence[str]) -> list[str]:
-    """Return the names of the columns marked as categorical."""
-    parameters = booster.params
-    places = parameters.get("categorical_feature", parameters.get("categorical_column"))
-    places = [places] if isinstance(places, int) else places
-    if isinstance(places, str) or not places:
-        return []
-    return [names[place] if isinstance(place, int) else place for place in sorted(places)]

@@ -35,6 +35,7 @@ def check(data: bytes) -> int:
     require(plain, "it holds white space other than blanks and line ends")
     head, *trees = _TREE.split(body.removesuffix(b"\r") + b"\n")
     header = _lines(head)
+    # max_feature_idx is the last index, not the number of features.
     features, classes, at_once = (
         _number(header, name) for name in (b"max_feature_idx", b"num_class", b"num_tree_per_iteration")
     )

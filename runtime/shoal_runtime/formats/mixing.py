@@ -98,10 +98,12 @@ def combined(operands: Sequence[Operand], by: str, rank: int) -> Value:
     ]
     if not parts:
         return Shared(all(isinstance(value, Shared) and value.uniform for value in values))
+    # Broadcasting aligns axes from the end.
     axes, merged = {axis for axis, _ in parts}, {value.merged for _, value in parts}
     plain = all(value.plain for _, value in parts)
     if len(merged) > 1:
         return None
+    # Two batch axes: each row meets each other row.
     if len(axes) > 1:
         return Mixed(by, How.PAIRED) if plain and merged == {False} else None
     [axis] = axes
@@ -160,6 +162,7 @@ def transposed(operand: Operand, order: Sequence[int]) -> Value:
 
 def squeezed(operand: Operand, axes: Sequence[int] | None) -> Value:
     """Return the result of removing axes of size 1; None for all of them."""
+    # Without axes, all of size 1.
     gone = {axis for axis, dim in enumerate(operand.dims) if dim == 1}
     chosen = gone if axes is None else {axis % max(operand.rank, 1) for axis in axes}
     value = operand.value
@@ -189,6 +192,7 @@ def reshaped(operand: Operand, dims: Dims, rows: Hashable) -> Value:
         kept = dim == rows or dim == operand.dims[value.axis] or _product(dims[axis + 1 :]) == _product(after)
         if dim == rows or (kept and not value.merged):
             return Apart(axis, value.plain)
+        # The axes after the batch axis may be partly merged into it.
         rest = dims[axis + 1 :]
         merged = value.merged and kept
         if merged or any(after[at:] == rest for at in range(1, len(after) + 1)):

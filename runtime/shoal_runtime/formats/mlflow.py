@@ -30,6 +30,7 @@ def load(source: Source) -> Loaded:
         raise
     except HANDLER_FAULTS as error:
         raise LoadError(f"mlflow cannot load {source.directory.name}: {describe(error)}{remedy(error)}") from None
+    # One input per column becomes a frame, a single tensor an array.
     columns = all(len(spec.shape) == 1 for spec in source.inputs)
     table = frame(source.inputs) if columns else matrix(source.inputs)
     outputs = {name: partial(_column, name) for name in (OUTPUT, *(spec.name for spec in source.outputs))}

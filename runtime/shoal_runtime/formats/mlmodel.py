@@ -75,6 +75,7 @@ def read_mlmodel(directory: Path, described: Described) -> tuple[Format, Describ
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
         raise LoadError(f"{path} cannot be read: {said(error)}") from None
     flavours = _mapping(document.get("flavors"))
+    # The first flavor in this order, since python_function accompanies every other flavor.
     for name, formats in FLAVOURS.items():
         if name in flavours:
             file = described.file or _file(directory, _mapping(flavours[name]))
@@ -89,6 +90,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _file(directory: Path, flavour: Mapping[str, Any]) -> Path:
     """Return the flavor's file, or the file named `model` in its directory."""
+    # The path is in an untrusted file, so it must stay within the directory.
     name = next((flavour[key] for key in FILE_KEYS if isinstance(flavour.get(key), str)), "")
     if not name or PurePath(name).is_absolute() or ".." in PurePath(name).parts:
         raise LoadError(f"{FILE_NAME} must name a file in the model's directory, not {name!r:.200}")
@@ -123,6 +125,7 @@ def _with_signature(described: Described, document: Mapping[str, Any], form: For
 
 def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
     """Convert MLflow's columns or tensors; those without a name are numbered like `unnamed`."""
+    # "input-0" becomes "input-".
     stem = unnamed.removesuffix("0")
     entries = json.loads(text) if text else []
     return tuple(_tensor(entry, entry.get("name") or f"{stem}{index}") for index, entry in enumerate(entries))
@@ -136,6 +139,7 @@ def _tensor(entry: Mapping[str, Any], name: str) -> TensorSpec:
         dtype = tensor["dtype"]
         datatype = "BYTES" if dtype in ("object", "str", "string") else DATATYPES[np.dtype(dtype)]
         return TensorSpec(name, datatype, tensor["shape"], content_type=TEXT if datatype == "BYTES" else None)
+    # A plain column: one element per row.
     datatype, optional = COLUMNS[kind], entry.get("required") is False
     if optional and datatype in ("INT32", "INT64"):
         datatype = "FP64"  # as in pandas, where integers cannot be missing

@@ -37,6 +37,7 @@ class ModuleHandler:
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run the module."""
+        # Positional, as in the module's own forward.
         arguments = [batch.get(spec.name) for spec in self.inputs]
         if self._dtype is not None:
             arguments = [
@@ -84,6 +85,7 @@ def make_module(source: Source, what: str) -> torch.nn.Module:
     try:
         module: torch.nn.Module = source.handler(**source.context.parameters)
     except HANDLER_FAULTS as error:
+        # The constructor is the user's code, so its traceback is kept.
         name = source.handler.__name__
         raise HandlerFailed(f"{name} failed to load: {describe(error)}{remedy(error)}") from error
     return module
@@ -92,6 +94,7 @@ def make_module(source: Source, what: str) -> torch.nn.Module:
 def loaded_module(module: torch.nn.Module, source: Source, platform: str) -> Loaded:
     """Move the module to its device and type, ready for inference."""
     context, (inputs, outputs) = source.context, source.declared()
+    # Without a requested dtype the module keeps its own.
     module = module.to(device=context.device) if context.dtype is None else module.to(context.device, context.dtype)
     handler = ModuleHandler(module.eval(), inputs, outputs, dtype=context.dtype)
     return Loaded(handler, inputs, outputs, platform, graphs=True)

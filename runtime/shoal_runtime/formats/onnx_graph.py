@@ -63,6 +63,7 @@ class OnnxCall:
         Raises:
             LookupError: the axes are not constant.
         """
+        # Axes were attributes in older opsets, and are inputs in newer ones.
         if name in self.attributes:
             found = self.attributes[name]
             return [found] if isinstance(found, int) else list(found)
@@ -88,9 +89,14 @@ class Facts:
         self.values: dict[str, Value] = {}
         self.shapes: dict[str, Dims] = {}
         self.constants: dict[str, Sequence[int]] = {}
+        # Inputs, intermediate values and outputs.
         for value in (*graph.input, *graph.value_info, *graph.output):
             if value.type.tensor_type.HasField("shape"):
-                self.shapes[value.name] = _dims(value)
+                # Each size that the file leaves open is a symbol of its own.
+                self.shapes[value.name] = tuple(
+                    dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{value.name}[{index}]"
+                    for index, dim in enumerate(value.type.tensor_type.shape.dim)
+                )
         for weight in graph.initializer:
             self.add_constant(weight.name, weight)
 
@@ -105,6 +111,7 @@ class Facts:
         """Return a node as an operator call."""
         attributes = {each.name: self._onnx.helper.get_attribute_value(each) for each in node.attribute}
         domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
+        # Exporters may omit names of nodes.
         name = node.name or next(iter(node.output), "")
         return OnnxCall(
             domain + node.op_type,
@@ -123,11 +130,3 @@ class Facts:
         # Without a rank the value's axis has no meaning.
         known = name in self.shapes
         return Operand(self.values.get(name) if known else None, self.shapes.get(name, ()))
-
-
-def _dims(value: Any) -> Dims:
-    """Return sizes; each size that the file leaves open is a symbol of its own."""
-    return tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{value.name}[{index}]"
-        for index, dim in enumerate(value.type.tensor_type.shape.dim)
-    )

@@ -1,6 +1,6 @@
 """ONNX operators that move, join, look up and multiply: the batch axis of their results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from shoal_runtime.formats import mixing
@@ -11,12 +11,61 @@ EVERYTHING: Final = 2**31 - 1
 """End of a slice beyond any size, as exporters write it."""
 
 
+Rule = Callable[[OnnxCall], Value]
+LAYOUT: Final[dict[str, Rule]] = {
+    "Transpose": lambda call: mixing.transposed(
+        call.given(0), call.attributes.get("perm", range(call.given(0).rank)[::-1])
+    ),
+    "Flatten": lambda call: mixing.reshaped(call.given(0), call.dims(), call.rows) if call.axis(1) else None,
+    "Squeeze": lambda call: mixing.squeezed(call.given(0), call.axes(1)),
+    "Unsqueeze": lambda call: mixing.unsqueezed(call.given(0), call.axes(1) or ()),
+    "Concat": lambda call: mixing.joined(call.tensors(), call.axis(0), call.by, len(call.dims())),
+    # Lookups and writes by numbers of items.
+    "Gather": lambda call: mixing.looked_up(call.given(0), call.given(1), call.axis(0), call.by),
+    "GatherElements": lambda call: mixing.looked_up_beside(call.given(0), call.given(1), call.axis(0), call.by),
+    "GatherND": lambda call: mixing.looked_up_deep(
+        call.given(0), call.given(1), call.attributes.get("batch_dims", 0), _depth(call), call.by
+    ),
+    **dict.fromkeys(
+        ("ScatterElements", "Scatter"),
+        lambda call: mixing.scattered(call.given(0), call.given(1), call.given(2), call.axis(0), call.by),
+    ),
+    "ScatterND": lambda call: mixing.scattered_deep(call.given(0), call.given(1), call.given(2), _depth(call), call.by),
+    "MatMul": lambda call: mixing.multiplied(call.given(0), call.given(1), call.by),
+    "Einsum": lambda call: mixing.summed(
+        [call.given(place) for place in range(len(call.inputs))], call.attributes["equation"].decode(), call.by
+    ),
+    # Sizes are the same for all clients.
+    **dict.fromkeys(("Shape", "Size"), lambda _: Shared(uniform=True)),
+    "ConstantOfShape": lambda call: Shared(uniform=True) if isinstance(call.given(0).value, Shared) else None,
+    # Trilu of a tensor with rows would depend on their position.
+    **dict.fromkeys(
+        ("Range", "Trilu", "NonZero"),
+        lambda call: Shared() if all(isinstance(each.value, Shared) for each in call.tensors()) else None,
+    ),
+    "EyeLike": lambda _: Shared(),
+}
+"""Rules by operator; those of several lines follow."""
+
+
+def _rule(*operators: str) -> Callable[[Rule], Rule]:
+    """Register a function as the rule of these operators."""
+
+    def registered(rule: Rule) -> Rule:
+        LAYOUT.update(dict.fromkeys(operators, rule))
+        return rule
+
+    return registered
+
+
+@_rule("Reshape")
 def _reshaped(call: OnnxCall) -> Value:
     if len(call.inputs) > 1 and not isinstance(call.given(1).value, Shared):
         return None
     return mixing.reshaped(call.given(0), call.dims(), call.rows)
 
 
+@_rule("Expand")
 def _expanded(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
     if not isinstance(call.given(1).value, Shared):
@@ -26,6 +75,7 @@ def _expanded(call: OnnxCall) -> Value:
     return mixing.moved(value, value.axis + len(call.dims()) - operand.rank) if isinstance(value, Apart) else value
 
 
+@_rule("Tile")
 def _tiled(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
     if isinstance(value, Apart):
@@ -33,12 +83,14 @@ def _tiled(call: OnnxCall) -> Value:
     return Shared(value.uniform or all(dim == 1 for dim in operand.dims)) if isinstance(value, Shared) else value
 
 
+@_rule("Split")
 def _split(call: OnnxCall) -> Value:
     operand, axis = call.given(0), call.axis(0)
     value = operand.value
     return None if isinstance(value, Apart) and value.axis == axis % operand.rank else value
 
 
+@_rule("Slice")
 def _sliced(call: OnnxCall) -> Value:
     """Return a slice; along the batch axis it must be all of it, or all of it reversed."""
     operand = call.given(0)
@@ -50,7 +102,8 @@ def _sliced(call: OnnxCall) -> Value:
     # Before opset 10 the attributes hold the bounds, later the inputs.
     starts = call.attributes["starts"] if old else call.constants.get(1)
     axes = call.axes(3) or range(len(starts) if starts is not None else operand.rank)
-    places = [place for place, axis in enumerate(axes) if _axis(value) == axis % operand.rank]
+    batch_axis = value.axis if isinstance(value, Apart) else None
+    places = [place for place, axis in enumerate(axes) if axis % operand.rank == batch_axis]
     steps = call.constants.get(4, [1] * len(axes)) if len(call.inputs) > 4 else [1] * len(axes)
     if not isinstance(value, Apart):
         return value if all(each > 0 for each in steps) else None
@@ -65,10 +118,7 @@ def _sliced(call: OnnxCall) -> Value:
     return value if starts is not None and starts[place] == 0 and steps[place] == 1 and kept else None
 
 
-def _axis(value: Value) -> int | None:
-    return value.axis if isinstance(value, Apart) else None
-
-
+@_rule("Pad")
 def _padded(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
     if not isinstance(value, Apart):
@@ -83,6 +133,7 @@ def _padded(call: OnnxCall) -> Value:
     return value if all(around) else None
 
 
+@_rule("Resize", "Upsample")
 def _resized(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
     if not isinstance(value, Apart):
@@ -98,6 +149,7 @@ def _depth(call: OnnxCall) -> int:
     return depth
 
 
+@_rule("ai.onnx.ml.ArrayFeatureExtractor")
 def _extracted(call: OnnxCall) -> Value:
     """Return the selection of `ArrayFeatureExtractor` (ai.onnx.ml) along the last axis."""
     data, index = call.given(0), call.given(1)
@@ -106,6 +158,7 @@ def _extracted(call: OnnxCall) -> Value:
     return data.value if isinstance(index.value, Shared) else None
 
 
+@_rule("Gemm")
 def _gemm(call: OnnxCall) -> Value:
     left, right = call.given(0), call.given(1)
     if call.attributes.get("transA", 0):
@@ -117,54 +170,9 @@ def _gemm(call: OnnxCall) -> Value:
     return product if added is None else mixing.combined([Operand(product, call.dims()), added], call.by, 2)
 
 
+@_rule("OneHot")
 def _one_hot(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
     if not isinstance(value, Apart):
         return value
     return mixing.moved(value, value.axis + (call.axis(-1) % (operand.rank + 1) <= value.axis))
-
-
-LAYOUT: Final[Mapping[str, Callable[[OnnxCall], Value]]] = {
-    "Transpose": lambda call: mixing.transposed(
-        call.given(0), call.attributes.get("perm", range(call.given(0).rank)[::-1])
-    ),
-    "Reshape": _reshaped,
-    "Flatten": lambda call: mixing.reshaped(call.given(0), call.dims(), call.rows) if call.axis(1) else None,
-    "Squeeze": lambda call: mixing.squeezed(call.given(0), call.axes(1)),
-    "Unsqueeze": lambda call: mixing.unsqueezed(call.given(0), call.axes(1) or ()),
-    "Expand": _expanded,
-    "Tile": _tiled,
-    "Concat": lambda call: mixing.joined(call.tensors(), call.axis(0), call.by, len(call.dims())),
-    "Split": _split,
-    "Slice": _sliced,
-    "Pad": _padded,
-    **dict.fromkeys(("Resize", "Upsample"), _resized),
-    # Lookups and writes by numbers of items.
-    "Gather": lambda call: mixing.looked_up(call.given(0), call.given(1), call.axis(0), call.by),
-    "GatherElements": lambda call: mixing.looked_up_beside(call.given(0), call.given(1), call.axis(0), call.by),
-    "GatherND": lambda call: mixing.looked_up_deep(
-        call.given(0), call.given(1), call.attributes.get("batch_dims", 0), _depth(call), call.by
-    ),
-    **dict.fromkeys(
-        ("ScatterElements", "Scatter"),
-        lambda call: mixing.scattered(call.given(0), call.given(1), call.given(2), call.axis(0), call.by),
-    ),
-    "ScatterND": lambda call: mixing.scattered_deep(call.given(0), call.given(1), call.given(2), _depth(call), call.by),
-    "ai.onnx.ml.ArrayFeatureExtractor": _extracted,
-    "MatMul": lambda call: mixing.multiplied(call.given(0), call.given(1), call.by),
-    "Gemm": _gemm,
-    "Einsum": lambda call: mixing.summed(
-        [call.given(place) for place in range(len(call.inputs))], call.attributes["equation"].decode(), call.by
-    ),
-    "OneHot": _one_hot,
-    # Sizes are the same for all clients.
-    **dict.fromkeys(("Shape", "Size"), lambda _: Shared(uniform=True)),
-    "ConstantOfShape": lambda call: Shared(uniform=True) if isinstance(call.given(0).value, Shared) else None,
-    # Trilu of a tensor with rows would depend on their position.
-    **dict.fromkeys(
-        ("Range", "Trilu", "NonZero"),
-        lambda call: Shared() if all(isinstance(each.value, Shared) for each in call.tensors()) else None,
-    ),
-    "EyeLike": lambda _: Shared(),
-}
-"""Rules by operator."""

@@ -6,7 +6,7 @@ including loops and branches, are unknown.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from shoal_runtime.formats import mixing
 from shoal_runtime.formats.mixing import Apart, How, Mixed, Shared, Value
@@ -40,6 +40,38 @@ IMAGES: Final = (
 """Operators on images and other grids of channels, each computed separately."""
 UNTRAINED: Final = 14
 """First opset in which BatchNormalization states whether it trains."""
+
+
+Rule = Callable[[OnnxCall], Value | list[Value]]
+R = TypeVar("R", bound=Rule)
+
+_RULES: Final[dict[str, Rule]] = {
+    **LAYOUT,
+    "CastLike": lambda call: call.given(0).value,
+    **dict.fromkeys(
+        ("ArgMax", "ArgMin"),
+        lambda call: mixing.reduced(
+            call.given(0), [call.axis(0)], call.by, keep=bool(call.attributes.get("keepdims", 1))
+        ),
+    ),
+    "CumSum": lambda call: mixing.along(call.given(0), [call.constants[1][0]], call.by),
+    "TopK": lambda call: mixing.along(call.given(0), [call.axis(-1)], call.by, How.ORDERED),
+    "MeanVarianceNormalization": lambda call: mixing.along(
+        call.given(0), call.attributes.get("axes", [0, 2, 3]), call.by
+    ),
+    "InstanceNormalization": lambda call: mixing.along(call.given(0), range(2, call.given(0).rank), call.by),
+}
+"""Rules by operator; those of several lines follow; the result of several outputs is a list."""
+
+
+def _rule(*operators: str) -> Callable[[R], R]:
+    """Register a function as the rule of these operators."""
+
+    def registered(rule: R) -> R:
+        _RULES.update(dict.fromkeys(operators, rule))
+        return rule
+
+    return registered
 
 
 def find_mixing(onnx: Any, model: Any, taken: Mapping[str, int]) -> dict[str, Mixed]:
@@ -92,26 +124,31 @@ def _follow(facts: Facts, node: Any) -> None:
             facts.shapes[name] = (*dims[: value.axis], facts.rows, *dims[value.axis + 1 :])
 
 
+@_rule(*ELEMENTWISE)
 def _elementwise(call: OnnxCall) -> Value:
     return mixing.combined(call.tensors(), call.by, len(call.dims()))
 
 
+@_rule(*COMPARING)
 def _compared(call: OnnxCall) -> Value:
     value = _elementwise(call)
     # A comparison with a sum or length of the whole batch may have the same result for all batches.
     return None if isinstance(value, Mixed) else value
 
 
+@_rule("Dropout", "QuantizeLinear", "DequantizeLinear")
 def _scaled(call: OnnxCall) -> Value:
     operand, *others = call.tensors()
     return operand.value if all(isinstance(each.value, Shared) for each in others) else None
 
 
+@_rule(*(f"ai.onnx.ml.{name}" for name in PER_ROW))
 def _per_row(call: OnnxCall) -> Value:
     value = call.given(0).value
     return value if isinstance(value, Apart) and value.axis == 0 and not value.merged else None
 
 
+@_rule(*ADDING, "ReduceMax", "ReduceMin")
 def _reduced(call: OnnxCall) -> Value:
     axes = call.axes(1)
     keep = bool(call.attributes.get("keepdims", 1))
@@ -121,6 +158,7 @@ def _reduced(call: OnnxCall) -> Value:
     return mixing.reduced(call.given(0), axes or None, call.by, keep=keep, largest=largest)
 
 
+@_rule("Softmax", "LogSoftmax", "Hardmax", "LpNormalization")
 def _softmax(call: OnnxCall) -> Value:
     operand = call.given(0)
     if call.opset >= 13 or call.op.startswith("Lp"):
@@ -130,12 +168,14 @@ def _softmax(call: OnnxCall) -> Value:
     return mixing.along(operand, range(first, operand.rank), call.by)
 
 
+@_rule("LayerNormalization", "RMSNormalization")
 def _normalized(call: OnnxCall) -> Value:
     operand = call.given(0)
     axes = range(call.axis(-1) % operand.rank, operand.rank)
     return mixing.along(operand, axes, call.by)
 
 
+@_rule("BatchNormalization")
 def _batch_norm(call: OnnxCall) -> list[Value]:
     operand = call.given(0)
     made = len(call.outputs)
@@ -147,6 +187,7 @@ def _batch_norm(call: OnnxCall) -> list[Value]:
     return [normed, *[statistics] * (made - 1)]
 
 
+@_rule(*IMAGES)
 def _on_first_axis(call: OnnxCall) -> Value:
     """Return the result of operators that compute each item along the first axis separately, with shared weights."""
     operand, *others = call.tensors()
@@ -156,6 +197,7 @@ def _on_first_axis(call: OnnxCall) -> Value:
     return value if not isinstance(value, Apart) or value.axis == 0 else None
 
 
+@_rule("LSTM", "GRU", "RNN")
 def _recurrent(call: OnnxCall) -> list[Value]:
     # x is [steps, batch, features], or [batch, steps, features] with layout 1.
     x, layout = call.given(0), call.attributes.get("layout", 0)
@@ -168,33 +210,3 @@ def _recurrent(call: OnnxCall) -> list[Value]:
         return [mixing.mixes(x, call.by, How.SUMMED) if x.value.axis == layout else None] * 3
     state = mixing.moved(x.value, 0 if layout else 1)
     return [mixing.moved(x.value, 0 if layout else 2), state, state]
-
-
-_RULES: Final[Mapping[str, Callable[[OnnxCall], Value | list[Value]]]] = {
-    **LAYOUT,
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(COMPARING, _compared),
-    **dict.fromkeys((*ADDING, "ReduceMax", "ReduceMin"), _reduced),
-    **dict.fromkeys((f"ai.onnx.ml.{name}" for name in PER_ROW), _per_row),
-    "CastLike": lambda call: call.given(0).value,
-    **dict.fromkeys(("Dropout", "QuantizeLinear", "DequantizeLinear"), _scaled),
-    **dict.fromkeys(
-        ("ArgMax", "ArgMin"),
-        lambda call: mixing.reduced(
-            call.given(0), [call.axis(0)], call.by, keep=bool(call.attributes.get("keepdims", 1))
-        ),
-    ),
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "LpNormalization"), _softmax),
-    "CumSum": lambda call: mixing.along(call.given(0), [call.constants[1][0]], call.by),
-    "TopK": lambda call: mixing.along(call.given(0), [call.axis(-1)], call.by, How.ORDERED),
-    "LayerNormalization": _normalized,
-    "RMSNormalization": _normalized,
-    "MeanVarianceNormalization": lambda call: mixing.along(
-        call.given(0), call.attributes.get("axes", [0, 2, 3]), call.by
-    ),
-    "BatchNormalization": _batch_norm,
-    "InstanceNormalization": lambda call: mixing.along(call.given(0), range(2, call.given(0).rank), call.by),
-    **dict.fromkeys(IMAGES, _on_first_axis),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-}
-"""Rules by operator; the result of several outputs is a list."""

@@ -51,6 +51,7 @@ def trace_rows(path: Path, batch_dims: Mapping[str, int]) -> Traced:
     try:
         onnx = importlib.import_module("onnx")
         model = onnx.load(str(path), load_external_data=False)
+        # Functions hide the operators in them.
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         taken = _forget_claims(onnx, model, batch_dims)
@@ -75,6 +76,7 @@ def _forget_claims(onnx: Any, model: Any, batch_dims: Mapping[str, int]) -> set[
     taken = [value for value in graph.input if value.name not in weights]
     for value in taken:
         for index, dim in enumerate(value.type.tensor_type.shape.dim):
+            # A fixed batch stays fixed.
             if index == batch_dims.get(value.name, 0) and dim.dim_value <= 0:
                 dim.dim_param = ROWS
             elif dim.dim_param == ROWS:
@@ -130,12 +132,14 @@ def _selected(graph: Any, taken: set[str]) -> dict[str, str]:
     sent, seen, selected = set(taken), {dim for name in taken for dim in shapes.get(name, ())}, dict[str, str]()
     for node in graph.node:
         places = SELECTING.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+        # Only values that depend on clients count.
         selects = any(place < len(node.input) and node.input[place] in sent for place in places)
         for name in node.output:
             for dim in shapes.get(name, ()):
                 if selects and dim not in seen and not dim.isdigit():
                     selected[dim] = node.op_type
                 seen.add(dim)
+        # The shape of a value is not the value itself.
         if node.op_type not in ("Shape", "Size") and any(name in sent for name in _used(node)):
             sent.update(node.output)
     return selected

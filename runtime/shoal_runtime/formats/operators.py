@@ -49,6 +49,7 @@ _GROUPS: Final = {
 
 def may_call(target: str) -> bool:
     """Return whether a graph may call a target: `torch.ops.aten.add.Tensor`, `_operator.mul`, `torch.sym_max`."""
+    # Operators of Python and torch by their full path, and torch.ops.NAMESPACE.NAME.OVERLOAD.
     *path, name = target.split(".")
     if name in _GROUPS.get(tuple(path), ()):
         return True

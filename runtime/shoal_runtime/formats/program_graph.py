@@ -66,6 +66,7 @@ class ProgramCall:
 def call_of(node: torch.fx.Node, values: Mapping[str, Value], rows: Hashable) -> ProgramCall:
     """Return the operator call of a node."""
     target: Any = node.target
+    # Positional arguments get the names of the schema.
     schema = [argument.name for argument in target._schema.arguments]
     arguments = {**dict(zip(schema, node.args, strict=False)), **node.kwargs}
     return ProgramCall(f"node {node.name} ({operator_of(node)})", arguments, dims_of(node), values, rows)
@@ -82,6 +83,7 @@ def operator_of(node: torch.fx.Node) -> str:
 def dims_of(node: torch.fx.Node) -> Dims:
     """Return the dimensions of a tensor, or of the first of several; empty for a number."""
     value = node.meta.get("val")
+    # An operator with several results has a tuple of values.
     while isinstance(value, tuple | list) and value:
         value = value[0]
     if not isinstance(value, torch.Tensor):

@@ -13,6 +13,73 @@ COMPARING: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 LARGEST: Final = frozenset(("max", "min", "amax", "amin", "any", "all", "argmax", "argmin"))
 
 
+Rule = Callable[[ProgramCall], Value]
+
+
+def _rules(rule: Rule, operators: str) -> dict[str, Rule]:
+    return dict.fromkeys(operators.split(), rule)
+
+
+_RULES: Final[dict[str, Rule]] = {
+    # Reductions and normalizations.
+    **_rules(lambda call: _over(call, largest=False), "sum mean prod logsumexp var std nansum nanmean"),
+    **_rules(lambda call: _over(call, largest=True), " ".join(sorted(LARGEST))),
+    **_rules(
+        lambda call: mixing.along(call.operand("self"), [call.number("dim", -1)], call.by),
+        "softmax log_softmax _softmax _log_softmax cumsum cumprod logcumsumexp cummax cummin",
+    ),
+    **_rules(
+        lambda call: mixing.along(call.operand("self"), [call.number("dim", -1)], call.by, How.ORDERED),
+        "sort topk argsort",
+    ),
+    **_rules(
+        lambda call: call.tensors()[0].value,
+        "contiguous clone to _to_copy dropout native_dropout alias detach lift_fresh_copy type_as",
+    ),
+    # Products.
+    **_rules(lambda call: mixing.multiplied(call.tensors()[0], call.tensors()[1], call.by), "matmul mm bmm"),
+    "einsum": lambda call: mixing.summed(
+        [call.known(each) for each in call.arguments["tensors"]], call.arguments["equation"], call.by
+    ),
+    # Lookups and writes by numbers of items.
+    "embedding": lambda call: mixing.looked_up(call.operand("weight"), call.operand("indices"), 0, call.by),
+    "index_select": lambda call: mixing.looked_up(
+        call.operand("self"), call.operand("index"), call.number("dim", 0), call.by
+    ),
+    "gather": lambda call: mixing.looked_up_beside(
+        call.operand("self"), call.operand("index"), call.number("dim", 0), call.by
+    ),
+    # Shapes.
+    **_rules(
+        lambda call: mixing.reshaped(call.operand("self"), call.dims, call.rows),
+        "view reshape _unsafe_view flatten unflatten",
+    ),
+    "permute": lambda call: mixing.transposed(call.operand("self"), call.arguments["dims"]),
+    "numpy_T": lambda call: mixing.transposed(call.operand("self"), range(call.operand("self").rank)[::-1]),
+    "unsqueeze": lambda call: mixing.unsqueezed(call.operand("self"), [call.number("dim", 0)]),
+    "cat": lambda call: mixing.joined(
+        [call.known(each) for each in call.arguments["tensors"]], call.number("dim", 0), call.by, len(call.dims)
+    ),
+    # Values that depend on no input.
+    **_rules(
+        lambda _: Shared(uniform=True),
+        "sym_size ones zeros full new_ones new_zeros new_full ones_like zeros_like full_like scalar_tensor",
+    ),
+    **_rules(lambda _: Shared(), "arange eye linspace tril_indices triu_indices"),
+}
+"""Rules by operator; those of several lines follow."""
+
+
+def _rule(operators: str) -> Callable[[Rule], Rule]:
+    """Register a function as the rule of these operators."""
+
+    def registered(rule: Rule) -> Rule:
+        _RULES.update(_rules(rule, operators))
+        return rule
+
+    return registered
+
+
 def find_mixing(program: torch.export.ExportedProgram, batch_dims: Mapping[str, int]) -> dict[str, Mixed]:
     """Return the nodes whose rows are proven to depend on other rows, with the call that mixes them.
 
@@ -72,16 +139,19 @@ def _over(call: ProgramCall, *, largest: bool) -> Value:
     return mixing.reduced(call.operand("self"), call.axes(), call.by, keep=keep, largest=largest)
 
 
+@_rule("flip roll")
 def _turned(call: ProgramCall) -> Value:
     axes = call.axes("dims")
     return None if axes is None else mixing.along(call.operand("self"), axes, call.by, How.ORDERED)
 
 
+@_rule("layer_norm native_layer_norm rms_norm")
 def _layer_norm(call: ProgramCall) -> Value:
     operand = call.operand("input")
     return mixing.along(operand, range(operand.rank - len(call.arguments["normalized_shape"]), operand.rank), call.by)
 
 
+@_rule("batch_norm native_batch_norm")
 def _batch_norm(call: ProgramCall) -> Value:
     operand = call.operand("input")
     axes = [axis for axis in range(operand.rank) if axis != 1]
@@ -89,6 +159,10 @@ def _batch_norm(call: ProgramCall) -> Value:
     return mixing.along(operand, axes, call.by) if trains else _on_first_axis(call)
 
 
+@_rule(
+    "conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d group_norm"
+    " instance_norm max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool2d"
+)
 def _on_first_axis(call: ProgramCall) -> Value:
     """Return the result of operators that compute each item along the first axis separately, with shared weights."""
     first, *others = call.tensors()
@@ -97,6 +171,7 @@ def _on_first_axis(call: ProgramCall) -> Value:
     return first.value if not isinstance(first.value, Apart) or first.value.axis == 0 else None
 
 
+@_rule("linear")
 def _linear(call: ProgramCall) -> Value:
     operand, *weights = call.tensors()
     value = operand.value
@@ -105,12 +180,14 @@ def _linear(call: ProgramCall) -> Value:
     return None if isinstance(value, Apart) and value.axis == operand.rank - 1 else value
 
 
+@_rule("addmm baddbmm")
 def _added_product(call: ProgramCall) -> Value:
     added, left, right = call.tensors()
     product = mixing.multiplied(left, right, call.by)
     return mixing.combined([added, Operand(product, call.dims)], call.by, len(call.dims))
 
 
+@_rule("scaled_dot_product_attention")
 def _attention(call: ProgramCall) -> Value:
     query, key, value, *mask = call.tensors()
     found = {each.value for each in (query, key, value)}
@@ -123,6 +200,7 @@ def _attention(call: ProgramCall) -> Value:
     return mixing.mixes(query, call.by, How.PAIRED) if bare else None
 
 
+@_rule("index _unsafe_index")
 def _indexed(call: ProgramCall) -> Value:
     data = call.operand("self")
     places = [place for place, index in enumerate(call.arguments["indices"]) if index is not None]
@@ -139,6 +217,7 @@ def _indexed(call: ProgramCall) -> Value:
     return chosen.value if isinstance(data.value, Shared) and places[0] == 0 else None
 
 
+@_rule("index_put")
 def _put(call: ProgramCall) -> Value:
     data, [index, *others] = call.operand("self"), call.arguments["indices"]
     if index is None or others or index.meta["val"].dtype == torch.bool:
@@ -148,12 +227,14 @@ def _put(call: ProgramCall) -> Value:
     return mixing.scattered_deep(data, deep, call.operand("values"), 1, call.by)
 
 
+@_rule("scatter scatter_add")
 def _scattered(call: ProgramCall) -> Value:
     index = call.operand("index")
     updates = call.operand("src") if "src" in call.arguments else Operand(Shared(uniform=True), index.dims)
     return mixing.scattered(call.operand("self"), index, updates, call.number("dim", 0), call.by)
 
 
+@_rule("select")
 def _picked(call: ProgramCall) -> Value:
     operand, axis = call.operand("self"), call.number("dim", 0)
     value = operand.value
@@ -163,6 +244,7 @@ def _picked(call: ProgramCall) -> Value:
     return None if value.axis == axis else mixing.moved(value, value.axis - (axis < value.axis))
 
 
+@_rule("slice narrow chunk split split_with_sizes")
 def _part(call: ProgramCall) -> Value:
     """Return a part along an axis; along the batch axis it must be all of it."""
     operand, value = call.operand("self"), call.operand("self").value
@@ -171,6 +253,7 @@ def _part(call: ProgramCall) -> Value:
     return value if call.dims[value.axis] == operand.dims[value.axis] else None
 
 
+@_rule("transpose t")
 def _swapped(call: ProgramCall) -> Value:
     operand = call.operand("self")
     order = list(range(operand.rank))
@@ -180,17 +263,20 @@ def _swapped(call: ProgramCall) -> Value:
     return mixing.transposed(operand, order)
 
 
+@_rule("squeeze")
 def _squeezed(call: ProgramCall) -> Value:
     operand = call.operand("self")
     axes = call.axes()
     return mixing.squeezed(operand, axes and [axis for axis in axes if operand.dims[axis] == 1])
 
 
+@_rule("expand")
 def _expanded(call: ProgramCall) -> Value:
     operand, value = call.operand("self"), call.operand("self").value
     return mixing.moved(value, value.axis + len(call.dims) - operand.rank) if isinstance(value, Apart) else value
 
 
+@_rule("stack")
 def _stacked(call: ProgramCall) -> Value:
     operands = [call.known(each) for each in call.arguments["tensors"]]
     rank, axis = len(call.dims), call.number("dim", 0)
@@ -198,79 +284,8 @@ def _stacked(call: ProgramCall) -> Value:
     return mixing.unsqueezed(Operand(value, call.dims[1:]), [axis]) if isinstance(value, Apart) else value
 
 
+@_rule("pad constant_pad_nd")
 def _padded(call: ProgramCall) -> Value:
     operand, value = call.operand("self"), call.operand("self").value
     first = operand.rank - len(call.arguments["pad"]) // 2
     return value if not isinstance(value, Apart) or value.axis < first else None
-
-
-def _rules(rule: Callable[[ProgramCall], Value], operators: str) -> dict[str, Callable[[ProgramCall], Value]]:
-    return dict.fromkeys(operators.split(), rule)
-
-
-_RULES: Final[Mapping[str, Callable[[ProgramCall], Value]]] = {
-    # Reductions and normalizations.
-    **_rules(lambda call: _over(call, largest=False), "sum mean prod logsumexp var std nansum nanmean"),
-    **_rules(lambda call: _over(call, largest=True), " ".join(sorted(LARGEST))),
-    **_rules(
-        lambda call: mixing.along(call.operand("self"), [call.number("dim", -1)], call.by),
-        "softmax log_softmax _softmax _log_softmax cumsum cumprod logcumsumexp cummax cummin",
-    ),
-    **_rules(
-        lambda call: mixing.along(call.operand("self"), [call.number("dim", -1)], call.by, How.ORDERED),
-        "sort topk argsort",
-    ),
-    **_rules(_turned, "flip roll"),
-    **_rules(
-        lambda call: call.tensors()[0].value,
-        "contiguous clone to _to_copy dropout native_dropout alias detach lift_fresh_copy type_as",
-    ),
-    **_rules(_layer_norm, "layer_norm native_layer_norm rms_norm"),
-    **_rules(_batch_norm, "batch_norm native_batch_norm"),
-    **_rules(_on_first_axis, "conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d group_norm"),
-    **_rules(_on_first_axis, "instance_norm max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool2d"),
-    # Products.
-    "linear": _linear,
-    **_rules(lambda call: mixing.multiplied(call.tensors()[0], call.tensors()[1], call.by), "matmul mm bmm"),
-    **_rules(_added_product, "addmm baddbmm"),
-    "scaled_dot_product_attention": _attention,
-    "einsum": lambda call: mixing.summed(
-        [call.known(each) for each in call.arguments["tensors"]], call.arguments["equation"], call.by
-    ),
-    # Lookups and writes by numbers of items.
-    "embedding": lambda call: mixing.looked_up(call.operand("weight"), call.operand("indices"), 0, call.by),
-    "index_select": lambda call: mixing.looked_up(
-        call.operand("self"), call.operand("index"), call.number("dim", 0), call.by
-    ),
-    **_rules(_indexed, "index _unsafe_index"),
-    "index_put": _put,
-    "gather": lambda call: mixing.looked_up_beside(
-        call.operand("self"), call.operand("index"), call.number("dim", 0), call.by
-    ),
-    **_rules(_scattered, "scatter scatter_add"),
-    "select": _picked,
-    **_rules(_part, "slice narrow chunk split split_with_sizes"),
-    # Shapes.
-    **_rules(
-        lambda call: mixing.reshaped(call.operand("self"), call.dims, call.rows),
-        "view reshape _unsafe_view flatten unflatten",
-    ),
-    **_rules(_swapped, "transpose t"),
-    "permute": lambda call: mixing.transposed(call.operand("self"), call.arguments["dims"]),
-    "numpy_T": lambda call: mixing.transposed(call.operand("self"), range(call.operand("self").rank)[::-1]),
-    "squeeze": _squeezed,
-    "unsqueeze": lambda call: mixing.unsqueezed(call.operand("self"), [call.number("dim", 0)]),
-    "expand": _expanded,
-    "cat": lambda call: mixing.joined(
-        [call.known(each) for each in call.arguments["tensors"]], call.number("dim", 0), call.by, len(call.dims)
-    ),
-    "stack": _stacked,
-    **_rules(_padded, "pad constant_pad_nd"),
-    # Values that depend on no input.
-    **_rules(
-        lambda _: Shared(uniform=True),
-        "sym_size ones zeros full new_ones new_zeros new_full ones_like zeros_like full_like scalar_tensor",
-    ),
-    **_rules(lambda _: Shared(), "arange eye linspace tril_indices triu_indices"),
-}
-"""Rules by operator."""

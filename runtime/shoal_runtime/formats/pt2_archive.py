@@ -75,8 +75,10 @@ def read_program(path: Path) -> torch.export.ExportedProgram:
     """
     reader = CheckedReader(path)
     names = reader.get_file_names()
+    # Compiled code cannot be checked.
     if native := [name for name in names if name.startswith(NATIVE)]:
         raise NotTrusted(path.name, f"native code, {native[0]}")
+    # Other versions may have records that are not checked here.
     if reader.read_string("archive_version") != VERSION or PROGRAM not in names:
         raise LoadError(f"{path.name} is not an archive of torch.export.save, or this version of torch cannot read it")
     program: torch.export.ExportedProgram = _load_exported_programs(reader, [PROGRAM], None)["model"]

@@ -84,7 +84,16 @@ def _value(cls: Any, data: Any, field: str) -> Any:
         return {rule(key): _value(element, each, field) for key, each in _typed(data, dict, field).items()}
     if dataclasses.is_dataclass(cls):
         return _object(cls, _typed(data, dict, field))
-    return _leaf(cls, data, field)
+    if cls is str:
+        return _RULES.get(field, _name)(_typed(data, str, field))
+    if cls is bool:
+        return _typed(data, bool, field)
+    if cls is float and (data in _NOT_FINITE or (isinstance(data, int | float) and not isinstance(data, bool))):
+        return data
+    whole = isinstance(data, int) and not isinstance(data, bool) and data.bit_length() <= MAX_BITS
+    if whole and (cls is int or issubclass(cls, IntEnum)):
+        return data
+    raise ValueError(f"a {type(data).__name__} as {field}")
 
 
 def _object(cls: Any, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,19 +118,6 @@ def _object(cls: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 def _hints(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls, globalns=vars(schema))
     return {each.name: hints[each.name] for each in dataclasses.fields(cls)}
-
-
-def _leaf(cls: Any, data: Any, field: str) -> Any:
-    if cls is str:
-        return _RULES.get(field, _name)(_typed(data, str, field))
-    if cls is bool:
-        return _typed(data, bool, field)
-    if cls is float and (data in _NOT_FINITE or (isinstance(data, int | float) and not isinstance(data, bool))):
-        return data
-    whole = isinstance(data, int) and not isinstance(data, bool) and data.bit_length() <= MAX_BITS
-    if whole and (cls is int or issubclass(cls, IntEnum)):
-        return data
-    raise ValueError(f"a {type(data).__name__} as {field}")
 
 
 def _typed(data: Any, cls: type, field: str) -> Any:

@@ -30,6 +30,7 @@ def _modules(directory: Path) -> dict[str, str]:
 
 
 def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
+    # Padding has weight 0.
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
 
@@ -72,6 +73,7 @@ class Embed(Texts):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         modules = _modules(parts.directory)
+        # Other steps, such as Dense, would change the vector.
         strange = [name for name in modules if name not in ("Transformer", "Pooling", "Normalize")]
         if strange:
             raise LoadError(f"{MODULES} has the step {strange[0]}, which is not supported. Write a handler")

@@ -60,6 +60,7 @@ class _NoTorch(MetaPathFinder):
 def _skops() -> Any:
     """Import skops without torch: scikit-learn's adapters would import it, which takes hundreds of megabytes."""
     finder = _NoTorch()
+    # First in line, before the finders of installed packages.
     sys.meta_path.insert(0, finder)
     try:
         return imported("skops.io", "sklearn")

@@ -40,6 +40,7 @@ class Unreadable(LoadError):
     def __init__(
         self, name: str, kind: str, why: object, remedy: str = "Copy it here again, or export it again"
     ) -> None:
+        # Only the first sentence, since libraries append stack traces and advice for developers.
         [first, *_] = str(why).strip().splitlines() or [type(why).__name__]
         first = first.partition(". ")[0].rstrip(".")
         super().__init__(f"{name} is not a readable {kind}: {first}. {remedy}")
@@ -56,6 +57,7 @@ def oddity(path: Path) -> str:
     head = first_bytes(path).strip().lower()
     if not head:
         return "it is empty"
+    # A download that redirects to a login or error page stores that page.
     page = head.startswith((b"<!doctype html", b"<html"))
     return "it is a web page, such as a login or error page" if page else ""
 
@@ -192,6 +194,7 @@ def find_file(source: Source, suffixes: Sequence[str], holds: Callable[[Path], b
         if not source.file.is_file():
             raise LoadError(f"there is no file {source.file}")
         return source.file
+    # Ambiguity is an error, so that a file added later cannot change which model is served.
     found = [path for path in files_with(source.directory, suffixes) if holds(path)]
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
@@ -216,6 +219,7 @@ def check_static_batch(source: Source, name: str, inputs: Sequence[TensorSpec], 
     if rows == ANY or any(spec.shape[spec.batch_dim] != rows for spec in inputs):
         return
     free = [spec for spec in inputs if ANY in spec.row_shape]
+    # With one row no dimension is ambiguous: batches are padded to it.
     if rows > 1 and free and not source.inputs:
         raise LoadError(
             f"{name} takes {free[0].name} as {list(free[0].shape)}. If its first dimension counts rows, {remedy}; if"

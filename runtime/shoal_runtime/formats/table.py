@@ -49,6 +49,7 @@ def _is_xgboost(path: Path) -> bool:
 
 
 FORMATS: Final[Mapping[Format, Entry]] = {
+    # In the order in which formats are reported when several match.
     Format.HANDLER: Entry("handler", torch=None, code=True, apart=True),
     Format.TORCH_EXPORT: Entry("torch_export"),
     Format.SAFETENSORS: Entry("safetensors", code=True),

@@ -22,6 +22,7 @@ def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dic
     by_input = {column.input or column.name: column for column in columns}
     chosen: dict[str, list[Values]] = {}
     for spec in inputs:
+        # One input per column, else one tensor of named or all columns.
         if len(spec.shape) == 1:
             found = [by_input.get(spec.name)]
         elif spec.columns:
@@ -37,6 +38,7 @@ def trial_values(inputs: Sequence[TensorSpec], columns: Sequence[Column]) -> dic
 def _values(column: Column | None, spec: TensorSpec) -> Values:
     if column is None or DATETIME in (spec.logical_type, column.logical_type):
         return ()
+    # Trials of nulls are separate.
     known = [value for value in column.categories or column.known if not is_missing(value)]
     if not known and spec.datatype == "BYTES" and column.example:
         known = [column.example]

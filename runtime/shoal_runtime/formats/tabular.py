@@ -63,6 +63,7 @@ class TableHandler:
         self._table = table
         self.trial_values = trial_values(inputs, columns)
         """Values for trials by input and column; none if any number is valid."""
+        # All outputs of the library, until the declared ones are known.
         self._functions = dict(outputs)
         self.outputs = tuple(source.outputs) or self._probed(source.described_outputs)
         self._functions = {spec.name: outputs.get(spec.name, outputs[OUTPUT]) for spec in self.outputs}
@@ -73,6 +74,7 @@ class TableHandler:
         try:
             return self._predicted(batch)
         except HANDLER_FAULTS as error:
+            # Any other error would hit every row, so the batch fails as a whole.
             if not isinstance(error, BAD_VALUES):
                 raise
             rows = len(next(iter(batch.values())))
@@ -105,6 +107,7 @@ class TableHandler:
         except HANDLER_FAULTS as error:
             if described:
                 return tuple(described)
+            # With names, the message contains the declarations to copy.
             named = any(spec.columns or len(spec.shape) == 1 for spec in self.inputs)
             declared = f":\n{in_toml(list(self._columns.values()))}" if self._columns and named else ""
             raise LoadError(
@@ -139,6 +142,7 @@ class TableHandler:
         return {spec.name: self._example(spec, rows) for spec in self.inputs}
 
     def _example(self, spec: TensorSpec, rows: int) -> Array:
+        # Dimensions of any size have size 1.
         shape = [rows, *(1 if size == ANY else size for size in spec.row_shape)]
         if spec.datatype == "BYTES":
             blank = np.full(shape, "" if TEXT in spec.media_types else b"", dtype=object)
@@ -162,6 +166,7 @@ def matrix(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Call
         columns: in the model's order.
     """
     names = [column.input or column.name for column in columns] or [spec.name for spec in inputs]
+    # A single tensor already has the columns; several inputs are stacked.
     only = inputs[0] if len(inputs) == 1 and len(inputs[0].shape) > 1 else None
     known = only is not None and set(only.columns) == {column.name for column in columns}
     places = [only.columns.index(column.name) for column in columns] if only is not None and known else []
@@ -195,6 +200,7 @@ def served_columns(
     """
     if not source.inputs:
         return inputs_of(columns, named=named), columns
+    # Without names, declared inputs match the columns by position.
     if named or len(source.inputs) == 1:
         return reconciled(source.inputs, columns, named=named)
     if len(source.inputs) != len(columns):
@@ -233,6 +239,7 @@ def imported(module: str, extra: str | None) -> Any:
 def plain(value: Any) -> Array:
     """Convert a library's result to an array with a wire datatype; texts become objects."""
     array = np.asarray(value)
+    # numpy pads texts of fixed length, which the wire does not have.
     return array.astype(object) if array.dtype.kind in "US" else array
 
 

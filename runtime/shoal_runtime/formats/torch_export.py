@@ -64,6 +64,7 @@ def load(source: Source) -> Loaded:
     min_rows, max_rows = _row_limits(program)
     proven = rows_are_proven(source, inputs, _selected(program, inputs, outputs))
     refuse_mixed(source, inputs, _mixed(program, inputs, outputs))
+    # Programs contain devices as constants, so moving the weights is not enough.
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)
     handler = ExportHandler(program, inputs, outputs)
@@ -125,6 +126,7 @@ def _selected(
     selected: dict[str, str | None] = {}
     for name, spec in zip(graph.user_outputs, outputs, strict=True):
         size = _size(values.get(str(name)), spec)
+        # A fixed size has no symbols.
         unbacked = getattr(size, "free_symbols", ()) and free_unbacked_symbols(size)
         selected[spec.name] = f"the program ({name})" if unbacked else "" if size in rows else None
     return selected
@@ -160,9 +162,11 @@ def _row_limits(program: torch.export.ExportedProgram) -> tuple[int, int | None]
     """Return the range of batch sizes that the program was exported for."""
     names = [str(name) for name in program.graph_signature.user_inputs]
     node = next(node for node in program.graph.nodes if node.name == names[0])
+    # The first dimension of the first input.
     symbol = _expression(node.meta["val"].shape[0])
     bounds = program.range_constraints.get(symbol) if symbol is not None else None
     if bounds is None:
         return 1, None
+    # torch uses a large number or infinity for no upper bound.
     high = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < 2**31 else None
     return max(1, int(bounds.lower)), high

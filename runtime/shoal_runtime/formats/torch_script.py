@@ -34,10 +34,15 @@ def load(source: Source) -> Loaded:
     path = model_file(source, Format.TORCH_SCRIPT)
     if is_torch_script(path):
         module = load_script(path, trusted=source.allow_pickle)
+    # torch.save writes a zip archive, and before version 1.6 a plain pickle.
     elif not zipfile.is_zipfile(path) and first_bytes(path)[:1] != pickle.PROTO:
         raise Unreadable(path.name, "PyTorch model", oddity(path) or "it is neither an archive nor a pickle")
     elif source.allow_pickle:
-        module = _load_pickle(path, source)
+        try:
+            value: Any = torch.load(path, map_location="cpu", weights_only=False)
+        except Exception as error:
+            raise LoadError(f"{path.name} cannot be unpickled: {type(error).__name__}: {error}") from None
+        module = value if isinstance(value, torch.nn.Module) else _with_weights(path, source, value)
     else:
         raise LoadError(_pickle_refused(path))
     require_tensors(*source.declared(), path.name)
@@ -102,13 +107,8 @@ def load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
     return module
 
 
-def _load_pickle(path: Path, source: Source) -> torch.nn.Module:
-    try:
-        value: Any = torch.load(path, map_location="cpu", weights_only=False)
-    except Exception as error:
-        raise LoadError(f"{path.name} cannot be unpickled: {type(error).__name__}: {error}") from None
-    if isinstance(value, torch.nn.Module):
-        return value
+def _with_weights(path: Path, source: Source, value: Any) -> torch.nn.Module:
+    """Create the module of a state_dict."""
     if not isinstance(value, dict):
         raise LoadError(f"{path.name} holds a {type(value).__name__}, neither a module nor weights")
     module = make_module(source, f"{path.name} holds")

@@ -49,6 +49,7 @@ def load(source: Source) -> Loaded:
     model = manifest["model"]
     config = {**_config(directory, model.get("configFile")), **source.context.parameters}
     batch_size = int(_positive(config, "batchSize", 1))
+    # The archive's batchSize applies unless the user sets another maximum.
     chosen = source.context.max_batch_size != BatchingSpec().max_batch_size
     _log_ignored(model, config, None if chosen else batch_size)
     rows = source.context.max_batch_size if chosen else batch_size
@@ -57,6 +58,7 @@ def load(source: Source) -> Loaded:
         str(directory),
         manifest,
         rows,
+        # Handlers get the index of their GPU, and None on a CPU.
         source.context.device.index or 0 if source.context.device.type == "cuda" else None,
         "0.12.0",
         model_yaml_config=config,
@@ -104,6 +106,7 @@ def _config(directory: Path, named: str | None) -> dict[str, Any]:
 
 def _positive(config: Mapping[str, Any], key: str, unset: int) -> float:
     value = config.get(key, unset)
+    # type() rejects true, which is an int.
     if type(value) not in (int, float) or value < unset:
         raise LoadError(f"{key} in model-config.yaml or model.parameters must be a number above 0, not {value!r:.80}")
     return float(value)
@@ -130,12 +133,14 @@ def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:
         sys.path.insert(0, str(directory))
     if str(STAND_IN) not in sys.path:
         sys.path.append(str(STAND_IN))
+    # A handler is a file of the archive, optionally with ":function", or the name of a default handler.
     named = model["handler"].partition(":")[0]
     name = named.removesuffix(".py").rpartition("/")[2]
     module = name if (directory / f"{name}.py").is_file() else f"ts.torch_handler.{name}"
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
+        # Otherwise a dependency of the handler is missing.
         if module == error.name:
             raise LoadError(
                 f"the handler {name} in the archive's manifest is neither in the archive nor a default handler"
@@ -154,7 +159,9 @@ def _entry_point(module: ModuleType, handler: str) -> tuple[Handle, Callable[[Co
     """Return `handle` and `initialize`: one function for both, or two methods of the module's only class."""
     function = getattr(module, handler.partition(":")[2] or "handle", None)
     if function is not None:
+        # TorchServe initializes a function by calling it without data.
         return function, lambda context: function(None, context)
+    # Imported classes do not count.
     classes = [each for _, each in inspect.getmembers(module, inspect.isclass) if each.__module__ == module.__name__]
     found = [each for each in classes if callable(getattr(each, "handle", None))]
     if len(found) != 1:

@@ -15,6 +15,7 @@ class RequestProcessor:
     """
 
     def __init__(self, headers: Mapping[str, Any], parts: Mapping[str, Any] | None = None) -> None:
+        # TorchServe keeps both in one dict; headers take precedence.
         self._request_header = {**(parts or {}), **headers}
         self._status_code = 200
         self._reason_phrase: str | None = None
@@ -63,6 +64,7 @@ class Metrics:
         """Discard the value."""
         return self
 
+    # Every method of TorchServe's metrics.
     add_counter = add_error = add_metric = add_metric_to_cache = add_percent = add_size = add_time = nothing
     add_or_update = get_metric = reset = update = nothing
 
@@ -101,6 +103,7 @@ class Context:
 
     def take(self, processors: Sequence[RequestProcessor]) -> None:
         """Represent the requests of one batch from now on."""
+        # The ids by position, as in TorchServe.
         ids = [processor.get_request_property("x-request-id") for processor in processors]
         self.request_processor = processors
         self.request_ids = {index: given or str(uuid.uuid4()) for index, given in enumerate(ids)}

@@ -42,6 +42,7 @@ class Service:
 
     def forward(self, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return the body and head of each row's response; an exception in place of a row fails only that row."""
+        # Requests with a malformed body never reach the handler.
         rows = [_row_of(item) for item in batch]
         good = [row for row in rows if not isinstance(row, ItemError)]
         processors = [processor for _, processor in good]
@@ -76,6 +77,7 @@ def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
         parts = _parts(body, content_type)
     except ValueError as error:
         return ItemError(str(error))
+    # Handlers may query the media type of each part.
     known = {name: {"content-type": media_type} for name, media_type, _ in parts}
     data = {name: _value(value, media_type) for name, media_type, value in parts}
     return data, RequestProcessor(headers, known)
@@ -89,6 +91,7 @@ def _parts(body: bytes, content_type: str) -> list[tuple[str, str, bytes]]:
 
         parts = form_parts(body, content_type.encode("latin-1"))
         return [(part.name, part.media_type, part.data) for part in parts]
+    # As TorchServe decodes forms; latin-1 keeps any byte.
     if media_type == "application/x-www-form-urlencoded":
         fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, encoding="latin-1", max_num_fields=128)
         return [(name, "", value.encode("latin-1")) for name, value in fields]
@@ -119,7 +122,12 @@ def _encoded(result: Any, processor: RequestProcessor) -> dict[str, Any] | ItemE
             torch.save(result, file)
             body = file.getvalue()
         else:
-            body, content_type = _json(result), "application/json"
+            content_type = "application/json"
+            try:
+                body = json.dumps(result, indent=2, allow_nan=False).encode()
+            except ValueError:
+                # NaN and infinities become null, as in responses of all other models.
+                body = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
         headers = {"content-type": content_type}
         for name, value in processor.get_response_headers().items():
             headers[name.lower()] = value
@@ -127,11 +135,3 @@ def _encoded(result: Any, processor: RequestProcessor) -> dict[str, Any] | ItemE
     except (TypeError, ValueError, RecursionError) as error:
         return ItemError(f"the handler's result cannot be encoded: {error}", 500)
     return {BODY: body, HEAD: {"status": head.status, "headers": head.headers}}
-
-
-def _json(result: Any) -> bytes:
-    try:
-        return json.dumps(result, indent=2, allow_nan=False).encode()
-    except ValueError:
-        # NaN and infinities become null, as in responses of all other models.
-        return orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)

@@ -105,6 +105,7 @@ def choose_task(config: Mapping[str, Any], directory: Path) -> str:
         return "rerank" if len(labels) == 1 else "text-classification"
     if sentences.has_pooling(directory):
         return "embeddings"
+    # Generation needs a loop of forwards, which batches of rows cannot express.
     generates = architecture.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel"))
     found = [name for name, task in TASKS.items() if architecture.endswith(task.architecture)]
     if found and not generates:
@@ -127,12 +128,14 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 def _load_parts(task: Task, config: Mapping[str, Any], source: Source) -> Parts:
     transformers = imported("transformers", "transformers")
     transformers.utils.logging.disable_progress_bar()
+    # Neither code from the directory nor downloads.
     own = {"trust_remote_code": False, "local_files_only": True}
     if "auto_map" in config and config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise LoadError(
             f"{CONFIG} requires code in the directory (auto_map), which is never run. Write a handler that imports it"
         )
     device = source.context.device
+    # CPUs compute half precision slowly, so float32 is the default there.
     dtype = source.context.dtype or (torch.float32 if device.type == "cpu" else "auto")
     try:
         model, report = getattr(transformers, task.auto).from_pretrained(

@@ -81,11 +81,13 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _checked(tree: Any, features: Any) -> BoundedTree:
     require(0 < tree.node_count <= tree.capacity and tree.value.size, "a tree has no nodes or values")
+    # Leaves have no children.
     inner = np.flatnonzero(tree.children_left != TREE_LEAF)
     children = np.concatenate([tree.children_left[inner], tree.children_right[inner]])
     check_links(np.arange(tree.node_count), np.tile(inner, 2), children)
     require(tree.n_features == features, "the features of a tree and its estimator differ")
     check_features(tree.feature[inner], features)
+    # The native arrays can only be set through the pickle protocol.
     _, arguments, state = tree.__reduce__()
     bounded = BoundedTree(*arguments)
     bounded.__setstate__(state)
@@ -104,6 +106,7 @@ def _check_predictor(predictor: Any) -> None:
     sets, words = predictor.raw_left_cat_bitsets.shape
     require(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree has too few sets of categories")
     predictor.categorical_features = categorical["feature_idx"]
+    # In place, since other objects may refer to it.
     predictor.__class__ = BoundedPredictor
 
 

@@ -20,6 +20,7 @@ def decode(data: bytes) -> Any:
         value = reader.value()
     except (struct.error, IndexError, RecursionError):
         raise ValueError("it is truncated, or nested too deeply") from None
+    # Bytes after the document mean a damaged file.
     if reader.at != len(data):
         raise ValueError("it continues after its end")
     return value
@@ -35,7 +36,14 @@ class _Reader:
     def value(self) -> Any:
         kind = self._take(1)
         if kind == "{":
-            return self._object()
+            held: dict[str, Any] = {}
+            while self._peek() != "}":
+                name = self._text()
+                if name in held:
+                    raise ValueError(f"{name} is repeated")
+                held[name] = self.value()
+            self.at += 1
+            return held
         if kind == "[":
             return self._array()
         if kind == "S":
@@ -44,22 +52,14 @@ class _Reader:
             return _CONSTANTS[kind]
         return self._numbers(kind, 1)[0].item()
 
-    def _object(self) -> dict[str, Any]:
-        held: dict[str, Any] = {}
-        while self._peek() != "}":
-            name = self._text()
-            if name in held:
-                raise ValueError(f"{name} is repeated")
-            held[name] = self.value()
-        self.at += 1
-        return held
-
     def _array(self) -> Any:
+        # An array of one type: "$", the type, "#", the length, then the numbers.
         if self._peek() == "$":
             self.at += 1
             kind = self._take(1)
             self._expect("#")
             return self._numbers(kind, self._length())
+        # An array of known length without an end mark.
         if self._peek() == "#":
             self.at += 1
             return [self.value() for _ in range(self._length())]
@@ -70,6 +70,7 @@ class _Reader:
         return values
 
     def _numbers(self, kind: str, count: int) -> Any:
+        # All numbers are big-endian.
         if kind not in _NUMBERS:
             raise ValueError(f"{kind!r} is not a type of value in xgboost's files")
         dtype = np.dtype(_NUMBERS[kind])

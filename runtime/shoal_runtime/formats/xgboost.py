@@ -53,6 +53,7 @@ def load(source: Source) -> Loaded:
         why = re.sub(r"^\[[\d:]+\] \S+: (Check failed: [^:]*: )?", "", said(error).splitlines()[0])
         raise Unreadable(path.name, "XGBoost model", why) from None
     inputs, columns = served_columns(source, booster_columns(booster), named=bool(booster.feature_names))
+    # Estimators store their type and best iteration in attributes.
     attributes = booster.attributes()
     estimator = json.loads(attributes.get("scikit_learn", "{}")).get("_estimator_type")
     rounds = (0, int(attributes["best_iteration"]) + 1) if estimator and "best_iteration" in attributes else (0, 0)

@@ -55,6 +55,7 @@ def _check_learner(learner: Json) -> int:
     bases = stated["base_score"].strip("[]").split(",")
     require(len(bases) in (1, groups), "base_score must have one number per output")
     booster = learner["gradient_booster"]
+    # A linear booster has one weight per feature and output, and a bias per output.
     if booster["name"] == "gblinear":
         require(len(booster["model"]["weights"]) == (features + 1) * groups, "it must have one weight per feature")
         return features
@@ -84,6 +85,7 @@ def _check_forest(model: Json, features: int, groups: int, bases: int) -> None:
     rounds = _whole(model.get("iteration_indptr", [0, len(trees)]))
     whole = rounds[0] == 0 and rounds[-1] == len(trees) and np.all(np.diff(rounds) >= 0)
     require(whole and _number(stated.get("num_parallel_tree", "1")) >= 0, "its rounds contradict its trees")
+    # With vector leaves every tree predicts all outputs.
     sizes = {max(1, _number(tree["tree_param"].get("size_leaf_vector", "1"))) for tree in trees} or {1}
     require(sizes in ({1}, {groups}), "the width of its leaves differs from its outputs")
     require(groups <= max(len(trees) * max(sizes), bases), "it has more outputs than trees")

@@ -51,6 +51,7 @@ def stages_of(handler: Handler) -> Stages:
     Raises:
         LoadError: `preprocess_padding` holds anything but padding rules.
     """
+    # Checked when the model loads, not with the first request.
     rules = tuple(getattr(handler, "preprocess_padding", ()))
     for rule in rules:
         if not isinstance(rule, Rule):

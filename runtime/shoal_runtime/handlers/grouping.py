@@ -52,6 +52,7 @@ class Grouping:
             rows = self._numbers(spec, items, outputs, given)
             if spec.row_index is None and spec.row_column is not None:
                 items = np.delete(items, spec.row_column, axis=1)
+            # Stable, so that the items of a row keep their order.
             order = np.argsort(rows, kind="stable")
             ends = np.searchsorted(rows[order], np.arange(kept + 1)).tolist()
             ordered = np.ascontiguousarray(items[order])
@@ -61,6 +62,7 @@ class Grouping:
 
     def _numbers(self, spec: TensorSpec, items: Array, outputs: Mapping[str, Array], given: int) -> Array:
         """Return the row number of each item."""
+        # Row numbers are in another output, in a column, or absent with one row.
         source = self._index.get(spec.name)
         if source is None and spec.row_column is None:
             if given != 1:
@@ -70,6 +72,7 @@ class Grouping:
         numbers = array.reshape(len(array)) if spec.row_column is None else array[:, spec.row_column]
         if len(numbers) != len(items):
             raise WrongRows(f"output {spec.name} has {len(items)} items; {spec.row_index} has {len(numbers)}")
+        # NaN fails the comparisons below.
         with np.errstate(invalid="ignore"):
             good = (numbers >= 0) & (numbers < given) & (numbers == np.floor(numbers))
         if not good.all():

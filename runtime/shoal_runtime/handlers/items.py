@@ -35,6 +35,7 @@ def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[i
     found: dict[int, str] = {}
     for spec in signature.inputs:
         array = inputs.get(spec.name)
+        # Any bytes are valid without one of these types.
         if array is None or not ("text/plain" in spec.media_types or "application/json" in spec.media_types):
             continue
         for row in range(array.shape[spec.batch_dim]):
@@ -70,6 +71,7 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature, library: Lib
             batch[spec.name] = [_value(array, row, spec) for row in range(array.shape[spec.batch_dim])]
         else:
             batch[spec.name] = library.from_wire(array, spec.datatype)
+    # Masks for padded inputs that clients omit.
     masks: dict[str, Any] = {}
     for spec in signature.inputs:
         mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
@@ -91,6 +93,7 @@ def batch_of_items(items: Sequence[Any], signature: Signature, library: Library)
     Raises:
         ValueError: an item is not a row of the signature.
     """
+    # Without tensors the batch is the list of items.
     if all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text:
         return list(items)
     batch: dict[str, Any] = {}
@@ -120,6 +123,7 @@ _ITEM: Final = (
 
 
 def _stacked(values: Sequence[Any], spec: TensorSpec) -> Array:
+    # Rows may be lists, arrays or scalars.
     rows = [np.asarray(value) for value in values]
     fits = all(
         len(row.shape) == len(spec.row_shape)

@@ -27,6 +27,7 @@ def check_ragged(outputs: Sequence[TensorSpec], *, max_batch_size: int) -> None:
         if spec.rows is None:
             continue
         if spec.row_index is None:
+            # With one row per batch every item belongs to it.
             if spec.row_column is None and max_batch_size > 1:
                 raise LoadError(
                     f"output {spec.name} is ragged and declares no row numbers. Set row_index to the output that holds"
@@ -59,6 +60,7 @@ def _check_numbers(source: TensorSpec, spec: TensorSpec) -> None:
     if spec.row_index is None and spec.row_column is None:
         return
     column, shape = spec.row_column, source.shape
+    # Floating-point row numbers are accepted, since detectors concatenate them with boxes.
     good = source.datatype not in ("BOOL", "BYTES") and source.batch_dim == 0
     if column is None:
         good = good and (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1))

@@ -60,6 +60,7 @@ def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int,
         if array.ndim <= dim:
             shape = list(array.shape)
             raise WrongRows(f"output {spec.name} has shape {shape}, without rows, for a batch of {given}")
+        # An array of another rank fails the check of the shape below.
         if array.ndim == len(spec.shape):
             check_rows(array.shape[dim], given, spec.name)
             if kept != given:

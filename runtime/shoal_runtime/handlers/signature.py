@@ -56,12 +56,14 @@ def make_signature(
     indices = index_names(outputs)
     by_row = [spec for spec in outputs if spec.rows is None and spec.name not in indices]
     rows = _rows(inputs, by_row)
+    # A fixed batch is the only allowed size.
     if rows != ANY:
         max_batch_size, allowed_batch_sizes = rows, (rows,)
 
     def free_rows(spec: TensorSpec) -> TensorSpec:
         return replace(spec, shape=[*spec.shape[: spec.batch_dim], ANY, *spec.shape[spec.batch_dim + 1 :]])
 
+    # Specifications with -1 in the batch dimension, as published.
     sizes, taken = tuple(allowed_batch_sizes), tuple(map(free_rows, inputs))
     if len(by_row) == len(outputs):
         return Signature(taken, tuple(map(free_rows, outputs)), max_batch_size, sizes)
@@ -100,6 +102,7 @@ def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) ->
     ragged = [spec.name for spec in inputs if spec.rows is not None]
     if ragged:
         raise LoadError(f"input {ragged[0]}: `rows` applies to outputs only")
+    # Masks and lengths must refer to inputs.
     references = [(spec, "pad_mask", spec.pad_mask) for spec in inputs]
     references += [(spec, "unpad_input", spec.unpad_input) for spec in outputs]
     for spec, key, value in references:

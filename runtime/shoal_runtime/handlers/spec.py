@@ -151,9 +151,11 @@ def _check_dimensions(spec: TensorSpec) -> None:
     _require(good, f"tensor {spec.name}: shape {list(spec.shape)} must hold positive numbers or -1")
     good = 0 <= spec.batch_dim < rank
     _require(good, f"tensor {spec.name}: batch_dim {spec.batch_dim} is outside its {rank} dimensions")
+    # Padding along the batch dimension would add rows.
     for key, axis in (("pad_axis", spec.pad_axis), ("unpad_axis", spec.unpad_axis)):
         good = axis is None or (0 <= axis < rank and axis != spec.batch_dim)
         _require(good, f"tensor {spec.name}: {key} {axis} must be one of its {rank} dimensions, except batch_dim")
+    # The cut needs the lengths of an input.
     good = (spec.unpad_axis is None) == (spec.unpad_input is None)
     _require(good, f"tensor {spec.name}: unpad_axis and unpad_input require each other")
 
@@ -183,6 +185,7 @@ def _check_ragged(spec: TensorSpec) -> None:
     column = spec.row_column
     good = column is None or (isinstance(column, int) and column >= 0)
     _require(good, f"tensor {spec.name}: row_column must be a number from 0 up, not {column!r}")
+    # Without row_index the column is in the output itself.
     own = column is not None and spec.row_index is None
     good = not own or (len(spec.shape) == 2 and (spec.shape[1] == ANY or spec.shape[1] > (column or 0)))
     _require(good, f"tensor {spec.name}: row_column {column} is outside shape {list(spec.shape)}")

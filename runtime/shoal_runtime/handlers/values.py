@@ -130,6 +130,7 @@ def text_array(array: Array, spec: TensorSpec) -> Array:
 def _leaves(value: Any, rank: int, spec: TensorSpec) -> tuple[list[Any], tuple[int, ...]]:
     """Open `rank` levels of lists. Values below are elements, which may be lists in JSON."""
     elements, shape = [value], []
+    # The levels below belong to the element.
     for _ in range(rank):
         if not all(isinstance(element, list | tuple | np.ndarray) for element in elements):
             raise ValueError(f"a row of output {spec.name} requires {rank} levels of lists")
@@ -149,6 +150,7 @@ def _json_element(element: Any, spec: TensorSpec) -> bytes:
 
 
 def _text_element(element: Any, spec: TensorSpec) -> bytes:
+    # Handlers may return a numpy text without dimensions.
     if isinstance(element, np.ndarray) and element.ndim == 0:
         element = element.item()
     if isinstance(element, str):

@@ -49,6 +49,7 @@ class NumpyTensors:
 
     def repeat_first(self, tensor: Array, dim: int, count: int) -> Array:
         """Append the first row `count` times along `dim`."""
+        # A list as index keeps the dimension.
         first = tensor.take([0], dim)
         return np.concatenate((tensor, np.repeat(first, count, dim)), dim)
 
@@ -113,6 +114,7 @@ def castable(array: Array, wanted: np.dtype[Any]) -> bool:
 def lost(array: Array, cast: Array) -> Array:
     """Flag numbers that differ in `cast`. Floating-point numbers may lose precision, but not become infinite."""
     if cast.dtype.kind == "f":
+        # Infinities of the model pass; overflow does not.
         infinite: Array = np.isinf(cast) & ~np.isinf(array.astype(np.float64))
         return infinite
     return np.asarray(cast != array)

@@ -26,6 +26,7 @@ def misfits(tensor: Tensor, cast: Tensor) -> Tensor | None:
 
     Runs on the tensor's device without synchronizing.
     """
+    # Usually decided by the types alone, without reading numbers.
     if holds_all(cast.dtype, tensor.dtype):
         return None
     if cast.is_floating_point():

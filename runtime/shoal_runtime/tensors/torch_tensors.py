@@ -38,6 +38,7 @@ class TorchTensors:
         if isinstance(value, np.ndarray):
             refuse_hidden(value)
             # Four times as fast as as_tensor, which inspects its argument first.
+            # from_numpy warns about read-only arrays.
             return torch.from_numpy(value if value.flags.writeable else value.copy())
         return torch.as_tensor(value)
 
@@ -117,6 +118,7 @@ class TorchTensors:
 
     def fetch_all(self, result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
         """Replace tensors by arrays at any depth of dicts and lists."""
+        # One fetch for all tensors.
         leaves, structure = pytree.tree_flatten(result)
         fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, Tensor)]))
         host = [_readable_array(next(fetched)) if isinstance(leaf, Tensor) else leaf for leaf in leaves]

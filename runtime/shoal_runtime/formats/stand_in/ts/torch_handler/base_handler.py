@@ -39,6 +39,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 (as TorchServe's)
         model, folder = self.manifest["model"], properties.get("model_dir")
         serialized = model.get("serializedFile")
         self.model_pt_path = os.path.join(folder, serialized) if serialized else None
+        # A model file has the class of an eager model; its weights are the serialized file.
         if model.get("modelFile"):
             self.model = self._load_pickled_model(folder, model["modelFile"], self.model_pt_path)
             self.model.to(self.device).eval()

@@ -32,6 +32,7 @@ def imagenet(image: Image.Image) -> torch.Tensor:
     """Return the center of a picture, 224 x 224, normalized as ImageNet."""
     width, height = image.size
     long = int(SHORT_EDGE * max(width, height) / min(width, height))
+    # Resize the shorter edge to 256, then crop 224 x 224.
     size = (SHORT_EDGE, long) if width <= height else (long, SHORT_EDGE)
     resized = image.resize(size, Image.Resampling.BILINEAR)
     left, top = (round((edge - EDGE) / 2) for edge in size)
@@ -58,7 +59,9 @@ class VisionHandler(BaseHandler):
         """Return the batch."""
         images = []
         for row in data:
+            # A form has the part "data", any other request the body.
             image = row.get("data") or row.get("body")
+            # Text is base64.
             if isinstance(image, str):
                 image = decode_base64(image)
             if isinstance(image, bytes | bytearray):

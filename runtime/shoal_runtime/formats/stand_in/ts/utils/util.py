@@ -35,6 +35,7 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
     mapping = json.loads(path.read_bytes())
     if not isinstance(mapping, dict):
         raise ValueError('index->name JSON mapping should be in "class": "label" format.')
+    # A list of labels, or one label per class.
     names = mapping.get("object_type_names")
     if isinstance(names, list):
         return {str(index): name for index, name in enumerate(names)}
