@@ -37,7 +37,7 @@ def last_line(command: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("fill", "remedy"),
     [
-        (broken, "copy it here again, or export it again"),
+        (broken, "or export it again"),
         (lacking, "pip install no_such_package"),
         (nothing, "write one, or name one that it imports: handler.py:CLASS"),
     ],

@@ -127,8 +127,10 @@ def _refused(name: str, why: str, version: str) -> str:
         )
     # onnxruntime's errors begin with codes and the position in its sources.
     reason = re.sub(r"^.*?(failed:|[A-Z_]+ : (?!.*failed:))(\S+\.(cc|h):\d+ .*?\) )?", "", why.strip().splitlines()[0])
-    remedy = "copy it here again, or export it again"
-    return f"{name} is not an ONNX model that onnxruntime {version} can run: {reason.rstrip('.')}; {remedy}"
+    return (
+        f"{name} is not an ONNX model that onnxruntime {version} can run: {reason.rstrip('.')}."
+        " Copy it here again, or export it again"
+    )
 
 
 def _outputs(nodes: Iterable[Any], path: Path, *, free: bool) -> list[TensorSpec]:

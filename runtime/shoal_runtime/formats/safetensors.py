@@ -32,7 +32,7 @@ def load(source: Source) -> Loaded:
             raise LoadError(f"{path} does not match the module: {error}") from None
         missing.append(set(left_out))
         unexpected.update(extra)
-    for what, names in (("miss", set.intersection(*missing)), ("have the unknown", unexpected)):
+    for what, names in (("do not have", set.intersection(*missing)), ("have unknown", unexpected)):
         if names:
             shown = ", ".join(sorted(names)[:5])
             raise LoadError(f"the weights {what} {shown}{' ...' if len(names) > 5 else ''}")

@@ -149,7 +149,7 @@ def _load_parts(task: Task, config: Mapping[str, Any], source: Source) -> Parts:
     if missing:
         # The library would continue with random weights.
         raise LoadError(
-            f"the weights miss {missing[0]}, which {type(model).__name__} requires. Train that head first,"
+            f"the weights do not have {missing[0]}, which {type(model).__name__} requires. Train that head first,"
             " or set another `task` in [parameters] of model.toml"
         )
     model = model.to(device).eval().requires_grad_(requires_grad=False)

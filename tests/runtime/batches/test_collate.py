@@ -36,7 +36,7 @@ def test_anything_else_stays_a_list() -> None:
     assert collate(["a", ("b",)]) == ["a", ("b",)]
 
 
-def test_rows_of_different_shapes_do_not_stack_without_a_rule() -> None:
+def test_rows_of_different_shapes_require_a_rule() -> None:
     with pytest.raises(ValueError, match=r"shapes \[\[1\], \[2\]\]"):
         collate([torch.ones(1), torch.ones(2)])
 
@@ -48,13 +48,13 @@ def test_ragged_rows_are_padded_by_their_rule() -> None:
     assert batch["mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
 
 
-def test_a_mask_of_the_handler_s_own_is_kept() -> None:
+def test_a_mask_from_the_handler_is_kept() -> None:
     row = {"ids": torch.tensor([1, 2, 3, 4]), "mask": torch.tensor([1, 0, 0, 0])}
 
     assert collate([row], [IDS])["mask"].tolist() == [[1, 0, 0, 0]]
 
 
-def test_a_row_longer_than_the_last_bucket_is_refused() -> None:
+def test_a_row_longer_than_the_last_bucket_is_rejected() -> None:
     with pytest.raises(ValueError, match="longest bucket"):
         collate([{"ids": torch.zeros(9)}], [IDS])
 
@@ -70,7 +70,7 @@ def test_padding_keeps_every_row(rows: list[list[int]]) -> None:
     assert (batch[~mask.bool()] == -1).all()
 
 
-def test_the_odd_row_is_named_and_the_others_are_not() -> None:
+def test_only_the_row_of_another_shape_is_a_misfit() -> None:
     rows = [torch.ones(2), torch.ones(3), torch.ones(2)]
 
     found = misfits(rows)
@@ -79,13 +79,13 @@ def test_the_odd_row_is_named_and_the_others_are_not() -> None:
     assert "float32[3]" in found[1]
 
 
-def test_rows_that_a_rule_pads_are_not_odd() -> None:
+def test_rows_that_a_rule_pads_are_no_misfits() -> None:
     assert misfits([{"ids": torch.ones(2)}, {"ids": torch.ones(3)}], [IDS]) == {}
     assert list(misfits([{"ids": torch.ones(2)}, {"ids": torch.ones(2)}, {"q": 1}], [IDS])) == [2]
 
 
 @pytest.mark.parametrize("values", [(2**24 + 1, 0.5), (True, 5), (np.int8(1), 1), (torch.tensor(1), 0.5)])
-def test_numbers_of_different_types_do_not_become_one_tensor(values: tuple[Any, Any]) -> None:
+def test_numbers_of_different_types_are_rejected(values: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match=r"v is \w+ in one row"):
         collate([{"v": value} for value in values])
 

@@ -1,4 +1,4 @@
-"""Batches padded to fewer forms."""
+"""Padding of batches and rows."""
 
 import pytest
 import torch
@@ -34,13 +34,13 @@ def test_rows_are_padded_along_the_axis_of_their_rule() -> None:
         pad_and_stack(rows, PaddingRule("x", pad_axis=1))
 
 
-def test_rows_without_an_axis_of_their_own_are_padded_along_the_first() -> None:
+def test_rows_of_one_dimension_are_padded_along_it() -> None:
     batch, mask = pad_and_stack([torch.tensor([1]), torch.tensor([2, 3])], PaddingRule("x", pad_mask="m", pad_axis=1))
 
     assert (batch.tolist(), mask.tolist()) == ([[1, 0], [2, 3]], [[1, 0], [1, 1]])
 
 
-def test_the_first_row_fills_up_a_batch_wherever_its_rows_are() -> None:
+def test_batches_are_padded_with_their_first_row_along_any_dimension() -> None:
     across = {"a": torch.tensor([[1, 2], [3, 4]]), "b": torch.tensor([[7], [8]])}
 
     assert pad_rows(torch.tensor([1, 2]), 4, {}).tolist() == [1, 2, 1, 1]

@@ -1,4 +1,4 @@
-"""Rows of one output that differ along the axis that is cut back to each row's own length."""
+"""Padding of rows of one output that differ along `unpad_axis`."""
 
 from typing import Any
 
@@ -27,13 +27,13 @@ def lengths(spec: TensorSpec, declared: TensorSpec = MASK, **inputs: Any) -> lis
     return None if found is None else found.tolist()
 
 
-def test_what_is_left_of_each_row_is_what_its_mask_says() -> None:
+def test_the_length_of_each_row_is_that_of_its_mask() -> None:
     assert lengths(tags(), mask=REAL) == [2, 1]
     assert lengths(tags(), ACROSS, mask=REAL.T) == [2, 1]
     assert lengths(tags(), mask=REAL * 7) == [2, 1], "whatever number marks it"
 
 
-def test_where_no_mask_tells_nothing_is_known() -> None:
+def test_without_a_mask_lengths_are_unknown() -> None:
     assert lengths(TensorSpec("tags", "INT64", [-1, -1]), mask=REAL) is None
     assert lengths(tags("plain"), mask=REAL) is None
     assert lengths(tags("mask"), mask=REAL) is None
@@ -69,13 +69,13 @@ FILLED = [[[1, 2], [0, 0]], [[3, 4], [5, 6]]]
         pytest.param(TensorSpec("tags", "INT64", [-1, -1]), [[1], [2, 3]], [1, 2], None, id="nothing is cut"),
     ],
 )
-def test_rows_are_padded_to_the_longest_if_only_what_is_cut_off_is_made_up(
+def test_rows_are_padded_only_where_the_cut_removes_the_padding(
     spec: TensorSpec, rows: list[Any], own: list[int], expected: Any
 ) -> None:
     assert padded(spec, rows, own) == expected
 
 
-def test_bytes_are_padded_with_empty_ones() -> None:
+def test_bytes_are_padded_with_empty_elements() -> None:
     made = pad_ragged([np.array([b"a"], object), np.array([b"b", b"c"], object)], tags(), np.array([1, 1]))
 
     assert made is not None

@@ -37,7 +37,7 @@ def test_any_json_is_an_array_or_a_value_error(data: Any) -> None:
         assert array.shape == (2,)
 
 
-def test_nested_lists_are_taken_when_they_have_the_shape() -> None:
+def test_nested_lists_of_the_shape_are_accepted() -> None:
     assert array_from_json([[1, 2], [3, 4]], "INT32", (2, 2)).tolist() == [[1, 2], [3, 4]]
     assert array_from_json([["a", "b"]], "BYTES", (1, 2)).tolist() == [[b"a", b"b"]]
 
@@ -70,7 +70,7 @@ def test_nested_lists_are_taken_when_they_have_the_shape() -> None:
         pytest.param(["a"], "BYTES", (2,), "1 elements", id="few bytes"),
     ],
 )
-def test_loose_json_is_refused(data: Any, datatype: str, shape: tuple[int, ...], message: str) -> None:
+def test_invalid_json_data_is_rejected(data: Any, datatype: str, shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         array_from_json(data, datatype, shape)
 
@@ -85,6 +85,6 @@ def test_nan_and_infinities_become_null() -> None:
     assert orjson.dumps(array_to_json(array), option=orjson.OPT_SERIALIZE_NUMPY) == b"[1.0,null,null]"
 
 
-def test_bytes_that_are_no_text_cannot_be_told_in_json() -> None:
+def test_bytes_that_are_not_utf8_are_rejected_in_json() -> None:
     with pytest.raises(ValueError, match="UTF-8"):
         array_to_json(np.array([b"\xff"], dtype=object))

@@ -47,7 +47,7 @@ def test_a_json_batch_is_decoded() -> None:
     assert [(wanted.spec.name, wanted.binary) for wanted in request.outputs] == [("y", False)]
 
 
-def test_raw_tensors_are_used_where_they_lie() -> None:
+def test_raw_tensors_are_not_copied() -> None:
     header = orjson.dumps({"inputs": [binary(8)], "outputs": [Y]})
     body = bytearray(header.ljust(256) + struct.pack("<2f", 1, 2))
 
@@ -57,7 +57,7 @@ def test_raw_tensors_are_used_where_they_lie() -> None:
     assert request.inputs["x"].tolist() == [[5, 2]]
 
 
-def test_an_unaligned_tensor_is_copied_to_an_aligned_place() -> None:
+def test_an_unaligned_tensor_is_copied() -> None:
     mask = {"name": "mask", "datatype": "BOOL", "shape": [1, 3]}
     first = {**mask, "parameters": {"binary_data_size": 3}}
 
@@ -85,7 +85,7 @@ def test_every_datatype_travels_as_raw_bytes(datatype: str) -> None:
     assert np.array_equal(request.inputs["x"], array)
 
 
-def test_narrow_numbers_are_taken_where_the_model_says_wide_ones() -> None:
+def test_narrow_numbers_are_widened() -> None:
     wide = make_signature(
         [TensorSpec("x", "FP64", [-1, 2])], [TensorSpec("y", "FP64", [-1])], max_batch_size=4, allowed_batch_sizes=()
     )
@@ -149,17 +149,17 @@ def test_bytes_elements_are_split() -> None:
         ),
     ],
 )
-def test_what_breaks_the_protocol_is_refused(document: Any, raw: bytes, message: str) -> None:
+def test_malformed_requests_are_rejected(document: Any, raw: bytes, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         decode(document, raw)
 
 
-def test_a_huge_shape_is_refused_without_allocating_it() -> None:
+def test_a_huge_shape_is_rejected_without_allocation() -> None:
     with pytest.raises(BadRequest, match="needs"):
         decode({"inputs": [binary(8, shape=[2**62, 2])], "outputs": [Y]}, b"12345678")
 
 
-def test_bytes_other_than_zero_and_one_are_no_booleans() -> None:
+def test_booleans_must_be_zero_or_one() -> None:
     mask = {"name": "mask", "datatype": "BOOL", "shape": [1, 3]}
     with pytest.raises(BadRequest, match="other than 0 and 1"):
         decode({"inputs": [{**mask, "parameters": {"binary_data_size": 3}}]}, b"\1\0\2")
@@ -171,18 +171,18 @@ def test_inputs_must_agree_on_rows() -> None:
         decode({"inputs": [entry(), mask], "outputs": [Y]})
 
 
-def test_more_rows_than_the_model_takes_are_refused() -> None:
+def test_more_rows_than_max_batch_size_are_rejected() -> None:
     with pytest.raises(TooManyRows, match="5 rows"):
         decode({"inputs": [entry(shape=[5, 2], data=[0] * 10)], "outputs": [Y]})
 
 
 @pytest.mark.parametrize("json_bytes", [-1, 999])
-def test_a_lying_header_length_is_refused(json_bytes: int) -> None:
+def test_a_wrong_header_length_is_rejected(json_bytes: int) -> None:
     with pytest.raises(BadRequest, match="Inference-Header-Content-Length"):
         decode_request(memoryview(bytearray(b"{}")), json_bytes, SIGNATURE)
 
 
-def test_outputs_may_differ_in_form() -> None:
+def test_outputs_may_differ_in_encoding() -> None:
     outputs = [{"name": "z", "parameters": {"binary_data": True}}, Y]
 
     request = decode({"inputs": [entry()], "outputs": outputs})

@@ -52,12 +52,12 @@ def test_no_outputs_are_listed_when_every_row_failed() -> None:
     assert orjson.loads(body)["outputs"] == []
 
 
-def test_an_output_that_is_no_text_must_be_asked_for_in_binary() -> None:
+def test_an_output_that_is_not_utf8_requires_binary_data() -> None:
     with pytest.raises(BadRequest, match=r"output t .*UTF-8"):
         encode_response(request((T, False)), NAMES, {"t": np.array([b"\xff"], dtype=object)}, {})
 
 
-def test_errors_have_a_sentence_and_a_code() -> None:
+def test_errors_have_a_message_and_a_code() -> None:
     assert orjson.loads(encode_error("no", "BAD_REQUEST")) == {"error": "no", "code": "BAD_REQUEST"}
 
 

@@ -1,4 +1,4 @@
-"""Rows of a pandas frame as they come over the wire, for a model's signature."""
+"""Rows of a pandas frame as wire inputs of a model."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 
 def wire_inputs(frame: pd.DataFrame, signature: Signature) -> dict[str, Array]:
-    """Return each input's values: one tensor of all columns by their names, or one input per column."""
+    """Return the values of each input: one tensor of named columns, or one input per column."""
     [first, *_] = signature.inputs
     if first.columns:
         values = [_values(frame[name], first) for name in first.columns]

@@ -1,4 +1,4 @@
-"""Load models and ask each about two rows, in a process of its own, which one that is let in may crash."""
+"""Load models and predict two rows, in a separate process, which an accepted model may crash."""
 
 import json
 import subprocess
@@ -15,14 +15,14 @@ from shoal_schema.wire.datatypes import DTYPES
 
 
 def outcomes(folders: Mapping[str, Path]) -> dict[str, str]:
-    """Return what is said of the model in each folder, until one of them ends the process that reads them."""
+    """Return the message for the model in each directory, until a model ends the process."""
     command = [sys.executable, "-m", "tests.runtime.formats.refused", *map(str, folders.values())]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=100, check=False)
     return dict(map(json.loads, ended.stdout.splitlines()))
 
 
 def main() -> None:
-    """Print for each folder what its file is refused for, or that it answered."""
+    """Print the error for the model in each directory, or that it predicted."""
     for folder in map(Path, sys.argv[1:]):
         said = "it answered"
         try:

@@ -1,4 +1,4 @@
-"""A model's answers beside its own library's, over batches of all sizes."""
+"""Comparison of a model's results with those of its library, at all batch sizes."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ SIZES = (1, 2, 3, 7, 8, 16, 31, 32, 33, 63, ROWS)
 def assert_answers_as(
     model: "Model", inputs: Mapping[str, Any], predict: Callable[[int], Mapping[str, Any]], *, tolerance: float = 1e-6
 ) -> None:
-    """Run batches of up to 64 rows, and compare each answer with the library's own for the same rows.
+    """Run batches of up to 64 rows, and compare each result with the library's for the same rows.
 
     Then compare what each row is answered alone and among others: equal to ``tolerance``, as the order of additions
     may differ.

@@ -18,7 +18,7 @@ from shoal_runtime.formats.columns import category
         ([1, -(2**53)], "INT64"),
     ],
 )
-def test_whole_numbers_that_a_double_may_round_are_integers(values: list[Any], datatype: str) -> None:
+def test_integers_that_a_double_would_round_are_integers(values: list[Any], datatype: str) -> None:
     assert category("c", values).datatype == datatype
 
 
@@ -26,5 +26,5 @@ def test_whole_numbers_that_a_double_may_round_are_integers(values: list[Any], d
     ("values", "datatype"),
     [([1, 2**24 - 1], "FP32"), ([1, 2**24], "FP64"), ([100_000_001, 100_000_002], "FP64"), ([1e8, 2.5], "FP64")],
 )
-def test_numbers_that_single_precision_may_round_are_doubles(values: list[Any], datatype: str) -> None:
+def test_numbers_that_single_precision_would_round_are_doubles(values: list[Any], datatype: str) -> None:
     assert category("c", values, "FP32").datatype == datatype

@@ -1,4 +1,4 @@
-"""Datatypes of tables' columns: no number is rounded before the library reads it, no category is another column's."""
+"""Datatypes of columns: numbers reach the library without rounding, and categories stay with their column."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Load = Callable[..., "Model"]
 SECONDS = pd.DataFrame({"at": 1.7e9 + 10.0 * np.arange(64), "age": np.arange(64.0) % 7})
-"""Numbers that single precision rounds to others."""
+"""Numbers that single precision rounds to other values."""
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,7 @@ SECONDS = pd.DataFrame({"at": 1.7e9 + 10.0 * np.arange(64), "age": np.arange(64.
     ],
     ids=["function", "voting", "voting, turned around", "stacking"],
 )
-def test_what_reads_numbers_as_they_come_is_given_no_rounded_ones(
-    tmp_path: Path, load: Load, wrap: Callable[[Any], Any]
-) -> None:
+def test_functions_and_ensembles_get_exact_numbers(tmp_path: Path, load: Load, wrap: Callable[[Any], Any]) -> None:
     estimator = wrap(xgboost.XGBRegressor(n_estimators=20)).fit(SECONDS, np.arange(64.0))
 
     model = load(saved(tmp_path, estimator), allow_pickle=True, max_batch_size=64)
@@ -74,7 +72,7 @@ def test_categories_of_an_encoder_keep_the_type_of_training(
 
 
 @pytest.mark.parametrize("kind", ["xgboost", "XGBClassifier"])
-def test_categories_that_single_precision_rounds_are_told_apart(tmp_path: Path, load: Load, kind: str) -> None:
+def test_categories_that_single_precision_rounds_stay_distinct(tmp_path: Path, load: Load, kind: str) -> None:
     ids = pd.DataFrame({"id": pd.Categorical(100_000_000 + np.arange(64) % 8), "age": np.arange(64.0)})
     estimator = xgboost.XGBClassifier(enable_categorical=True, n_estimators=10).fit(ids, np.arange(64) % 8 % 2)
     if kind == "xgboost":
@@ -87,7 +85,7 @@ def test_categories_that_single_precision_rounds_are_told_apart(tmp_path: Path, 
     np.testing.assert_allclose(answers(model, ids)["probabilities"], estimator.predict_proba(ids), rtol=1e-5)
 
 
-def test_categories_that_are_another_columns_are_refused(tmp_path: Path, load: Load) -> None:
+def test_categories_of_another_column_are_rejected(tmp_path: Path, load: Load) -> None:
     frame = pd.DataFrame(
         {"store": 100 + np.arange(200) % 5, "size": pd.Categorical(np.arange(200) % 3 * 10, ordered=True)}
     )

@@ -1,4 +1,4 @@
-"""Programs as torch.export writes them, with every kind of size: what is checked must not cost them anything."""
+"""Programs of torch.export with every kind of dynamic size, which the checks must accept unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -98,9 +98,9 @@ def saved(path: Path, name: str) -> Path:
     return path
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in what it compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by torch's generated code
 @pytest.mark.parametrize("name", CASES)
-def test_sizes_that_vary_are_read_as_they_were_written(tmp_path: Path, name: str) -> None:
+def test_dynamic_sizes_survive_the_checks(tmp_path: Path, name: str) -> None:
     path = saved(tmp_path / "model.pt2", name)
     args = CASES[name][1]
 
@@ -114,7 +114,7 @@ def test_sizes_that_vary_are_read_as_they_were_written(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize(("name", "rows"), [("equal", (6, 5)), ("a relation", (3, 3)), ("a condition", (5,))])
-def test_what_a_program_asks_of_its_inputs_still_holds(tmp_path: Path, name: str, rows: tuple[int, ...]) -> None:
+def test_guards_of_a_program_still_hold(tmp_path: Path, name: str, rows: tuple[int, ...]) -> None:
     module = read_program(saved(tmp_path / "model.pt2", name)).module()
 
     with pytest.raises((AssertionError, RuntimeError), match="Guard failed"):

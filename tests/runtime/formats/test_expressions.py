@@ -20,14 +20,14 @@ SIZES = st.recursive(
 
 
 @given(SIZES)
-def test_what_sympy_writes_is_read_as_the_same(expression: sympy.Basic) -> None:
+def test_sympys_expressions_keep_their_value(expression: sympy.Basic) -> None:
     text = sympy.srepr(expression)
 
     assert sympy.sympify(checked_size(text)) == sympy.sympify(text)
 
 
 @given(st.text(max_size=40))
-def test_any_other_text_is_refused_with_one_kind_of_error(text: str) -> None:
+def test_any_other_text_raises_value_error(text: str) -> None:
     for check in (checked_size, checked_guard):
         try:
             plain = check(text)
@@ -56,7 +56,7 @@ def test_any_other_text_is_refused_with_one_kind_of_error(text: str) -> None:
         "true",
     ],
 )
-def test_sizes_of_real_programs_are_taken(text: str) -> None:
+def test_sizes_of_real_programs_are_accepted(text: str) -> None:
     checked_size(text)
 
 
@@ -103,7 +103,7 @@ def test_sizes_of_real_programs_are_taken(text: str) -> None:
         "s0 + " * MAX_CHARACTERS + "s0",
     ],
 )
-def test_other_sizes_are_refused(text: str) -> None:
+def test_other_sizes_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expression"):
         checked_size(text)
 
@@ -122,7 +122,7 @@ def test_other_sizes_are_refused(text: str) -> None:
         "L['n'] == 3",
     ],
 )
-def test_guards_of_real_programs_are_taken(text: str) -> None:
+def test_guards_of_real_programs_are_accepted(text: str) -> None:
     assert checked_guard(text).replace("(", "").replace(")", "").replace(" ", "") == text.replace("(", "").replace(
         ")", ""
     ).replace(" ", "")
@@ -167,6 +167,6 @@ def test_guards_of_real_programs_are_taken(text: str) -> None:
         '1, "x")\nimport os #',
     ],
 )
-def test_other_guards_are_refused(text: str) -> None:
+def test_other_guards_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expression"):
         checked_guard(text)

@@ -1,4 +1,4 @@
-"""Exported programs whose archive was edited so that loading or running them runs somebody's code."""
+"""Exported programs whose archive was changed so that loading or running them runs an attacker's code."""
 
 import contextlib
 import io
@@ -48,7 +48,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def exploded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return where an attack leaves its trace; a module that leaves it can be imported."""
+    """Return the path at which an attack leaves a trace, and provide a module that leaves it."""
     path = tmp_path / "exploded"
     (tmp_path / f"{MODULE}.py").write_text(f"import os; os.mkdir({str(path)!r})")
     monkeypatch.syspath_prepend(tmp_path)
@@ -70,11 +70,11 @@ class Archive:
         self.signature = self.module["module_call_graph"][0]["signature"]
 
     def name(self, record: str) -> str:
-        """Return how a record is called in the archive."""
+        """Return the name of a record in the archive."""
         return f"{self.root}/{record}"
 
     def write(self, path: Path) -> Path:
-        """Write the archive with what was changed."""
+        """Write the archive with its changes."""
         self.records[self.name("models/model.json")] = json.dumps(self.model).encode()
         constants = self.name("data/constants/model_constants_config.json")
         self.records[constants] = json.dumps(self.constants).encode()
@@ -98,7 +98,7 @@ def code(path: Path) -> str:
     return f"exec(bytes({list(source.encode())}))".replace(" ", "")
 
 
-# Each takes an archive and where to leave a trace.
+# Each attack takes an archive and the path of its trace.
 
 
 def _size(archive: Archive, path: Path) -> None:
@@ -207,12 +207,12 @@ def test_a_program_runs_no_code_of_its_file(
     assert not exploded.exists()
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's own, of what it makes of such a file
+@pytest.mark.filterwarnings("ignore")  # raised by torch for such a file
 @pytest.mark.parametrize("attack", REAL)
-def test_the_same_file_does_run_code_for_those_who_trust_it(
+def test_the_same_file_runs_code_if_trusted(
     program: Path, tmp_path: Path, exploded: Path, attack: Callable[[Archive, Path], None]
 ) -> None:
-    """The attacks are real: where this fails, torch has mended one, and it says so."""
+    """Verify that the attacks are real. A failure means that torch has fixed one of them."""
     archive = Archive(program)
     attack(archive, exploded)
 
@@ -223,7 +223,7 @@ def test_the_same_file_does_run_code_for_those_who_trust_it(
     assert exploded.exists()
 
 
-# Each takes an archive; none of these has been seen to run code, and none is let through to try.
+# Each change takes an archive. None is known to run code, and all are rejected.
 
 
 def _name_of_an_argument(archive: Archive) -> None:
@@ -308,7 +308,7 @@ def _huge_number(archive: Archive) -> None:
         _huge_number,
     ],
 )
-def test_what_no_export_writes_is_refused(
+def test_unusual_documents_are_rejected(
     program: Path, tmp_path: Path, load: Callable[..., "Model"], attack: Callable[[Archive], None]
 ) -> None:
     archive = Archive(program)
@@ -346,7 +346,7 @@ def test_what_no_export_writes_is_refused(
         "",
     ],
 )
-def test_an_operator_that_does_more_than_compute_is_refused(
+def test_an_operator_that_does_more_than_compute_is_rejected(
     program: Path, tmp_path: Path, load: Callable[..., "Model"], operator: str
 ) -> None:
     called, passed = Archive(program), Archive(program)
@@ -358,7 +358,7 @@ def test_an_operator_that_does_more_than_compute_is_refused(
             load(archive.write(tmp_path / "evil.pt2"))
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's own, of what it makes of such a file
+@pytest.mark.filterwarnings("ignore")  # raised by torch for such a file
 def test_a_program_reads_no_files(program: Path, tmp_path: Path, load: Callable[..., "Model"]) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(np.full(4, 7, dtype=np.float32).tobytes())
@@ -372,13 +372,13 @@ def test_a_program_reads_no_files(program: Path, tmp_path: Path, load: Callable[
     with pytest.raises(LoadError, match=r"the operator 'torch\.ops\.aten\.from_file\.default'"):
         load(path)
 
-    # It would have answered with what is in the file.
+    # The result would be the content of the file.
     answer = torch.export.load(path).module()(torch.zeros(2, 4), torch.zeros(3, 4), "ab")
     assert answer.tolist() == [[16] * 4] * 2
 
 
 @pytest.mark.parametrize("number", ["1" * 5000, "Pow(Integer(9), Integer(999999999))", "9**9**9**9", "9^999999999"])
-def test_a_size_that_takes_for_ever_to_compute_is_refused(
+def test_a_size_that_is_too_costly_to_compute_is_rejected(
     program: Path, tmp_path: Path, load: Callable[..., "Model"], number: str
 ) -> None:
     archive = Archive(program)
@@ -391,7 +391,7 @@ def test_a_size_that_takes_for_ever_to_compute_is_refused(
 def test_a_second_record_of_the_same_name_is_not_the_one_that_runs(
     program: Path, tmp_path: Path, exploded: Path, load: Callable[..., "Model"]
 ) -> None:
-    """Zip readers differ in which of two records they take: what is checked is what torch reads."""
+    """Zip readers differ in which of two records they use, so the check must use torch's reader."""
     archive = Archive(program)
     good = archive.records[archive.name("models/model.json")]
     _guard(archive, exploded)
@@ -413,5 +413,5 @@ def test_a_huge_document_is_not_read(
 ) -> None:
     monkeypatch.setattr("shoal_runtime.formats.pt2_archive.MAX_RECORD_BYTES", 1000)
 
-    with pytest.raises(LoadError, match="is over 1000 bytes"):
+    with pytest.raises(LoadError, match="1000 bytes"):
         load(Archive(program).write(tmp_path / "huge.pt2"))

@@ -24,7 +24,7 @@ SIZES = (1, 2, 7, 64)
 
 
 def network() -> Any:
-    """Return a network with what differs between training and inference, and weights that are not zero."""
+    """Return a network with layers that differ between training and inference, and weights other than zero."""
     keras.utils.set_random_seed(3)
     model = keras.Sequential(
         [
@@ -46,7 +46,7 @@ def save(model: Any, path: Path) -> Path:
     return path
 
 
-def test_a_model_tells_its_own_signature(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_the_signature_is_in_the_file(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     model = load(save(network(), tmp_path / "net.keras"))
 
     assert (model.name, model.platform) == ("net", "keras")
@@ -54,7 +54,7 @@ def test_a_model_tells_its_own_signature(tmp_path: Path, load: Callable[..., "Mo
     assert [(s.name, s.datatype, s.shape) for s in model.signature.outputs] == [("probability", "FP32", (-1, 3))]
 
 
-def test_answers_are_those_of_predict_at_every_batch_size(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_results_are_those_of_predict_at_every_batch_size(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     original = network()
     rows = np.random.default_rng(1).standard_normal((64, 6), dtype=np.float32)
     expected = original.predict(rows, verbose=0)
@@ -100,7 +100,7 @@ def test_inputs_and_outputs_in_a_list_keep_their_order(tmp_path: Path, load: Cal
     assert answers["more"].tolist() == [[4, 4]] * 2
 
 
-def test_a_fixed_batch_is_padded_to_and_told(
+def test_batches_are_padded_to_a_fixed_batch_with_a_warning(
     tmp_path: Path, load: Callable[..., "Model"], caplog: pytest.LogCaptureFixture
 ) -> None:
     fixed = keras.Sequential([keras.Input(batch_shape=(4, 2), name="x"), keras.layers.Rescaling(2.0, name="y")])
@@ -108,15 +108,15 @@ def test_a_fixed_batch_is_padded_to_and_told(
     model = load(save(fixed, tmp_path / "m.keras"))
 
     assert model.signature.allowed_batch_sizes == (4,)
-    assert "m.keras was exported with a batch of 4, so it runs 4 at a time: give keras.Input a shape" in caplog.text
+    assert "event=static_batch message=m.keras has a fixed batch of 4" in caplog.text
     with Bench.around(model) as bench:
         assert bench.run({"x": np.ones((3, 2), dtype=np.float32)}).outputs["y"].tolist() == [[2, 2]] * 3
 
 
-def test_a_folder_of_mlflows_keras_flavour_is_served(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_mlflows_keras_flavor_is_served(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     (tmp_path / "data").mkdir()
     save(network(), tmp_path / "data" / "model.keras")
-    # As mlflow.keras.save_model of 3.17 writes it, without what is about environments.
+    # As mlflow.keras.save_model of 3.17 writes it, without environments.
     (tmp_path / "MLmodel").write_text(
         "flavors:\n  keras:\n    data: data\n    keras_backend: torch\n    save_exported_model: false\n"
         "  python_function:\n    data: data\n    loader_module: mlflow.keras\n"
@@ -142,7 +142,7 @@ def with_config(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     return path
 
 
-def test_a_lambda_is_refused_unless_the_file_is_trusted(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_a_lambda_is_rejected_unless_the_file_is_trusted(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     model = keras.Sequential([keras.Input((2,), name="x"), keras.layers.Lambda(lambda x: x + 1, name="y")])
     path = save(model, tmp_path / "m.keras")
 
@@ -180,27 +180,26 @@ def test_a_config_that_names_a_foreign_function_never_calls_it(
     assert not mark.exists()
 
 
-def test_a_class_of_the_authors_own_is_named(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_a_custom_class_is_named(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     class Twice(keras.layers.Layer):  # type: ignore[misc, name-defined]
         def call(self, x: Any) -> Any:
             return x * 2
 
     path = save(keras.Sequential([keras.Input((2,)), Twice()]), tmp_path / "m.keras")
 
-    with pytest.raises(LoadError, match=r"uses Twice, which is not Keras' own.*write a handler"):
+    with pytest.raises(LoadError, match="uses Twice"):
         load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + bytes(100), b"<html>Sign in"])
-def test_a_broken_file_is_refused_in_a_line(tmp_path: Path, load: Callable[..., "Model"], content: bytes) -> None:
+def test_a_corrupt_file_is_rejected(tmp_path: Path, load: Callable[..., "Model"], content: bytes) -> None:
     (tmp_path / "m.keras").write_bytes(content)
 
-    whys = "it is (empty|no zip archive, or a part of one|a web page, .*); copy it here again, or export it again"
-    with pytest.raises(LoadError, match=rf"^m\.keras is not a readable Keras model: {whys}$"):
+    with pytest.raises(LoadError, match=r"m\.keras is not a readable Keras model: it is"):
         load(tmp_path / "m.keras")
 
 
-def test_weights_of_another_form_are_refused(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_weights_of_another_shape_are_rejected(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     def widen(config: dict[str, Any]) -> None:
         dense = next(layer for layer in config["config"]["layers"] if layer["class_name"] == "Dense")
         dense["config"]["units"] = 9
@@ -210,23 +209,21 @@ def test_weights_of_another_form_are_refused(tmp_path: Path, load: Callable[...,
         load(with_config(save(network(), tmp_path / "m.keras"), widen))
 
 
-def test_it_keeps_the_dtype_it_was_saved_in(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_the_dtype_of_the_file_is_kept(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     with pytest.raises(LoadError, match="keeps the dtype"):
         load(save(network(), tmp_path / "m.keras"), dtype="bfloat16")
 
 
-def test_an_input_that_is_no_rows_is_not_taken_for_a_batch(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_an_input_without_rows_is_rejected(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     x, w = keras.Input((3,), name="x"), keras.Input(batch_shape=(3, 3), name="w")
     path = save(keras.Model([x, w], keras.ops.add(x, w)), tmp_path / "net.keras")
 
-    with pytest.raises(LoadError, match=r"disagree: x \[-1, 3\], w \[3, 3\]"):
+    with pytest.raises(LoadError, match=r"x \[-1, 3\], w \[3, 3\]"):
         load(path)
 
 
 @pytest.mark.parametrize("rows", [1, 4])
-def test_a_layer_that_keeps_state_between_calls_is_refused(
-    tmp_path: Path, load: Callable[..., "Model"], rows: int
-) -> None:
+def test_a_stateful_layer_is_rejected(tmp_path: Path, load: Callable[..., "Model"], rows: int) -> None:
     x = keras.Input(batch_shape=(rows, 5, 3), name="x")
     inner = keras.Sequential([keras.Input(batch_shape=(rows, 5, 3)), keras.layers.LSTM(4, stateful=True, name="kept")])
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 with warnings.catch_warnings(action="ignore"):
     import mlflow
 
-# What mlflow warns of is its own affair.
+# Warnings of mlflow are not under test.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 Load = Callable[..., "Model"]
@@ -62,7 +62,7 @@ def test_columns_of_the_signature_are_inputs(tmp_path: Path, load: Load) -> None
     )
 
 
-def test_outputs_that_cannot_be_found_out_are_those_of_the_signature(tmp_path: Path, load: Load) -> None:
+def test_unknown_outputs_are_those_of_the_signature(tmp_path: Path, load: Load) -> None:
     frame = pd.DataFrame({"colour": ["red", "blue"] * 32, "size": X[:, 0]})
     encoded = make_column_transformer((OneHotEncoder(), ["colour"]), ("passthrough", ["size"]))
     made = make_pipeline(encoded, LinearRegression()).fit(frame, X[:, 1])
@@ -82,7 +82,7 @@ def test_outputs_that_cannot_be_found_out_are_those_of_the_signature(tmp_path: P
     )
 
 
-def test_a_pickle_in_the_folder_needs_leave(tmp_path: Path, load: Load) -> None:
+def test_a_pickle_must_be_allowed(tmp_path: Path, load: Load) -> None:
     made = LogisticRegression().fit(X, KINDS)
     mlflow.sklearn.save_model(made, tmp_path / "m", serialization_format="cloudpickle", pip_requirements=[])
 
@@ -92,7 +92,7 @@ def test_a_pickle_in_the_folder_needs_leave(tmp_path: Path, load: Load) -> None:
     assert load(tmp_path / "m", allow_pickle=True).platform == "sklearn"
 
 
-def test_an_xgboost_estimator_answers_as_mlflow_lets_it(tmp_path: Path, load: Load) -> None:
+def test_results_of_an_xgboost_estimator_are_those_of_mlflow(tmp_path: Path, load: Load) -> None:
     made = xgboost.XGBClassifier(n_estimators=5, n_jobs=1).fit(FRAME, KINDS)
     mlflow.xgboost.save_model(
         made, tmp_path / "m", pip_requirements=[], signature=infer_signature(FRAME, made.predict(FRAME))
@@ -104,7 +104,7 @@ def test_an_xgboost_estimator_answers_as_mlflow_lets_it(tmp_path: Path, load: Lo
     assert_answers_as(model, COLUMNS, lambda rows: {"output-0": expected.predict(FRAME[:rows])})
 
 
-def test_a_lightgbm_booster_answers_as_mlflow_lets_it(tmp_path: Path, load: Load) -> None:
+def test_results_of_a_lightgbm_booster_are_those_of_mlflow(tmp_path: Path, load: Load) -> None:
     made = lightgbm.train({"verbose": -1, "num_threads": 1}, lightgbm.Dataset(X, X[:, 0]), num_boost_round=5)
     mlflow.lightgbm.save_model(made, tmp_path / "m", pip_requirements=[], signature=infer_signature(X, made.predict(X)))
 
@@ -147,10 +147,10 @@ def folder_of(path: Path, **flavours: Any) -> Path:
     return path
 
 
-def test_what_only_mlflow_can_run_needs_leave_and_mlflow(
+def test_python_function_must_be_allowed_and_requires_mlflow(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It warns, which pytest would take for an error outside of a test.
+    # The import warns, which pytest would report as an error outside of a test.
     from mlflow.pyfunc import PythonModel  # type: ignore[attr-defined]
 
     class Doubled(PythonModel):
@@ -161,20 +161,20 @@ def test_what_only_mlflow_can_run_needs_leave_and_mlflow(
         tmp_path / "m", python_model=Doubled(), pip_requirements=[], signature=infer_signature(X, X * 2)
     )
 
-    with pytest.raises(LoadError, match=r"its python_function is code and pickles; .* SHOAL_MODEL_ALLOW_PICKLE=true"):
+    with pytest.raises(LoadError, match=r"python_function.*SHOAL_MODEL_ALLOW_PICKLE=true"):
         load(tmp_path / "m")
 
     with Bench.around(load(tmp_path / "m", allow_pickle=True)) as bench:
         np.testing.assert_array_equal(bench.run({"input-0": X[:8]}).outputs["output-0"], X[:8] * 2)
 
     monkeypatch.setitem(sys.modules, "mlflow.pyfunc", None)
-    with pytest.raises(LoadError, match=r"^this model needs mlflow.pyfunc: pip install mlflow"):
+    with pytest.raises(LoadError, match=r"mlflow.pyfunc.*pip install mlflow"):
         load(tmp_path / "m", allow_pickle=True)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../elsewhere.ubj", "a/../../b.ubj", "", 7])
-def test_a_file_elsewhere_is_refused(tmp_path: Path, load: Load, name: Any) -> None:
-    with pytest.raises(LoadError, match="MLmodel must name a file in the model's directory"):
+def test_a_file_outside_the_directory_is_rejected(tmp_path: Path, load: Load, name: Any) -> None:
+    with pytest.raises(LoadError, match="MLmodel must name a file"):
         load(folder_of(tmp_path / "m", xgboost={"data": name}))
 
 
@@ -188,17 +188,17 @@ def test_a_file_elsewhere_is_refused(tmp_path: Path, load: Load, name: Any) -> N
         "7",
     ],
 )
-def test_a_signature_that_no_tensors_are_is_refused(tmp_path: Path, load: Load, text: str) -> None:
+def test_a_signature_without_tensors_is_rejected(tmp_path: Path, load: Load, text: str) -> None:
     folder = folder_of(tmp_path / "m", xgboost={"data": "model.ubj"})
     document = yaml.safe_load((folder / "MLmodel").read_text())
     (folder / "MLmodel").write_text(yaml.safe_dump({**document, "signature": {"inputs": text}}))
 
-    with pytest.raises(LoadError, match=r"signature in MLmodel is not one of plain columns.*declare \[\[inputs\]\]"):
+    with pytest.raises(LoadError, match=r"signature in MLmodel.*\[\[inputs\]\]"):
         load(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"- 1", b"\xff\xfe\xff", b"a: [", b"flavors: 7", b"[" * 1500])
-def test_a_broken_description_is_refused(tmp_path: Path, load: Load, content: bytes) -> None:
+def test_a_corrupt_mlmodel_is_rejected(tmp_path: Path, load: Load, content: bytes) -> None:
     (tmp_path / "MLmodel").write_bytes(content)
 
     with pytest.raises(LoadError, match="MLmodel"):

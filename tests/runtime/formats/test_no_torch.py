@@ -1,4 +1,4 @@
-"""Processes that serve a model without torch: that they answer, and that torch is not in them."""
+"""Processes that serve a model without torch respond, and never import torch."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def wait_until_ready(socket: Path, process: "subprocess.Popen[str]") -> UnixConn
 
 
 @pytest.mark.parametrize("save", [save_onnx, save_skops, save_xgboost, save_lightgbm])
-def test_a_process_that_needs_no_torch_never_imports_it(tmp_path: Path, save: Callable[[Path], None]) -> None:
+def test_models_without_torch_never_import_it(tmp_path: Path, save: Callable[[Path], None]) -> None:
     folder, socket = tmp_path / "m", tmp_path / "s"
     folder.mkdir()
     save(folder)
@@ -88,8 +88,8 @@ def test_a_process_that_needs_no_torch_never_imports_it(tmp_path: Path, save: Ca
         document = json.loads(answer.read())
         connection.close()
         process.send_signal(signal.SIGTERM)
-        told, log = process.communicate(timeout=LIMIT_S)
+        printed, log = process.communicate(timeout=LIMIT_S)
 
     assert answer.status == 200, (document, log)
     assert document["outputs"][0]["name"] == "output-0"
-    assert told == "False\n"
+    assert printed == "False\n"

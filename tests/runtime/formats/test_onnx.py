@@ -45,7 +45,7 @@ def product(path: Path, batch: int | str | None = "batch", *, opset: int = 17) -
     )
 
 
-def test_a_graph_answers_as_onnxruntime_runs_it(tmp_path: Path, load: Load) -> None:
+def test_results_are_those_of_onnxruntime(tmp_path: Path, load: Load) -> None:
     session = onnxruntime.InferenceSession(str(product(tmp_path / "model.onnx")))
 
     model = load(tmp_path, max_batch_size=64)
@@ -56,23 +56,21 @@ def test_a_graph_answers_as_onnxruntime_runs_it(tmp_path: Path, load: Load) -> N
     assert_answers_as(model, {"x": X}, lambda rows: {"y": session.run(["y"], {"x": X[:rows]})[0]})
 
 
-def test_a_graph_of_two_rows_is_served_two_at_a_time_and_says_what_to_do(
+def test_a_graph_with_a_fixed_batch_is_served_with_a_warning(
     tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         model = load(product(tmp_path / "fixed.onnx", 2))
 
     assert model.signature.max_batch_size == 2
-    assert (
-        "fixed.onnx was exported with a batch of 2, so it runs 2 at a time: export with a dynamic batch" in caplog.text
-    )
+    assert "event=static_batch message=fixed.onnx has a fixed batch of 2" in caplog.text
     with Bench.around(model) as bench:
         for rows in (1, 2):
             np.testing.assert_allclose(bench.run({"x": X[:rows]}).outputs["y"], X[:rows] @ WEIGHT, rtol=1e-5)
 
 
 @pytest.mark.parametrize("batch", ["n", 2, 1])
-def test_an_input_that_is_no_rows_is_not_taken_for_a_batch(tmp_path: Path, load: Load, batch: str | int) -> None:
+def test_an_input_without_rows_is_rejected(tmp_path: Path, load: Load, batch: str | int) -> None:
     path = save(
         tmp_path / "model.onnx",
         [helper.make_node("Add", ["x", "w"], ["y"])],
@@ -80,18 +78,18 @@ def test_an_input_that_is_no_rows_is_not_taken_for_a_batch(tmp_path: Path, load:
         [value("y", FLOAT, [batch, 3])],
     )
 
-    with pytest.raises(LoadError, match=r"disagree: x \[-?\d, 3\], w \[3\]; .* model\.toml"):
+    with pytest.raises(LoadError, match=r"x \[-?\d, 3\], w \[3\].* model\.toml"):
         load(path)
 
 
-def test_a_fixed_dimension_beside_a_free_one_is_not_taken_for_a_batch(tmp_path: Path, load: Load) -> None:
+def test_an_ambiguous_fixed_dimension_is_rejected(tmp_path: Path, load: Load) -> None:
     path = save(
         tmp_path / "model.onnx",
         [helper.make_node("Identity", ["x"], ["y"])],
         [value("x", FLOAT, [3, "n"])],
         [value("y", FLOAT, [3, "n"])],
     )
-    with pytest.raises(LoadError, match=r"takes x as \[3, -1\]: .*batch_dim"):
+    with pytest.raises(LoadError, match=r"x as \[3, -1\].*batch_dim"):
         load(path)
 
     sides = "\n".join(
@@ -115,7 +113,7 @@ def test_texts_go_in_and_out(tmp_path: Path, load: Load) -> None:
         assert bench.run({"t": texts(b"a", "ü".encode())}).outputs["same"].tolist() == [b"a", "ü".encode()]
 
 
-def test_outputs_that_are_no_rows_are_left_out(tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_outputs_without_rows_are_omitted(tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture) -> None:
     save(
         tmp_path / "model.onnx",
         [
@@ -138,7 +136,7 @@ def test_outputs_that_are_no_rows_are_left_out(tmp_path: Path, load: Load, caplo
     assert "zipmap: False" in caplog.text
 
 
-def test_an_output_said_to_have_one_row_does_not_hold_back_inputs_of_many(tmp_path: Path, load: Load) -> None:
+def test_an_output_declared_with_one_row_does_not_limit_batches(tmp_path: Path, load: Load) -> None:
     save(
         tmp_path / "model.onnx",
         [helper.make_node("Identity", ["x"], ["y"])],
@@ -149,22 +147,20 @@ def test_an_output_said_to_have_one_row_does_not_hold_back_inputs_of_many(tmp_pa
     assert load(tmp_path, max_batch_size=64).signature.max_batch_size == 64
 
 
-def test_an_opset_of_the_future_is_named_with_the_one_to_export(tmp_path: Path, load: Load) -> None:
-    with pytest.raises(LoadError, match=r"is of opset 99, and onnxruntime .* knows those up to \d\d: export it with"):
+def test_a_later_opset_is_rejected_with_the_supported_one(tmp_path: Path, load: Load) -> None:
+    with pytest.raises(LoadError, match=r"opset 99;.*opset_version=\d\d"):
         load(product(tmp_path / "model.onnx", opset=99))
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\x08", b"<!doctype html>"])
-def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) -> None:
+def test_a_corrupt_file_is_rejected(tmp_path: Path, load: Load, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
 
-    with pytest.raises(
-        LoadError, match=r"model\.onnx is not an ONNX model that onnxruntime .* runs: .*[^.]; copy it here again"
-    ):
+    with pytest.raises(LoadError, match=r"model\.onnx is not an ONNX model"):
         load(tmp_path)
 
 
-def test_a_graph_that_takes_no_rows_is_refused(tmp_path: Path, load: Load) -> None:
+def test_a_graph_without_rows_is_rejected(tmp_path: Path, load: Load) -> None:
     save(
         tmp_path / "model.onnx",
         [helper.make_node("Identity", ["x"], ["y"])],
@@ -172,11 +168,11 @@ def test_a_graph_that_takes_no_rows_is_refused(tmp_path: Path, load: Load) -> No
         [value("y", FLOAT, [])],
     )
 
-    with pytest.raises(LoadError, match="input x of the graph is a tensor"):
+    with pytest.raises(LoadError, match="input x of the graph"):
         load(tmp_path)
 
 
-def test_a_session_uses_the_threads_that_the_runtime_may(
+def test_the_number_of_threads_is_that_of_the_runtime(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []

@@ -1,4 +1,4 @@
-"""Graphs that are proven to mix rows are refused; graphs that keep them apart, or might, are left to the trials."""
+"""Graphs that are proven to mix rows are rejected; any other graph is left to the trials."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -229,7 +229,7 @@ def made(path: Path, case: Case) -> Path:
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_what_is_proven_to_mix_is_refused_by_its_node(tmp_path: Path, load: Load, name: str) -> None:
+def test_graphs_that_mix_rows_are_rejected_with_the_node(tmp_path: Path, load: Load, name: str) -> None:
     operator, case = MIXED[name]
     path = made(tmp_path / "m.onnx", case)
 
@@ -514,7 +514,7 @@ APART: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", APART)
-def test_what_keeps_rows_apart_or_might_is_loaded(tmp_path: Path, load: Load, name: str) -> None:
+def test_models_without_proof_of_mixing_are_loaded(tmp_path: Path, load: Load, name: str) -> None:
     nodes, constants, inputs = APART[name]
     outputs = [Y3] if inputs == [SEQUENCE] else []
     path = save(tmp_path / "m.onnx", nodes, *constants, inputs=inputs, outputs=outputs)
@@ -558,7 +558,7 @@ def test_branches_are_not_followed(tmp_path: Path) -> None:
 
 
 class Encoder(torch.nn.Module):
-    """A small transformer over numbers of words, with a mask."""
+    """A small transformer over token ids, with a mask."""
 
     def __init__(self) -> None:
         super().__init__()

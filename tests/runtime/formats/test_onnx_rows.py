@@ -49,7 +49,7 @@ def rows_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("claim", ["N", "K"])
-def test_what_the_file_says_of_its_outputs_proves_nothing(tmp_path: Path, claim: str) -> None:
+def test_declared_shapes_of_outputs_prove_nothing(tmp_path: Path, claim: str) -> None:
     assert rows_of(hits(tmp_path / "m.onnx", claim=claim)) == "NonZero"
     assert trace_rows(detector(tmp_path / "d.onnx", claim=claim), {}).dims["selected"] == ["NonMaxSuppression", "3"]
 
@@ -72,7 +72,7 @@ def test_what_the_file_says_of_its_outputs_proves_nothing(tmp_path: Path, claim:
         ),
     ],
 )
-def test_rows_of_the_batch_are_followed(tmp_path: Path, nodes: Sequence[Any], constants: Sequence[Any]) -> None:
+def test_rows_of_the_batch_are_traced(tmp_path: Path, nodes: Sequence[Any], constants: Sequence[Any]) -> None:
     assert rows_of(save(tmp_path / "m.onnx", nodes, *constants)) == ROWS
 
 
@@ -93,27 +93,27 @@ def test_rows_of_the_batch_are_followed(tmp_path: Path, nodes: Sequence[Any], co
         pytest.param([node("Unique", ["x"], ["y"], axis=0)], [], "Unique", id="Unique"),
     ],
 )
-def test_rows_that_numbers_select_are_told_by_the_operator(
+def test_selected_rows_are_reported_with_the_operator(
     tmp_path: Path, nodes: Sequence[Any], constants: Sequence[Any], operator: str
 ) -> None:
     assert rows_of(save(tmp_path / "m.onnx", nodes, *constants)) == operator
 
 
-def test_what_shapes_alone_select_is_nobody_s_choice(tmp_path: Path) -> None:
+def test_selection_by_shapes_alone_is_unknown(tmp_path: Path) -> None:
     assert rows_of(save(tmp_path / "ones.onnx", ONES, ints("from", 0), ints("to", 1))) == UNKNOWN
     chosen = helper.make_tensor("c", BOOL, [3], [1, 0, 1])
     path = save(tmp_path / "compress.onnx", [node("Compress", ["x", "c"], ["y"], axis=0)], chosen)
     assert rows_of(path) == UNKNOWN
 
 
-def test_what_cannot_be_followed_is_unknown(tmp_path: Path) -> None:
+def test_untraceable_rows_are_unknown(tmp_path: Path) -> None:
     assert rows_of(hidden_hits(tmp_path / "hidden.onnx")) == UNKNOWN
     assert rows_of(each_row(tmp_path / "loop.onnx", [node("Identity", ["r"], ["kept"])])) == UNKNOWN
     (tmp_path / "broken.onnx").write_bytes(b"\x08\x09broken")
     assert trace_rows(tmp_path / "broken.onnx", {}).dims == {}
 
 
-def test_claims_within_the_bodies_of_a_branch_count_for_nothing(tmp_path: Path) -> None:
+def test_declared_shapes_in_branches_prove_nothing(tmp_path: Path) -> None:
     def branch(name: str) -> Any:
         made = [node("NonZero", ["x"], ["w"]), node("Gather", ["w", "zero"], [name], axis=0)]
         return helper.make_graph(made, name, [], [value(name, INT64, ["N"])])
@@ -137,7 +137,7 @@ def test_another_dimension_can_count_the_rows(tmp_path: Path) -> None:
     assert trace_rows(path, {}).dims["y"][1] != ROWS
 
 
-def test_a_dimension_that_the_file_calls_as_ours_is_none(tmp_path: Path) -> None:
+def test_a_dimension_with_the_reserved_name_does_not_count(tmp_path: Path) -> None:
     path = save(
         tmp_path / "m.onnx",
         [node("Transpose", ["x"], ["y"])],

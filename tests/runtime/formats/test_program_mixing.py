@@ -1,4 +1,4 @@
-"""Programs that are proven to mix rows are refused; programs that keep them apart, or might, are left to the trials."""
+"""Programs that are proven to mix rows are rejected; any other program is left to the trials."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ TABLE = torch.ones(20, 8)
 
 
 class Module(torch.nn.Module):
-    """Calls a function of `x`, rows of 6 by 8 numbers, and `k`, a whole number a row."""
+    """Calls a function of `x`, rows of 6 by 8 numbers, and `k`, one integer per row."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ MIXED: dict[str, tuple[str, Function]] = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MIXED)
-def test_what_is_proven_to_mix_is_refused_by_its_call(tmp_path: Path, load: Load, name: str) -> None:
+def test_programs_that_mix_rows_are_rejected_with_the_call(tmp_path: Path, load: Load, name: str) -> None:
     operator, function = MIXED[name]
     path = saved(tmp_path / "m.pt2", function)
 
@@ -140,7 +140,7 @@ APART: dict[str, Function] = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", APART)
-def test_what_keeps_rows_apart_or_might_is_loaded(tmp_path: Path, load: Load, name: str) -> None:
+def test_models_without_proof_of_mixing_are_loaded(tmp_path: Path, load: Load, name: str) -> None:
     path = saved(tmp_path / "m.pt2", APART[name])
 
     assert load(path).signature.max_batch_size > 1
@@ -148,7 +148,7 @@ def test_what_keeps_rows_apart_or_might_is_loaded(tmp_path: Path, load: Load, na
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["equal", "a condition", "bits", "no gradient", "a fraction", "a root"])
-def test_other_programs_are_not_said_to_mix(tmp_path: Path, load: Load, name: str) -> None:
+def test_other_programs_are_not_reported_to_mix(tmp_path: Path, load: Load, name: str) -> None:
     assert name in CASES
 
     assert load(saved_case(tmp_path / "m.pt2", name)).signature.max_batch_size > 1

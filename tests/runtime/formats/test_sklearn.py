@@ -53,7 +53,7 @@ def saved(folder: Path, estimator: Any) -> Path:
         (RandomForestClassifier(10, random_state=0, n_jobs=2), KINDS, "INT64"),
     ],
 )
-def test_a_classifier_gives_labels_and_probabilities(
+def test_a_classifier_returns_labels_and_probabilities(
     tmp_path: Path, load: Load, estimator: Any, labels: Any, datatype: str
 ) -> None:
     estimator.fit(X, labels)
@@ -83,7 +83,7 @@ def test_a_classifier_gives_labels_and_probabilities(
         (IsolationForest(n_estimators=5, random_state=0), None, ("INT64", (-1,))),
     ],
 )
-def test_whatever_predicts_is_served(
+def test_any_estimator_with_predict_is_served(
     tmp_path: Path, load: Load, estimator: Any, labels: Any, output: tuple[str, Any]
 ) -> None:
     estimator.fit(X, labels)
@@ -97,7 +97,7 @@ def test_whatever_predicts_is_served(
 @pytest.mark.parametrize(
     "estimator", [OneVsRestClassifier(LogisticRegression()), MLPClassifier(8, solver="lbfgs", max_iter=2000)]
 )
-def test_a_classifier_of_several_labels_a_row_gives_them(tmp_path: Path, load: Load, estimator: Any) -> None:
+def test_a_multilabel_classifier_returns_all_labels(tmp_path: Path, load: Load, estimator: Any) -> None:
     estimator.fit(X, X[:, :3] > 0)
     model = load(saved(tmp_path, estimator), max_batch_size=64)
 
@@ -109,7 +109,7 @@ def test_a_classifier_of_several_labels_a_row_gives_them(tmp_path: Path, load: L
     )
 
 
-def test_texts_go_in_where_a_vectorizer_stands_first(tmp_path: Path, load: Load) -> None:
+def test_a_pipeline_with_a_vectorizer_takes_texts(tmp_path: Path, load: Load) -> None:
     pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(WORDS, [1, 0, 0, 1] * 16)
 
     model = load(saved(tmp_path, pipeline), max_batch_size=64)
@@ -136,7 +136,7 @@ def test_an_estimator_that_was_trained_on_a_frame_gets_one(tmp_path: Path, load:
     )
 
 
-def test_rows_are_a_frame_too_where_names_were_learnt(tmp_path: Path, load: Load) -> None:
+def test_rows_become_a_frame_if_names_are_known(tmp_path: Path, load: Load) -> None:
     frame = pd.DataFrame(X, columns=list("abcd"))
     model = load(saved(tmp_path, LogisticRegression().fit(frame, KINDS)))
 
@@ -144,7 +144,7 @@ def test_rows_are_a_frame_too_where_names_were_learnt(tmp_path: Path, load: Load
         assert bench.run({"input-0": X[:8]}).outputs["output-0"].shape == (8,)
 
 
-def test_only_what_is_declared_is_computed(tmp_path: Path, load: Load) -> None:
+def test_only_declared_outputs_are_computed(tmp_path: Path, load: Load) -> None:
     saved(tmp_path, LogisticRegression().fit(X, KINDS))
     declared = '[[outputs]]\nname = "probabilities"\ndatatype = "FP32"\nshape = [-1, 3]\n'
     (tmp_path / "model.toml").write_text(declared)
@@ -160,18 +160,18 @@ def own(x: Any) -> Any:
     return x
 
 
-def test_types_are_trusted_by_the_settings_and_not_by_the_file(tmp_path: Path, load: Load) -> None:
+def test_the_settings_and_not_the_file_trust_types(tmp_path: Path, load: Load) -> None:
     saved(tmp_path, make_pipeline(FunctionTransformer(own), LogisticRegression()).fit(X, KINDS))
     name = f"{__name__}.own"
 
-    with pytest.raises(LoadError, match=f"nobody has vouched for: {name}: set SHOAL_MODEL_TRUSTED_TYPES={name}"):
+    with pytest.raises(LoadError, match=f"SHOAL_MODEL_TRUSTED_TYPES={name}"):
         load(tmp_path)
 
     assert load(tmp_path, trusted_types=(name,)).platform == "sklearn"
 
 
 def crafted(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """Return a folder whose skops file says what no `dump` writes."""
+    """Return a directory with a changed skops file."""
     saved(folder, LogisticRegression().fit(X, KINDS))
     with zipfile.ZipFile(folder / "model.skops") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -208,13 +208,13 @@ def name_an_unknown_loader(schema: dict[str, Any]) -> None:
     ("change", "message"),
     [
         (call_what_it_likes, "is not a readable skops file: ValueError: Expected module 'operator'"),
-        (be_another_class, r"nobody has vouched for: subprocess\.Popen"),
-        (lie_about_the_loader, r"nobody has vouched for: posix\.system"),
+        (be_another_class, r"not trusted: subprocess\.Popen"),
+        (lie_about_the_loader, r"not trusted: posix\.system"),
         (have_no_content, "has no attribute"),
         (name_an_unknown_loader, "is not a readable skops file"),
     ],
 )
-def test_a_crafted_file_is_refused(
+def test_a_crafted_file_is_rejected(
     tmp_path: Path, load: Load, change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     with pytest.raises(LoadError, match=message):
@@ -222,26 +222,26 @@ def test_a_crafted_file_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", pickle.dumps([1])])
-def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) -> None:
+def test_a_corrupt_file_is_rejected(tmp_path: Path, load: Load, content: bytes) -> None:
     (tmp_path / "model.skops").write_bytes(content)
 
     with pytest.raises(LoadError, match=r"model\.skops is not a readable skops file: "):
         load(tmp_path)
 
 
-def test_what_predicts_nothing_is_refused(tmp_path: Path, load: Load) -> None:
+def test_an_estimator_without_predict_is_rejected(tmp_path: Path, load: Load) -> None:
     with pytest.raises(LoadError, match="holds a StandardScaler, which has no predict"):
         load(saved(tmp_path, StandardScaler().fit(X)))
 
 
-def test_outputs_that_cannot_be_found_out_are_asked_for(tmp_path: Path, load: Load) -> None:
+def test_unknown_outputs_must_be_declared(tmp_path: Path, load: Load) -> None:
     frame = pd.DataFrame({"colour": ["red", "blue"] * 32})
     pipeline = make_pipeline(FunctionTransformer(_upper), OneHotEncoder(), LinearRegression())
     joblib.dump(pipeline.fit(frame, X[:, 0]), tmp_path / "model.joblib")
     columns = SPEC.format("inputs", "colour", "BYTES", TEXT)
     (tmp_path / "model.toml").write_text(columns)
 
-    with pytest.raises(LoadError, match=r"unknown categories.*declare its \[\[inputs\]\] and \[\[outputs\]\]"):
+    with pytest.raises(LoadError, match=r"unknown categories.*\[\[inputs\]\]"):
         load(tmp_path, allow_pickle=True)
 
     (tmp_path / "model.toml").write_text(columns + SPEC.format("outputs", "price", "FP64", ""))
@@ -255,7 +255,7 @@ def _upper(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("suffix", ["joblib", "pkl", "pickle"])
-def test_a_pickle_needs_leave(tmp_path: Path, load: Load, suffix: str) -> None:
+def test_a_pickle_must_be_allowed(tmp_path: Path, load: Load, suffix: str) -> None:
     joblib.dump(LogisticRegression().fit(X, KINDS), tmp_path / f"model.{suffix}")
 
     with pytest.raises(LoadError, match=r"is a pickle, which can run any code.*SHOAL_MODEL_ALLOW_PICKLE=true"):
@@ -266,7 +266,7 @@ def test_a_pickle_needs_leave(tmp_path: Path, load: Load, suffix: str) -> None:
 
 
 class Elsewhere:
-    """Stands for a class of a library that is not installed."""
+    """A class of a library that is not installed."""
 
     def __reduce__(self) -> Any:
         return (__import__, ("no_such_library",))
@@ -283,11 +283,11 @@ def test_a_library_that_the_format_needs_is_named(tmp_path: Path, load: Load, mo
     saved(tmp_path, LogisticRegression().fit(X, KINDS))
     monkeypatch.setitem(sys.modules, "skops.io", None)
 
-    with pytest.raises(LoadError, match=r'^this model needs skops.io: pip install "shoal\[sklearn\]"'):
+    with pytest.raises(LoadError, match=r'skops.io.*pip install "shoal\[sklearn\]"'):
         load(tmp_path)
 
 
-def test_estimators_use_the_threads_that_the_runtime_may(tmp_path: Path, load: Load) -> None:
+def test_the_number_of_threads_is_that_of_the_runtime(tmp_path: Path, load: Load) -> None:
     load(saved(tmp_path, RandomForestClassifier(3, n_jobs=-1).fit(X, KINDS)), threads=1)
 
     assert {each["num_threads"] for each in threadpool_info() if each["internal_api"] == "openblas"} == {1}

@@ -49,7 +49,7 @@ def two(tmp_path: Path) -> Path:
     )
 
 
-def test_a_program_tells_its_own_signature(two: Path, load: Callable[..., "Model"]) -> None:
+def test_the_signature_is_in_the_program(two: Path, load: Callable[..., "Model"]) -> None:
     model = load(two, max_batch_size=64)
 
     assert (model.name, model.platform) == ("two", "pytorch_export")
@@ -85,7 +85,7 @@ def test_a_program_for_a_fixed_number_of_rows_is_padded_to_it(tmp_path: Path, lo
         assert bench.run({"x": np.ones((3, 2), dtype=np.float32)}).outputs["output"].shape == (3, 2)
 
 
-def test_a_fixed_number_of_rows_is_told_with_the_way_out(
+def test_a_fixed_number_of_rows_is_logged_with_a_remedy(
     tmp_path: Path, load: Callable[..., "Model"], caplog: pytest.LogCaptureFixture
 ) -> None:
     x = torch.ones(1, 4)
@@ -94,8 +94,8 @@ def test_a_fixed_number_of_rows_is_told_with_the_way_out(
     model = load(path)
 
     [message] = [record.getMessage() for record in caplog.records if "static_batch" in record.getMessage()]
-    assert "one.pt2 was exported with a batch of 1, so it runs 1 at a time: export with a dynamic batch" in message
-    remedy = message.partition("like this: ")[2].replace("args_of_two_rows", "args, kwargs")
+    assert "one.pt2 has a fixed batch of 1" in message
+    remedy = message.partition("dynamic batch: ")[2].replace("args_of_two_rows", "args, kwargs")
     names: dict[str, Any] = {
         "torch": torch,
         "model": Two(),
@@ -124,27 +124,27 @@ def test_model_toml_may_rename_the_tensors(two: Path, load: Callable[..., "Model
 def test_model_toml_must_list_as_many_tensors(two: Path, load: Callable[..., "Model"]) -> None:
     (two.parent / "model.toml").write_text('[[inputs]]\nname = "a"\ndatatype = "FP32"\nshape = [-1, 4]\n')
 
-    with pytest.raises(LoadError, match="lists 1 inputs; the program has 2"):
+    with pytest.raises(LoadError, match="1 inputs; the program has 2"):
         load(two.parent)
 
 
 def test_a_program_keeps_its_dtype(two: Path, load: Callable[..., "Model"]) -> None:
-    with pytest.raises(LoadError, match="keeps the dtype it was exported in"):
+    with pytest.raises(LoadError, match="SHOAL_RUNTIME_DTYPE"):
         load(two, dtype="bfloat16")
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + bytes(100)])
-def test_a_broken_program_is_refused_in_a_line(tmp_path: Path, load: Callable[..., "Model"], content: bytes) -> None:
+def test_a_corrupt_program_is_rejected(tmp_path: Path, load: Callable[..., "Model"], content: bytes) -> None:
     (tmp_path / "m.pt2").write_bytes(content)
 
     with pytest.raises(
         LoadError,
-        match=r"m\.pt2 is not a readable torch\.export program: .+; copy it here again, or export it again$",
+        match=r"m\.pt2 is not a readable torch\.export program",
     ):
         load(tmp_path / "m.pt2")
 
 
-def test_a_cut_program_is_refused(two: Path, load: Callable[..., "Model"]) -> None:
+def test_a_truncated_program_is_rejected(two: Path, load: Callable[..., "Model"]) -> None:
     two.write_bytes(two.read_bytes()[:-400])
 
     with pytest.raises(LoadError, match="not a readable"):
@@ -160,7 +160,7 @@ class Bomb:
 
 
 def test_a_pickle_hidden_in_a_program_is_not_run(two: Path, load: Callable[..., "Model"]) -> None:
-    """A .pt2 may say that a weight is pickled; torch then unpickles whatever it is."""
+    """A .pt2 may declare a weight as pickled, which torch then unpickles."""
     exploded = two.parent / "exploded"
     buffer = io.BytesIO()
     torch.save(Bomb(exploded), buffer)
@@ -183,12 +183,12 @@ def test_a_pickle_hidden_in_a_program_is_not_run(two: Path, load: Callable[..., 
     assert not exploded.exists()
 
 
-def test_an_output_of_no_rows_is_not_taken_for_a_batch(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_an_output_without_rows_is_rejected(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     class Mean(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.mean(0)
 
     path = export(tmp_path / "mean.pt2", Mean(), torch.ones(2, 4), dynamic=({0: torch.export.Dim("rows")},))
 
-    with pytest.raises(LoadError, match=r"disagree: x \[-1, 4\], output \[4\]"):
+    with pytest.raises(LoadError, match=r"x \[-1, 4\], output \[4\]"):
         load(path)

@@ -53,7 +53,7 @@ def script(path: Path) -> None:
         torch.jit.save(torch.jit.script(torch.nn.Sequential(Linear())), path)
 
 
-def test_an_archive_runs_without_being_unpickled(model_dir: Path, load: Callable[..., "Model"]) -> None:
+def test_an_archive_is_not_unpickled(model_dir: Path, load: Callable[..., "Model"]) -> None:
     script(model_dir / "model.pt")
 
     model = load(model_dir)
@@ -76,7 +76,7 @@ def test_a_module_runs_in_another_dtype(model_dir: Path, load: Callable[..., "Mo
 def test_an_archive_needs_a_signature(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     script(tmp_path / "model.pt")
 
-    with pytest.raises(LoadError, match=r"add \[\[inputs\]\] and \[\[outputs\]\] to model\.toml"):
+    with pytest.raises(LoadError, match=r"\[\[inputs\]\].*model\.toml"):
         load(tmp_path / "model.pt")
 
 
@@ -89,7 +89,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("how", ["torch", "legacy", "pickle"])
-def test_a_pickle_is_refused_and_not_run(model_dir: Path, load: Callable[..., "Model"], how: str) -> None:
+def test_a_pickle_is_rejected_without_running_it(model_dir: Path, load: Callable[..., "Model"], how: str) -> None:
     bomb, path = Bomb(model_dir / "exploded"), model_dir / "model.pt"
     if how == "pickle":
         path.write_bytes(pickle.dumps(bomb))
@@ -103,37 +103,35 @@ def test_a_pickle_is_refused_and_not_run(model_dir: Path, load: Callable[..., "M
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
-        (b"ab", "it is neither an archive nor a pickle; copy it here again"),
-        (b"PK\3\4" + bytes(100), "it is neither an archive nor a pickle; copy it here again"),
-        (b"", "it is empty; copy it here again"),
-        (b"\n<!DOCTYPE html><html>Sign in", "it is a web page, as of a sign-in or of an error, in the model's place"),
+        (b"ab", "it is neither an archive nor a pickle"),
+        (b"PK\3\4" + bytes(100), "it is neither an archive nor a pickle"),
+        (b"", "it is empty"),
+        (b"\n<!DOCTYPE html><html>Sign in", "it is a web page"),
     ],
 )
-def test_what_is_no_model_is_not_taken_for_a_pickle(
-    model_dir: Path, load: Callable[..., "Model"], content: bytes, told: str
+def test_other_files_are_not_reported_as_pickles(
+    model_dir: Path, load: Callable[..., "Model"], content: bytes, reason: str
 ) -> None:
     (model_dir / "model.pt").write_bytes(content)
-    with pytest.raises(LoadError, match=rf"^model\.pt is not a readable model of PyTorch: {told}"):
+    with pytest.raises(LoadError, match=rf"^model\.pt is not a readable PyTorch model: {reason}"):
         load(model_dir)
 
 
-def test_weights_alone_are_told_from_a_module_without_being_unpickled(
-    model_dir: Path, load: Callable[..., "Model"]
-) -> None:
+def test_a_state_dict_is_recognized_without_unpickling(model_dir: Path, load: Callable[..., "Model"]) -> None:
     torch.save(torch.nn.Linear(2, 1).state_dict(), model_dir / "model.pt")
-    with pytest.raises(LoadError, match=r"^model\.pt holds weights only \(a state_dict\).*SHOAL_MODEL_HANDLER.*PICKLE"):
+    with pytest.raises(LoadError, match=r"^model\.pt holds only weights .*SHOAL_MODEL_HANDLER.*PICKLE"):
         load(model_dir)
     torch.save({"epoch": 3, "model": torch.nn.Linear(2, 1).state_dict()}, model_dir / "model.pt")
-    with pytest.raises(LoadError, match="holds weights only"):
+    with pytest.raises(LoadError, match="only weights"):
         load(model_dir)
     torch.save(torch.nn.Linear(2, 1), model_dir / "model.pt")
     with pytest.raises(LoadError, match="is a pickle"):
         load(model_dir)
 
 
-def test_a_pickled_module_is_loaded_for_those_who_opt_in(model_dir: Path, load: Callable[..., "Model"]) -> None:
+def test_a_pickled_module_is_loaded_if_allowed(model_dir: Path, load: Callable[..., "Model"]) -> None:
     module = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.ones_(module.weight)
     torch.save(module, model_dir / "model.pt")
@@ -142,32 +140,32 @@ def test_a_pickled_module_is_loaded_for_those_who_opt_in(model_dir: Path, load: 
         assert bench.run({"x": X}).outputs["y"].tolist() == [[3], [7]]
 
 
-def test_pickled_weights_go_with_a_class(model_dir: Path, load: Callable[..., "Model"]) -> None:
+def test_pickled_weights_require_a_class(model_dir: Path, load: Callable[..., "Model"]) -> None:
     torch.save({"weight": torch.ones(1, 2)}, model_dir / "model.pt")
-    with pytest.raises(LoadError, match="holds weights only: set SHOAL_MODEL_HANDLER"):
+    with pytest.raises(LoadError, match="SHOAL_MODEL_HANDLER"):
         load(model_dir, allow_pickle=True)
     (model_dir / "handler.py").write_text(HANDLER)
 
     with Bench.around(load(model_dir, allow_pickle=True, parameters={"width": 2})) as bench:
         assert bench.run({"x": X}).outputs["y"].tolist() == [[3], [7]]
-    with pytest.raises(LoadError, match="does not fit Linear"):
+    with pytest.raises(LoadError, match="Linear"):
         load(model_dir, allow_pickle=True, parameters={"width": 3})
 
 
-def test_what_is_neither_is_refused(model_dir: Path, load: Callable[..., "Model"]) -> None:
+def test_other_pickles_are_rejected(model_dir: Path, load: Callable[..., "Model"]) -> None:
     torch.save([1], model_dir / "model.pt")
 
     with pytest.raises(LoadError, match="holds a list, neither a module nor weights"):
         load(model_dir, allow_pickle=True)
 
 
-def test_a_broken_archive_is_refused(model_dir: Path, load: Callable[..., "Model"]) -> None:
+def test_a_corrupt_archive_is_rejected(model_dir: Path, load: Callable[..., "Model"]) -> None:
     script(model_dir / "model.pt")
     content = (model_dir / "model.pt").read_bytes()
     (model_dir / "model.pt").write_bytes(content.replace(b"\x80\x02", b"\x00\x00"))
 
     with pytest.raises(
         LoadError,
-        match=r"model\.pt is not a readable TorchScript archive: .+; copy it here again, or export it again$",
+        match=r"model\.pt is not a readable TorchScript archive",
     ):
         load(model_dir)

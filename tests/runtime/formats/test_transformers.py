@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 SIZES = (1, 2, 7, 64)
 TOLERANCE = 2e-5
-"""Sums of floating-point numbers come in another order where rows are longer or more."""
+"""Sums of floating-point numbers depend on the length and number of rows."""
 
 Load = Callable[..., "Model"]
 
 
 def ask(model: "Model", items: Sequence[Any], sizes: Sequence[int] = SIZES) -> list[list[Any]]:
-    """Return for each batch size what the first so many items are answered, one output a row."""
+    """Return for each batch size the results of the first items, one output per row."""
     with Bench.around(model) as bench:
         return [answers(bench, items[:size]) for size in sizes]
 
@@ -50,7 +50,7 @@ def answers(bench: Bench, items: Sequence[Any]) -> list[Any]:
 
 
 def alike(got: Any, expected: Any) -> None:
-    """Compare nested answers: all as it is, but numbers within the tolerance."""
+    """Compare nested results, with numbers within the tolerance."""
     if isinstance(expected, dict):
         assert got.keys() == expected.keys()
         for key, value in expected.items():
@@ -95,7 +95,7 @@ def test_texts_are_classified_as_by_the_pipeline_at_every_batch_size(tmp_path: P
 
 
 @pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
-def test_scores_are_of_the_kind_that_the_problem_asks_for(tmp_path: Path, load: Load, problem: str) -> None:
+def test_scores_depend_on_the_type_of_problem(tmp_path: Path, load: Load, problem: str) -> None:
     folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", problem_type=problem)
     (folder / "model.toml").write_text("[parameters]\ntop_k = 3\n")
     expected = pipeline("text-classification", folder, top_k=3)(tiny.TEXTS[:2])
@@ -131,7 +131,7 @@ def test_masks_are_filled_as_by_the_pipeline_at_every_batch_size(tmp_path: Path,
         alike(got, expected[:size])
 
 
-def test_a_first_request_that_is_suggested_holds_the_mask_and_is_answered(tmp_path: Path, load: Load) -> None:
+def test_the_example_request_holds_a_mask(tmp_path: Path, load: Load) -> None:
     model = load(tiny.encoder("ForMaskedLM", tmp_path / "m"))
     [text] = model_metadata("m", "1", model.platform, model.signature)["inputs"]
 
@@ -157,7 +157,7 @@ def test_pictures_are_classified_as_by_the_pipeline_at_every_batch_size(tmp_path
         alike(got, expected[:size])
 
 
-def test_a_broken_picture_fails_alone(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corrupt_picture_fails_alone(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal_runtime.formats.encoders.MAX_PIXELS", 1000)
     good = photo(12, 1)
 
@@ -165,7 +165,7 @@ def test_a_broken_picture_fails_alone(tmp_path: Path, load: Load, monkeypatch: p
         result = bench.run({"image": texts(good, good[:200], b"GIF89a", photo(50, 2), good)})
 
     assert [(error.row, error.status) for error in result.errors] == [(1, 400), (2, 400), (3, 400)]
-    assert "not a whole JPEG or PNG (6 bytes)" in result.errors[1].message
+    assert "(6 bytes)" in result.errors[1].message
     assert "2750 pixels" in result.errors[2].message
     assert len(result.outputs["prediction"]) == 2
 
@@ -199,14 +199,14 @@ def test_texts_are_embedded_as_by_sentence_transformers_at_every_batch_size(
         np.testing.assert_allclose(got, expected[:size], atol=TOLERANCE)
 
 
-def test_a_plain_encoder_embeds_as_sentence_transformers_takes_it(plain: Path, load: Load) -> None:
+def test_a_plain_encoder_embeds_as_by_sentence_transformers(plain: Path, load: Load) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     expected = sentence_transformers.SentenceTransformer(str(plain), device="cpu").encode(tiny.TEXTS[:5])
 
     np.testing.assert_allclose(ask(load(plain), tiny.TEXTS, [5])[0], expected, atol=TOLERANCE)
 
 
-def test_the_prompt_that_the_folder_sets_stands_before_each_text(tmp_path: Path, load: Load) -> None:
+def test_the_configured_prompt_precedes_each_text(tmp_path: Path, load: Load) -> None:
     folder = tiny.pooled(tiny.encoder("Model", tmp_path / "m"), normalize=True, pooling_mode="mean")
     bare = ask(load(folder), ["who sits in paris"], [1])
 
@@ -218,7 +218,7 @@ def test_the_prompt_that_the_folder_sets_stands_before_each_text(tmp_path: Path,
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_letters_are_made_small_where_the_folder_says_so(tmp_path: Path, load: Load) -> None:
+def test_texts_are_lowercased_if_configured(tmp_path: Path, load: Load) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     folder = tiny.pooled(tiny.encoder("Model", tmp_path / "m"), normalize=True, pooling_mode="mean")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -234,7 +234,7 @@ def test_letters_are_made_small_where_the_folder_says_so(tmp_path: Path, load: L
     assert not np.allclose(cased, expected, atol=TOLERANCE)
 
 
-def test_a_prompt_that_is_left_out_of_pooling_is_refused(tmp_path: Path, load: Load) -> None:
+def test_a_prompt_excluded_from_pooling_is_rejected(tmp_path: Path, load: Load) -> None:
     folder = tiny.pooled(
         tiny.encoder("Model", tmp_path / "m"), normalize=True, pooling_mode="mean", include_prompt=False
     )
@@ -253,8 +253,8 @@ def test_pairs_are_scored_as_by_a_cross_encoder_at_every_batch_size(
     tmp_path: Path, load: Load, activation: str | None
 ) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    told: dict[str, Any] = {"sentence_transformers": {"activation_fn": activation}} if activation else {}
-    folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", labels=1, **told)
+    extra: dict[str, Any] = {"sentence_transformers": {"activation_fn": activation}} if activation else {}
+    folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", labels=1, **extra)
     expected = sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(PAIRS)
 
     model = load(folder, max_batch_size=64)
@@ -266,7 +266,7 @@ def test_pairs_are_scored_as_by_a_cross_encoder_at_every_batch_size(
         np.testing.assert_allclose(got, expected[:size], atol=TOLERANCE)
 
 
-def test_an_answer_does_not_depend_on_who_shared_the_batch(tmp_path: Path, load: Load) -> None:
+def test_results_do_not_depend_on_other_rows_of_the_batch(tmp_path: Path, load: Load) -> None:
     folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", kind="Roberta", problem_type="regression")
     alone = {}
 
@@ -278,7 +278,9 @@ def test_an_answer_does_not_depend_on_who_shared_the_batch(tmp_path: Path, load:
             alike(answers(bench, shared), [alone[text] for text in shared])
 
 
-def test_a_text_that_is_too_long_is_cut_or_refused_by_the_task(classifier: Path, tmp_path: Path, load: Load) -> None:
+def test_long_texts_are_truncated_or_rejected_depending_on_the_task(
+    classifier: Path, tmp_path: Path, load: Load
+) -> None:
     long = "cat " * 500
     with Bench.around(load(classifier)) as bench:
         assert bench.run({"text": texts(long.encode())}).errors == []
@@ -287,10 +289,10 @@ def test_a_text_that_is_too_long_is_cut_or_refused_by_the_task(classifier: Path,
 
     [error] = result.errors
     assert (error.row, error.status) == (1, 400)
-    assert error.message == f"the text has 502 tokens, the model takes {tiny.MAX_TOKENS}: send it in parts"
+    assert "502 tokens" in error.message
 
 
-def test_roberta_takes_as_many_tokens_as_it_has_positions_for(tmp_path: Path, load: Load) -> None:
+def test_roberta_accepts_as_many_tokens_as_it_has_positions(tmp_path: Path, load: Load) -> None:
     folder = tiny.encoder("ForTokenClassification", tmp_path / "m", kind="Roberta")
     config = json.loads((folder / "tokenizer_config.json").read_text())
     tiny.write(folder / "tokenizer_config.json", {**config, "model_max_length": 10**30})
@@ -328,7 +330,7 @@ def test_preprocess_may_run_in_many_threads(classifier: Path, load: Load) -> Non
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_warm_up_takes_every_task_to_an_answer(tmp_path: Path, load: Load, task: str) -> None:
+def test_warm_up_runs_every_task(tmp_path: Path, load: Load, task: str) -> None:
     head = TASKS[task].architecture
     if task == "image-classification":
         folder = tiny.sees(tmp_path / "m")
@@ -348,36 +350,32 @@ def change(folder: Path, **keys: Any) -> Path:
     return folder
 
 
-def test_a_task_may_be_chosen_and_weights_that_it_lacks_are_named(classifier: Path, plain: Path, load: Load) -> None:
+def test_a_task_may_be_set_and_its_missing_weights_are_named(classifier: Path, plain: Path, load: Load) -> None:
     assert load(classifier, parameters={"task": "embeddings"}).platform == "transformers_embeddings"
-    with pytest.raises(
-        LoadError, match=r"the weights lack classifier\.bias, which BertForSequenceClassification needs"
-    ):
+    with pytest.raises(LoadError, match=r"classifier\.bias"):
         load(plain, parameters={"task": "text-classification"})
-    with pytest.raises(LoadError, match="parameter task is 'sing'; it may be text-classification, rerank"):
+    with pytest.raises(LoadError, match="parameter task is 'sing'"):
         load(plain, parameters={"task": "sing"})
-    with pytest.raises(LoadError, match="parameter topk is not one of those of Transformers folders: task, top_k"):
+    with pytest.raises(LoadError, match="parameter topk"):
         load(classifier, parameters={"topk": 2})
 
 
 @pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration"])
-def test_a_model_that_generates_is_refused_with_what_is_served(tmp_path: Path, load: Load, architecture: str) -> None:
+def test_a_generative_model_is_rejected(tmp_path: Path, load: Load, architecture: str) -> None:
     folder = change(tiny.encoder("Model", tmp_path / "m"), architectures=[architecture])
 
-    with pytest.raises(
-        LoadError, match=f"{architecture}, which generates text token by token: Shoal serves text-class"
-    ):
+    with pytest.raises(LoadError, match=f"{architecture}, which generates text"):
         load(folder)
 
 
-def test_code_of_the_folders_own_is_never_run(tmp_path: Path, load: Load) -> None:
+def test_code_in_the_directory_is_never_run(tmp_path: Path, load: Load) -> None:
     folder = tiny.encoder("Model", tmp_path / "m")
     mark = tmp_path / "mark"
     (folder / "own.py").write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\n")
     change(folder, auto_map={"AutoConfig": "own.Own", "AutoModel": "own.Own"})
 
-    load(folder)  # of a kind that the library knows, its own class is taken
-    with pytest.raises(LoadError, match=r"asks for code of the folder's own \(auto_map\), which is never run"):
+    load(folder)  # the library's class is used for a model type that it has
+    with pytest.raises(LoadError, match="auto_map"):
         load(change(folder, model_type="own"))
     assert not mark.exists()
 
@@ -393,9 +391,7 @@ def test_code_of_the_folders_own_is_never_run(tmp_path: Path, load: Load) -> Non
         ("vision_config", {"attn_implementation": "someone/kernel"}),
     ],
 )
-def test_a_config_that_asks_for_more_than_the_librarys_own_is_refused(
-    tmp_path: Path, load: Load, key: str, value: Any
-) -> None:
+def test_a_config_that_requires_other_code_is_rejected(tmp_path: Path, load: Load, key: str, value: Any) -> None:
     folder = change(tiny.encoder("Model", tmp_path / "m"), **{key: value})
 
     with pytest.raises(LoadError, match=r"config\.json holds .*SHOAL_MODEL_ALLOW_PICKLE"):
@@ -411,11 +407,11 @@ def test_weights_come_from_safetensors_only(tmp_path: Path, load: Load) -> None:
     with pytest.raises(LoadError, match=r"found: pytorch_model\.bin\).*save_pretrained"):
         load(folder)
     weights.write_bytes(b"no weights")
-    with pytest.raises(LoadError, match="is not a folder that transformers can read"):
+    with pytest.raises(LoadError, match="cannot be loaded by transformers"):
         load(folder)
 
 
-def test_an_adapter_is_refused_with_what_to_do(tmp_path: Path, load: Load) -> None:
+def test_an_adapter_is_rejected_with_a_remedy(tmp_path: Path, load: Load) -> None:
     folder = tiny.encoder("Model", tmp_path / "m")
     tiny.write(folder / "adapter_config.json", {"base_model_name_or_path": "/etc"})
 
@@ -423,28 +419,28 @@ def test_an_adapter_is_refused_with_what_to_do(tmp_path: Path, load: Load) -> No
         load(folder)
 
 
-def test_a_tokenizer_that_cannot_pad_is_refused(tmp_path: Path, load: Load) -> None:
+def test_a_tokenizer_without_padding_token_is_rejected(tmp_path: Path, load: Load) -> None:
     folder = tiny.encoder("Model", tmp_path / "m")
     config = json.loads((folder / "tokenizer_config.json").read_text())
     tiny.write(folder / "tokenizer_config.json", {**config, "pad_token": None})
 
-    with pytest.raises(LoadError, match="no token to pad with"):
+    with pytest.raises(LoadError, match="pad_token"):
         load(folder)
 
 
 @pytest.mark.parametrize("step", ["Dense", "WeightedLayerPooling"])
-def test_a_step_that_is_not_known_is_named(tmp_path: Path, load: Load, step: str) -> None:
+def test_an_unknown_step_is_named(tmp_path: Path, load: Load, step: str) -> None:
     folder = tiny.pooled(tiny.encoder("Model", tmp_path / "m"), normalize=False, pooling_mode="mean")
     modules = json.loads((folder / "modules.json").read_text())
     tiny.write(
         folder / "modules.json", [*modules, {"idx": 2, "path": "2", "type": f"sentence_transformers.models.{step}"}]
     )
 
-    with pytest.raises(LoadError, match=f"has a step {step}, which Shoal does not know"):
+    with pytest.raises(LoadError, match=f"step {step}"):
         load(folder)
 
 
-def test_a_folder_with_a_handler_is_its_handlers(classifier: Path, tmp_path: Path, load: Load) -> None:
+def test_a_handler_takes_precedence_over_the_format(classifier: Path, tmp_path: Path, load: Load) -> None:
     for path in classifier.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "handler.py").write_text(

@@ -78,7 +78,7 @@ def pipeline(final: Any) -> Pipeline:
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
-def test_an_ordinary_estimator_is_served_without_further_trust(tmp_path: Path, load: Load, estimator: Any) -> None:
+def test_ordinary_estimators_need_no_trusted_types(tmp_path: Path, load: Load, estimator: Any) -> None:
     estimator.fit(X, KINDS)
     skops.io.dump(estimator, tmp_path / "model.skops")
 
@@ -88,7 +88,7 @@ def test_an_ordinary_estimator_is_served_without_further_trust(tmp_path: Path, l
 
 
 def members(estimator: Any) -> Members:
-    """Return what lies in the estimator's skops file: arrays, and the schema as Python's own objects."""
+    """Return the members of the estimator's skops file: arrays, and the schema as Python objects."""
     with zipfile.ZipFile(io.BytesIO(skops.io.dumps(estimator))) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
     arrays = {name: np.load(io.BytesIO(content)) for name, content in held.items() if name.endswith(".npy")}
@@ -107,20 +107,20 @@ def write(folder: Path, held: Members) -> None:
 
 
 def found(node: Any, **wanted: Any) -> list[dict[str, Any]]:
-    """Return the nodes of a schema that have these values."""
+    """Return the nodes of a schema with these values."""
     own = [node] if isinstance(node, dict) and wanted.items() <= node.items() else []
     parts = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     return own + [each for part in parts for each in found(part, **wanted)]
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """Return the node of a number or of a text."""
+    """Return the node of a number or text."""
     content = {"content": json.dumps(value), "is_json": True}
     return {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode", **content}
 
 
 def nodes(**fields: Any) -> Change:
-    """Give all nodes of all trees these values."""
+    """Set these values in all nodes of all trees."""
 
     def change(held: Members) -> None:
         for array in held.values():
@@ -154,7 +154,7 @@ def without_state(held: Members) -> None:
 
 
 def elsewhere(held: Members) -> None:
-    """Put the tree where no check of an estimator's own `tree_` would see it, and where it is asked all the same."""
+    """Put the tree where a check of `tree_` would not find it, and predictions would."""
     attributes = held["schema.json"]["content"]["content"]
     attributes["trees"] = {"__class__": "set", "__module__": "builtins", "__loader__": "SetNode"}
     attributes["trees"]["content"] = [attributes["tree_"]]
@@ -162,7 +162,7 @@ def elsewhere(held: Members) -> None:
 
 
 def narrow_rows(held: Members) -> None:
-    """Say that the forest has one feature, and let its trees' own check of that be another function that is trusted."""
+    """Declare one feature for the forest, and replace its trees' check by another trusted function."""
     attributes(n_features_in_=1)(held)
     [maximum] = found(members(FunctionTransformer(np.maximum))["schema.json"], __loader__="FunctionNode")
     for node in found(held["schema.json"], __loader__="DictNode"):
@@ -172,7 +172,7 @@ def narrow_rows(held: Members) -> None:
 
 
 def wide_stages(held: Members) -> None:
-    """Give each stage more trees than there are columns to which they are added."""
+    """Give each stage more trees than there are columns."""
     for array in found(held["schema.json"], __loader__="NdArrayNode", type="json"):
         for row in array["content"]:
             row["content"] += [{"__id__": row["content"][0]["__id__"]}] * 2000
@@ -191,8 +191,8 @@ FOREST = pipeline(RandomForestClassifier(3, random_state=0))
 TREE = DecisionTreeClassifier(random_state=0)
 BOOSTING = GradientBoostingRegressor(n_estimators=5, random_state=0)
 HISTOGRAM = HistGradientBoostingClassifier(max_iter=2, categorical_features=[3], min_samples_leaf=2, random_state=0)
-LINKS = "each node but the first must be child of one before it"
-FEATURE = "a tree asks for a feature that is not there"
+LINKS = "child of an earlier node"
+FEATURE = "a feature that does not exist"
 FEWER = "rows or categories are fewer than a tree's"
 CRAFTED: Mapping[str, tuple[Any, Change, str]] = {
     "child-out-of-range": (FOREST, nodes(left_child=10**9, right_child=10**9), LINKS),
@@ -202,20 +202,20 @@ CRAFTED: Mapping[str, tuple[Any, Change, str]] = {
     "feature-out-of-range": (FOREST, nodes(feature=10**9), FEATURE),
     "feature-below-none": (FOREST, nodes(feature=-(10**9)), FEATURE),
     "narrow-rows": (RandomForestClassifier(3, random_state=0), narrow_rows, "rows are narrower than a tree's"),
-    "features-of-another": (TREE, attributes(n_features_in_=2), "a tree has other features than its estimator"),
-    "no-nodes": (TREE, without_state, "a tree lacks nodes or values"),
-    "fewer-than-none": (TREE, state_of_trees(node_count=-3), "a tree lacks nodes or values"),
+    "features-of-another": (TREE, attributes(n_features_in_=2), "features of a tree"),
+    "no-nodes": (TREE, without_state, "no nodes or values"),
+    "fewer-than-none": (TREE, state_of_trees(node_count=-3), "no nodes or values"),
     "elsewhere": (TREE, elsewhere, "a tree belongs to no estimator"),
     "wide-stages": (BOOSTING, wide_stages, "rows or first guesses are fewer than the trees'"),
     "histogram-child": (HISTOGRAM, nodes(left=2**31, right=2**31), LINKS),
     "histogram-cycle": (HISTOGRAM, nodes(left=0, right=0), LINKS),
     "histogram-feature": (HISTOGRAM, nodes(feature_idx=10**9), FEWER),
     "histogram-feature-below": (HISTOGRAM, nodes(feature_idx=-(10**9)), FEATURE),
-    "histogram-set": (HISTOGRAM, nodes(is_categorical=1, bitset_idx=10**9), "a tree lacks sets of categories"),
+    "histogram-set": (HISTOGRAM, nodes(is_categorical=1, bitset_idx=10**9), "sets of categories"),
     "histogram-narrow-set": (
         HISTOGRAM,
         arrays_like(np.uint32, 2, lambda array: array[:, :1]),
-        "a tree lacks sets of categories",
+        "sets of categories",
     ),
     "histogram-categories": (HISTOGRAM, arrays_like(np.uint8, 1, np.zeros_like), FEWER),
 }
@@ -223,7 +223,7 @@ CRAFTED: Mapping[str, tuple[Any, Change, str]] = {
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what is said of each crafted file, until one of them ends the process that reads them."""
+    """Return the message for each crafted file, until a file ends the process."""
     folders = {name: tmp_path_factory.mktemp("crafted") / name for name in CRAFTED}
     for name, (estimator, change, _) in CRAFTED.items():
         held = members(estimator.fit(X, KINDS))
@@ -233,14 +233,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", CRAFTED)
-def test_a_tree_that_leads_out_of_its_arrays_is_refused(name: str, outcomes: dict[str, str]) -> None:
+def test_trees_with_indices_out_of_range_are_rejected(name: str, outcomes: dict[str, str]) -> None:
     said = outcomes.get(name, "the process ended")
 
     assert CRAFTED[name][2] in said
     assert "\n" not in said
 
 
-def test_a_tree_has_as_many_nodes_as_the_file_holds_whatever_it_says(tmp_path: Path, load: Load) -> None:
+def test_the_number_of_nodes_is_that_in_the_file(tmp_path: Path, load: Load) -> None:
     held = members(TREE.fit(X, KINDS))
     state_of_trees(node_count=10**9)(held)
     write(tmp_path, held)
@@ -251,7 +251,7 @@ def test_a_tree_has_as_many_nodes_as_the_file_holds_whatever_it_says(tmp_path: P
 
 
 def misuse(loader: str, kind: str, **content: Any) -> Change:
-    """Name a type that is vouched for under another loader."""
+    """Use a trusted type with another loader."""
     module, _, name = kind.rpartition(".")
 
     def change(held: Members) -> None:
@@ -278,10 +278,10 @@ F_CLASSIF = "sklearn.feature_selection._univariate_selection.f_classif"
         (of_old, r"sklearn\.tree\._tree\.Tree"),
     ],
 )
-def test_a_type_is_vouched_for_only_as_skops_saves_it(tmp_path: Path, load: Load, change: Change, kind: str) -> None:
+def test_a_type_is_trusted_only_with_the_loader_of_skops(tmp_path: Path, load: Load, change: Change, kind: str) -> None:
     held = members(TREE.fit(X, KINDS))
     change(held)
     write(tmp_path, held)
 
-    with pytest.raises(LoadError, match=f"types that nobody has vouched for: {kind}: set"):
+    with pytest.raises(LoadError, match=f"not trusted: {kind}"):
         load(tmp_path)

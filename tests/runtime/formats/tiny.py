@@ -1,4 +1,4 @@
-"""Folders as transformers and sentence-transformers save them: tiny, with random weights, made without a network."""
+"""Tiny model directories of transformers and sentence-transformers with random weights, created offline."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ TEXTS = [SENTENCES[n % 8] + " cat" * (n // 8) for n in range(64)]
 
 
 def tokenizer(*, roberta: bool = False) -> Any:
-    """Return a tokenizer of a few words and letters, framed as BERT or RoBERTa frames a text."""
+    """Return a small tokenizer with the special tokens of BERT or RoBERTa."""
     letters = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
     vocabulary = {word: index for index, word in enumerate(dict.fromkeys([*SPECIAL, *WORDS, *letters]))}
     made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -48,7 +48,7 @@ def tokenizer(*, roberta: bool = False) -> Any:
 
 
 def encoder(head: str, directory: Path, *, kind: str = "Bert", labels: int = 3, **config: Any) -> Path:
-    """Save a network of one layer, `KindHead`, and its tokenizer; the weights are large, so that answers differ."""
+    """Save a network of one layer, `KindHead`, and its tokenizer; large weights make results differ."""
     words = tokenizer(roberta=kind == "Roberta")
     torch.manual_seed(len(head))
     made = getattr(transformers, f"{kind}Config")(
@@ -69,7 +69,7 @@ def encoder(head: str, directory: Path, *, kind: str = "Bert", labels: int = 3, 
 
 
 def sees(directory: Path, **config: Any) -> Path:
-    """Save a network that sees pictures of 16 x 16, and what prepares them."""
+    """Save a network for pictures of 16 x 16, and its image processor."""
     torch.manual_seed(1)
     made = transformers.ViTConfig(
         hidden_size=WIDTH,
@@ -88,13 +88,13 @@ def sees(directory: Path, **config: Any) -> Path:
 
 
 def write(path: Path, value: Any) -> None:
-    """Write a JSON file, and its folder."""
+    """Write a JSON file and create its directory."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value))
 
 
 def pooled(directory: Path, *, normalize: bool, **pooling: Any) -> Path:
-    """Add sentence-transformers' files to an encoder's folder."""
+    """Add the files of sentence-transformers to an encoder's directory."""
     step = "sentence_transformers.models."
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": f"{step}Transformer"},

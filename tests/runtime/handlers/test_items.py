@@ -42,7 +42,7 @@ def test_a_bytes_item_is_read_by_its_content_type(content_type: str | None, elem
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/json"])
-def test_an_item_that_cannot_be_read_is_its_own_error(content_type: str) -> None:
+def test_an_item_that_cannot_be_decoded_is_an_error(content_type: str) -> None:
     made = signature(TensorSpec("t", "BYTES", [-1], content_type=content_type))
 
     with pytest.raises(ItemError, match="t is not"):
@@ -52,7 +52,7 @@ def test_an_item_that_cannot_be_read_is_its_own_error(content_type: str) -> None
 @pytest.mark.parametrize(
     "element", [b"1e400", b"1" * 400, b"[NaN, 12345678901234567890]", b"[" * 1020 + b"1" * 20 + b"]" * 1020]
 )
-def test_json_that_cannot_be_kept_exactly_is_refused(element: bytes) -> None:
+def test_json_that_cannot_be_kept_exactly_is_rejected(element: bytes) -> None:
     made = signature(TensorSpec("t", "BYTES", [-1], content_type="application/json"))
 
     with pytest.raises(ItemError, match="t is not JSON"):
@@ -77,7 +77,7 @@ def test_items_of_several_inputs_are_dicts() -> None:
     assert item["x"].tolist() == [1, 3, 5]
 
 
-def test_tensors_share_the_wire_s_memory() -> None:
+def test_tensors_share_the_memory_of_the_request() -> None:
     array = np.zeros((2, 2), dtype=np.float32)
 
     batch = tensor_batch({"x": array}, signature(TensorSpec("x", "FP32", [-1, 2])))
@@ -95,7 +95,7 @@ def test_bfloat16_bits_become_bfloat16() -> None:
     assert batch["x"].tolist() == [1.5, -2.0]
 
 
-def test_a_mask_left_out_marks_every_position_as_real() -> None:
+def test_an_omitted_mask_marks_every_position_as_real() -> None:
     made = signature(
         TensorSpec("ids", "INT64", [-1, -1], pad_axis=1, pad_mask="mask"),
         TensorSpec("mask", "INT32", [-1, -1], optional=True),

@@ -27,7 +27,7 @@ from shoal_runtime.handlers.spec import every_length
         pytest.param({"content_type": "text/plain"}, "content_type", id="content type"),
     ],
 )
-def test_a_specification_out_of_range_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_a_specification_out_of_range_is_rejected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TensorSpec(**{"name": "x", "datatype": "FP32", "shape": [-1, 4], **fields})
 
@@ -47,7 +47,7 @@ def test_a_padding_rule_is_checked_too() -> None:
         PaddingRule("ids", pad_axis=1, pad_buckets=[4, 4])
 
 
-def test_every_length_up_to_the_last_bucket_may_be_one() -> None:
+def test_every_length_up_to_the_last_bucket_is_a_bucket() -> None:
     rule = PaddingRule("ids", pad_axis=1, pad_value=9, pad_buckets=[2, 4], pad_mask="mask")
 
     assert every_length(rule) == PaddingRule("ids", pad_axis=1, pad_value=9, pad_buckets=[1, 2, 3, 4], pad_mask="mask")
@@ -81,7 +81,7 @@ Y = TensorSpec("y", "FP32", [-1])
         ),
     ],
 )
-def test_a_signature_that_contradicts_itself_is_refused(
+def test_a_contradictory_signature_is_rejected(
     inputs: list[TensorSpec], outputs: list[TensorSpec], message: str
 ) -> None:
     with pytest.raises(LoadError, match=message):

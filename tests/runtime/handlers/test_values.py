@@ -75,7 +75,7 @@ def test_values_are_cast_to_the_declared_datatype(value: Any, datatype: str, sha
         pytest.param(None, "FP32", [-1], "object", id="nothing"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(value: Any, datatype: str, shape: list[int], message: str) -> None:
+def test_values_that_do_not_fit_are_rejected(value: Any, datatype: str, shape: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         row_array(value, TensorSpec("y", datatype, shape))
 

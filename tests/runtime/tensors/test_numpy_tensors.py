@@ -1,4 +1,4 @@
-"""Models whose tensors are numpy's own arrays: the same pipeline, and no PyTorch anywhere near it."""
+"""Models with numpy arrays as tensors: the same pipeline without PyTorch."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def run(handler: Any, inputs: Mapping[str, Any], sizes: Sequence[int] = ()) -> A
         return bench.run(inputs)
 
 
-def test_arrays_come_and_go_as_they_are() -> None:
+def test_arrays_are_not_converted() -> None:
     answered = run(Adder(), {"x": np.zeros((3, 2), np.float32)})
 
     assert answered.outputs["y"].tolist() == [[1, 1]] * 3
@@ -72,7 +72,7 @@ def test_texts_are_arrays_and_come_back_as_bytes() -> None:
     assert [(error.row, error.status) for error in answered.errors] == [(1, 400)]
 
 
-def test_bfloat16_is_computed_with_as_float32() -> None:
+def test_bfloat16_is_computed_as_float32() -> None:
     class Halves:
         inputs = (TensorSpec("x", "BF16", [-1]),)
         outputs = (TensorSpec("y", "BF16", [-1]),)
@@ -87,7 +87,7 @@ def test_bfloat16_is_computed_with_as_float32() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_bfloat16_is_answered_whatever_the_model_computes_with(dtype: Any) -> None:
+def test_bfloat16_outputs_accept_any_floating_point_type(dtype: Any) -> None:
     class Ones(Adder):
         outputs = (TensorSpec("y", "BF16", [-1, 2]),)
 
@@ -100,7 +100,7 @@ def test_bfloat16_is_answered_whatever_the_model_computes_with(dtype: Any) -> No
     assert answered.outputs["y"].tolist() == [[0x3F80, 0x3F80]] * 2
 
 
-def test_numbers_that_would_lose_their_fractions_are_refused() -> None:
+def test_numbers_that_would_lose_their_fractions_are_rejected() -> None:
     class Whole(Adder):
         outputs = (TensorSpec("y", "INT32", [-1, 2]),)
 
@@ -124,7 +124,7 @@ def test_rows_of_different_lengths_are_padded_with_a_mask() -> None:
     assert run(Lengths(), {"t": texts(b"abc", b"a")}).outputs["y"].tolist() == [3, 1]
 
 
-def test_warm_up_needs_no_torch_either() -> None:
+def test_warm_up_requires_no_torch() -> None:
     signature = signature_of(Adder())
     machine = choose_machine(RuntimeSpec(), torch=False)
     model = Model("m", "p", Adder(), stages_of(Adder()), signature, machine, graphs=False, forward_timeout_s=60)
@@ -143,9 +143,9 @@ import shoal_runtime.pipeline, shoal_runtime.server, shoal_runtime.serving
 started = start_model(Settings.from_env({{"SHOAL_MODEL_URI": {str(tmp_path)!r}}}), Readiness())
 print(started.model.machine.device, "torch" in sys.modules)
 """
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
 
-    assert told.stdout.split() == ["cpu", "False"]
+    assert done.stdout.split() == ["cpu", "False"]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,6 @@ print(started.model.machine.device, "torch" in sys.modules)
         ({"compile": True}, "COMPILE=true"),
     ],
 )
-def test_what_only_torch_can_do_is_refused_by_name(wanted: Mapping[str, Any], name: str) -> None:
+def test_settings_for_torch_are_rejected_by_name(wanted: Mapping[str, Any], name: str) -> None:
     with pytest.raises(LoadError, match=f"SHOAL_RUNTIME_{name} is for models of PyTorch"):
         choose_machine(RuntimeSpec(**wanted), torch=False)

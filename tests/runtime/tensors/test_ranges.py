@@ -1,4 +1,4 @@
-"""Numbers of a result never wrap and never become infinite on their way into the declared datatype."""
+"""Casts to the declared datatype neither wrap around nor produce infinities."""
 
 import math
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def returning(result: Any, datatype: str) -> Any:
     [*((form, CpuPlacement()) for form in ("tensor", "array", "rows")), ("array", HostPlacement())],
     ids=["tensor", "array", "rows", "without torch"],
 )
-def test_only_the_row_whose_number_does_not_fit_is_refused(
+def test_only_the_row_with_a_number_out_of_range_fails(
     value: float, source: torch.dtype, datatype: str, shown: str, form: str, placement: Placement
 ) -> None:
     tensor = torch.tensor([[1, 2], [3, value], [5, 6]], dtype=source)
@@ -76,7 +76,7 @@ def test_only_the_row_whose_number_does_not_fit_is_refused(
     assert (numbers.view(np.float32) if datatype == "BF16" else numbers).tolist() == [[1, 2], [5, 6]]
 
 
-def test_rows_of_which_none_fits_leave_no_outputs() -> None:
+def test_without_valid_rows_there_are_no_outputs() -> None:
     with Bench(returning(torch.full((3, 2), 300), "UINT8")) as bench:
         answered = bench.run({"x": X})
 
@@ -84,7 +84,7 @@ def test_rows_of_which_none_fits_leave_no_outputs() -> None:
     assert [e.row for e in answered.errors] == [0, 1, 2]
 
 
-def test_padding_that_does_not_fit_is_nobody_s_error() -> None:
+def test_padding_out_of_range_is_no_error() -> None:
     with Bench(
         returning(torch.tensor([[1, 1], [2, 2], [3, 3], [300, 0]]), "UINT8"), allowed_batch_sizes=(4, 8)
     ) as bench:
@@ -94,7 +94,7 @@ def test_padding_that_does_not_fit_is_nobody_s_error() -> None:
     assert answered.outputs["y"].tolist() == [[1, 1], [2, 2], [3, 3]]
 
 
-def test_rows_are_found_along_the_batch_dimension() -> None:
+def test_rows_are_along_the_batch_dimension() -> None:
     class Columns:
         inputs = (TensorSpec("x", "FP32", [2, -1], batch_dim=1),)
         outputs = (TensorSpec("y", "UINT8", [2, -1], batch_dim=1), TensorSpec("z", "INT32", [-1]))
@@ -111,12 +111,12 @@ def test_rows_are_found_along_the_batch_dimension() -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, 2.5, 3.0])
-def test_a_floating_point_result_is_no_integer_whatever_it_holds(number: float) -> None:
+def test_a_floating_point_result_is_never_an_integer(number: float) -> None:
     with Bench(returning(torch.full((3, 2), number), "INT32")) as bench, pytest.raises(ForwardFailed, match="INT32"):
         bench.run({"x": X})
 
 
-def test_nan_and_infinities_of_the_model_are_its_answer() -> None:
+def test_nan_and_infinities_of_the_model_are_kept() -> None:
     with Bench(returning(torch.tensor([[math.nan, 1], [math.inf, 2], [-math.inf, 3]]), "FP16")) as bench:
         answered = bench.run({"x": X})
 
@@ -125,7 +125,7 @@ def test_nan_and_infinities_of_the_model_are_its_answer() -> None:
 
 
 def fits(number: float, datatype: str) -> bool:
-    """Python's own idea of it."""
+    """Return the expected outcome, computed by Python."""
     if datatype in INTEGERS:
         info = torch.iinfo(TORCH.dtype(datatype))
         return info.min <= number <= info.max
@@ -136,7 +136,7 @@ def fits(number: float, datatype: str) -> bool:
 
 @pytest.mark.parametrize("library", [TORCH, NUMPY], ids=["torch", "numpy"])
 @given(st.data())
-def test_every_number_is_kept_or_refused(library: Library, data: st.DataObject) -> None:
+def test_every_number_is_kept_or_rejected(library: Library, data: st.DataObject) -> None:
     source = data.draw(st.sampled_from([*INTEGERS, *(name for name in FLOATS if library.dtype(name) is not None)]))
     wanted = data.draw(st.sampled_from(FLOATS if source in FLOATS else [*INTEGERS, *FLOATS]))
     dtype = TORCH.dtype(source)
@@ -160,7 +160,7 @@ def test_every_number_is_kept_or_refused(library: Library, data: st.DataObject) 
     )
     answers = Answers(signature, None, lambda tensors: tensors, library)
 
-    # bfloat16 is numpy's of no kind: there it comes as no source.
+    # numpy has no bfloat16, so it is not a source there.
     result: Any = tensor if library is TORCH else tensor.numpy()
     outputs, errors = answers.finish(answers.collect(library.as_tensor(result)), range(len(tensor)), len(tensor), {})
 
@@ -171,7 +171,7 @@ def test_every_number_is_kept_or_refused(library: Library, data: st.DataObject) 
         assert outputs["y"].tolist() == kept
 
 
-def test_types_that_hold_all_of_another_are_not_looked_at() -> None:
+def test_numbers_are_not_checked_if_the_type_holds_them_all() -> None:
     assert holds_all(torch.int64, torch.int32)
     assert holds_all(torch.float32, torch.bfloat16)
     assert holds_all(torch.float32, torch.int64)
