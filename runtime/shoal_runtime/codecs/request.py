@@ -142,21 +142,17 @@ def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: 
     try:
         if size is None:
             return array_from_json(entry.get("data"), spec.datatype, dims), position
-        end = _binary_end(entry, size, position, len(raw))
+        if type(size) is not int or size < 0:
+            raise ValueError(f"has binary_data_size {size!r}, which must be a whole number of bytes")
+        if "data" in entry:
+            raise ValueError("has both `data` and binary_data_size")
+        end = position + size
+        if end > len(raw):
+            raise ValueError(f"has binary_data_size {size}; {len(raw) - position} bytes are left in the body")
         array = _array_from_bytes(raw[position:end], entry["datatype"], dims)
         return array if entry["datatype"] == spec.datatype else array.astype(DTYPES[spec.datatype]), end
     except ValueError as error:
         raise BadRequest(f"input {spec.name} {error}") from None
-
-
-def _binary_end(entry: dict[str, Any], size: Any, position: int, available: int) -> int:
-    if type(size) is not int or size < 0:
-        raise ValueError(f"has binary_data_size {size!r}, which must be a whole number of bytes")
-    if "data" in entry:
-        raise ValueError("has both `data` and binary_data_size")
-    if position + size > available:
-        raise ValueError(f"has binary_data_size {size}; {available - position} bytes are left in the body")
-    return position + size
 
 
 def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) -> Array:

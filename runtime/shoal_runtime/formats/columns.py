@@ -244,8 +244,20 @@ def frame_maker(inputs: Sequence[TensorSpec], columns: Sequence[Column], *, pand
 
 
 def _series(column: Column, values: Array, pandas: Any) -> Any:
+    """Convert the values of a column to the type of training.
+
+    Raises:
+        ValueError: a category is unknown, and `rejects_unknown` is set. xgboost 3.2 misses some unknown values and
+            mistakes them for others.
+    """
     if column.categories is not None:
-        return _categorical(column, values, pandas)
+        # Integers from requests may be floating-point numbers, which are equal as dict keys.
+        known = {value: value for value in column.categories}
+        given = values.tolist()
+        for value in given if column.rejects_unknown else ():
+            if not is_missing(value) and value not in known:
+                raise ValueError(f"column {column.name!r} holds {value!r:.60}, which is not one of its categories")
+        return pandas.Categorical([known.get(value) for value in given], categories=list(column.categories))
     if column.logical_type == DATETIME:
         return pandas.Series([_date(column, value, pandas) for value in values], dtype="datetime64[ns]")
     if values.dtype != object:
@@ -256,24 +268,6 @@ def _series(column: Column, values: Array, pandas: Any) -> Any:
     # The type that pandas itself infers: a text type from version 3 on, objects before.
     dtype = pandas.Series([""]).dtype if column.missing is not None else object
     return pandas.Series(texts, dtype=dtype)
-
-
-def _categorical(column: Column, values: Array, pandas: Any) -> Any:
-    """Convert values to a pandas category with the categories of training.
-
-    Raises:
-        ValueError: a value is unknown, and `rejects_unknown` is set. xgboost 3.2 misses some unknown values and
-            mistakes them for others.
-    """
-    assert column.categories is not None
-    # Integers from requests may be floating-point numbers, which are equal as dict keys.
-    known = {value: value for value in column.categories}
-    given = values.tolist()
-    if column.rejects_unknown:
-        for value in given:
-            if not is_missing(value) and value not in known:
-                raise ValueError(f"column {column.name!r} holds {value!r:.60}, which is not one of its categories")
-    return pandas.Categorical([known.get(value) for value in given], categories=list(column.categories))
 
 
 def is_missing(value: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Embedding
 
 from shoal_runtime.errors import ItemError, LoadError
 from shoal_runtime.formats.source import read_json
@@ -104,17 +105,12 @@ def token_limit(parts: Parts) -> int:
     limits = [stated or parts.processor.model_max_length, parts.parameters.get("max_tokens", MAX_TOKENS)]
     positions = getattr(parts.model.config, "max_position_embeddings", -1)
     if positions > 0:
-        limits[1:] = [positions - _first_position(parts.model), parts.parameters.get("max_tokens", positions)]
+        # RoBERTa and its relatives count positions from the padding index, so the first ones are unused.
+        embedded = (m for m in parts.model.modules() if isinstance(getattr(m, "position_embeddings", None), Embedding))
+        padding = getattr(next(embedded, None), "padding_idx", None)
+        unused = padding + 1 if isinstance(padding, int) else 0
+        limits[1:] = [positions - unused, parts.parameters.get("max_tokens", positions)]
     return int(min(limits))
-
-
-def _first_position(model: Any) -> int:
-    """Return the number of unused positions: RoBERTa and its relatives count from the padding index."""
-    for module in model.modules():
-        if isinstance(getattr(module, "position_embeddings", None), torch.nn.Embedding):
-            filling = getattr(module, "padding_idx", None)
-            return filling + 1 if isinstance(filling, int) else 0
-    return 0
 
 
 class Texts:

@@ -112,21 +112,19 @@ class Facts:
         attributes = {each.name: self._onnx.helper.get_attribute_value(each) for each in node.attribute}
         domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
         # Exporters may omit names of nodes.
-        name = node.name or next(iter(node.output), "")
+        title = node.name or next(iter(node.output), "")
+        operands: list[Operand | None] = []
+        for name in node.input:
+            # Without a rank the value's axis has no meaning.
+            value = self.values.get(name) if name in self.shapes else None
+            operands.append(Operand(value, self.shapes.get(name, ())) if name else None)
         return OnnxCall(
             domain + node.op_type,
-            f"node {name} ({node.op_type})",
+            f"node {title} ({node.op_type})",
             self.opset,
-            [self._operand(name) for name in node.input],
+            operands,
             {place: self.constants[name] for place, name in enumerate(node.input) if name in self.constants},
             attributes,
             [self.shapes.get(name) for name in node.output],
             self.rows,
         )
-
-    def _operand(self, name: str) -> Operand | None:
-        if not name:
-            return None
-        # Without a rank the value's axis has no meaning.
-        known = name in self.shapes
-        return Operand(self.values.get(name) if known else None, self.shapes.get(name, ()))

@@ -139,23 +139,23 @@ class TableHandler:
 
     def _examples(self, rows: int) -> dict[str, Array]:
         """Return example rows: values from the columns where known, else zeros and empty texts."""
-        return {spec.name: self._example(spec, rows) for spec in self.inputs}
-
-    def _example(self, spec: TensorSpec, rows: int) -> Array:
-        # Dimensions of any size have size 1.
-        shape = [rows, *(1 if size == ANY else size for size in spec.row_shape)]
-        if spec.datatype == "BYTES":
-            blank = np.full(shape, "" if TEXT in spec.media_types else b"", dtype=object)
-        else:
-            blank = np.zeros(shape, DTYPES[spec.datatype])
-        if len(spec.shape) == 1 and (column := self._columns.get(spec.name)) is not None:
-            if column.example is not None:
-                blank[:] = column.example
-        elif self._columns and spec.columns:
-            for place, name in enumerate(spec.columns):
-                if (column := self._columns.get(name)) is not None and column.example is not None:
-                    blank[:, place] = column.example
-        return blank
+        examples: dict[str, Array] = {}
+        for spec in self.inputs:
+            # Dimensions of any size have size 1.
+            shape = [rows, *(1 if size == ANY else size for size in spec.row_shape)]
+            if spec.datatype == "BYTES":
+                made = np.full(shape, "" if TEXT in spec.media_types else b"", dtype=object)
+            else:
+                made = np.zeros(shape, DTYPES[spec.datatype])
+            if len(spec.shape) == 1 and (column := self._columns.get(spec.name)) is not None:
+                if column.example is not None:
+                    made[:] = column.example
+            elif self._columns and spec.columns:
+                for place, name in enumerate(spec.columns):
+                    if (column := self._columns.get(name)) is not None and column.example is not None:
+                        made[:, place] = column.example
+            examples[spec.name] = made
+        return examples
 
 
 def matrix(inputs: Sequence[TensorSpec], columns: Sequence[Column] = ()) -> Callable[[Batch], Array]:

@@ -50,7 +50,12 @@ def load(source: Source) -> Loaded:
     program = _read(path, trusted=source.allow_pickle)
     graph = program.graph_signature
     inputs = source.inputs or _specs(program, graph.user_inputs, list(map(str, graph.user_inputs)))
-    outputs = source.outputs or _specs(program, graph.user_outputs, _output_names(program, len(graph.user_outputs)))
+    # The keys of a dict, or output, or output_0, output_1...
+    out_spec, count = program.call_spec.out_spec, len(graph.user_outputs)
+    output_names = ["output"] if count == 1 else [f"output_{index}" for index in range(count)]
+    if out_spec is not None and out_spec.type is dict and len(out_spec.context) == count:
+        output_names = [str(key) for key in out_spec.context]
+    outputs = source.outputs or _specs(program, graph.user_outputs, output_names)
     require_tensors(inputs, outputs, path.name)
     for what, specs, names in (("inputs", inputs, graph.user_inputs), ("outputs", outputs, graph.user_outputs)):
         if len(specs) != len(names):
@@ -103,14 +108,6 @@ def _specs(program: torch.export.ExportedProgram, values: Sequence[Any], names: 
         shape = [size if isinstance(size, int) else ANY for size in tensor.shape]
         specs.append(TensorSpec(name, DATATYPE_OF[tensor.dtype], shape))
     return specs
-
-
-def _output_names(program: torch.export.ExportedProgram, count: int) -> list[str]:
-    """Return the keys of a dict, or output, or output_0, output_1..."""
-    spec = program.call_spec.out_spec
-    if spec is not None and spec.type is dict and len(spec.context) == count:
-        return [str(key) for key in spec.context]
-    return ["output"] if count == 1 else [f"output_{index}" for index in range(count)]
 
 
 def _selected(

@@ -42,7 +42,16 @@ def load(source: Source) -> Loaded:
             value: Any = torch.load(path, map_location="cpu", weights_only=False)
         except Exception as error:
             raise LoadError(f"{path.name} cannot be unpickled: {type(error).__name__}: {error}") from None
-        module = value if isinstance(value, torch.nn.Module) else _with_weights(path, source, value)
+        if isinstance(value, dict):  # a state_dict
+            module = make_module(source, f"{path.name} holds")
+            try:
+                module.load_state_dict(value)
+            except RuntimeError as error:
+                raise LoadError(f"{path.name} does not match {type(module).__name__}: {error}") from None
+        elif isinstance(value, torch.nn.Module):
+            module = value
+        else:
+            raise LoadError(f"{path.name} holds a {type(value).__name__}, neither a module nor weights")
     else:
         raise LoadError(_pickle_refused(path))
     require_tensors(*source.declared(), path.name)
@@ -104,16 +113,4 @@ def load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
                 " Save torch.jit.script(model), or weights with their module class"
             ) from None
         raise Unreadable(path.name, "TorchScript archive", error) from None
-    return module
-
-
-def _with_weights(path: Path, source: Source, value: Any) -> torch.nn.Module:
-    """Create the module of a state_dict."""
-    if not isinstance(value, dict):
-        raise LoadError(f"{path.name} holds a {type(value).__name__}, neither a module nor weights")
-    module = make_module(source, f"{path.name} holds")
-    try:
-        module.load_state_dict(value)
-    except RuntimeError as error:
-        raise LoadError(f"{path.name} does not match {type(module).__name__}: {error}") from None
     return module

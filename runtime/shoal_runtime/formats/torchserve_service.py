@@ -43,13 +43,11 @@ class Service:
     def forward(self, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return the body and head of each row's response; an exception in place of a row fails only that row."""
         # Requests with a malformed body never reach the handler.
-        rows = [_row_of(item) for item in batch]
+        rows: list[Any] = [_row_of(item) for item in batch]
         good = [row for row in rows if not isinstance(row, ItemError)]
-        processors = [processor for _, processor in good]
-        outputs = iter(self._outputs([data for data, _ in good], processors) if good else ())
-        return [row if isinstance(row, ItemError) else next(outputs) for row in rows]
-
-    def _outputs(self, data: list[dict[str, Any]], processors: Sequence[RequestProcessor]) -> list[Any]:
+        if not good:
+            return rows
+        data, processors = [data for data, _ in good], [processor for _, processor in good]
         self._context.take(processors)
         try:
             results = self._handle(data, self._context)
@@ -57,14 +55,16 @@ class Service:
             # With one request the error is that request's; with several, the proxy isolates the one that causes it.
             # A RuntimeError with a code comes from the device.
             own = len(data) == 1 and not isinstance(error, RuntimeError)
-            if own and isinstance(status := getattr(error, "error_code", None), int):
-                return [ItemError(str(getattr(error, "message", error)), status)]
-            raise
+            if not own or not isinstance(status := getattr(error, "error_code", None), int):
+                raise
+            failed = ItemError(str(getattr(error, "message", error)), status)
+            return [row if isinstance(row, ItemError) else failed for row in rows]
         if not isinstance(results, list):
             raise TypeError(f"handle must return a list with one item per request, not a {type(results).__name__}")
         if len(results) != len(data):
             raise ValueError(f"handle returned {len(results)} items for {len(data)} requests")
-        return [_encoded(result, processor) for result, processor in zip(results, processors, strict=True)]
+        outputs = (_encoded(result, processor) for result, processor in zip(results, processors, strict=True))
+        return [row if isinstance(row, ItemError) else next(outputs) for row in rows]
 
 
 def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:

@@ -45,29 +45,26 @@ class _Reader:
             self.at += 1
             return held
         if kind == "[":
-            return self._array()
+            # An array of one type: "$", the type, "#", the length, then the numbers.
+            if self._peek() == "$":
+                self.at += 1
+                element = self._take(1)
+                self._expect("#")
+                return self._numbers(element, self._length())
+            # An array of known length without an end mark.
+            if self._peek() == "#":
+                self.at += 1
+                return [self.value() for _ in range(self._length())]
+            values = []
+            while self._peek() != "]":
+                values.append(self.value())
+            self.at += 1
+            return values
         if kind == "S":
             return self._text()
         if kind in _CONSTANTS:
             return _CONSTANTS[kind]
         return self._numbers(kind, 1)[0].item()
-
-    def _array(self) -> Any:
-        # An array of one type: "$", the type, "#", the length, then the numbers.
-        if self._peek() == "$":
-            self.at += 1
-            kind = self._take(1)
-            self._expect("#")
-            return self._numbers(kind, self._length())
-        # An array of known length without an end mark.
-        if self._peek() == "#":
-            self.at += 1
-            return [self.value() for _ in range(self._length())]
-        values = []
-        while self._peek() != "]":
-            values.append(self.value())
-        self.at += 1
-        return values
 
     def _numbers(self, kind: str, count: int) -> Any:
         # All numbers are big-endian.

@@ -174,9 +174,27 @@ class Answers:
     ) -> tuple[Outputs, list[FailedRow]]:
         results.check_result_rows(result, given, self._signature)
         values = results.split_rows(result, len(rows), self._signature)
-        finished = [self._finish_row(row, value) for row, value in zip(rows, values, strict=True)]
-        good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, FailedRow)}
-        errors = [made for made in finished if isinstance(made, FailedRow)]
+        good: dict[int, Mapping[str, Array]] = {}
+        errors: list[FailedRow] = []
+        for row, value in zip(rows, values, strict=True):
+            made = postprocess_row(row, value, self._postprocess)
+            if isinstance(made, FailedRow):
+                errors.append(made)
+                continue
+            try:
+                outputs = row_outputs(made, self._signature, self._library)
+                surplus = None
+                if self._strict and not self._one_json_value:
+                    surplus = results.undeclared(made, self._signature)
+            except ValueError as error:
+                errors.append(FailedRow(row, 500, said(error), error))
+            except HANDLER_FAULTS as error:  # raised by __array__, __len__... of the value
+                errors.append(FailedRow(row, 500, describe(error), error))
+            else:
+                if surplus:
+                    errors.append(FailedRow(row, 500, surplus))
+                else:
+                    good[row] = outputs
         # Lengths after the cut along `unpad_axis`, of the rows that succeeded.
         lengths = {
             spec.name: own[list(good)]
@@ -184,17 +202,3 @@ class Answers:
             if spec.unpad_axis is not None and (own := own_lengths(spec, inputs, self._signature)) is not None
         }
         return stack_rows(list(good.values()), self._signature, lengths), errors
-
-    def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | FailedRow:
-        value = postprocess_row(row, value, self._postprocess)
-        if isinstance(value, FailedRow):
-            return value
-        try:
-            outputs = row_outputs(value, self._signature, self._library)
-            if self._strict and not self._one_json_value and (surplus := results.undeclared(value, self._signature)):
-                return FailedRow(row, 500, surplus)
-            return outputs
-        except ValueError as error:
-            return FailedRow(row, 500, said(error), error)
-        except HANDLER_FAULTS as error:  # raised by __array__, __len__... of the value
-            return FailedRow(row, 500, describe(error), error)
