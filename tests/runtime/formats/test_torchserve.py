@@ -274,7 +274,7 @@ def test_nan_and_infinities_become_null(tmp_path: Path, load: Load) -> None:
     assert json.loads(answer["body"], parse_constant=pytest.fail) == {"a": [None, 1.5], "1": None}
 
 
-@pytest.mark.parametrize(("answers", "words"), [("data[1:]", "0 answers to 1"), ("{}", "returned dict")])
+@pytest.mark.parametrize(("answers", "words"), [("data[1:]", "returned 0"), ("{}", "not a dict")])
 def test_results_must_be_a_list_of_the_requests(answers: str, words: str, tmp_path: Path, load: Load) -> None:
     model = load(only(function(f"return {answers}"), tmp_path))
 
@@ -367,7 +367,7 @@ def test_an_error_with_a_status_overrides_a_status_that_was_set(module: str, tmp
             {"config_file": "c.yaml"},
             "must hold keys and values",
         ),
-        ({"one.py": function("pass"), "c.yaml": "{"}, "one.py", {"config_file": "c.yaml"}, "no YAML"),
+        ({"one.py": function("pass"), "c.yaml": "{"}, "one.py", {"config_file": "c.yaml"}, "YAML"),
     ],
 )
 def test_invalid_archives_are_rejected_with_a_reason(
