@@ -42,8 +42,8 @@ test-compiled: $(COMPILED)/.built ## The tests of proxy and runtime again, on th
 # Tests that ask the pure cores directly. Coverage doubles their time: too much for `make test`.
 CORE_TESTS := $(addprefix tests/,client/benching client/serving client/watching client/wire contract/test_settings.py contract/test_logs.py operator \
   proxy/batching proxy/codecs proxy/edge proxy/explaining proxy/graph proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
-  runtime/batches runtime/codecs $(addprefix runtime/offline/test_,answers.py comparing.py dispatch.py fitting.py inputs.py \
-  json_lines.py mapping.py quotes.py records.py schemas.py shards.py sharing.py where.py windows.py) \
+  runtime/batches runtime/codecs $(addprefix runtime/offline/test_,comparing.py dispatch.py fitting.py inputs.py \
+  json_lines.py mapping.py quotes.py records.py results.py schemas.py shards.py sharing.py where.py windows.py) \
   runtime/test_pipeline.py runtime/test_settings.py schema)
 
 coverage: $(VENV)/.installed ## How much of the pure cores their tests run; fails below what was measured

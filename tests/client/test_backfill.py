@@ -175,7 +175,7 @@ def test_a_service_that_is_not_there_is_named(rows: Path) -> None:
     ended = batch(url, rows)
 
     assert ended.returncode == 1
-    assert ended.stderr.startswith(f"shoal: the model cannot be had: {url}: cannot reach")
+    assert ended.stderr.startswith(f"shoal: the model is unavailable: {url}: cannot reach")
     assert len(ended.stderr.splitlines()) == 1
 
 

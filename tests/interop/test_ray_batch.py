@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.environments import HERE, python_with
 from tests.interop.test_ray import of_ray
-from tests.runtime.offline.jobs import ENGINE, answers, records, write_numbers
+from tests.runtime.offline.jobs import ENGINE, records, results, write_numbers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
 
@@ -33,7 +33,7 @@ def test_workers_on_two_nodes_share_the_shards_and_each_row_comes_out_once(tmp_p
 
     assert process.returncode == 0, err[-6000:]
     assert json.loads(out.splitlines()[-1]) == {"status": 0, "nodes": 2}, err[-6000:]
-    assert [row["y"] for row in answers(tmp_path / "out")] == [2.0 * each for each in range(ROWS)]
+    assert [row["y"] for row in results(tmp_path / "out")] == [2.0 * each for each in range(ROWS)]
     parts = [each for name, each in records(tmp_path / "out").items() if name != "plan"]
     assert sum(each["rows"] for each in parts) == ROWS
     leases = list(tmp_path.glob("out/_shoal/leases/*/*"))

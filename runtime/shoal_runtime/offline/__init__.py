@@ -1,6 +1,6 @@
-"""The batch program: rows that lie somewhere, scored by the model that serves online, and their answers written once.
+"""The batch program: score stored rows with the model that serves online, and write each result once.
 
-It owns shards, windows of rows, batches made of them, and what is written down of what was done. Models run in
-processes of their own (`engine`, `worker`), so a row that ends one is found and passed. It never listens for callers,
-and never computes.
+It owns shards, windows of rows, batches and the records of finished work. Models run in processes of their own
+(`engine`, `worker`), so a row that ends its process is found and skipped. The batch program serves no requests and
+computes no results itself.
 """

@@ -1,25 +1,26 @@
-"""A folder of an object store: S3, Google Cloud Storage, Azure."""
+"""A directory of an object store: S3, Google Cloud Storage, Azure."""
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 import obstore
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.offline.errors import JobError, PlaceAway, unwritten
+from shoal_runtime.offline.errors import JobError, PlaceUnavailable, unwritten
 from shoal_runtime.offline.shards import File, matching
 from shoal_runtime.storage.objects import NotAllowed, mapped, open_bucket_of, told_of
 from shoal_runtime.storage.store import StoreAway, check_environment
 from shoal_schema.resource.locations import parse, scheme_of
 
 READ_BYTES: Final = 8 * 2**20
+_AGAIN: Final = "Run the job again: it resumes where it stopped"
 
 
 class BucketPlace:
-    """Keys below one prefix of one bucket."""
+    """Keys below one prefix of a bucket; or one key."""
 
     def __init__(self, store: Any, prefix: str, shown: str) -> None:
         self._store = store
@@ -27,36 +28,39 @@ class BucketPlace:
         self.shown = shown
 
     def files(self, pattern: str) -> list[File]:
-        """Return the objects below, or the one object of that very key."""
-        with _told(self.shown), mapped(self.shown):
-            if self._prefix and not pattern and (one := self._one()) is not None:
-                return [one]
+        """Return the objects below the prefix, or the object whose key it is."""
+        with _job_errors(self.shown), mapped(self.shown):
+            if self._prefix and not pattern:
+                with suppress(FileNotFoundError):
+                    found = obstore.head(self._store, self._prefix)
+                    self._prefix, _, name = self._prefix.rpartition("/")
+                    return [File(name, found["size"], _tag(found))]
             root = f"{self._prefix}/" if self._prefix else ""
-            found = (each for chunk in obstore.list(self._store, prefix=self._prefix or None) for each in chunk)
-            files = [_file(each, root) for each in found if each["path"].startswith(root)]
+            listed = (each for chunk in obstore.list(self._store, prefix=self._prefix or None) for each in chunk)
+            files = [
+                File(each["path"].removeprefix(root), each["size"], _tag(each))
+                for each in listed
+                if each["path"].startswith(root)
+            ]
+            # Some tools create empty keys that end in a slash, to show directories.
             return matching([each for each in files if each.path and not each.path.endswith("/")], pattern)
 
-    def _one(self) -> File | None:
-        try:
-            known = obstore.head(self._store, self._prefix)
-        except FileNotFoundError:
-            return None
-        folder, _, name = self._prefix.rpartition("/")
-        self._prefix = folder
-        return File(name, known["size"], _tag(known))
-
     def open(self, file: File, ahead_bytes: int = READ_BYTES) -> BinaryIO:
-        """Return an object's content, read by pieces, if it is still what was listed."""
-        with _told(self.shown), mapped(f"{self.shown} ({file.path})"):
-            known = obstore.head(self._store, self._key(file.path))
-            if _tag(known) != file.validator:
-                raise JobError(f"{self.shown} ({file.path}) was changed while it was being read: run the job again")
+        """Open an object for reading in pieces.
+
+        Raises:
+            JobError: it has changed since it was listed.
+        """
+        what = f"{self.shown} ({file.path})"
+        with _job_errors(self.shown), mapped(what):
+            if _tag(obstore.head(self._store, self._key(file.path))) != file.validator:
+                raise JobError(f"{what} changed while it was read. Run the job again")
             opened = obstore.open_reader(self._store, self._key(file.path), buffer_size=ahead_bytes)
-            return cast(BinaryIO, _Reading(opened, f"{self.shown} ({file.path})"))
+            return cast(BinaryIO, _ObjectReader(opened, what))
 
     def read(self, name: str) -> bytes | None:
-        """Return what was put."""
-        with _told(self.shown), mapped(f"{self.shown} ({name})"):
+        """Return the content of an object, or None."""
+        with _job_errors(self.shown), mapped(f"{self.shown} ({name})"):
             try:
                 return bytes(obstore.get(self._store, self._key(name)).bytes())
             except FileNotFoundError:
@@ -64,13 +68,14 @@ class BucketPlace:
 
     def put(self, name: str, content: bytes) -> None:
         """Put an object."""
-        with _told(self.shown), mapped(f"{self.shown} ({name})"):
+        with _job_errors(self.shown), mapped(f"{self.shown} ({name})"):
             obstore.put(self._store, self._key(name), content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Put an object if there is none of that key: the store decides between several."""
-        with _told(self.shown), mapped(f"{self.shown} ({name})"):
+        """Put an object unless its key exists; return whether this call did."""
+        with _job_errors(self.shown), mapped(f"{self.shown} ({name})"):
             try:
+                # The store decides between workers that put the same key at once.
                 obstore.put(self._store, self._key(name), content, mode="create", use_multipart=False)
             except obstore.exceptions.AlreadyExistsError:
                 return False
@@ -78,24 +83,28 @@ class BucketPlace:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Give a path of this machine; what is written there is put when it is whole."""
-        with _scratch() as path:
-            yield path
-            with _told(self.shown), mapped(f"{self.shown} ({name})"):
-                obstore.put(self._store, self._key(name), path)
+        """Yield a local path; put the file that was written there at the end."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="shoal-batch-") as directory:
+                path = Path(directory, "part")
+                yield path
+                with _job_errors(self.shown), mapped(f"{self.shown} ({name})"):
+                    obstore.put(self._store, self._key(name), path)
+        except OSError as error:
+            raise unwritten(error.filename or f"{tempfile.gettempdir()} (TMPDIR)", error) from error
 
     def leave(self) -> None:
-        """Do nothing: what is not put whole is not there."""
+        """Do nothing: an object that was not put whole does not exist."""
 
     def sweep(self) -> None:
-        """Do nothing: likewise."""
+        """Do nothing: an object that was not put whole does not exist."""
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name
 
 
-class _Reading:
-    """An object being read, whose errors are sentences."""
+class _ObjectReader:
+    """A file object over an object of a store; errors become `JobError`."""
 
     closed = False
 
@@ -104,42 +113,42 @@ class _Reading:
         self._what = what
 
     def read(self, size: int | None = None) -> bytes:
-        """Return bytes from where it is."""
-        with _told(self._what), mapped(self._what):
+        """Return bytes from the current position."""
+        with _job_errors(self._what), mapped(self._what):
             try:
                 return bytes(self._opened.read(size) if size is not None and size >= 0 else self._opened.read())
-            except OSError as error:  # its library has one kind here for whatever the store answered
+            except OSError as error:  # the library raises one type for every error of the store
                 raise told_of(self._what, str(error)) from None
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go elsewhere."""
+        """Move to a position."""
         return int(self._opened.seek(offset, whence))
 
     def tell(self) -> int:
-        """Return where it is."""
+        """Return the current position."""
         return int(self._opened.tell())
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return that it can go elsewhere."""
+        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """Return that nothing can be written."""
+        """Return False: it is read-only."""
         return False
 
     def flush(self) -> None:
-        """Do nothing: nothing is written."""
+        """Do nothing: it is read-only."""
 
     def close(self) -> None:
-        """Let go of the object."""
+        """Release the object."""
         self.closed = True
         self._opened.close()
 
-    def __enter__(self) -> "_Reading":
+    def __enter__(self) -> "_ObjectReader":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,40 +156,27 @@ class _Reading:
 
 
 def open_bucket(uri: str) -> BucketPlace:
-    """Return the place that a `s3://`, `gs://`, `az://` or `abfss://` URI names."""
-    with _told(uri):
+    """Return the place at an `s3://`, `gs://`, `az://` or `abfss://` URI."""
+    with _job_errors(uri):
         check_environment(scheme_of(uri))
         location = parse(uri)
         return BucketPlace(open_bucket_of(uri), location.path, uri)
 
 
-def _file(known: Any, root: str) -> File:
-    return File(known["path"].removeprefix(root), known["size"], _tag(known))
-
-
-def _tag(known: Any) -> str:
-    """Return what changes with an object's content; some stores quote it in one answer and not in another."""
-    return (known["e_tag"] or "").strip('"')
+def _tag(found: Any) -> str:
+    """Return an object's entity tag; some stores quote it in one response only."""
+    return (found["e_tag"] or "").strip('"')
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _job_errors(what: str) -> Iterator[None]:
+    """Raise a store's errors as errors of the job."""
     """Say in the job's words what a store's library raises."""
     try:
         yield
     except NotAllowed as error:
-        raise PlaceAway(f"{error}; run the job again, it goes on where it was") from None
+        raise PlaceUnavailable(f"{error}. {_AGAIN}") from None
     except LoadError as error:
         raise JobError(str(error)) from None
     except StoreAway as error:
-        raise PlaceAway(f"{what}: {error}; run the job again, it goes on where it was") from None
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    """Give a path for a file that goes elsewhere when it is whole."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="shoal-batch-") as folder:
-            yield Path(folder, "part")
-    except OSError as error:
-        raise unwritten(error.filename or f"{tempfile.gettempdir()} (TMPDIR)", error) from error
+        raise PlaceUnavailable(f"{what}: {error}. {_AGAIN}") from None

@@ -1,7 +1,6 @@
-"""Comparisons of columns with values and with one another, exact whatever their types. Pure.
+"""Exact comparisons of columns with values and with each other, whatever their types. Pure.
 
-A cell that is null compares as unknown, null. Numbers are compared by their values, never by what lies near them;
-times with an offset as instants.
+A null cell compares as null. Numbers compare by value, without rounding; times with an offset compare as instants.
 """
 
 import math
@@ -35,22 +34,18 @@ _TIME: Final = re.compile(
 
 
 class Incomparable(ValueError):
-    """What is compared is of types that do not compare; the message says which."""
+    """Two types that do not compare; the message names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A column that is compared.
-
-    Args:
-        name: of the column.
-        values: as `kinds.plain` returns them.
-        spelled: whether they are text that may spell numbers.
-    """
+    """A column to compare."""
 
     name: str
     values: Any
+    """As `kinds.plain` returns them."""
     spelled: bool = False
+    """Whether cells are text that may spell numbers."""
 
     @property
     def is_number(self) -> bool:
@@ -60,20 +55,20 @@ class Cells:
 
     @property
     def is_null(self) -> bool:
-        """Return whether cells are nulls alone."""
+        """Return whether all cells are null."""
         return bool(pa.types.is_null(self.values.type))
 
 
 def truth(cells: Cells, unread: dict[int, str]) -> Any:
-    """Return a column of true and false; rows whose text is neither are unread.
+    """Return a column of booleans; text that is neither true nor false is added to ``unread``.
 
     Raises:
-        Incomparable: it holds something else.
+        Incomparable: the column is neither boolean nor spelled text.
     """
     if cells.is_null or pa.types.is_boolean(cells.values.type):
         return cells.values.cast(pa.bool_())
     if not cells.spelled:
-        raise Incomparable(f"{cells.name} is {cells.values.type}, and not true or false")
+        raise Incomparable(f"{cells.name} is {cells.values.type}, not true or false")
     texts = trimmed(cells.values)
     found, bad = bools(texts)
     for row, why in bad.items():
@@ -82,10 +77,10 @@ def truth(cells: Cells, unread: dict[int, str]) -> Any:
 
 
 def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]) -> Any:
-    """Return of each row whether its cell compares so with a value; rows whose text cannot be compared are unread.
+    """Compare each cell with a value; rows whose text cannot be compared are added to ``unread``.
 
     Raises:
-        Incomparable: the column's type does not compare with the value's.
+        Incomparable: the types do not compare.
     """
     values = cells.values
     if cells.is_null:
@@ -95,28 +90,32 @@ def with_literal(cells: Cells, sign: str, value: Literal, unread: dict[int, str]
     if isinstance(value, str):
         return _with_text(cells, sign, value)
     if cells.is_number:
-        return _with_number(values, sign, value)
+        if pa.types.is_decimal(values.type):
+            return _each(values.to_pylist(), sign, repeat(_as_written(value)))
+        if pa.types.is_floating(values.type):
+            return _by_floor(values.cast(pa.float64()), sign, *_float64_floor(value))
+        return _by_floor(values, sign, *_integer_floor(value, *range_of(values.type)))
     if not cells.spelled:
-        raise Incomparable(f"{cells.name} is {values.type}, and {value} is a number")
+        raise Incomparable(f"{cells.name} is {values.type}, but {value} is a number")
     return _with_spelled(cells, sign, value, unread)
 
 
 def among(cells: Cells, values: Sequence[Literal | None], unread: dict[int, str]) -> Any:
-    """Return of each row whether its cell is one of the values; null is none of them, and not none of them.
+    """Return whether each cell is one of the values; a null cell gives null.
 
     Raises:
-        Incomparable: the column's type does not compare with that of one of the values.
+        Incomparable: the column's type does not compare with that of a value.
     """
     if is_text(cells.values.type) and all(isinstance(each, str) for each in values):
         found = pc.is_in(cells.values, pa.array(values, cells.values.type))
         return pc.if_else(cells.values.is_valid(), found, pa.scalar(None, pa.bool_()))
-    none = _constant(cells.values, answer=False)
+    start = _constant(cells.values, result=False)
     equal = (with_literal(cells, "==", each, unread) for each in values if each is not None)
-    return reduce(pc.or_kleene, equal, none)
+    return reduce(pc.or_kleene, equal, start)
 
 
 def of_columns(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> Any:
-    """Return of each row whether its cells of two columns compare so.
+    """Compare the cells of two columns.
 
     Raises:
         Incomparable: their types do not compare.
@@ -125,13 +124,17 @@ def of_columns(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> A
     if one.is_null or other.is_null:
         return pa.nulls(len(one.values), pa.bool_())
     if one.spelled and other.spelled:
-        return _of_texts(one.values, sign, other.values)
+        # As numbers where both cells spell one, else as text.
+        numbers = [
+            [None if _is_nan(cell) else cell for cell in exact_numbers(trimmed(each.values))] for each in (one, other)
+        ]
+        return pc.coalesce(_each(numbers[0], sign, numbers[1]), _ARRAYS[sign](one.values, other.values))
     if all(each.is_number or each.spelled for each in (one, other)):
         return _of_numbers(one, sign, other, unread)
     if all(map(is_time, kinds)):
         return _of_times(one, sign, other)
     if not (kinds[0] == kinds[1] or all(map(is_text, kinds)) or all(map(is_bytes, kinds))):
-        raise Incomparable(f"{one.name} is {kinds[0]}, and {other.name} is {kinds[1]}")
+        raise Incomparable(f"{one.name} is {kinds[0]}, but {other.name} is {kinds[1]}")
     return _ARRAYS[sign](one.values, other.values)
 
 
@@ -139,12 +142,12 @@ def _unread(name: str, text: Any, why: str) -> str:
     return f"{name} is {text.as_py()[:60]!r}, which {why} (--where)"
 
 
-def _constant(values: Any, *, answer: bool) -> Any:
-    return pc.if_else(values.is_valid(), pa.scalar(answer), pa.scalar(None, pa.bool_()))
+def _constant(values: Any, *, result: bool) -> Any:
+    return pc.if_else(values.is_valid(), pa.scalar(result), pa.scalar(None, pa.bool_()))
 
 
 def _each(cells: Iterable[Any], sign: str, others: Iterable[Any]) -> Any:
-    """Compare Python's numbers, whose comparisons are exact; NaN differs from all."""
+    """Compare numbers of Python, whose comparisons are exact; NaN differs from all."""
     compare = _CELLS[sign]
     return pa.array(
         [
@@ -161,21 +164,21 @@ def _is_nan(number: Number | None) -> bool:
     return isinstance(number, float) and math.isnan(number)
 
 
-def _written(value: float) -> Number:
-    """Return a fraction of an expression as it is written there."""
+def _as_written(value: float) -> Number:
+    """Return a fraction as the decimal that its literal spells."""
     return Decimal(repr(value)) if isinstance(value, float) and math.isfinite(value) else value
 
 
 def _with_spelled(cells: Cells, sign: str, value: float, unread: dict[int, str]) -> Any:
     near = near_fractions(trimmed(cells.values))
     if near is None or abs(value) > sys.float_info.max:
-        return _each(_spelled_numbers(cells, unread), sign, repeat(_written(value)))
-    # Rounded, two numbers keep their order: only those that meet have to be compared as they are written.
+        return _each(_spelled_numbers(cells, unread), sign, repeat(_as_written(value)))
+    # Rounding keeps the order of two numbers, so only cells that round to the value itself are compared exactly.
     found = _ARRAYS[sign](near, pa.scalar(float(value)))
-    if met := np.flatnonzero(near.to_numpy(zero_copy_only=False) == float(value)).tolist():
-        exact = _each(exact_numbers(trimmed(cells.values.take(pa.array(met)))), sign, repeat(_written(value)))
+    if ties := np.flatnonzero(near.to_numpy(zero_copy_only=False) == float(value)).tolist():
+        exact = _each(exact_numbers(trimmed(cells.values.take(pa.array(ties)))), sign, repeat(_as_written(value)))
         rows = np.arange(len(found))
-        rows[met] = np.arange(len(found), len(found) + len(met))
+        rows[ties] = np.arange(len(found), len(found) + len(ties))
         found = pa.concat_arrays([found, exact]).take(pa.array(rows))
     return found
 
@@ -189,16 +192,8 @@ def _spelled_numbers(cells: Cells, unread: dict[int, str]) -> list[Number | None
     return found
 
 
-def _with_number(values: Any, sign: str, value: float) -> Any:
-    if pa.types.is_decimal(values.type):
-        return _each(values.to_pylist(), sign, repeat(_written(value)))
-    if pa.types.is_floating(values.type):
-        return _by_floor(values.cast(pa.float64()), sign, *_floor_of_fractions(value))
-    return _by_floor(values, sign, *_floor_of_wholes(value, *range_of(values.type)))
-
-
-def _floor_of_wholes(value: float, least: int, most: int) -> tuple[int | None, bool]:
-    """Return the largest whole number of a range that is not above a number, and whether it is that number."""
+def _integer_floor(value: float, least: int, most: int) -> tuple[int | None, bool]:
+    """Return the largest integer of a range not above a value, and whether they are equal."""
     if math.isinf(value):
         return (most if value > 0 else None), False
     floor = math.floor(value)
@@ -207,8 +202,8 @@ def _floor_of_wholes(value: float, least: int, most: int) -> tuple[int | None, b
     return (None, False) if floor < least else (floor, floor == value)
 
 
-def _floor_of_fractions(value: float) -> tuple[float, bool]:
-    """Return the largest fraction of 64 bits that is not above a number, and whether it is that number."""
+def _float64_floor(value: float) -> tuple[float, bool]:
+    """Return the largest float64 not above a value, and whether they are equal."""
     try:
         near = float(value)
     except OverflowError:
@@ -217,36 +212,28 @@ def _floor_of_fractions(value: float) -> tuple[float, bool]:
 
 
 def _by_floor(values: Any, sign: str, floor: float | None, exact: bool) -> Any:  # noqa: FBT001 (of a pair)
-    """Compare with a number by the largest value of the column's type that is not above it; None: all are."""
+    """Compare with the largest value of the column's type not above a number; None: all are above."""
     if exact:
         return _ARRAYS[sign](values, pa.scalar(floor, values.type))
     if floor is None or sign in ("==", "!="):
-        return _constant(values, answer=sign in ("!=", ">", ">="))
+        return _constant(values, result=sign in ("!=", ">", ">="))
     return _ARRAYS["<=" if sign in ("<", "<=") else ">"](values, pa.scalar(floor, values.type))
-
-
-def _of_texts(one: Any, sign: str, other: Any) -> Any:
-    """Compare two columns of text as numbers where both cells spell one, else as text."""
-    texts = _ARRAYS[sign](one, other)
-    numbers = [[None if _is_nan(cell) else cell for cell in exact_numbers(trimmed(each))] for each in (one, other)]
-    return pc.coalesce(_each(numbers[0], sign, numbers[1]), texts)
 
 
 def _of_numbers(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> Any:
     kinds = one.values.type, other.values.type
-    for wanted, known in ((pa.int64(), pa.types.is_integer), (pa.float64(), pa.types.is_floating)):
-        if all(map(known, kinds)) and pa.uint64() not in kinds:
+    # Arrow compares columns of one kind exactly, but for unsigned integers of 64 bits.
+    for wanted, matches in ((pa.int64(), pa.types.is_integer), (pa.float64(), pa.types.is_floating)):
+        if all(map(matches, kinds)) and pa.uint64() not in kinds:
             return _ARRAYS[sign](one.values.cast(wanted), other.values.cast(wanted))
     sides = [_spelled_numbers(each, unread) if each.spelled else each.values.to_pylist() for each in (one, other)]
     if any(map(pa.types.is_floating, kinds)):
-        # A decimal fraction is as near to a binary one as it can be.
-        sides = [[_as_binary(cell) for cell in side] for side in sides]
+        # A decimal fraction equals the float64 nearest to it; whole numbers and huge ones stay exact.
+        for side in sides:
+            for row, cell in enumerate(side):
+                if isinstance(cell, Decimal) and cell.adjusted() < 400 and cell != cell.to_integral_value():
+                    side[row] = float(cell)
     return _each(sides[0], sign, sides[1])
-
-
-def _as_binary(cell: Number | None) -> Number | None:
-    fraction = isinstance(cell, Decimal) and cell.adjusted() < 400 and cell != cell.to_integral_value()
-    return float(cell) if fraction and cell is not None else cell
 
 
 def _with_text(cells: Cells, sign: str, value: str) -> Any:
@@ -254,27 +241,25 @@ def _with_text(cells: Cells, sign: str, value: str) -> Any:
     if is_time(kind):
         instant, zoned = _instant(value)
         if zoned != _is_zoned(kind):
-            wanted = (
-                "write its offset, as in '2024-05-01T00:00:00+00:00'" if _is_zoned(kind) else "leave its offset out"
-            )
-            raise Incomparable(f"{cells.name} is {kind}, and {value!r} is none: {wanted}")
+            remedy = "write its offset, as in '2024-05-01T00:00:00+00:00'" if _is_zoned(kind) else "omit its offset"
+            raise Incomparable(f"{cells.name} is {kind}, but {value!r} is not: {remedy}")
         floor, rest = divmod(instant, _unit_nanoseconds(kind))
-        whole, exact = _floor_of_wholes(floor, *range_of(pa.int64()))
+        whole, exact = _integer_floor(floor, *range_of(pa.int64()))
         return _by_floor(_counts(cells.values), sign, whole, exact and not rest)
     if is_text(kind) or is_bytes(kind):
         return _ARRAYS[sign](cells.values, pa.scalar(value if is_text(kind) else value.encode(), kind))
-    raise Incomparable(f"{cells.name} is {kind}, and {value!r:.60} is text")
+    raise Incomparable(f"{cells.name} is {kind}, but {value!r:.60} is text")
 
 
 def _instant(text: str) -> tuple[int, bool]:
-    """Return the nanoseconds from 1970 to a date or time of ISO 8601, and whether it has an offset."""
+    """Return nanoseconds since 1970 of an ISO 8601 date or time, and whether it has an offset."""
     if (found := _TIME.fullmatch(text)) is None:
-        raise Incomparable(f"{text!r:.60} is no date of ISO 8601")
+        raise Incomparable(f"{text!r:.60} is not an ISO 8601 date or time")
     date, time, fraction, utc, sign, hours, minutes = found.groups()
     try:
         seconds = pa.scalar(f"{date}T{time or '00:00'}").cast(pa.timestamp("s")).value
     except pa.ArrowInvalid:
-        raise Incomparable(f"{text!r:.60} is no date of ISO 8601") from None
+        raise Incomparable(f"{text!r:.60} is not an ISO 8601 date or time") from None
     offset_s = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if sign == "-" else 60)
     return (seconds - offset_s) * 10**9 + int((fraction or "").ljust(9, "0")), bool(utc or sign)
 
@@ -288,20 +273,19 @@ def _unit_nanoseconds(kind: pa.DataType) -> int:
 
 
 def _counts(values: Any) -> Any:
-    """Return times as numbers of their units since 1970."""
+    """Return times as integers of their unit since 1970."""
     return (values.cast(pa.date32()).cast(pa.int32()) if pa.types.is_date(values.type) else values).cast(pa.int64())
 
 
 def _of_times(one: Cells, sign: str, other: Cells) -> Any:
     kinds = one.values.type, other.values.type
     if _is_zoned(kinds[0]) != _is_zoned(kinds[1]):
-        raise Incomparable(
-            f"{one.name} is {kinds[0]}, and {other.name} is {kinds[1]}: one has a time zone, one has none"
-        )
+        raise Incomparable(f"{one.name} is {kinds[0]}, but {other.name} is {kinds[1]}: only one has a time zone")
     units = [_unit_nanoseconds(kind) for kind in kinds]
     counts = [_counts(each.values) for each in (one, other)]
     if units[0] == units[1]:
         return _ARRAYS[sign](*counts)
+    # Python's integers do not overflow when seconds become nanoseconds.
     sides = [
         [None if cell is None else cell * unit for cell in side.to_pylist()]
         for side, unit in zip(counts, units, strict=True)

@@ -1,4 +1,4 @@
-"""CSV files as tables of text: headers, blocks of rows, and the lines that have too few or too many fields."""
+"""CSV files as tables of text: headers, blocks of rows, and lines with too few or too many fields."""
 
 import io
 import itertools
@@ -16,14 +16,14 @@ from shoal_runtime.offline.shards import File
 
 BLOCK_BYTES: Final = 4 * 2**20
 HEADER_BYTES: Final = 2**16
-"""Read at a time to find a header."""
+"""Bytes read at a time until the header is complete."""
 FAULT: Final = "\0fault"
-"""A column that no file has: what is wrong with a row's line."""
+"""Name of a column that no file has: the error of a row's line."""
 _SHOWN: Final = 60
 
 
 class _Checked(io.RawIOBase):
-    """A CSV file without what stands before its header, whose quotes are checked as it is read."""
+    """A CSV file without the bytes before its header; quotes are checked as it is read."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -37,6 +37,7 @@ class _Checked(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         block: bytes = self._file.read(size)
         while block and not self._begun:
+            # A byte order mark and empty lines stand before the header; their lines still count.
             text = block.removeprefix(BOM_UTF8)
             header = text.lstrip(b"\r\n")
             self.quotes.feed(text[: len(text) - len(header)])
@@ -53,8 +54,8 @@ def csv_names(place: Place, file: File) -> list[str]:
     """Return the names in a file's header.
 
     Raises:
-        QuoteError: a quote in it does not close.
-        ValueError: it is missing.
+        QuoteError: a quote in the header does not close.
+        ValueError: the header is missing.
     """
     text = b""
     quotes = Quotes(BLOCK_BYTES)
@@ -67,7 +68,7 @@ def csv_names(place: Place, file: File) -> list[str]:
             quotes.feed(block)
     quotes.end()
     if not (header := _without_mark(text)):
-        raise ValueError("it is empty, without a header")
+        raise ValueError("it is empty; a header was expected")
     return _names(header)
 
 
@@ -79,36 +80,48 @@ def _names(header: bytes) -> list[str]:
     try:
         return next(reader(io.StringIO(header.decode(), newline=""), strict=True))
     except Error as error:  # a name of more than 128 KiB
-        raise ValueError(f"its header is none: {error}") from error
+        raise ValueError(f"its header is not CSV: {error}") from error
 
 
 def csv_tables(opened: BinaryIO, file: File, names: Sequence[str], wanted: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield a file's rows as text, with the column `FAULT`; rows of too few or too many fields are null.
+    """Yield a file's rows as text with the column `FAULT`; malformed rows are null.
 
     Args:
         opened: the file.
         file: its name.
-        names: in its header.
-        wanted: columns; those that it does not have are null.
+        names: of its header.
+        wanted: columns to return; missing ones are null.
     """
     texts = csv.ConvertOptions(
         column_types=dict.fromkeys(wanted, pa.string()),
         include_columns=wanted,
         include_missing_columns=True,
-        # Words such as NA are text, as is a cell of two quotes.
+        # Words such as NA stay text, and so does a quoted empty cell.
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
     bad: dict[int, str] = {}
-    # Of one column, an empty line is a row.
-    parsing = _parsing(bad, ignore_empty_lines=len(names) > 1)
+
+    def note_row(line: csv.InvalidRow) -> str:
+        # Line numbers count from 1, with the header.
+        bad[(line.number or 0) - 2] = (
+            f"the line has {line.actual_columns} fields, expected {line.expected_columns}: {line.text[:_SHOWN]!r}"
+        )
+        return "skip"
+
+    parsing = csv.ParseOptions(
+        newlines_in_values=True,
+        # In a file of one column, an empty line is a row.
+        ignore_empty_lines=len(names) > 1,
+        invalid_row_handler=note_row,
+    )
     options = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
     checked = _Checked(plain_file(opened, file))
     try:
         with csv.open_csv(checked, options, parsing, texts) as rows:
             read = (pa.Table.from_batches([each]) for each in rows)
-            # The last lines may be bad ones, and of no batch.
+            # The last lines may be malformed, and in no batch.
             last = (rows.schema.empty_table() for _ in range(1))
             yield from with_bad_lines(itertools.chain(read, last), bad)
     except pa.ArrowInvalid as error:
@@ -118,25 +131,12 @@ def csv_tables(opened: BinaryIO, file: File, names: Sequence[str], wanted: Seque
         raise
 
 
-def _parsing(bad: dict[int, str], *, ignore_empty_lines: bool) -> csv.ParseOptions:
-    """Return how lines are read: one with too few or too many fields is noted by its row, and left out."""
-
-    def noted(line: csv.InvalidRow) -> str:
-        # Rows are counted from the header, which is the first.
-        bad[(line.number or 0) - 2] = (
-            f"the line has {line.actual_columns} fields, and not {line.expected_columns}: {line.text[:_SHOWN]!r}"
-        )
-        return "skip"
-
-    return csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=ignore_empty_lines, invalid_row_handler=noted)
-
-
 def with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[pa.Table]:
-    """Yield tables with rows of nulls, and why, where lines were left out.
+    """Yield tables with a row of nulls, and the reason, for each skipped line.
 
     Args:
-        tables: the rows of a file.
-        bad: lines that were left out, by their row, known before the next row is.
+        tables: rows of a file.
+        bad: skipped lines by row; each is added before the row after it is read.
     """
     at = 0
     for table in tables:
@@ -145,11 +145,11 @@ def with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[
             yield table.append_column(FAULT, pa.nulls(table.num_rows, pa.string()))
             continue
         rows: list[int | None] = []
-        said: list[str | None] = []
+        messages: list[str | None] = []
         left = iter(range(table.num_rows))
         while (why := bad.pop(at, None)) or (row := next(left, None)) is not None:
             rows.append(None if why else row)
-            said.append(why)
+            messages.append(why)
             at += 1
         whole = table.take(pa.array(rows, pa.int64()))
-        yield whole.append_column(FAULT, pa.array(said, pa.string()))
+        yield whole.append_column(FAULT, pa.array(messages, pa.string()))

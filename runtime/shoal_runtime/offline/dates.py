@@ -12,30 +12,26 @@ _OFFSET: Final = r"([+-]\d\d)(\d\d)$"
 
 
 def iso_texts(times: Any) -> Any:
-    """Return dates, or timestamps with the offset of their time zone, as text; a fraction of zeros is left out.
+    """Return dates or timestamps as ISO 8601 text, without a fraction of zeros.
 
-    A time of a zone whose offset has seconds, as all had once, is written in UTC: ISO 8601 has no such offset.
+    Local times whose zone offset has seconds (before about 1900) are written in UTC: ISO 8601 has no such offset.
     """
     if pa.types.is_date(times.type):
         return times.cast(pa.date32()).cast(pa.string())
-    return pc.replace_substring_regex(_timestamps(times), _EMPTY_FRACTION, r"\1")
-
-
-def _timestamps(times: Any) -> Any:
     if times.type.tz is None:
-        return pc.strftime(times, format=_FORM)
-    try:
-        local = pc.replace_substring_regex(pc.strftime(times, format=f"{_FORM}%z"), _OFFSET, r"\1:\2")
-        offset = pc.subtract(pc.local_timestamp(times).cast(pa.int64()), times.cast(pa.int64())).fill_null(0)
-    except pa.ArrowInvalid:  # the machine has no database of time zones
-        return _in_utc(times)
-    odd = offset.to_numpy(zero_copy_only=False) % _MINUTE[times.type.unit] != 0
-    return pc.if_else(pa.array(odd), _in_utc(times), local) if odd.any() else local
+        texts = pc.strftime(times, format=_FORM)
+    else:
+        try:
+            texts = pc.replace_substring_regex(pc.strftime(times, format=f"{_FORM}%z"), _OFFSET, r"\1:\2")
+            offset = pc.subtract(pc.local_timestamp(times).cast(pa.int64()), times.cast(pa.int64())).fill_null(0)
+            odd = offset.to_numpy(zero_copy_only=False) % _MINUTE[times.type.unit] != 0
+            if odd.any():
+                texts = pc.if_else(pa.array(odd), _in_utc(times), texts)
+        except pa.ArrowInvalid:  # the machine has no time zone database
+            texts = _in_utc(times)
+    return pc.replace_substring_regex(texts, _EMPTY_FRACTION, r"\1")
 
 
 def _in_utc(times: Any) -> Any:
-    return pc.binary_join_element_wise(pc.strftime(_naive(times), format=_FORM), "+00:00", "")
-
-
-def _naive(times: Any) -> Any:
-    return times.cast(pa.int64()).cast(pa.timestamp(times.type.unit))
+    naive = times.cast(pa.int64()).cast(pa.timestamp(times.type.unit))
+    return pc.binary_join_element_wise(pc.strftime(naive, format=_FORM), "+00:00", "")

@@ -1,9 +1,9 @@
-"""Which rows are computed next, and what of a batch that failed is tried again. Pure.
+"""The order in which rows are computed, and the retries of failed batches. Pure.
 
-A batch that fails is halved until the row to blame is alone. Where the process that computes ends, the rows that it had
-are tried one by one, and what comes of them is thrown away: an end then has one row to blame, a model is loaded only
-once for each such row, and all others are computed in the batches in which they would have been, to the same bits. A
-batch that ends the process though each of its rows does not is halved: there is not memory enough.
+A batch that fails is halved until the failing row is alone. When an engine's process ends, each row that it held is
+tried alone and its result discarded: the next end then has one row to blame, the model is loaded once for each such
+row, and the other rows are computed in the batches in which they would have been, to the same bits. A batch that ends
+the process, although none of its rows does alone, is halved: memory is too small for it.
 """
 
 from collections import deque
@@ -19,23 +19,21 @@ from shoal_schema.wire.engine import OUT_OF_MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rows of one window that travel together; ``tried``: none of them alone ends the process, but together they did.
-
-    What was tried runs alone, so that another end is its own.
-    """
+    """Rows of one window that are computed together."""
 
     window: int
     rows: Array
     tried: bool = False
+    """No row ends the process alone, but the batch did. It runs alone, so that another end is its own."""
 
     def halved(self) -> list["Work"]:
-        """Return the rows in two."""
+        """Return the rows in two halves."""
         return [Work(self.window, rows, self.tried) for rows in halves(self.rows)]
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """A batch whose rows are tried one by one."""
+    """A batch whose rows are tried one at a time."""
 
     work: Work
     left: int
@@ -44,7 +42,7 @@ class _Suspect:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What an engine has; of a row that is tried alone, the batch that it is of."""
+    """A batch that an engine holds; ``suspect``: the batch that a tried row belongs to."""
 
     engine: int
     work: Work
@@ -52,11 +50,11 @@ class _Running:
 
 
 class Dispatch:
-    """What waits and what runs, on engines known by their numbers.
+    """Queue of batches, and the batches that each engine computes.
 
     Args:
-        limit: rows of a batch; where memory ran out, fewer.
-        in_flight: batches that one engine has at once.
+        limit: rows of a batch; lowered when memory runs out.
+        in_flight: batches that one engine holds at once.
     """
 
     def __init__(self, limit: int, in_flight: int) -> None:
@@ -69,16 +67,17 @@ class Dispatch:
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing waits and nothing runs."""
+        """Return whether no batch is queued or running."""
         return not (self._waiting or self._trials or self._running)
 
     def offer(self, works: Iterable[Work]) -> None:
-        """Take batches that are to be computed."""
+        """Queue batches."""
         self._waiting.extend(works)
 
     def take(self, engine: int) -> tuple[int, Work] | None:
-        """Return what an engine computes next, with its number, or None: it has enough."""
+        """Return the number and the rows of an engine's next batch; None: it holds enough."""
         mine = [each for each in self._running.values() if each.engine == engine]
+        # Trials run alone, so that the end of a process has one row to blame.
         alone = bool(self._trials or (self._waiting and self._waiting[0].tried))
         if len(mine) >= self._in_flight or any(each.suspect or each.work.tried for each in mine) or (alone and mine):
             return None
@@ -88,7 +87,7 @@ class Dispatch:
         return self._begin(_Running(engine, self._waiting.popleft())) if self._waiting else None
 
     def done(self, number: int) -> Work | None:
-        """Return what was computed; None: it was only tried."""
+        """Return the rows that were computed; None: they were only tried."""
         ran = self._running.pop(number)
         if ran.suspect is not None:
             self._tried(ran.suspect)
@@ -96,7 +95,7 @@ class Dispatch:
         return ran.work
 
     def failed(self, number: int, code: str) -> Work | None:
-        """Return the row to blame for a batch that failed; None: its halves are tried."""
+        """Return the row to blame for a failed batch; None: its halves are queued."""
         work = self.done(number)
         if work is None or len(work.rows) == 1:
             return work
@@ -106,7 +105,7 @@ class Dispatch:
         return None
 
     def ended(self, engine: int) -> Work | None:
-        """Return the row to blame for the end of an engine; None: it had none, or its rows are tried one by one."""
+        """Return the row to blame for the end of an engine; None: it held none, or several that are now tried."""
         had = [number for number, each in self._running.items() if each.engine == engine]
         ran = [self._running.pop(number) for number in had]
         if len(ran) == 1 and len(ran[0].work.rows) == 1:
@@ -114,19 +113,17 @@ class Dispatch:
                 suspect.bad.append(int(ran[0].work.rows[0]))
                 self._tried(suspect)
             return ran[0].work
-        for each in ran:
-            self._suspect(each.work)
+        for work in (each.work for each in ran):
+            if work.tried:
+                self._waiting.extendleft(reversed(work.halved()))
+            else:
+                suspect = _Suspect(work, len(work.rows))
+                singles = (work.rows[at : at + 1] for at in range(len(work.rows)))
+                self._trials.extend((suspect, Work(work.window, row)) for row in singles)
         return None
 
-    def _suspect(self, work: Work) -> None:
-        if work.tried:
-            self._waiting.extendleft(reversed(work.halved()))
-            return
-        suspect = _Suspect(work, len(work.rows))
-        self._trials.extend((suspect, Work(work.window, work.rows[at : at + 1])) for at in range(len(work.rows)))
-
     def _tried(self, suspect: _Suspect) -> None:
-        """Have the rest of a batch computed, when each of its rows was tried."""
+        """Queue the good rows of a batch once each of its rows was tried."""
         suspect.left -= 1
         good = suspect.work.rows[~np.isin(suspect.work.rows, suspect.bad)]
         if not suspect.left and len(good):

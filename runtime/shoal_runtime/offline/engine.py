@@ -1,4 +1,4 @@
-"""The process that computes, seen from whoever has rows for it: started, asked, and started again when it ended."""
+"""The process that computes, as the batch program sees it: start, send, receive, restart."""
 
 import logging
 import os
@@ -18,21 +18,21 @@ from shoal_runtime.offline.errors import JobError
 from shoal_schema.wire.engine import Batch, Ready, Refused, Told
 
 ENDED_AT_ONCE: Final = 3
-"""So many ends in a row without one batch done are not a row's fault."""
+"""Consecutive ends without a finished batch that are not the fault of a row."""
 
 logger = logging.getLogger(__name__)
 
 
 class EngineEnded(Exception):
-    """The process ended; what it was computing may have to do with it."""
+    """The process ended, perhaps because of what it computed."""
 
 
 class Engine:
     """One process with a model.
 
     Args:
-        environment: its settings.
-        command: what to start instead of the runtime's own.
+        environment: of the process.
+        command: to start instead of the runtime's own.
     """
 
     def __init__(self, environment: Mapping[str, str], command: str = "") -> None:
@@ -44,10 +44,10 @@ class Engine:
         self.started_s = 0.0
 
     def start(self) -> Ready:
-        """Start it and wait for its model.
+        """Start the process and wait for its model.
 
         Raises:
-            JobError: the model cannot be loaded, or the process ends again and again.
+            JobError: the model cannot be loaded, or the process ends repeatedly.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -57,7 +57,7 @@ class Engine:
                 env=dict(self._environment),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C reaches a terminal's whole group: whoever has the rows ends it.
+                # Ctrl-C reaches a terminal's whole process group; the batch program stops the engine itself.
                 start_new_session=True,
             )
         self.connection = Connection(ours.detach())
@@ -67,20 +67,21 @@ class Engine:
             self._ends += 1
             if self._ends >= ENDED_AT_ONCE:
                 raise JobError(
-                    f"the model's process {ended} before it was ready, {self._ends} times in a row"
+                    f"the model's process {ended} before it was ready, {self._ends} times in a row. Its log has the"
+                    " reason"
                 ) from None
             return self.start()
         if isinstance(first, Refused):
             self.stop()
-            raise JobError(f"the model cannot be had: {first.why}")
+            raise JobError(f"the model is unavailable: {first.why}")
         assert isinstance(first, Ready)
         return first
 
     def send(self, batch: Batch) -> None:
-        """Ask for a batch.
+        """Send a batch.
 
         Raises:
-            EngineEnded: it is not there any more.
+            EngineEnded: the process has ended.
         """
         assert self.connection is not None
         try:
@@ -89,25 +90,25 @@ class Engine:
             raise EngineEnded(self._how()) from None
 
     def receive(self) -> Told:
-        """Wait for what it tells.
+        """Wait for a message.
 
         Raises:
-            EngineEnded: it tells no more.
+            EngineEnded: the process has ended.
         """
         assert self.connection is not None
         try:
-            told: Told = self.connection.recv()
+            message: Told = self.connection.recv()
         except (EOFError, OSError):
             raise EngineEnded(self._how()) from None
         except TypeError:
-            # Another thread closed it amid the reading, which the library does not expect.
+            # Another thread closed the connection during the read, which the library does not expect.
             if not self.connection.closed:
                 raise
             raise EngineEnded(self._how()) from None
-        return told
+        return message
 
     def stop(self) -> None:
-        """End it, and whatever it started."""
+        """Kill the process and its children."""
         if self._process is None:
             return
         if self.connection is not None:
@@ -117,7 +118,7 @@ class Engine:
         self._process.wait()
 
     def _how(self) -> str:
-        """Return how it ended, which it did: its socket is closed."""
+        """Return how the process ended, as a predicate. Its socket is closed."""
         assert self._process is not None
         try:
             code = self._process.wait(timeout=5)
@@ -126,7 +127,7 @@ class Engine:
             code = -signal.SIGKILL
         self.stop()
         if code == EXIT_DEVICE_LOST:
-            return "ended, for a forward took longer than runtime.forwardTimeoutSeconds or the device was lost,"
+            return "ended because a forward exceeded runtime.forwardTimeoutSeconds or the device was lost"
         if code >= 0:
             return f"ended with exit status {code}"
         name = signal.Signals(-code).name

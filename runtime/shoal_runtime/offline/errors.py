@@ -1,11 +1,10 @@
-"""What can go wrong in a job, and how far it reaches.
+"""Errors of a job, and how far they reach.
 
-JobError            nothing goes on: the settings, the model, the output; exit 1 or 2
-├── WrongSettings   ...and what was asked cannot work: exit 2
-├── PlaceAway       ...until a store can be reached, or its credentials are good; of an input, one shard cannot be read
-└── TooManyErrors   more rows failed than may
-ShardError          one shard cannot be read; the others go on, and the job fails at its end
-EngineFailed        the process that computes ended, or cannot begin
+JobError               the job ends: the settings, the model or the output; exit status 1 or 2
+├── WrongSettings      the settings cannot work: exit status 2
+├── PlaceUnavailable   a store is unreachable or rejects the credentials
+└── TooManyErrors      more rows failed than allowed
+ShardError             one shard cannot be read; the others continue, and the job fails at its end
 """
 
 import errno
@@ -15,23 +14,23 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class JobError(Exception):
-    """The job ends; a sentence with its remedy."""
+    """The job ends. The message is a sentence with its remedy."""
 
     status = 1
 
 
 class WrongSettings(JobError):
-    """The job cannot be done as it was asked."""
+    """The job cannot be done with these settings."""
 
     status = 2
 
 
-class PlaceAway(JobError):
-    """A store does not answer, or does not allow it: the fault of no row."""
+class PlaceUnavailable(JobError):
+    """A store is unreachable or rejects the credentials; no row is to blame."""
 
 
 class TooManyErrors(JobError):
-    """More rows failed than may."""
+    """More rows failed than allowed."""
 
 
 class ShardError(Exception):
@@ -39,7 +38,7 @@ class ShardError(Exception):
 
 
 def unwritten(where: object, error: OSError) -> JobError:
-    """Return what an error of writing there says, and what to do about it."""
+    """Return the error of a failed write, with its remedy."""
     if error.errno in _FULL:
-        return JobError(f"{where} has no space left: make room there, and run the same again to go on")
+        return JobError(f"{where} has no space left. Free some, then run the same command again to resume")
     return JobError(f"{where} cannot be written: {error.strerror or error}")

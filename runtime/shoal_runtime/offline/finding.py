@@ -1,6 +1,6 @@
-"""Which columns an input has: the footers of all Parquet files, the headers of all CSV files, the lines of JSON.
+"""The columns of an input: from footers of Parquet files, headers of CSV files, lines of JSON.
 
-Types of JSON are found by reading it: all of the first GiB, and the first 1,000 lines of every file after it.
+Types of JSON are inferred from the lines: all of the first GiB, and the first 1,000 lines of each file after it.
 """
 
 import itertools
@@ -14,14 +14,14 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from shoal_runtime.offline.csv_rows import csv_names
-from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError
+from shoal_runtime.offline.errors import JobError, PlaceUnavailable, ShardError
 from shoal_runtime.offline.json_lines import parsed_line
 from shoal_runtime.offline.kinds import SPELLED
 from shoal_runtime.offline.partitions import partitions_above
 from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.schemas import Found, check_names, chosen, kinds_of, unified, with_partitions
 from shoal_runtime.offline.shards import File, Shard, readable
-from shoal_runtime.offline.tables import FILES, lines_of, told
+from shoal_runtime.offline.tables import FILES, lines_of, shard_errors
 from shoal_schema.resource.offline import RowFormat
 
 _T = TypeVar("_T")
@@ -32,32 +32,48 @@ FOOTER_BYTES: Final = 2**16
 
 
 def find_columns(place: Place, files: Sequence[File], kind: RowFormat) -> Found:
-    """Return the columns of an input. A file that cannot be read is left out: it may be put right later.
+    """Return the columns of an input, without those of files that cannot be read.
 
     Raises:
-        JobError: none can be read, or a store is away.
+        JobError: no file can be read, or a store is unavailable.
     """
     if kind is RowFormat.FILES:
         found = Found(FILES)
     elif kind is RowFormat.JSON_LINES:
-        found = _json_columns(place, files)
+        found = chosen(_json_types(place, files))
     else:
-        read = _footer if kind is RowFormat.PARQUET else _header
-        pairs = _each(files, lambda file: (readable(file.path), read(place, file)))
-        found = unified(pairs)
+
+        def schema_of(file: File) -> tuple[str, pa.Schema]:
+            path = readable(file.path)
+            if kind is RowFormat.CSV:
+                names = csv_names(place, file)
+                check_names(names, path)
+                return path, pa.schema([pa.field(name, pa.string(), metadata=SPELLED) for name in names])
+            with place.open(file, FOOTER_BYTES) as opened, parquet.ParquetFile(opened) as footer:
+                fields = list(footer.schema_arrow)
+            check_names([each.name for each in fields], path)
+            # Field ids, metadata and nullability differ between files of one input.
+            return path, pa.schema([pa.field(each.name, each.type) for each in fields])
+
+        found = unified(_each(files, schema_of))
     paths = [each.path for each in files]
     return with_partitions(found, paths, partitions_above(place.shown, paths))
 
 
 def _each(files: Sequence[File], read: Callable[[File], _T]) -> Iterable[_T]:
-    """Yield what was read of each file, in order, many at a time."""
+    """Yield the result for each readable file, in order; files are read in parallel.
+
+    Raises:
+        JobError: no file can be read.
+    """
 
     def tried(file: File) -> _T | ShardError:
         try:
-            with told(Shard("", (file,), 0, file.size_bytes)):
+            with shard_errors(Shard("", (file,), 0, file.size_bytes)):
                 return read(file)
         except ShardError as error:
-            if isinstance(error.__cause__, PlaceAway):
+            # An unavailable store would hide all files, so it is not the fault of one.
+            if isinstance(error.__cause__, PlaceUnavailable):
                 raise error.__cause__ from None
             return error
 
@@ -74,45 +90,37 @@ def _each(files: Sequence[File], read: Callable[[File], _T]) -> Iterable[_T]:
         raise JobError(str(failed))
 
 
-def _footer(place: Place, file: File) -> pa.Schema:
-    with place.open(file, FOOTER_BYTES) as opened, parquet.ParquetFile(opened) as known:
-        schema: pa.Schema = known.schema_arrow
-    check_names(schema.names, readable(file.path))
-    # What else a field says (ids, that it holds no nulls) is the file's own.
-    return pa.schema([pa.field(each.name, each.type) for each in schema])
-
-
-def _header(place: Place, file: File) -> pa.Schema:
-    names = csv_names(place, file)
-    check_names(names, readable(file.path))
-    return pa.schema([pa.field(name, pa.string(), metadata=SPELLED) for name in names])
-
-
-def _json_columns(place: Place, files: Sequence[File]) -> Found:
+def _json_types(place: Place, files: Sequence[File]) -> dict[str, Counter[pa.DataType]]:
+    """Return how often each key has values of each type."""
     ends = itertools.accumulate(each.size_bytes for each in files)
-    # A compressed file holds more than its size.
-    most = {
+    # Infinite within the first GiB of the input: a compressed file holds more than its size.
+    limits_bytes = {
         file.path: math.inf if end <= SCANNED_BYTES else max(0, SCANNED_BYTES + file.size_bytes - end)
         for file, end in zip(files, ends, strict=True)
     }
-    counted: dict[str, Counter[pa.DataType]] = {}
-    for kinds in _each(files, lambda file: _json_kinds(place, file, most[file.path])):
-        for name, counter in kinds.items():
-            counted.setdefault(name, Counter()).update(counter)
-    return chosen(counted)
+
+    def of_file(file: File) -> dict[str, Counter[pa.DataType]]:
+        counted: dict[str, Counter[pa.DataType]] = {}
+        read_bytes = 0
+        with place.open(file) as opened:
+            lines = lines_of(opened, Shard("", (file,), 0, file.size_bytes))
+            while some := list(itertools.islice(lines, SCANNED_LINES)):
+                read_bytes += sum(map(len, some))
+                _add(counted, kinds_of([row for row in map(parsed_line, some) if isinstance(row, dict)]))
+                if read_bytes >= limits_bytes[file.path]:
+                    break
+        if read_bytes and not counted:
+            raise ShardError(
+                f"{readable(file.path)} has no lines that are JSON objects. Split an array into lines with jq -c '.[]'"
+            )
+        return counted
+
+    total: dict[str, Counter[pa.DataType]] = {}
+    for counted in _each(files, of_file):
+        _add(total, counted)
+    return total
 
 
-def _json_kinds(place: Place, file: File, most_bytes: float) -> dict[str, Counter[pa.DataType]]:
-    counted: dict[str, Counter[pa.DataType]] = {}
-    read_bytes = 0
-    with place.open(file) as opened:
-        lines = lines_of(opened, Shard("", (file,), 0, file.size_bytes))
-        while some := list(itertools.islice(lines, SCANNED_LINES)):
-            read_bytes += sum(map(len, some))
-            for name, counter in kinds_of([row for row in map(parsed_line, some) if isinstance(row, dict)]).items():
-                counted.setdefault(name, Counter()).update(counter)
-            if read_bytes >= most_bytes:
-                break
-    if read_bytes and not counted:
-        raise ShardError(f"{readable(file.path)} has no lines of JSON that are objects: jq -c '.[]' makes them")
-    return counted
+def _add(total: dict[str, Counter[pa.DataType]], counted: dict[str, Counter[pa.DataType]]) -> None:
+    for name, counter in counted.items():
+        total.setdefault(name, Counter()).update(counter)

@@ -1,4 +1,4 @@
-"""Columns of a window to the model's inputs: rows of arrays, what a batch must have alike, and which rows are wrong."""
+"""A window's columns as rows of the model's inputs: arrays, batch keys, sizes and errors."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -24,28 +24,25 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 LIBRARY: Final = NumpyTensors()
 MOST_DIGITS: Final = 10**19
-"""Beyond it no unit's 64 bits reach."""
+"""No 64-bit timestamp of any unit reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A window's rows as the model takes them.
-
-    Args:
-        values: by input; an array whose first dimension counts rows, of arrays where their lengths differ.
-        keys: of each row, what must be alike in a batch.
-        sizes: of each row, what it has more or less of.
-        errors: rows that go to no model, each with the reason.
-    """
+    """A window's rows as the model takes them."""
 
     values: Mapping[str, Array]
+    """By input; the first dimension counts rows. Ragged rows are arrays in an array of objects."""
     keys: Sequence[Hashable]
+    """Batch key of each row."""
     sizes: Array
+    """Length of each row, to batch rows of about one length."""
     errors: Mapping[int, str]
+    """Rows that are not sent to the model, with the reason."""
 
     @property
     def good(self) -> Array:
-        """Return the rows that the model is given."""
+        """Return the rows that are sent to the model."""
         return np.array([row for row in range(len(self.keys)) if row not in self.errors], dtype=np.int64)
 
 
@@ -55,17 +52,29 @@ def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str,
     values: dict[str, Array] = {}
     for spec in specs:
         if spec.name in columns:
-            parts = [_part(table, name, spec, errors) for name in columns[spec.name]]
-            values[spec.name] = _values(parts, spec, errors)
+            parts = [_cells(table, name, spec, errors) for name in columns[spec.name]]
+            if spec.datatype == "BYTES":
+                values[spec.name] = _bytes(parts[0], spec)
+            elif len(parts) > 1:
+                values[spec.name] = np.stack([_numbers(part, spec, errors) for part in parts], axis=1)
+            else:
+                values[spec.name] = _tensor(parts[0], spec, errors)
     given = [spec for spec in specs if spec.name in values]
-    sizes = sum((_sizes(values[spec.name]) for spec in given), start=np.zeros(table.num_rows, np.int64))
+    sizes = np.zeros(table.num_rows, np.int64)
+    for spec in given:
+        if values[spec.name].dtype == object:
+            cells = values[spec.name].reshape(table.num_rows, -1)[:, 0]
+            sizes += np.array([each.size if isinstance(each, np.ndarray) else len(each) for each in cells], np.int64)
     return Rows(values, _keys(values, given, table.num_rows), sizes, errors)
 
 
-def _part(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
-    """Return a column's cells; a null that the input does not accept is its row's error, as is text of no number."""
+def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
+    """Return a column's cells; nulls that are not accepted and text that is no number are errors of their rows."""
     column = table.schema.field(name)
-    part = _unwrapped(plain(table.column(name)), spec)
+    part = plain(table.column(name))
+    if spec.datatype == "BYTES" and JSON not in spec.media_types and is_file(part.type):
+        # Images and audio as Hugging Face writes them: bytes beside their path.
+        part = pc.struct_field(part, "bytes")
     if spec.datatype != "BYTES" and is_spelled(column):
         texts = trimmed(part)
         part, wrong = parsed(texts, spec.datatype)
@@ -81,41 +90,27 @@ def _part(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) 
 
 
 def _digits(part: Any, name: str, errors: dict[int, str]) -> Any:
-    """Return whole numbers as decimal digits; others are their rows' errors."""
+    """Return integers as decimal digits; other cells are errors of their rows."""
     cells: list[str | None] = []
     for row, cell in enumerate(part.to_pylist()):
         good = cell is not None and math.isfinite(cell) and abs(cell) < MOST_DIGITS and cell == int(cell)
         cells.append(str(int(cell)) if good else None)
         if cell is not None and not good:
-            errors.setdefault(row, f"{name} is {cell}, which is no whole number")
+            errors.setdefault(row, f"{name} is {cell}, expected an integer")
     return pa.array(cells, pa.large_string())
 
 
 def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Return a batch of chosen rows as it goes over the wire: padded, with the masks that the model asks for."""
+    """Return chosen rows as a batch, padded, with the masks that the model takes."""
     given = [spec for spec in specs if spec.name in rows.values]
     if not any(rows.values[spec.name].dtype == object and spec.datatype != "BYTES" for spec in given):
         return {spec.name: np.moveaxis(rows.values[spec.name][chosen], 0, spec.batch_dim) for spec in given}
     made = collate([{spec.name: rows.values[spec.name][row] for spec in given} for row in chosen], given, LIBRARY)
-    # What has no shape, a text, is left as a list.
+    # Text has no shape, so collate leaves it as a list.
     arrays = {name: value if isinstance(value, np.ndarray) else _objects(value) for name, value in made.items()}
     dims = {spec.name: (spec.batch_dim, DTYPES[spec.datatype]) for spec in specs}
     wire = {name: (array, *dims[name]) for name, array in arrays.items() if name in dims}
     return {name: np.moveaxis(array.astype(dtype, copy=False), 0, dim) for name, (array, dim, dtype) in wire.items()}
-
-
-def _unwrapped(part: Any, spec: TensorSpec) -> Any:
-    """Return the bytes of pictures and sounds that stand beside their paths."""
-    nested = spec.datatype == "BYTES" and JSON not in spec.media_types and is_file(part.type)
-    return pc.struct_field(part, "bytes") if nested else part
-
-
-def _values(parts: Sequence[Any], spec: TensorSpec, errors: dict[int, str]) -> Array:
-    if spec.datatype == "BYTES":
-        return _bytes(parts[0], spec)
-    if len(parts) > 1:
-        return np.stack([_numbers(part, spec, errors) for part in parts], axis=1)
-    return _tensor(parts[0], spec, errors)
 
 
 def _bytes(part: Any, spec: TensorSpec) -> Array:
@@ -126,18 +121,14 @@ def _bytes(part: Any, spec: TensorSpec) -> Array:
     cells = part.to_pylist()
     if not is_bytes(part.type):
         cells = [None if each is None else orjson.dumps(each, default=str) for each in cells]
-    # A null that the input does not accept is its row's error by now.
+    # A null that the input does not accept is an error of its row already.
     null = NULL if spec.nullable else b""
-    return _shaped(_objects([null if each is None else each for each in cells]), spec)
-
-
-def _shaped(array: Array, spec: TensorSpec) -> Array:
-    """Return one element a row, as a row of one where the model's rows are such."""
+    array = _objects([null if each is None else each for each in cells])
     return array.reshape(len(array), *([1] * len(spec.row_shape)))
 
 
 def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Return numbers, or lists of them at any depth, as rows; where their shapes differ, as arrays of their own."""
+    """Return numbers, or lists of them at any depth, as rows; of different shapes, as arrays of objects."""
     if not is_list(part.type):
         return _fit_rank(_numbers(part, spec, errors), spec, errors)
     shapes, flat = _unfolded(part, len(part))
@@ -150,7 +141,7 @@ def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
 
 
 def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
-    """Return the shape that all rows have, or None, and the numbers in a line."""
+    """Return the shape of all rows, or None if they differ, and the flat numbers."""
     shape: list[int] = []
     count = rows
     while is_list(part.type):
@@ -189,13 +180,13 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
 
 
 def _array(cell: Any, kind: Any, spec: TensorSpec) -> Array:
-    """Return lists of numbers as an array.
+    """Return nested lists of numbers as an array.
 
     Raises:
-        ValueError: they are none, or numbers that the input's datatype does not hold.
+        ValueError: the lists are ragged or hold nulls, or a number does not fit the datatype.
     """
     floating = pa.types.is_floating(kind)
-    # Of fractions numpy makes what they are, with NaN for null; of whole numbers and decimals something else.
+    # numpy keeps fractions, with NaN for null; integers and decimals it might convert, so they stay objects.
     given = np.array(cell, np.float64 if floating else object)
     suspect = np.isnan(given).any() if floating else any(each is None or isinstance(each, list) for each in given.flat)
     if suspect and _is_odd(cell, given.ndim, nullable=spec.nullable):
@@ -212,14 +203,14 @@ def _array(cell: Any, kind: Any, spec: TensorSpec) -> Array:
 
 
 def _is_odd(cell: Any, depth: int, *, nullable: bool) -> bool:
-    """Return whether lists hold nulls that are not accepted, or lists deeper than others."""
+    """Return whether lists hold nulls that are not accepted, or have different depths."""
     if isinstance(cell, list):
         return depth == 0 or any(_is_odd(each, depth - 1, nullable=nullable) for each in cell)
     return cell is None and (depth > 0 or not nullable)
 
 
 def _numbers(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Return a column of numbers in the input's datatype; those that it does not hold are their rows' errors."""
+    """Return a column in the input's datatype; cells that do not fit are errors of their rows."""
     found, wrong = converted(part, spec.datatype)
     for row in np.flatnonzero(wrong).tolist():
         errors.setdefault(row, f"{spec.name}: {part[row].as_py()} does not fit {spec.datatype}")
@@ -231,7 +222,7 @@ def _with_nan(found: Array, nulls: Array) -> Array:
 
 
 def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
-    """Return the rows in the rank that the model's have: a number is a row of one, where that is what it takes."""
+    """Return rows in the rank of the model's; a number becomes a row of one where the model takes those."""
     if array.ndim == 1 and len(spec.row_shape) == 1:
         array = array[:, None]
     elif array.ndim == 2 and array.shape[1] == 1 and not spec.row_shape:
@@ -247,28 +238,22 @@ def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
 def _check_shape(shape: Sequence[int], spec: TensorSpec) -> None:
     wanted = spec.row_shape
     if len(shape) != len(wanted) or any(want not in (ANY, got) for got, want in zip(shape, wanted, strict=True)):
-        raise ValueError(f"a row must have the shape {list(wanted)}, and has {list(shape)}")
+        raise ValueError(f"a row has the shape {list(shape)}, expected {list(wanted)}")
 
 
 def _keys(values: Mapping[str, Array], specs: Sequence[TensorSpec], rows: int) -> Sequence[Hashable]:
-    """Return of each row the shapes that no padding makes alike."""
+    """Return each row's shape without its padded axis: rows of one batch must have the same."""
     ragged = [spec for spec in specs if values[spec.name].dtype == object and spec.datatype != "BYTES"]
     if not ragged:
         return [0] * rows
-    return [tuple(_key(values[spec.name][row].shape, spec) for spec in ragged) for row in range(rows)]
-
-
-def _key(shape: Sequence[int], spec: TensorSpec) -> tuple[int, ...]:
-    axis = None if spec.pad_axis is None else spec.pad_axis - (spec.pad_axis > spec.batch_dim)
-    return tuple(ANY if dimension == axis else size for dimension, size in enumerate(shape))
-
-
-def _sizes(array: Array) -> Array:
-    if array.dtype != object:
-        return np.zeros(len(array), np.int64)
-    return np.array(
-        [each.size if isinstance(each, np.ndarray) else len(each) for each in array.reshape(len(array), -1)[:, 0]]
-    )
+    axes = [None if spec.pad_axis is None else spec.pad_axis - (spec.pad_axis > spec.batch_dim) for spec in ragged]
+    return [
+        tuple(
+            tuple(ANY if at == axis else size for at, size in enumerate(values[spec.name][row].shape))
+            for spec, axis in zip(ragged, axes, strict=True)
+        )
+        for row in range(rows)
+    ]
 
 
 def _objects(values: Sequence[Any]) -> Array:
@@ -283,7 +268,7 @@ def _is_null(part: Any) -> Array:
 
 
 def lengths(rows: Rows) -> dict[str, list[int]]:
-    """Return of each input whose rows differ how long each of them is, along the first axis that does."""
+    """Return the length of each row of ragged inputs, along the first axis."""
     return {
         name: [each.shape[0] if each.ndim else 0 for each in array]
         for name, array in rows.values.items()

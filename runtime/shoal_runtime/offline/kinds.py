@@ -1,7 +1,7 @@
-"""Types of columns: which of them differ in form alone, and the type that holds the values of two. Pure.
+"""Types of columns: forms of one type, and the type that holds the values of two. Pure.
 
-Dictionaries, views, run-end encodings and extensions are forms of other types. A CSV file and the path of a Hive
-partition hold text only: such a column is marked as spelled, and its cells are parsed where numbers are wanted.
+Dictionaries, views, run-end encodings and extensions are forms of other types. CSV files and the paths of Hive
+partitions hold text only: such a column is marked as spelled, and its cells are parsed where numbers are expected.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 SPELLED: Final[Mapping[bytes, bytes]] = {b"shoal": b"spelled"}
+"""Metadata of a field whose cells are text that may spell numbers."""
 PARTITION: Final[Mapping[bytes, bytes]] = {b"shoal": b"partition"}
-"""Metadata of a field: its cells are text that may spell numbers; its values stand in the path of the file."""
+"""Metadata of a field whose values stand in the paths of the files."""
 _TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES: Final = (
     *(pa.types.is_binary, pa.types.is_large_binary),
@@ -25,7 +26,7 @@ _VIEWS: Final = (pa.types.is_list_view, pa.types.is_large_list_view)
 _TIMES: Final = (pa.types.is_timestamp, pa.types.is_date)
 _FEW_DIGITS: Final = 38
 _MOST_DIGITS: Final = 76
-"""Of decimals of 128 and of 256 bits."""
+"""Digits of decimals of 128 and of 256 bits."""
 
 
 def is_spelled(column: pa.Field) -> bool:
@@ -60,7 +61,7 @@ def is_time(kind: pa.DataType) -> bool:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column's values, whatever form they are stored in."""
+    """Return the type of a column's values, without its form of storage."""
     if isinstance(kind, pa.FixedShapeTensorType):
         return reduce(pa.list_, reversed(kind.shape), kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
@@ -68,20 +69,16 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return plain_type(kind.value_type)
     if is_list(kind) or any(each(kind) for each in _VIEWS):
-        return _plain_list(kind)
+        value = plain_type(kind.value_type)
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(value, kind.list_size)
+        return pa.list_(value) if pa.types.is_list(kind) else pa.large_list(value)
     views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
     return views.get(kind, kind)
 
 
-def _plain_list(kind: pa.DataType) -> pa.DataType:
-    value = plain_type(kind.value_type)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(value, kind.list_size)
-    return pa.list_(value) if pa.types.is_list(kind) else pa.large_list(value)
-
-
 def permuted(kind: pa.DataType) -> bool:
-    """Return whether a tensor's dimensions are stored in another order than their own."""
+    """Return whether a tensor's dimensions are stored in another order."""
     return isinstance(kind, pa.FixedShapeTensorType) and list(kind.permutation or []) not in (
         [],
         list(range(len(kind.shape))),
@@ -89,12 +86,14 @@ def permuted(kind: pa.DataType) -> bool:
 
 
 def plain(column: Any) -> Any:
-    """Return one array of a column's values, in the type of `plain_type`; text and bytes as large ones.
-
-    More than 2 GiB of text do not fit an array of small offsets, so each chunk is converted before they are joined.
-    """
+    """Return a column as one array in the type of `plain_type`; text and bytes as large ones."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    made = [_large(_plain_array(each)) for each in chunks]
+    made = []
+    for each in chunks:
+        # Before the chunks are joined: more than 2 GiB of text do not fit 32-bit offsets.
+        array = _plain_array(each)
+        kind = _large_type(array.type)
+        made.append(array if kind == array.type else array.cast(kind))
     if len(made) == 1:
         return made[0]
     return pa.concat_arrays(made) if made else pa.array([], _large_type(plain_type(column.type)))
@@ -125,12 +124,12 @@ def _tensors(array: Any) -> Any:
 
 
 def _lists(array: Any) -> Any:
-    """Return lists of values, whatever form they are stored in."""
+    """Return lists in any form of storage as plain ones."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         values = array.values.slice(array.offset * size, len(array) * size)
         return pa.FixedSizeListArray.from_arrays(_plain_array(values), size, mask=array.is_null())
-    # By their lengths: a view's lists may lie anywhere, and a cast of views loses rows (pyarrow 26).
+    # Built from lengths: the lists of a view may overlap, and a cast of views loses rows (pyarrow 26).
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = _plain_array(array.flatten())
@@ -139,25 +138,20 @@ def _lists(array: Any) -> Any:
     )
 
 
-def _large(array: Any) -> Any:
-    kind = _large_type(array.type)
-    return array if kind == array.type else array.cast(kind)
-
-
 def _large_type(kind: pa.DataType) -> pa.DataType:
     return pa.large_string() if is_text(kind) else pa.large_binary() if is_bytes(kind) else kind
 
 
 def storable(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is kept: views and run-end encodings, which few readers have, as plain ones."""
+    """Return the type in which a column is stored: views and run-end encodings, which few readers support, as plain."""
     odd = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded, *_VIEWS)
     return plain_type(kind) if any(each(kind) for each in odd) else kind
 
 
 def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds what either holds, or None where there is none.
+    """Return the type that holds the values of both, or None.
 
-    Text with bytes has none: text would come out as something else.
+    Text and bytes have none: text would become bytes.
     """
     if one == other or pa.types.is_null(other):
         return one
@@ -168,42 +162,12 @@ def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     one, other = plain_type(one), plain_type(other)
     if is_list(one) and is_list(other):
         return _promoted_lists(one, other)
-    if {pa.types.is_floating(one), pa.types.is_floating(other)} == {True, False} and _wide(one, other):
+    # float64 holds all 32-bit integers; Arrow would choose a smaller float.
+    wide = any(pa.types.is_integer(each) and each.bit_width >= 32 for each in (one, other))
+    if {pa.types.is_floating(one), pa.types.is_floating(other)} == {True, False} and wide:
         return pa.float64()
-    return None if is_text(one) != is_text(other) and is_bytes(one) != is_bytes(other) else _permissive(one, other)
-
-
-def _promoted_lists(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    value = promoted(one.value_type, other.value_type)
-    decimals = [pa.types.is_decimal(each.value_type) for each in (one, other)]
-    if value is None or (any(decimals) and pa.types.is_floating(value)):
+    if is_text(one) != is_text(other) and is_bytes(one) != is_bytes(other):
         return None
-    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
-        return pa.list_(value, one.list_size)
-    large = pa.types.is_large_list(one) or pa.types.is_large_list(other)
-    return pa.large_list(value) if large else pa.list_(value)
-
-
-def _promoted_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the decimal of all digits before and after the point, or fractions of 64 bits where one is such."""
-    if pa.types.is_floating(one) or pa.types.is_floating(other):
-        return pa.float64()
-    digits = [digits for each in (one, other) if (digits := _digits(each))]
-    scale = max(scale for _, scale in digits)
-    precision = scale + max(whole for whole, _ in digits)
-    if len(digits) == 1 or precision > _MOST_DIGITS:
-        return None
-    return pa.decimal128(precision, scale) if precision <= _FEW_DIGITS else pa.decimal256(precision, scale)
-
-
-def _digits(kind: pa.DataType) -> tuple[int, int] | None:
-    """Return how many digits a type's numbers have before and after the point."""
-    if pa.types.is_decimal(kind):
-        return kind.precision - kind.scale, kind.scale
-    return (len(str(2**kind.bit_width)), 0) if pa.types.is_integer(kind) else None
-
-
-def _permissive(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_decimal(one) or pa.types.is_decimal(other):
         return _promoted_decimals(one, other)
     try:
@@ -213,6 +177,31 @@ def _permissive(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return None
 
 
-def _wide(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether whole numbers are among them that only a fraction of 64 bits may hold."""
-    return any(pa.types.is_integer(each) and each.bit_width >= 32 for each in (one, other))
+def _promoted_lists(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    value = promoted(one.value_type, other.value_type)
+    decimals = [pa.types.is_decimal(each.value_type) for each in (one, other)]
+    # Fractions of a decimal would be rounded inside a list, where no cell can be an error of its own.
+    if value is None or (any(decimals) and pa.types.is_floating(value)):
+        return None
+    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
+        return pa.list_(value, one.list_size)
+    large = pa.types.is_large_list(one) or pa.types.is_large_list(other)
+    return pa.large_list(value) if large else pa.list_(value)
+
+
+def _promoted_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return a decimal with the digits of both before and after the point, or float64 if one is a float."""
+    if pa.types.is_floating(one) or pa.types.is_floating(other):
+        return pa.float64()
+    # Digits before and after the point.
+    digits = []
+    for each in (one, other):
+        if pa.types.is_decimal(each):
+            digits.append((each.precision - each.scale, each.scale))
+        elif pa.types.is_integer(each):
+            digits.append((len(str(2**each.bit_width)), 0))
+    scale = max(scale for _, scale in digits)
+    precision = scale + max(whole for whole, _ in digits)
+    if len(digits) == 1 or precision > _MOST_DIGITS:
+        return None
+    return pa.decimal128(precision, scale) if precision <= _FEW_DIGITS else pa.decimal256(precision, scale)

@@ -1,7 +1,7 @@
-"""`python -m shoal_runtime batch-ray`: the same job, its workers spread over a Ray cluster.
+"""`python -m shoal_runtime batch-ray`: one job whose workers are tasks of a Ray cluster.
 
-Each worker is a task of Ray, and runs the batch program. Which shards are done, and by whom, is written down beside the
-answers; so a worker whose node is lost is started elsewhere by Ray, and goes on with what it had taken.
+Each task runs the batch program. Finished shards and the worker that claimed each are recorded beside the results, so
+Ray can restart a worker of a lost node elsewhere, and it resumes with the shards that it had claimed.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_on_ray(environ: Mapping[str, str]) -> int:
-    """Run the workers; return the exit code of the first that failed, or 0."""
+    """Run the workers; return the exit status of the first that failed, or 0."""
     try:
         settings = from_env(environ)
     except SettingsError as error:
@@ -32,21 +32,21 @@ def run_on_ray(environ: Mapping[str, str]) -> int:
     ray.init(ignore_reinit_error=True, log_to_driver=True)
     workers = settings.process.workers
     passed_on = {name: value for name, value in environ.items() if not name.startswith("RAY_")}
-    # All of them, however often they are started: their leases are theirs by the run's name.
+    # One name for all workers, however often they start: their leases are recorded under it.
     passed_on["SHOAL_BATCH_RUN"] = settings.process.run or uuid4().hex
     gpus = int(ray.cluster_resources().get("GPU", 0) // workers)
-    # A node that is lost is no fault of the worker: without end. What the worker says itself is final.
+    # A lost node is not the worker's fault, so retries are unlimited. An exit status of the worker is final.
     task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=-1, scheduling_strategy="SPREAD")(_work)
     logger.info("event=workers_started workers=%d gpus_each=%d", workers, gpus)
     statuses = ray.get([task.remote(passed_on, number) for number in range(workers)])
     failed = [(number, status) for number, status in enumerate(statuses) if status]
     for number, status in failed:
-        logger.error("event=worker_failed worker=%d status=%d; its log says why", number, status)
+        logger.error("event=worker_failed worker=%d status=%d; the worker's log has the reason", number, status)
     return failed[0][1] if failed else 0
 
 
 def _work(settings: Mapping[str, str], number: int) -> int:
-    """Run one worker on whatever node this is; Ray says which GPUs are its own."""
+    """Run one worker on this node, with the GPUs that Ray assigned to it."""
     own = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "ROCR_", "HIP_"))}
     environ = {**settings, **own, "SHOAL_BATCH_WORKER": str(number)}
     command = [sys.executable, "-P", "-m", "shoal_runtime", "batch"]

@@ -1,4 +1,4 @@
-"""Hive partitions: columns whose values stand in the paths of files, ``day=2024-01-01/rows.parquet``. Pure."""
+"""Hive partitions: columns whose values stand in file paths, ``day=2024-01-01/rows.parquet``. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,10 +17,10 @@ _MOST: Final = 2**63
 
 @lru_cache(65536)
 def partition_values(path: str) -> Mapping[str, str | None]:
-    """Return the values that a file's path names, by column; percent-encoding is decoded.
+    """Return the values in a file's path by column, percent-decoded.
 
     Raises:
-        WrongSettings: one is not text, or the path names two values of one column.
+        WrongSettings: a value is not UTF-8, or the path has two values of one column.
     """
     found: dict[str, str | None] = {}
     for part in path.split("/")[:-1]:
@@ -28,38 +28,28 @@ def partition_values(path: str) -> Mapping[str, str | None]:
         if not name or "=" not in part:
             continue
         try:
-            column, cell = (unquote(_text(each), errors="strict") for each in (name, value))
+            # Bytes of the file system that are not UTF-8 are surrogates here, which encode() rejects.
+            column, cell = (unquote(each.encode().decode(), errors="strict") for each in (name, value))
         except UnicodeError:
             raise WrongSettings(
-                f"the folder {part!a} of {path!a:.200} is no UTF-8 once it is decoded: rename it"
+                f"the directory {part!a} of {path!a:.200} is not UTF-8 after percent-decoding. Rename it"
             ) from None
         known = None if value == NULL else cell
         if found.setdefault(column, known) != known:
-            raise WrongSettings(f"{path!a:.200} names two values of the column {column}: rename one of the folders")
+            raise WrongSettings(f"{path!a:.200} has two values of the column {column}. Rename one of the directories")
     return found
 
 
-def _text(part: str) -> str:
-    """Return a part of a path, if it is text.
-
-    Raises:
-        UnicodeError: the file system holds other bytes there.
-    """
-    return part.encode().decode()
-
-
 def partition_types(paths: Iterable[str]) -> dict[str, pa.DataType]:
-    """Return the type of each column that paths name: whole numbers where all values are such, else text."""
+    """Return the type of each partition column: int64 if all values are integers, else text."""
     texts: dict[str, bool] = {}
     for path in paths:
         for name, value in partition_values(path).items():
-            texts[name] = texts.get(name, False) or not (value is None or _is_whole(value))
+            whole = value is None or (bool(_WHOLE.fullmatch(value)) and -_MOST <= int(value) < _MOST)
+            texts[name] = texts.get(name, False) or not whole
+    # A column of nulls only is text.
     seen = {name for path in paths for name, value in partition_values(path).items() if value is not None}
     return {name: pa.string() if text or name not in seen else pa.int64() for name, text in texts.items()}
-
-
-def _is_whole(value: str) -> bool:
-    return bool(_WHOLE.fullmatch(value)) and -_MOST <= int(value) < _MOST
 
 
 def partition_cell(path: str, column: pa.Field) -> str | int | None:
@@ -69,10 +59,10 @@ def partition_cell(path: str, column: pa.Field) -> str | int | None:
 
 
 def partitions_above(folder: str, paths: Iterable[str]) -> str:
-    """Return the partitions that an input's own folder is, as ``day=2024-01-01``; of a single file, its folder's.
+    """Return the partitions in the input's own path, as ``day=2024-01-01``.
 
     Args:
-        folder: that the input names, or the one file.
+        folder: directory or file that the input names.
         paths: of the files below it.
     """
     listed = list(paths)

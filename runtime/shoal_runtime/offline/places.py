@@ -1,6 +1,6 @@
-"""Where rows lie and answers go: a folder of this machine, or of an object store.
+"""Directories of rows and results: local, or in an object store.
 
-What is written is there whole or not at all: here by a name that is changed when all is on disk, in a store by one put.
+A file is written whole or not at all: locally by a rename after it is on disk, in a store by one put.
 """
 
 import os
@@ -8,105 +8,103 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from shoal_runtime.offline.directory import DirectoryPlace
 from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.shards import File, split_pattern
 from shoal_schema.resource.locations import LocationError, local_path, scheme_of, shown
 from shoal_schema.resource.offline import IN_WORDS, STORES
 
 
 class Place(Protocol):
-    """A folder. Every method may raise `JobError`, a sentence."""
+    """A directory. Every method may raise `JobError`."""
 
     shown: str
-    """Its address, without what may be secret."""
+    """Its address, without secrets."""
 
     def files(self, pattern: str) -> list[File]:
-        """Return the files below that a pattern means, in order of their names."""
+        """Return the files that match a pattern, in order of their names."""
 
     def open(self, file: File, ahead_bytes: int = ...) -> BinaryIO:
-        """Return a file's content, as it was listed, which can be sought.
+        """Open a listed file for reading; the file is seekable.
 
         Args:
             file: one of `files`.
-            ahead_bytes: what a store is asked for at a time.
+            ahead_bytes: size of a read from a store.
+
+        Raises:
+            JobError: the file has changed since it was listed.
         """
 
     def read(self, name: str) -> bytes | None:
-        """Return what was put under a name, or None."""
+        """Return the content of a file, or None."""
 
     def put(self, name: str, content: bytes) -> None:
-        """Put a small file."""
+        """Write a small file."""
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Put a small file unless there is one; return whether this call did. Of several at once one does."""
+        """Write a small file unless it exists; return whether this call did. One of several at once does."""
 
     def writing(self, name: str) -> Any:
-        """Return a context that gives a path to write a file at; at its end the file stands under the name."""
+        """Return a context that yields a path to write at; at its end the file has the name."""
 
     def leave(self) -> None:
-        """Remove what this process has begun to write and will not end."""
+        """Remove the files that this process has begun and will not complete."""
 
     def sweep(self) -> None:
-        """Remove what processes had begun that have ended since."""
+        """Remove the incomplete files of processes that have ended."""
 
 
 def open_outputs(uri: str, errors_uri: str | None) -> tuple[Place, Place | None]:
-    """Return the folder that answers go to, and that of rows that failed, if they have one.
+    """Return the directories of results and of failed rows, if they have one of their own.
 
     Raises:
-        WrongSettings: one is a file, or no address, or both are one.
+        WrongSettings: one is a file or not an address, or both are the same.
     """
-    answers, failures = _open_output(uri), _open_output(errors_uri) if errors_uri else None
-    if failures and failures.shown.rstrip("/") == answers.shown.rstrip("/"):
-        raise WrongSettings(f"{errors_uri} holds the answers: name another folder for the rows that failed (--errors)")
-    return answers, failures
+    results, failures = _open_output(uri), _open_output(errors_uri) if errors_uri else None
+    if failures and failures.shown.rstrip("/") == results.shown.rstrip("/"):
+        raise WrongSettings(f"{errors_uri} is the directory of the results. Give --errors another directory")
+    return results, failures
 
 
 def _open_output(uri: str) -> Place:
     place = open_place(uri)
-    if isinstance(place, FolderPlace) and place.is_file:
-        raise WrongSettings(f"{uri} is a file: name a folder for the answers")
+    if isinstance(place, DirectoryPlace) and place.is_file:
+        raise WrongSettings(f"{uri} is a file. Name a directory for the results")
     return place
 
 
 def open_input(uri: str, written: Sequence[Place]) -> tuple[Place, list[File]]:
-    """Return the folder that an input names, and the files in it that are meant; none of those that are ``written``.
+    """Return the place of an input and its files, without those below outputs.
 
     Raises:
-        WrongSettings: there are none.
+        WrongSettings: there are no files.
     """
     folder, pattern = split_pattern(uri)
     place = open_place(folder)
-    own = tuple(below for each in written if (below := _below(each.shown, place.shown)))
+    outer = f"{place.shown.rstrip('/')}/"
+    own = tuple(f"{each.shown.rstrip('/').removeprefix(outer)}/" for each in written if each.shown.startswith(outer))
     found = [each for each in place.files(pattern) if not each.path.startswith(own)]
     if not found:
-        raise WrongSettings(f"there are no files at {uri}: correct the input")
+        raise WrongSettings(f"there are no files at {uri}. Correct the input")
     return place, found
 
 
-def _below(inner: str, outer: str) -> str | None:
-    """Return how files of one folder are called that lies in another, or None: it does not."""
-    outer = f"{outer.rstrip('/')}/"
-    return f"{inner.rstrip('/').removeprefix(outer)}/" if inner.startswith(outer) else None
-
-
 def open_place(uri: str) -> Place:
-    """Return the folder, or the one file, at an address.
+    """Return the directory or the file at an address.
 
     Raises:
-        WrongSettings: the address is none.
+        WrongSettings: it is not an address, or its library is not installed.
     """
     scheme = scheme_of(uri)
     try:
         if not scheme:
-            return FolderPlace(Path(os.path.abspath(uri)))
+            return DirectoryPlace(Path(os.path.abspath(uri)))
         if scheme == "file":
-            return FolderPlace(Path(os.path.abspath(local_path(uri))))
+            return DirectoryPlace(Path(os.path.abspath(local_path(uri))))
     except LocationError as error:
         raise WrongSettings(str(error)) from None
     if scheme not in STORES:
-        raise WrongSettings(f"{shown(uri)} must be a path, or begin with one of {IN_WORDS}")
+        raise WrongSettings(f"{shown(uri)} is not an address: expected a path, or a URI that begins with {IN_WORDS}")
     try:
         from shoal_runtime.offline.bucket import open_bucket  # noqa: PLC0415 (its library is an extra)
     except ImportError as error:
@@ -115,7 +113,7 @@ def open_place(uri: str) -> Place:
 
 
 def plain_file(opened: BinaryIO, file: File) -> Any:
-    """Return what a file holds, unpacked where its name says that it is packed."""
+    """Return a file's content, decompressed if its name ends in ``.gz``."""
     if not file.path.lower().endswith(".gz"):
         return opened
     import gzip  # noqa: PLC0415 (seldom)

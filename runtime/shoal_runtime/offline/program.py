@@ -1,4 +1,4 @@
-"""`python -m shoal_runtime batch`: one job, as the environment asks for it."""
+"""`python -m shoal_runtime batch`: run one job from the settings in the environment."""
 
 import logging
 import os
@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,66 +20,61 @@ from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
-"""Where Kubernetes reads a container's last words."""
+"""File in which Kubernetes reads a container's termination message."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Stopped(BaseException):
-    """A signal came."""
+    """A signal to stop arrived."""
 
 
 def run_job(environ: Mapping[str, str], command: str = "") -> int:
-    """Do the job; return the exit code: 0 when all is done, 1 when not, 2 when it cannot be, 130 after a signal.
+    """Run the job; return the exit status.
 
-    ``command`` is what somebody typed, in whose words errors are told; else they are lines of the log.
+    It is 0 when all is done, 1 when not, 2 when it cannot be done, 130 after a signal.
+
+    Args:
+        environ: settings.
+        command: that a user typed: errors are written as its messages, not as log lines.
     """
     try:
         settings = from_env(environ)
     except SettingsError as error:
-        _tell(str(error), command)
+        _report(str(error), command)
         return EXIT_USAGE
     configure(settings.logging.level, settings.logging.form)
+
+    def stop(*_: Any) -> None:
+        raise _Stopped
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+        signal.signal(number, stop)
     job = Job(settings, environ)
-    status, words = _done(job, command)
-    logging.shutdown()
-    _leave(job, words)
-    sys.stdout.flush()
-    # Threads that read or write wait for nobody.
-    os._exit(status)
-
-
-def _tell(words: str, command: str) -> None:
-    if command:
-        sys.stderr.write(f"{command}: {words}\n")
-    else:
-        logger.critical("%s", words)
-
-
-def _done(job: Job, command: str) -> tuple[int, str]:
+    status, message = 0, ""
     try:
         job.run()
     except _Stopped:
-        _tell("stopped; run the same again to go on: what is done is not done twice", command)
-        return INTERRUPTED, "stopped"
+        _report("stopped. Run the same command again to resume; finished work is not repeated", command)
+        status, message = INTERRUPTED, "stopped"
     except JobError as error:
-        _tell(str(error), command)
-        return error.status, str(error)
-    told = summary(job.tally, job.settings.output.uri, job.plan.batch_size, time.monotonic())
-    sys.stdout.write(f"{told}\n")
-    return 0, ""
-
-
-def _stop(*_: Any) -> None:
-    raise _Stopped
-
-
-def _leave(job: Job, words: str) -> None:
-    """Tell Kubernetes, which keeps it for who asks, how far the job came."""
+        _report(str(error), command)
+        status, message = error.status, str(error)
+    else:
+        table = summary(job.tally, job.settings.output.uri, job.plan.batch_size, time.monotonic())
+        sys.stdout.write(f"{table}\n")
+    logging.shutdown()
+    # The operator reads the progress of a finished pod from its termination message.
     if TERMINATION_LOG.exists():
-        try:
-            TERMINATION_LOG.write_bytes(job.tally.encoded(time.monotonic(), words[:2000]))
-        except OSError:
-            return
+        with suppress(OSError):
+            TERMINATION_LOG.write_bytes(job.tally.encoded(time.monotonic(), message[:2000]))
+    sys.stdout.flush()
+    # Without a wait for threads that still read or write.
+    os._exit(status)
+
+
+def _report(message: str, command: str) -> None:
+    if command:
+        sys.stderr.write(f"{command}: {message}\n")
+    else:
+        logger.critical("%s", message)

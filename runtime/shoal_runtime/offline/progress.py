@@ -1,4 +1,4 @@
-"""How far a job is: counted as it goes, shown on a terminal, told to whoever asks, and in a table at its end."""
+"""Progress of a job: counted, shown on a terminal, served over HTTP, and summarized at the end."""
 
 import logging
 import socket
@@ -25,14 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Tally:
-    """What was done so far.
-
-    Attributes:
-        before: by other runs of the job, with the same output.
-        resumed: by this worker of this run, in a process that ended.
-        siblings: by other workers of this run.
-        errors: the first of the reasons.
-    """
+    """Counts of work so far."""
 
     shards_total: int = 0
     bytes_total: int = 0
@@ -42,14 +35,19 @@ class Tally:
     rows: int = 0
     failed: int = 0
     before: Done = field(default_factory=Done)
+    """By other runs of the job with the same output."""
     resumed: Done = field(default_factory=Done)
+    """By this worker of this run, in a process that ended."""
     siblings: Done = field(default_factory=Done)
+    """By other workers of this run."""
     broken: list[str] = field(default_factory=list)
+    """Errors of shards that cannot be read or written."""
     errors: Counter[str] = field(default_factory=Counter)
+    """Errors of rows."""
     begun_s: float | None = None
 
     def add(self, rows: int, errors: Collection[str], share_bytes: float) -> None:
-        """Count rows that have an answer or an error, and what part of their shard they are."""
+        """Count rows that have a result or an error, and their part of the shard in bytes."""
         self.bytes_under_way += share_bytes
         self.rows += rows
         self.failed += len(errors)
@@ -57,12 +55,12 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """Return how much of the input is done, of 1."""
+        """Return the finished part of the input, 0 to 1."""
         return min(1.0, (self.bytes_done + self.bytes_under_way + self.found.bytes) / max(self.bytes_total, 1))
 
     @property
     def found(self) -> Done:
-        """Return what was done already."""
+        """Return the work that was found done."""
         return self.before + self.resumed + self.siblings
 
     def rate(self, now_s: float) -> float:
@@ -70,9 +68,9 @@ class Tally:
         return self.rows / max(now_s - self.begun_s, 1e-9) if self.begun_s is not None and self.rows else 0.0
 
     def encoded(self, now_s: float, message: str = "") -> bytes:
-        """Return it as JSON."""
+        """Return the tally as JSON, with a message for the job's status."""
         done = Done(self.shards_done, self.rows, self.failed, self.bytes_done)
-        told = Progress(
+        progress = Progress(
             shards_total=self.shards_total,
             bytes_total=self.bytes_total,
             before=self.before,
@@ -80,11 +78,11 @@ class Tally:
             rows_per_second=round(self.rate(now_s), 1),
             message=message,
         )
-        return msgspec.json.encode(told)
+        return msgspec.json.encode(progress)
 
 
 class Shown:
-    """The tally on a terminal, as a bar; elsewhere as a line now and then, of the log where it tells of such things."""
+    """The tally shown: a bar on a terminal; elsewhere a line every 10 s, in the log if it has INFO lines."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -104,8 +102,10 @@ class Shown:
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.n = tally.share
-            self._bar.refresh() if now_s >= self._next_s else None
-            self._next_s = now_s + SHOWN_EVERY_S if now_s >= self._next_s else self._next_s
+            # The terminal is written at most every 0.2 s.
+            if now_s >= self._next_s:
+                self._bar.refresh()
+                self._next_s = now_s + SHOWN_EVERY_S
         elif now_s >= self._next_s:
             self._next_s = now_s + LINE_EVERY_S
             if logger.isEnabledFor(logging.INFO):
@@ -115,14 +115,14 @@ class Shown:
                 sys.stderr.write(f"scoring: {tally.share:.0%}, {text}\n")
 
     def close(self) -> None:
-        """Leave the terminal as it is."""
+        """End the bar's line on the terminal."""
         if self._bar is not None:
             self.update()
             self._bar.close()
 
 
 def summary(tally: Tally, output: str, batch_size: int, now_s: float) -> str:
-    """Return what a person wants to know at the end, as a table."""
+    """Return the table that is printed at the end of a job."""
     seconds = now_s - tally.begun_s if tally.begun_s is not None else 0.0
     found = tally.found
     rows = [
@@ -132,38 +132,38 @@ def summary(tally: Tally, output: str, batch_size: int, now_s: float) -> str:
         ("rows/s", f"{tally.rate(now_s):,.0f}" if tally.rows else "-"),
         ("seconds", f"{seconds:,.1f}"),
         ("batch size", str(batch_size)),
-        ("answers", output),
+        ("results", output),
     ]
     lines = [f"{name:<11} {value}" for name, value in rows]
     if tally.errors:
         more = tally.errors.total() - sum(count for _, count in tally.errors.most_common(SHOWN_ERRORS))
-        said = [*first(tally.errors), *([f"... and {more:,} more say otherwise"] if more else [])]
-        lines += ["", "the rows that failed say:", *(f"  {each}" for each in said)]
+        shown = [*first(tally.errors), *([f"... and {more:,} rows with other errors"] if more else [])]
+        lines += ["", "errors of failed rows:", *(f"  {each}" for each in shown)]
     return "\n".join(lines)
 
 
 def first(errors: Counter[str], most: int = SHOWN_ERRORS) -> Sequence[str]:
-    """Return the most frequent of the reasons, each with how often it was seen."""
-    return [f"{said} ({count:,})" if count > 1 else said for said, count in errors.most_common(most)]
+    """Return the most frequent errors with their counts."""
+    return [f"{message} ({count:,})" if count > 1 else message for message, count in errors.most_common(most)]
 
 
 def listen(address: TcpAddress, tally: Tally) -> int:
-    """Answer `GET /v1/progress` from a thread of its own, as long as the process lives; return the port."""
+    """Serve `GET /v1/progress` from a thread for the life of the process; return the port."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 5
 
         def do_GET(self) -> None:
-            known = self.path == "/v1/progress"
-            body = tally.encoded(time.monotonic()) if known else b'{"error":"there is only /v1/progress"}'
-            self.send_response(200 if known else 404)
+            found = self.path == "/v1/progress"
+            body = tally.encoded(time.monotonic()) if found else b'{"error":"the only path is /v1/progress"}'
+            self.send_response(200 if found else 404)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Write nothing for each question."""
+            """Write no access log."""
 
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

@@ -1,7 +1,7 @@
-"""Quotes of CSV, checked before cells are read: one that never closes would make one cell of all rows after it. Pure.
+"""Quotes of CSV, checked before cells are read: an unclosed quote would join all later rows into one cell. Pure.
 
-A cell that begins with a quote ends with one, and after that comes a comma or the end of its line; a quote within it is
-doubled. Elsewhere in a cell a quote is a character as any other.
+A cell that begins with a quote ends with one, followed by a comma or the end of the line; a quote within it is doubled.
+Elsewhere in a cell a quote is an ordinary character.
 """
 
 import re
@@ -16,18 +16,19 @@ _SHOWN: Final = 20
 
 
 class QuoteError(ValueError):
-    """A quoted cell does not end; the message says where it begins."""
+    """A quoted cell does not end; the message names its first line."""
 
 
 class Quotes:
-    """The quotes of one file, block after block.
+    """Quotes of one file, fed in blocks.
 
     Args:
-        most_bytes: of one cell.
+        most_bytes: limit of one cell.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
+        # Text from the first cell that has not ended yet.
         self._held = b""
         self._line = 1
 
@@ -35,19 +36,31 @@ class Quotes:
         """Check the cells that end in a block.
 
         Raises:
-            QuoteError: one is followed by something else than the next, or is too large.
+            QuoteError: a cell continues after its closing quote, or is too large.
         """
         text = self._held + block
         if b'"' in text:
             found = _CELLS.match(text)
             end = found.end() if found else 0
         else:
+            # Without quotes every separator ends a cell; a final \r may be half of a line's end.
             last = len(text) - text.endswith(b"\r")
             end = max(text.rfind(each, 0, last) for each in (b",", b"\n", b"\r")) + 1
-        self._line += _lines(text[:end])
+        ended = text[:end]
+        self._line += ended.count(b"\n") + ended.count(b"\r") - ended.count(b"\r\n")
         self._held = text[end:]
-        if self._held.startswith(b'"'):
-            self._check_held()
+        if not self._held.startswith(b'"'):
+            return
+        closed = _QUOTED.match(self._held)
+        after = self._held[closed.end() :] if closed else b""
+        if after not in (b"", b"\r", b"\n", b","):
+            shown = after[:_SHOWN].decode(errors="backslashreplace")
+            raise QuoteError(
+                f"the quoted cell that begins in line {self._line} is followed by {shown!r}: an earlier quote never"
+                " closes, or a quote in the cell is not doubled"
+            )
+        if len(self._held) > self._most_bytes:
+            self.check_closed()
 
     def end(self) -> None:
         """Check the last cell.
@@ -59,34 +72,18 @@ class Quotes:
             raise QuoteError(f"a quote in line {self._line} never closes")
 
     def check_closed(self) -> None:
-        """Check that no cell is under way that is larger than what is read at a time.
+        """Check that no quoted cell continues beyond the limit.
 
         Raises:
-            QuoteError: its quote does not close in time.
+            QuoteError: one does.
         """
         if self._held.startswith(b'"'):
             raise QuoteError(
                 f"a quote in line {self._line} does not close within {self._most_bytes // 2**20} MiB of text"
             )
 
-    def _check_held(self) -> None:
-        closed = _QUOTED.match(self._held)
-        after = self._held[closed.end() :] if closed else b""
-        if after not in (b"", b"\r", b"\n", b","):
-            shown = after[:_SHOWN].decode(errors="backslashreplace")
-            raise QuoteError(
-                f"the quoted cell that begins in line {self._line} is followed by {shown!r}: a quote before it never"
-                " closes, or one within it is not doubled"
-            )
-        if len(self._held) > self._most_bytes:
-            self.check_closed()
-
 
 def first_line(text: bytes) -> bytes | None:
-    """Return the first line, which may have newlines within its cells, or None where it does not end."""
+    """Return the first line, whose cells may have newlines, or None if it has no end."""
     found = _FIRST.match(text)
     return found[1] if found else None
-
-
-def _lines(text: bytes) -> int:
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")

@@ -1,4 +1,4 @@
-"""The thread that reads ahead: shards, window after window, as far as the bytes that may be held allow."""
+"""The thread that reads ahead: shards in windows, within a budget of bytes."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,36 +15,33 @@ from shoal_runtime.offline.tables import Source
 from shoal_runtime.offline.windows import early_first
 
 MOST_WINDOWS: Final = 16
-"""Held at once, however light they are."""
+"""Windows held at once, however small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A shard's rows follow."""
+    """A shard begins; its rows follow."""
 
     shard: Shard
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A window of the shard that was begun last.
-
-    Args:
-        kept: what stands beside its answers.
-        rows: what the model is given.
-        size_bytes: of memory, to be given back.
-        share_bytes: about what part of the shard it is.
-    """
+    """A window of the shard that began last."""
 
     kept: pa.Table
+    """Columns to write beside the results."""
     rows: Rows
+    """Rows as the model takes them."""
     size_bytes: int
+    """Memory, released when the window is written."""
     share_bytes: float
+    """The window's part of the shard, estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The shard has no more rows, or cannot be read; then ``broken`` says why."""
+    """The shard has no more rows; or cannot be read, for the reason ``broken``."""
 
     shard: Shard
     broken: str | None = None
@@ -52,13 +49,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class AllRead:
-    """There are no more shards; ``error`` ended the reading before."""
+    """There are no more shards; or the reading failed with ``error``."""
 
     error: BaseException | None = None
 
 
 class Budget:
-    """Bytes that may be held; one who is refused waits. Something may always be held, however large."""
+    """Bytes that may be held. A window larger than the budget is read when nothing else is held."""
 
     def __init__(self, size_bytes: int) -> None:
         self.whole_bytes = size_bytes
@@ -66,13 +63,13 @@ class Budget:
         self._changed = threading.Condition()
 
     def take(self, size_bytes: int) -> None:
-        """Wait until so many bytes may be held more."""
+        """Wait until more bytes may be held, and take them."""
         with self._changed:
             self._changed.wait_for(lambda: self._left >= size_bytes or self._left == self.whole_bytes)
             self._left -= size_bytes
 
     def give(self, size_bytes: int) -> None:
-        """Say that so many bytes are held no more."""
+        """Release bytes."""
         with self._changed:
             self._left += size_bytes
             self._changed.notify_all()
@@ -80,49 +77,45 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads shards, as the job wants them.
-
-    Args:
-        source: the rows.
-        specs: the model's inputs.
-        columns: of each input.
-        kept: columns that stand beside the answers.
-        claim: whether a shard is ours to do, asked when its turn comes.
-        budget: of bytes that are read and not written yet.
-    """
+    """Reads the shards of a job."""
 
     source: Source
+    """Rows of the input."""
     specs: Sequence[TensorSpec]
+    """The model's inputs."""
     columns: Mapping[str, Sequence[str]]
+    """Columns of each input."""
     kept: Sequence[str]
+    """Columns to write beside the results."""
     claim: Callable[[Shard], bool]
+    """Claims a shard when its turn comes; False: another worker has it."""
     budget: Budget
+    """Bytes that are read and not yet written."""
 
-    def run(self, shards: Iterable[Shard], batch_size: int, tell: Callable[[Any], None]) -> None:
-        """Tell of every shard that is ours, and last that this was all."""
+    def run(self, shards: Iterable[Shard], batch_size: int, report: Callable[[Any], None]) -> None:
+        """Report the windows of every claimed shard, then the end."""
         try:
             for shard in shards:
-                if self.claim(shard):
-                    self._read(shard, batch_size, tell)
-            tell(AllRead())
-        except BaseException as error:  # whoever waits for rows must hear of it
-            tell(AllRead(error))
-
-    def _read(self, shard: Shard, batch_size: int, tell: Callable[[Any], None]) -> None:
-        tell(Begun(shard))
-        try:
-            for window in early_first(self.source.windows(shard, batch_size), batch_size):
-                rows = make_rows(window, self.specs, self.columns)
-                # Held twice: as it was read, and as the model takes it. Many light ones are no use.
-                size_bytes = max(2 * window.table.nbytes, self.budget.whole_bytes // MOST_WINDOWS)
-                self.budget.take(size_bytes)
-                tell(Read(window.table.select(self.kept), rows, size_bytes, window.share_bytes))
-        except ShardError as error:
-            tell(Ended(shard, str(error)))
-        else:
-            tell(Ended(shard))
+                if not self.claim(shard):
+                    continue
+                report(Begun(shard))
+                broken = None
+                try:
+                    for window in early_first(self.source.windows(shard, batch_size), batch_size):
+                        rows = make_rows(window, self.specs, self.columns)
+                        # Rows are held twice: as read, and as the model takes them. The minimum limits the number of
+                        # windows.
+                        size_bytes = max(2 * window.table.nbytes, self.budget.whole_bytes // MOST_WINDOWS)
+                        self.budget.take(size_bytes)
+                        report(Read(window.table.select(self.kept), rows, size_bytes, window.share_bytes))
+                except ShardError as error:
+                    broken = str(error)
+                report(Ended(shard, broken))
+            report(AllRead())
+        except BaseException as error:  # the loop waits for rows and must receive it
+            report(AllRead(error))
 
 
 def all_columns(columns: Mapping[str, Sequence[str]], kept: Iterable[str], where: Iterable[str]) -> list[str]:
-    """Return the columns that have to be read."""
+    """Return the columns to read."""
     return list(dict.fromkeys([*kept, *(name for names in columns.values() for name in names), *where]))

@@ -1,21 +1,23 @@
-"""What is written down of a job, beside its answers: the plan, once; of each shard, when it is done, its record. Pure.
+"""Records of a job beside its results: the plan, written once, and a record of each finished shard. Pure.
 
-OUTPUT/part-00000.parquet         the answers of a shard
-OUTPUT/_shoal/plan.json           what the job is: whoever goes on with it must be asked for the same
+OUTPUT/part-00000.parquet         results of a shard
+OUTPUT/_shoal/plan.json           the job; a run with other settings is rejected
 OUTPUT/_shoal/part-00000.json     written last: the shard is done
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 import orjson
+import pyarrow as pa
 
-FOLDER: Final = "_shoal"
-PLAN: Final = f"{FOLDER}/plan.json"
-FAILED_OF: Final = f"{FOLDER}/failed-rows-of"
-"""Beside rows that failed: whose they are."""
-TOLD_ERRORS: Final = 5
+DIRECTORY: Final = "_shoal"
+PLAN: Final = f"{DIRECTORY}/plan.json"
+FAILED_OF: Final = f"{DIRECTORY}/failed-rows-of"
+"""Beside failed rows: the output that they belong to."""
+RECORDED_ERRORS: Final = 5
 
 _NAMES: Final = {
     "input": "input",
@@ -35,40 +37,42 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job is.
-
-    Args:
-        input: its address.
-        files: how many, and a digest of their names; what they hold is their shards' affair.
-        format: how rows are stored.
-        columns: the model's inputs and what they are made of.
-        where: which rows.
-        keep: columns beside the answers.
-        errors: where failed rows go.
-        output_format: how answers are stored.
-        shard_bytes: size of a shard.
-        model: digest of its files.
-        settings: what else makes the model answer as it does.
-        schema: of the input, as base64 of Arrow's own form.
-        batch_size: rows of a forward.
-    """
+    """What a job computes."""
 
     input: str
+    """Address of the input."""
     files: str
+    """Number and digest of the files' names; their contents are checked shard by shard."""
     format: str
+    """Format of the input."""
     columns: Mapping[str, Sequence[str]]
+    """Columns of the model's inputs."""
     where: str | None
+    """Filter of the rows."""
     keep: Sequence[str]
+    """Columns beside the results."""
     errors: str
+    """Where failed rows are written."""
     output_format: str
+    """Format of the results."""
     shard_bytes: int
+    """Size of a shard."""
     model: str
+    """Digest of the model's files."""
     settings: Mapping[str, Any]
+    """Other settings that change the model's results."""
     schema: str
+    """Schema of the input: Arrow's own form in base64."""
     batch_size: int
+    """Rows of a forward."""
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """Return the schema of the input."""
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
 
     def encoded(self) -> bytes:
-        """Return it as JSON."""
+        """Return the plan as JSON."""
         return orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
 
     @classmethod
@@ -76,7 +80,7 @@ class Plan:
         """Return a plan from JSON.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a plan.
         """
         try:
             return cls(**orjson.loads(text))
@@ -84,21 +88,18 @@ class Plan:
             raise ValueError(str(error)) from None
 
 
-def difference(begun: Plan, asked: Plan) -> str | None:
-    """Return in words what of a job is not as it was when it was begun, or None."""
-    was, now = orjson.loads(begun.encoded()), orjson.loads(asked.encoded())
-    for key, name in _NAMES.items():
-        if was[key] != now[key]:
-            told = _change(was[key], now[key])
-            return f"{name} {told}"
+def difference(begun: Plan, planned: Plan) -> str | None:
+    """Return the first difference between two plans in words, or None."""
+    was, now = orjson.loads(begun.encoded()), orjson.loads(planned.encoded())
+    for key, label in _NAMES.items():
+        name, old, new = label, was[key], now[key]
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            inner = next(inner for inner in sorted({*old, *new}) if old.get(inner) != new.get(inner))
+            name, old, new = f"{name} ({inner})", old.get(inner), new.get(inner)
+        return f"{name} was {_shown(old)} and is {_shown(new)}"
     return None
-
-
-def _change(was: Any, now: Any) -> str:
-    if isinstance(was, dict) and isinstance(now, dict):
-        key = next(key for key in sorted({*was, *now}) if was.get(key) != now.get(key))
-        return f"({key}) was {_shown(was.get(key))} and is {_shown(now.get(key))}"
-    return f"was {_shown(was)} and is {_shown(now)}"
 
 
 def _shown(value: Any) -> str:
@@ -108,39 +109,35 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of a shard.
-
-    Args:
-        shard: its name.
-        input: its files, first byte and the one after the last.
-        validator: changes when these files do.
-        rows: how many it had.
-        failed: how many of them have no answer.
-        errors: the first of the reasons.
-        model: digest of its files.
-        batch_size: rows of a forward; fewer where memory ran out.
-        run: of the job that did it, in a cluster.
-        worker: of that run.
-    """
+    """The outcome of a shard."""
 
     shard: str
+    """Name of the shard."""
     input: Mapping[str, Any]
+    """Its files, first byte and the byte after the last."""
     validator: str
+    """Changes when the files do."""
     rows: int
     failed: int
+    """Rows without a result."""
     errors: Sequence[str]
+    """The first distinct errors of rows."""
     model: str
+    """Digest of the model's files."""
     batch_size: int
+    """Rows of a forward; fewer where memory ran out."""
     run: str = ""
+    """Run of the job in a cluster."""
     worker: int = 0
+    """Worker of the run."""
 
     @property
     def name(self) -> str:
-        """Return the name under which it is written."""
+        """Return the name of the record's file."""
         return record_name(self.shard)
 
     def encoded(self) -> bytes:
-        """Return it as JSON."""
+        """Return the record as JSON."""
         return orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
 
     @classmethod
@@ -151,9 +148,9 @@ class Record:
 
 def record_name(shard: str) -> str:
     """Return the name of a shard's record."""
-    return f"{FOLDER}/{shard}.json"
+    return f"{DIRECTORY}/{shard}.json"
 
 
 def lease_name(shard: str, run: str) -> str:
-    """Return the name of what says who of a run's workers has taken a shard."""
-    return f"{FOLDER}/leases/{run or 'run'}/{shard}"
+    """Return the name of the file that names the worker of a run that claimed a shard."""
+    return f"{DIRECTORY}/leases/{run or 'run'}/{shard}"

@@ -1,4 +1,4 @@
-"""The columns of all files of an input: names, types that hold what each file has, and where there is none. Pure."""
+"""The columns of all files of an input: names, types that hold the values of each file, and conflicts. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,31 +11,29 @@ from shoal_runtime.offline.errors import ShardError
 from shoal_runtime.offline.kinds import PARTITION, is_list, promoted, storable
 from shoal_runtime.offline.partitions import partition_types
 
-NO_TYPE: Final = "holds nothing but what is of no type, or beyond 64 bits"
-_TOLD: Final = 8
+NO_TYPE: Final = "holds only values without a type, or beyond 64 bits"
+_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The columns of an input.
-
-    Args:
-        schema: of all files.
-        conflicts: why a column has no type that holds what all files have; it may still be left out.
-        missing: the first file that does not have a column.
-    """
+    """The columns of an input."""
 
     schema: pa.Schema
+    """Of all files."""
     conflicts: Mapping[str, str] = field(default_factory=dict)
+    """Error of each column without a common type; it may still be left out."""
     missing: Mapping[str, str] = field(default_factory=dict)
+    """First file without a column, by column."""
 
 
 def unified(files: Iterable[tuple[str, pa.Schema]]) -> Found:
-    """Return the columns of tables, in the order in which they first appear.
+    """Return the columns of tables, in order of their first appearance.
 
     Args:
-        files: the name and the columns of each.
+        files: name and schema of each.
     """
+    # Most files have the same schema, which is compared once.
     distinct: dict[bytes, tuple[str, pa.Schema]] = {}
     for path, schema in files:
         distinct.setdefault(schema.serialize().to_pybytes(), (path, schema))
@@ -47,7 +45,11 @@ def unified(files: Iterable[tuple[str, pa.Schema]]) -> Found:
             metadata.setdefault(each.name, each.metadata)
             known, where = kinds.setdefault(each.name, (each.type, path))
             if (kind := promoted(known, each.type)) is None:
-                conflicts.setdefault(each.name, _conflict(each.name, known, where, each.type, path))
+                conflicts.setdefault(
+                    each.name,
+                    f"the column {each.name} is {known} in {where} and {each.type} in {path}, and no type holds both."
+                    " Convert one of them, or leave the column out with --keep",
+                )
             elif kind != known:
                 kinds[each.name] = (kind, path)
     missing: dict[str, str] = {}
@@ -58,42 +60,35 @@ def unified(files: Iterable[tuple[str, pa.Schema]]) -> Found:
     return Found(pa.schema(fields), conflicts, missing)
 
 
-def _conflict(name: str, one: pa.DataType, first: str, other: pa.DataType, second: str) -> str:
-    return (
-        f"the column {name} is {one} in {first} and {other} in {second}, and no type holds both: convert one of them,"
-        f" or leave the column out with --keep"
-    )
-
-
 def with_partitions(found: Found, paths: Sequence[str], prefix: str) -> Found:
-    """Return the columns with those that paths name.
+    """Return the columns with those of partitions.
 
     Args:
-        found: the columns of the files.
-        paths: of the files, below the folder that the input names.
-        prefix: partitions of that folder itself; a column of the same name in the files is not theirs.
+        found: columns of the files.
+        paths: of the files, below the input's directory.
+        prefix: partitions of that directory itself; a column of the same name in the files is not one of them.
     """
     below = partition_types(paths)
     above = {name: kind for name, kind in partition_types([f"{prefix}/"]).items() if name not in found.schema.names}
     kinds = {**above, **below}
     fields = [each for each in found.schema if each.name not in kinds]
     fields += [pa.field(name, kind, metadata=PARTITION) for name, kind in kinds.items()]
-    conflicts = {name: said for name, said in found.conflicts.items() if name not in kinds}
+    conflicts = {name: error for name, error in found.conflicts.items() if name not in kinds}
     missing = {name: path for name, path in found.missing.items() if name not in kinds}
     return Found(pa.schema(fields), conflicts, missing)
 
 
 def kinds_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Counter[pa.DataType]]:
-    """Return of each key of JSON objects how many values are of which type."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _kinds([row.get(name) for row in rows]) for name in names}
-
-
-def _kinds(cells: Sequence[Any]) -> Counter[pa.DataType]:
-    if (kind := _inferred(cells)) is not None:
-        return Counter({kind: sum(cell is not None for cell in cells)})
-    each = [(cell, _inferred([cell])) for cell in cells if cell is not None]
-    return Counter(kind for _, kind in each if kind is not None)
+    """Return how many values of each type each key of JSON objects has."""
+    counted = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        cells = [row[name] for row in rows if row.get(name) is not None]
+        if (kind := _inferred(cells)) is not None:
+            counted[name] = Counter({kind: len(cells)})
+        else:
+            # Values of several types: each is inferred alone.
+            counted[name] = Counter(kind for cell in cells if (kind := _inferred([cell])) is not None)
+    return counted
 
 
 def _inferred(cells: Sequence[Any]) -> pa.DataType | None:
@@ -104,7 +99,7 @@ def _inferred(cells: Sequence[Any]) -> pa.DataType | None:
 
 
 def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> Found:
-    """Return the columns of JSON objects: each of the type of most values, widened to hold all others that it can."""
+    """Return the columns of JSON objects, each of its most frequent type, widened to hold the others if possible."""
     fields, conflicts = [], {}
     for name, counter in counted.items():
         kind = pa.null()
@@ -113,30 +108,30 @@ def chosen(counted: Mapping[str, Counter[pa.DataType]]) -> Found:
         if not counter:
             conflicts[name] = f"the column {name} {NO_TYPE}"
         elif _is_empty(kind):
-            conflicts[name] = f"the column {name} holds objects without keys: leave it out with --keep"
+            conflicts[name] = f"the column {name} holds objects without keys. Leave it out with --keep"
         fields.append(pa.field(name, pa.string() if pa.types.is_null(kind) else kind))
     return Found(pa.schema(fields), conflicts)
 
 
 def _is_empty(kind: pa.DataType) -> bool:
-    """Return whether a type has no field where Parquet needs one."""
+    """Return whether a type has a struct without fields, which Parquet does not support."""
     if pa.types.is_struct(kind):
         return kind.num_fields == 0 or any(_is_empty(each.type) for each in kind)
     return is_list(kind) and _is_empty(kind.value_type)
 
 
 def check_names(names: Sequence[str], path: str) -> None:
-    """Refuse a file two of whose columns have one name.
+    """Reject a file with two columns of one name.
 
     Raises:
-        ShardError: it is one.
+        ShardError: it has such columns.
     """
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise ShardError(f"{path} has two columns called {few(twice)}: give them names of their own")
+        raise ShardError(f"{path} has two columns called {few(twice)}. Rename one")
 
 
 def few(names: Iterable[str]) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the first eight names, and the number of the others."""
     listed = list(names)
-    more = f" and {len(listed) - _TOLD} more" if len(listed) > _TOLD else ""
-    return ", ".join(listed[:_TOLD]) + more
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more

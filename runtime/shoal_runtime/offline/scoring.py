@@ -1,7 +1,6 @@
-"""From rows that were read to answers that are written: one loop that is told of everything, and what it tells others.
+"""The loop that turns rows into written results.
 
-Threads read, write, and listen to each engine; all that happens comes to the loop through one queue, and only the loop
-decides.
+Threads read, write, and receive from each engine. They report to the loop through one queue, and only the loop decides.
 """
 
 import logging
@@ -11,12 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.answers import Answers
 from shoal_runtime.offline.dispatch import Dispatch, Work
 from shoal_runtime.offline.engine import Engine, EngineEnded
 from shoal_runtime.offline.errors import ShardError, TooManyErrors
@@ -25,23 +24,25 @@ from shoal_runtime.offline.places import Place
 from shoal_runtime.offline.progress import Tally, first
 from shoal_runtime.offline.reading import AllRead, Begun, Budget, Ended, Read
 from shoal_runtime.offline.records import Record
+from shoal_runtime.offline.results import WindowResults
 from shoal_runtime.offline.shards import Shard
 from shoal_runtime.offline.windows import cut_batches
-from shoal_runtime.offline.writing import Destination, Part
+from shoal_runtime.offline.writing import Destination
 from shoal_schema.wire.engine import Batch, Done, Failed, Ready
 
 FEW_ERRORS: Final = 10
-"""So many rows may fail whatever the share, unless all do."""
+"""Rows that may fail whatever the share, unless all fail."""
 EARLY_ROWS: Final = 10_000
-"""Of fewer rows nobody knows the share."""
-WAITING_TABLES: Final = 4
+"""The share of failed rows is taken of at least so many rows before the end."""
+QUEUED_TABLES: Final = 4
+"""Tables that are complete and wait for the writer."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What the model takes and gives, and the columns of the answers."""
+    """The model's inputs and outputs, and the schema of the results."""
 
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
@@ -49,16 +50,16 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What an engine said."""
+class _FromEngine:
+    """A message of an engine."""
 
     engine: int
     message: Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Over:
-    """An engine ended, and how; or it cannot be started any more."""
+class _EngineEnded:
+    """An engine ended, with how; or it cannot be started, with ``error``."""
 
     engine: int
     how: str
@@ -67,7 +68,7 @@ class _Over:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A shard is done, or reading or writing it failed."""
+    """A shard is done; or reading or writing it failed with ``error``."""
 
     shard: Shard
     error: BaseException | None = None
@@ -75,10 +76,10 @@ class _Written:
 
 @dataclass(slots=True)
 class _Open:
-    """A window that was read: its rows, and what is known of their answers."""
+    """A window that was read, with the results so far."""
 
     read: Read
-    answers: Answers
+    results: WindowResults
 
 
 class _Recording(Protocol):
@@ -86,59 +87,54 @@ class _Recording(Protocol):
 
 
 class Writer:
-    """The thread that writes: what it is given, in order, shard after shard.
+    """The thread that writes, shard after shard.
 
     Args:
-        destination: of the answers.
+        destination: of the results.
         place: of the records.
         record: makes the record of a shard.
-        budget: is given back what was written.
-        tell: of what is done.
+        budget: bytes of written windows are released to it.
+        report: receives the outcome of each shard.
     """
 
     def __init__(
-        self, destination: Destination, place: Place, record: _Recording, budget: Budget, tell: Callable[[Any], None]
+        self, destination: Destination, place: Place, record: _Recording, budget: Budget, report: Callable[[Any], None]
     ) -> None:
         self._destination = destination
         self._place = place
         self._record = record
         self._budget = budget
-        self._tell = tell
+        self._report = report
         self.batch_size = 0
-        self.waiting: queue.Queue[Begun | Ended | tuple[pa.Table, int] | None] = queue.Queue(WAITING_TABLES)
+        self.queued: queue.Queue[Begun | Ended | tuple[pa.Table, int] | None] = queue.Queue(QUEUED_TABLES)
 
     def run(self) -> None:
-        """Write until there is no more."""
-        while isinstance(begun := self.waiting.get(), Begun):
+        """Write until the queue ends with None."""
+        while isinstance(begun := self.queued.get(), Begun):
             try:
                 with self._destination.part(begun.shard.name) as part:
-                    self._fill(part)
+                    while isinstance(item := self.queued.get(), tuple):
+                        table, size_bytes = item
+                        try:
+                            part.write(table)
+                        finally:
+                            self._budget.give(size_bytes)
+                    assert isinstance(item, Ended)
+                    if item.broken is not None:
+                        raise ShardError(item.broken)
+                # The record follows its results: a shard with a record is done.
                 record = self._record(begun.shard, part.rows, part.failed, part.errors, self.batch_size)
                 self._place.put(record.name, record.encoded())
-                self._tell(_Written(begun.shard))
+                self._report(_Written(begun.shard))
             except ShardError as error:
-                self._tell(_Written(begun.shard, error))
-            except BaseException as error:  # a full disk, a store that is away: the loop must hear of it
-                self._tell(_Written(begun.shard, error))
+                self._report(_Written(begun.shard, error))
+            except BaseException as error:  # such as a full disk: the loop ends the job
+                self._report(_Written(begun.shard, error))
                 return
-
-    def _fill(self, part: Part) -> None:
-        while True:
-            given = self.waiting.get()
-            if isinstance(given, Ended):
-                if given.broken is not None:
-                    raise ShardError(given.broken)
-                return
-            assert isinstance(given, tuple)
-            table, size_bytes = given
-            try:
-                part.write(table)
-            finally:
-                self._budget.give(size_bytes)
 
 
 class Scoring:
-    """The loop."""
+    """The loop, and what it has received and not yet passed on."""
 
     def __init__(
         self, engines: Sequence[Engine], dispatch: Dispatch, signature: Signature, tally: Tally, max_error_share: float
@@ -150,158 +146,152 @@ class Scoring:
         self._max_error_share = max_error_share
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._windows: dict[int, _Open] = {}
+        # What was read, in order: a window's number, or the begin or end of a shard.
         self._order: deque[Begun | Ended | int] = deque()
         self._up: set[int] = {0}
         self._numbers = 0
         self._all_read = False
         self._unwritten = 0
-        # Of the shard that is passed on, and of those that are passed and not written.
+        # Bytes of the shard that is passed on, and of shards that are passed on and not written yet.
         self._passed_bytes = 0.0
         self._under_way_bytes: dict[str, float] = {}
 
-    def tell(self, event: Any) -> None:
-        """Say that something happened; from any thread."""
+    def report(self, event: Any) -> None:
+        """Add an event; from any thread."""
         self._events.put(event)
 
     def run(self, read: Callable[[], None], writer: Writer, shown: Callable[[], None]) -> None:
-        """Score all that is read.
+        """Score all rows that are read.
 
         Raises:
-            JobError: nothing goes on.
+            JobError: the job cannot continue.
         """
         self._writer = writer
         writer.batch_size = self._dispatch.limit
         self._tally.begun_s = time.monotonic()
-        threads = [
-            read,
-            writer.run,
-            lambda: self._listen(0),
-            *(self._launching(n) for n in range(1, len(self._engines))),
-        ]
-        for target in threads:
+        # The first engine has started already; the others start beside it.
+        targets: list[Callable[[], None]] = [read, writer.run, partial(self._receive, 0)]
+        targets += (partial(self._start, number) for number in range(1, len(self._engines)))
+        for target in targets:
             threading.Thread(target=target, daemon=True).start()
         while not (self._all_read and self._dispatch.idle and not self._order and not self._unwritten):
-            self._take(self._events.get())
+            self._handle(self._events.get())
             self._feed()
             self._pass_on()
             shown()
-        writer.waiting.put(None)
+        writer.queued.put(None)
 
-    def _launching(self, number: int) -> Callable[[], None]:
-        return lambda: self._launch(number)
-
-    def _launch(self, number: int) -> None:
+    def _start(self, number: int) -> None:
         try:
-            self._events.put(_Told(number, self._engines[number].start()))
+            self._events.put(_FromEngine(number, self._engines[number].start()))
         except BaseException as error:
-            self._events.put(_Over(number, "", error))
+            self._events.put(_EngineEnded(number, "", error))
             return
-        self._listen(number)
+        self._receive(number)
 
-    def _listen(self, number: int) -> None:
+    def _receive(self, number: int) -> None:
         try:
             while True:
-                self._events.put(_Told(number, self._engines[number].receive()))
+                self._events.put(_FromEngine(number, self._engines[number].receive()))
         except EngineEnded as ended:
-            self._events.put(_Over(number, str(ended)))
+            self._events.put(_EngineEnded(number, str(ended)))
 
-    def _take(self, event: Any) -> None:
-        if isinstance(event, _Told):
-            self._heard(event.engine, event.message)
+    def _handle(self, event: Any) -> None:
+        if isinstance(event, _FromEngine):
+            self._on_message(event.engine, event.message)
         elif isinstance(event, Read):
-            self._open(event)
+            self._on_window(event)
         elif isinstance(event, Begun | Ended):
             self._order.append(event)
-        elif isinstance(event, _Over):
-            self._ended(event)
+        elif isinstance(event, _EngineEnded):
+            self._on_end(event)
         elif isinstance(event, _Written):
-            self._count(event)
+            self._on_written(event)
         elif isinstance(event, AllRead):
             if event.error is not None:
                 raise event.error
             self._all_read = True
 
-    def _open(self, read: Read) -> None:
+    def _on_window(self, read: Read) -> None:
         self._numbers += 1
         rows = read.rows
-        answers = Answers(len(rows.keys), self._signature.outputs, rows.errors, lengths(rows))
-        self._windows[self._numbers] = _Open(read, answers)
+        results = WindowResults(len(rows.keys), self._signature.outputs, rows.errors, lengths(rows))
+        self._windows[self._numbers] = _Open(read, results)
         self._order.append(self._numbers)
         self._add(self._windows[self._numbers], len(rows.errors), rows.errors.values())
         batches = cut_batches(rows.keys, rows.sizes, rows.good, self._dispatch.limit)
         self._dispatch.offer(Work(self._numbers, batch) for batch in batches)
 
-    def _heard(self, engine: int, message: Any) -> None:
+    def _on_message(self, engine: int, message: Any) -> None:
         if isinstance(message, Ready):
             self._up.add(engine)
         elif isinstance(message, Done):
             work = self._dispatch.done(message.number)
             if work is not None:
                 window = self._windows[work.window]
-                self._add(window, len(work.rows), window.answers.add(work.rows, message.outputs, message.errors))
+                self._add(window, len(work.rows), window.results.add(work.rows, message.outputs, message.errors))
         elif isinstance(message, Failed):
             blamed = self._dispatch.failed(message.number, message.code)
             if blamed is not None:
                 self._fail(blamed, message.why)
 
-    def _ended(self, over: _Over) -> None:
-        """Find who is to blame for the end of an engine, and start it again."""
-        if over.error is not None:
-            raise over.error
-        self._up.discard(over.engine)
-        blamed = self._dispatch.ended(over.engine)
-        logger.warning("event=engine_ended engine=%d how=%s", over.engine, over.how)
+    def _on_end(self, ended: _EngineEnded) -> None:
+        """Fail the row that ended an engine, if it is found, and start the engine again."""
+        if ended.error is not None:
+            raise ended.error
+        self._up.discard(ended.engine)
+        blamed = self._dispatch.ended(ended.engine)
+        logger.warning("event=engine_ended engine=%d how=%s", ended.engine, ended.how)
         if blamed is not None:
-            self._fail(blamed, f"the model's process {over.how} while it ran this row")
-        threading.Thread(target=self._launching(over.engine), daemon=True).start()
+            self._fail(blamed, f"the model's process {ended.how} while it ran this row")
+        threading.Thread(target=self._start, args=(ended.engine,), daemon=True).start()
 
     def _fail(self, work: Work, why: str) -> None:
         window = self._windows[work.window]
-        window.answers.fail(work.rows, why)
+        window.results.fail(work.rows, why)
         self._add(window, len(work.rows), [why] * len(work.rows))
 
     def _add(self, window: _Open, rows: int, errors: Collection[str]) -> None:
-        self._tally.add(rows, errors, window.read.share_bytes * rows / window.answers.rows)
+        self._tally.add(rows, errors, window.read.share_bytes * rows / window.results.rows)
 
     def _feed(self) -> None:
-        """Give every engine what it may have."""
+        """Send every engine the batches that it may hold."""
         for number in sorted(self._up):
             while (taken := self._dispatch.take(number)) is not None:
                 batch, work = taken
                 rows: Rows = self._windows[work.window].read.rows
                 try:
                     inputs = take(rows, work.rows, self._signature.inputs)
-                except ValueError as error:  # rows that no padding makes one tensor
-                    self._heard(number, Failed(batch, "", str(error)))
+                except ValueError as error:  # no padding makes the rows one tensor
+                    self._on_message(number, Failed(batch, "", str(error)))
                     continue
                 try:
                     self._engines[number].send(Batch(batch, inputs, len(work.rows)))
                 except EngineEnded:
-                    break  # whoever listens to it tells how
+                    break  # the thread that receives from it reports the end
 
     def _pass_on(self) -> None:
-        """Hand on what is complete, in the order in which it was read."""
+        """Pass complete windows to the writer, in the order in which they were read."""
         while self._order:
             head = self._order[0]
             if isinstance(head, int):
-                if not self._windows[head].answers.complete:
+                window = self._windows[head]
+                if not window.results.complete:
                     return
-                self._write(self._windows.pop(head))
+                del self._windows[head]
+                self._passed_bytes += window.read.share_bytes
+                self._writer.batch_size = self._dispatch.limit
+                table = window.results.table(window.read.kept, self._signature.schema)
+                self._writer.queued.put((table, window.read.size_bytes))
+                check_errors(self._tally, self._max_error_share)
             else:
                 self._unwritten += isinstance(head, Begun)
                 self._under_way_bytes[head.shard.name] = self._passed_bytes
                 self._passed_bytes = 0.0
-                self._writer.waiting.put(head)
+                self._writer.queued.put(head)
             self._order.popleft()
 
-    def _write(self, window: _Open) -> None:
-        self._passed_bytes += window.read.share_bytes
-        self._writer.batch_size = self._dispatch.limit
-        table = window.answers.table(window.read.kept, self._signature.schema)
-        self._writer.waiting.put((table, window.read.size_bytes))
-        check_errors(self._tally, self._max_error_share)
-
-    def _count(self, written: _Written) -> None:
+    def _on_written(self, written: _Written) -> None:
         if isinstance(written.error, ShardError):
             self._tally.broken.append(str(written.error))
             logger.error("event=shard_failed shard=%s why=%s", written.shard.name, written.error)
@@ -315,10 +305,15 @@ class Scoring:
 
 
 def check_errors(tally: Tally, share: float, *, ended: bool = False) -> None:
-    """Raise where more rows failed than may.
+    """Check the number of failed rows.
+
+    Args:
+        tally: counts so far.
+        share: of the rows that may fail, 0 to 1.
+        ended: all rows are counted.
 
     Raises:
-        TooManyErrors: with the first of the reasons.
+        TooManyErrors: more rows failed; the message has the most frequent errors.
     """
     found = tally.found
     rows, failed = tally.rows + found.rows, tally.failed + found.failed_rows
@@ -328,6 +323,6 @@ def check_errors(tally: Tally, share: float, *, ended: bool = False) -> None:
     reasons = "; ".join(first(tally.errors))
     more = "" if ended else " so far"
     raise TooManyErrors(
-        f"{failed:,} of {rows:,} rows failed{more}, more than --max-error-share {share:g} allows. They say: {reasons}."
-        " Correct what they name, or let more of them fail"
+        f"{failed:,} of {rows:,} rows failed{more}, more than --max-error-share {share:g} allows. Their errors:"
+        f" {reasons}. Correct the rows, or raise --max-error-share"
     )

@@ -1,4 +1,4 @@
-"""What a job is asked for, read once from the environment."""
+"""Settings of a job, read once from the environment."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from shoal_schema.resource.offline import ERRORS_IN_COLUMN, BatchInput, BatchLim
 
 
 class JobSettings(Struct, frozen=True):
-    """Everything of a job; of the model what its rows need, the engine reads the rest."""
+    """All settings of a job. Of the model it has what rows need; the engine reads the rest."""
 
     job: BatchLimits
     input: BatchInput
@@ -24,22 +24,22 @@ class JobSettings(Struct, frozen=True):
 
     @property
     def errors_uri(self) -> str | None:
-        """Where rows that failed go; None: among the answers."""
+        """Address for failed rows; None: among the results."""
         return None if self.output.errors == ERRORS_IN_COLUMN else self.output.errors
 
     @property
     def max_error_share(self) -> float:
-        """Of the rows, how many may fail."""
+        """Share of the rows that may fail, 0 to 1."""
         return float(self.job.max_error_share)
 
 
 def from_env(environ: Mapping[str, str]) -> JobSettings:
-    """Return what the environment asks for.
+    """Return the settings in the environment.
 
     Raises:
-        SettingsError: names every variable that is missing, misspelt, or out of range, with its value.
+        SettingsError: names every variable that is missing, misspelled or out of range, with its value.
     """
-    required = {"SHOAL_BATCH_INPUT": "where the rows lie", "SHOAL_BATCH_OUTPUT": "where the answers go"}
-    if lacking := [f"{name} is required: {what}" for name, what in required.items() if not environ.get(name)]:
-        raise SettingsError("; ".join(lacking))
+    required = {"SHOAL_BATCH_INPUT": "the address of the rows", "SHOAL_BATCH_OUTPUT": "the address for the results"}
+    if missing := [f"{name} is required: {what}" for name, what in required.items() if not environ.get(name)]:
+        raise SettingsError("; ".join(missing))
     return environment.read(JobSettings, environ, BATCH)

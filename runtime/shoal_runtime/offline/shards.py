@@ -1,8 +1,8 @@
-"""The unit of work: some bytes of one file, or a run of small files. Pure.
+"""Shards, the unit of work: a range of bytes of one file, or a run of small files. Pure.
 
-Which shards there are follows from the files' names and sizes alone, so that every worker finds the same without
-asking. A shard is named by the place of its file among them, and by its own in the file. A line belongs to the shard in
-whose bytes it begins, a row group to that in which its middle lies.
+Shards follow from the files' names and sizes alone, so every worker computes the same ones without communication. A
+shard's name has its file's number and its own within the file. A line belongs to the shard in which it begins, a row
+group to the shard in which its middle lies.
 """
 
 import hashlib
@@ -32,53 +32,46 @@ _TOKENS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of the input.
-
-    Args:
-        path: below the folder that the input names.
-        size_bytes: as the store says.
-        validator: changes when the content does.
-    """
+    """One file of the input."""
 
     path: str
+    """Below the input's directory."""
     size_bytes: int
     validator: str
+    """Changes when the content does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one worker takes at a time.
-
-    Args:
-        name: of its output, without a suffix.
-        files: one; of small files, whose rows they are, many.
-        start: of one file: the first byte.
-        stop: of one file: the byte after the last.
-    """
+    """The rows that one worker claims at a time."""
 
     name: str
+    """Name of its results, without a suffix."""
     files: tuple[File, ...]
+    """One file, or several small ones that are one row each."""
     start: int
+    """First byte of the one file."""
     stop: int
+    """Byte after the last."""
 
     @property
     def size_bytes(self) -> int:
-        """Return about how much there is to read."""
+        """Return the approximate number of bytes to read."""
         return self.stop - self.start
 
     @property
     def whole(self) -> bool:
-        """Return whether it is all of its file."""
+        """Return whether it covers all of its file."""
         return self.start == 0 and self.stop >= self.files[0].size_bytes
 
     @property
     def validator(self) -> str:
-        """Return what changes when the shard's input does."""
+        """Return a digest that changes when the shard's files do."""
         return digest(self.files)
 
 
 def split_pattern(path: str) -> tuple[str, str]:
-    """Return the folder that a pattern of names begins with, and the rest; the rest is empty where there is none."""
+    """Split a path into its directory and a pattern of names; the pattern may be empty."""
     magic = _MAGIC.search(path)
     if magic is None:
         return path, ""
@@ -87,23 +80,32 @@ def split_pattern(path: str) -> tuple[str, str]:
 
 
 def matching(files: Iterable[File], pattern: str) -> list[File]:
-    """Return the files that a pattern means, in order of their names; of a folder all, but for hidden ones."""
+    """Return the files that match a pattern, sorted by name; without a pattern all but hidden ones.
+
+    A star matches within one directory, two stars match any number of directories.
+    """
     found = [each for each in files if not is_hidden(each.path)]
     if pattern:
-        expression = re.compile(_translated(pattern))
+        parts = []
+        for token in _SPLIT.split(pattern):
+            if token.startswith("[") and token.endswith("]"):
+                parts.append(token.replace("[!", "[^", 1))
+            else:
+                parts.append(_TOKENS.get(token) or re.escape(token))
+        expression = re.compile("".join(parts))
         found = [each for each in found if expression.fullmatch(each.path)]
     return sorted(found, key=lambda each: each.path)
 
 
 def readable(path: str) -> str:
-    """Return a file's name as text that every reader takes."""
+    """Return a file's name as UTF-8 text, with other bytes escaped."""
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a file is what other programs leave beside rows: `.name`, `_name`, or below such a folder.
+    """Return whether other programs wrote a file beside the rows: ``.name``, ``_name``, or below such a directory.
 
-    A Hive partition's folder is none, whatever its column is called.
+    The directory of a Hive partition is not hidden, whatever its column's name.
     """
     *folders, name = path.split("/")
     return name.startswith((".", "_")) or any(
@@ -111,51 +113,39 @@ def is_hidden(path: str) -> bool:
     )
 
 
-def _translated(pattern: str) -> str:
-    """Return a pattern of names as an expression: a star stays within its folder, two stars pass any number of them."""
-    return "".join(_TOKENS.get(token) or _class_or_text(token) for token in _SPLIT.split(pattern))
-
-
-def _class_or_text(token: str) -> str:
-    return token.replace("[!", "[^", 1) if token.startswith("[") and token.endswith("]") else re.escape(token)
-
-
 def format_of(files: Sequence[File], asked: RowFormat) -> RowFormat:
-    """Return how the rows are stored.
+    """Return the format of the rows.
 
     Raises:
-        WrongSettings: the names say several things.
+        WrongSettings: the files have several formats.
     """
     if asked is not RowFormat.AUTO:
         return asked
-    kinds = {_by_name(each.path): each.path for each in reversed(files)}
+    kinds = {}
+    for each in reversed(files):
+        name = each.path.lower()
+        kind = next((kind for suffix, kind in SUFFIXES.items() if name.endswith(suffix)), RowFormat.FILES)
+        kinds[kind] = each.path
     if len(kinds) > 1:
-        told = ", ".join(f"{path} ({kind})" for kind, path in sorted(kinds.items()))
-        raise WrongSettings(
-            f"the input holds several kinds of files: {told}; name those that are meant, as in FOLDER/*.parquet"
-        )
+        shown = ", ".join(f"{path} ({kind})" for kind, path in sorted(kinds.items()))
+        raise WrongSettings(f"the input has files of several formats: {shown}. Select one, as in DIRECTORY/*.parquet")
     return next(iter(kinds))
 
 
-def _by_name(path: str) -> RowFormat:
-    name = path.lower()
-    return next((kind for suffix, kind in SUFFIXES.items() if name.endswith(suffix)), RowFormat.FILES)
-
-
 def cut(files: Sequence[File], kind: RowFormat, shard_bytes: int) -> list[Shard]:
-    """Return the shards of the files, in order; a file that is replaced changes none but its own."""
+    """Return the shards of the files, in order; a replaced file changes only its own."""
     if kind is RowFormat.FILES:
         return [Shard(f"part-{number:05d}", *run) for number, run in enumerate(_runs(files, shard_bytes))]
-    return [shard for number, each in enumerate(files) for shard in _ranges(number, each, kind, shard_bytes)]
-
-
-def _ranges(number: int, file: File, kind: RowFormat, shard_bytes: int) -> Iterable[Shard]:
-    # Where a line of CSV, or of anything that is compressed, begins, nobody knows who has not read all before it.
-    divisible = kind in (RowFormat.PARQUET, RowFormat.JSON_LINES) and not file.path.lower().endswith(".gz")
-    count = max(1, round(file.size_bytes / shard_bytes)) if divisible else 1
-    bounds = [file.size_bytes * piece // count for piece in range(count + 1)]
-    for piece, (start, stop) in enumerate(pairwise(bounds)):
-        yield Shard(f"part-{number:05d}" + (f"-{piece:05d}" if count > 1 else ""), (file,), start, stop)
+    shards = []
+    for number, file in enumerate(files):
+        # Where a row of CSV or of compressed data begins is only found by reading from the start.
+        divisible = kind in (RowFormat.PARQUET, RowFormat.JSON_LINES) and not file.path.lower().endswith(".gz")
+        count = max(1, round(file.size_bytes / shard_bytes)) if divisible else 1
+        bounds = [file.size_bytes * piece // count for piece in range(count + 1)]
+        for piece, (start, stop) in enumerate(pairwise(bounds)):
+            suffix = f"-{piece:05d}" if count > 1 else ""
+            shards.append(Shard(f"part-{number:05d}{suffix}", (file,), start, stop))
+    return shards
 
 
 def _runs(files: Iterable[File], shard_bytes: int) -> Iterable[tuple[tuple[File, ...], int, int]]:
@@ -172,26 +162,26 @@ def _runs(files: Iterable[File], shard_bytes: int) -> Iterable[tuple[tuple[File,
 
 
 def begins_in(shard: Shard, start: int, stop: int) -> bool:
-    """Return whether bytes of the file, a row group's, belong to the shard: their middle lies in it."""
+    """Return whether the middle of a row group, given by its bytes, lies in the shard."""
     middle = (start + stop) // 2
     return shard.start <= middle < shard.stop or (shard.stop >= shard.files[0].size_bytes <= middle)
 
 
 def own_order(shards: Sequence[Shard], worker: int, workers: int) -> list[Shard]:
-    """Return the shards in the order in which one of several workers takes them: its own, then others', last first."""
+    """Return the shards in a worker's order: its own, then the others', last first."""
     own = [each for number, each in enumerate(shards) if number % workers == worker]
     others = [each for number, each in enumerate(shards) if number % workers != worker]
     return own + others[::-1]
 
 
 def named(files: Sequence[File]) -> str:
-    """Return what is the same as long as there are the same files, whatever they hold."""
+    """Return the number of files and a digest of their names."""
     names = "\n".join(each.path for each in files).encode(errors="surrogateescape")
     return f"{len(files):,}, named {hashlib.sha256(names).hexdigest()[:16]}"
 
 
 def digest(files: Iterable[File]) -> str:
-    """Return what is the same as long as the files are: SHA-256 in hex."""
+    """Return the SHA-256 of names, sizes and validators of files, in hex."""
     sha256 = hashlib.sha256()
     for each in files:
         sha256.update(f"{each.path}\0{each.size_bytes}\0{each.validator}\n".encode(errors="surrogateescape"))

@@ -1,4 +1,4 @@
-"""What of a machine each of several engines is given: a GPU of its own, or its part of the cores. Pure."""
+"""A machine divided among several engines: a GPU each, or a part of the cores. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,26 +9,26 @@ def part_of_the_machine(
     """Return an engine's environment.
 
     Args:
-        environment: of all; threads that it names stay as they are.
-        number: which of the engines it is, from 0.
-        engines: how many there are.
-        gpus: those that may be seen, by number or by name.
-        cores: that may be used.
+        environment: of all engines; thread counts in it stay.
+        number: of the engine, from 0.
+        engines: number of engines.
+        gpus: visible GPUs, by number or by name.
+        cores: usable cores.
     """
     if engines == 1:
         return dict(environment)
     if gpus:
         return {**environment, "CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]}
-    # More threads than cores wait for one another.
+    # More threads than cores only wait for each other.
     return {"OMP_NUM_THREADS": str(max(1, cores // engines)), **environment}
 
 
 def seen_gpus(environment: Mapping[str, str], devices: Sequence[str]) -> list[str]:
-    """Return the GPUs that may be seen: those that are named, or all whose device files are there.
+    """Return the visible GPUs: those in ``CUDA_VISIBLE_DEVICES``, or all with a device file.
 
     Args:
-        environment: may name some.
-        devices: names of files, as ``nvidia0``; others are none of GPUs.
+        environment: may name GPUs.
+        devices: names of files in /dev, as ``nvidia0``.
     """
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is not None:

@@ -1,23 +1,25 @@
-"""How many rows a forward takes best: more at a time, as long as that is quicker. Pure."""
+"""The fastest number of rows of a forward, found by doubling it. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
 
 BUDGET_S: Final = 1.5
-"""For all trials together."""
+"""For all trials."""
 LARGEST: Final = 1024
 SURE: Final = 16
-"""Of smaller ones a machine that is busy with something else says too little."""
+"""Trials of fewer rows are too short to compare on a busy machine."""
 _GAIN: Final = 1.03
+"""A larger batch must be faster by this factor."""
 _WORSE: Final = 0.85
+"""Below this part of the best rate, no larger batch is tried."""
 
 
 def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
-    """Return the number of rows to try next, or None: enough is known.
+    """Return the number of rows to try next; None: the trials are over.
 
     Args:
-        seconds: what each number of rows took; None of one that failed.
-        most: rows that there are to try with, or that the model takes.
+        seconds: of each number of rows; None if it failed.
+        most: rows available, or accepted by the model.
     """
     if not seconds:
         return 1
@@ -26,25 +28,25 @@ def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
         return None
     spent_s = sum(2 * each for each in seconds.values() if each is not None)
     slower = last >= SURE and _rate(last, seconds) < _WORSE * max(_rate(rows, seconds) for rows in seconds)
-    # It takes at most twice as long as half of it did, and runs twice at most.
+    # Twice the rows take at most twice as long, and run at most twice.
     return None if slower or spent_s + 4 * (seconds[last] or 0) > BUDGET_S else last * 2
 
 
 def best_size(seconds: Mapping[int, float | None], most: int) -> int:
-    """Return the smallest number of rows that is about as quick, for each of them, as any.
+    """Return the smallest number of rows with about the best rate.
 
-    Where the time was up while more rows were still quicker, it is more of them than were tried.
+    If the time ran out while the rate still grew, it is at least `SURE`, though not tried.
     """
-    known = sorted(rows for rows, each in seconds.items() if each is not None)
-    if not known:
+    tried = sorted(rows for rows, each in seconds.items() if each is not None)
+    if not tried:
         return 1
-    best = max(_rate(rows, seconds) for rows in known)
-    found = next(rows for rows in known if _rate(rows, seconds) * _GAIN >= best)
+    best = max(_rate(rows, seconds) for rows in tried)
+    found = next(rows for rows in tried if _rate(rows, seconds) * _GAIN >= best)
     return max(found, min(SURE, most)) if 1 < found == max(seconds) else found
 
 
 def expected_s(rows: int, seconds: Mapping[int, float | None]) -> float:
-    """Return what so many rows take at the best rate seen; what takes longer may be warm when it is tried again."""
+    """Return the time of a batch at the best rate so far; a slower one was not warm and runs again."""
     return rows / best if (best := max((_rate(each, seconds) for each in seconds), default=0)) else 0.0
 
 

@@ -1,6 +1,6 @@
-"""Text that spells numbers, true and false: the cells of CSV files and of paths. Pure.
+"""Text that spells numbers or booleans: cells of CSV files and of paths. Pure.
 
-Numbers are exact: a whole number is never one that only lies near it, whatever stands in other rows.
+Numbers are exact: an integer is never rounded, whatever stands in other rows.
 """
 
 import math
@@ -15,29 +15,29 @@ import pyarrow.compute as pc
 from shoal_schema.wire.datatypes import FIRST_ROUNDED
 
 BOOLS: Final = {"true": True, "false": False}
-NO_NUMBER: Final = "is no number"
-NO_WHOLE: Final = "is no whole number of 64 bits"
+NO_NUMBER: Final = "is not a number"
+NO_WHOLE: Final = "is not an integer of 64 bits"
 _DIGITS: Final = r"^[+-]?[0-9]+$"
 _NUMBER: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _IS_WHOLE: Final = re.compile(_DIGITS[1:-1], re.ASCII)
 _IS_NUMBER: Final = re.compile(_NUMBER[1:-1], re.ASCII)
 _LIMITLESS: Final = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
 _MOST_DIGITS: Final = 4000
-"""Python makes whole numbers of no more digits than 4,300."""
+"""Python parses integers of at most 4,300 digits."""
 _MOST_EXPONENT: Final = 400
-"""Numbers of so many digits before or after the point are beyond every datatype."""
+"""Numbers with more digits before or after the point are beyond every datatype."""
 
 Number = int | Decimal | float
 
 
 def trimmed(texts: Any) -> Any:
-    """Return large text without spaces around it, null where nothing is left."""
+    """Return large text without surrounding spaces, null where none is left."""
     cut = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(cut, pa.scalar("", cut.type)), pa.scalar(None, cut.type), cut)
 
 
 def exact_number(cell: str) -> Number | None:
-    """Return the number that a text spells, as it is written, or None: NaN and infinities are floats."""
+    """Return the number that a text spells, or None; NaN and infinities are floats."""
     if _IS_WHOLE.fullmatch(cell) and len(cell) < _MOST_DIGITS:
         return int(cell)
     if _LIMITLESS.fullmatch(cell):
@@ -54,41 +54,53 @@ def exact_numbers(texts: Any) -> list[Number | None]:
 
 
 def near_fractions(texts: Any) -> Any:
-    """Return the fractions of 64 bits nearest to what trimmed text spells, None where one is no number of digits."""
+    """Return the float64 nearest to each cell of trimmed text, or None if one is not a number of digits."""
     return texts.cast(pa.float64()) if _all(texts, _NUMBER) else None
 
 
 def fractions(texts: Any) -> tuple[Any, dict[int, str]]:
-    """Return the fractions of 64 bits nearest to what trimmed text spells, and what is wrong with which rows.
+    """Return the float64 nearest to each cell of trimmed text, and errors by row.
 
-    A number beyond their range is wrong, as is one written without point or exponent that they do not hold.
+    A number beyond the range is an error, as is an integer without point or exponent that float64 does not hold.
     """
     bad: dict[int, str] = {}
     found = near_fractions(texts)
     if found is None or pc.any(pc.is_inf(found)).as_py():
         cells = texts.to_pylist()
-        made = [None if cell is None else _nearest(cell) for cell in cells]
+        made = []
+        for cell in cells:
+            exact = None if cell is None else exact_number(cell)
+            if exact is None or isinstance(exact, float):
+                made.append(exact)
+            else:
+                # Digits beyond the range are an error; the word "inf" is not.
+                near = float(cell)
+                made.append(None if math.isinf(near) else near)
         bad = {row: NO_NUMBER for row, cell in enumerate(cells) if cell is not None and made[row] is None}
         found = pa.array(made, pa.float64())
-    near = found.to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(np.abs(near) >= FIRST_ROUNDED).tolist():
+    values = found.to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(np.abs(values) >= FIRST_ROUNDED).tolist():
         exact = exact_number(texts[row].as_py())
-        if isinstance(exact, int) and exact != float(near[row]):
-            bad[row] = "is no number that floating point holds exactly"
-    return _without(found, bad), bad
+        if isinstance(exact, int) and exact != float(values[row]):
+            bad[row] = "is not a number that float64 holds exactly"
+    if bad:
+        mask = np.zeros(len(found), bool)
+        mask[list(bad)] = True
+        found = pc.if_else(pa.array(mask), pa.scalar(None, found.type), found)
+    return found, bad
 
 
 def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
-    """Return the whole numbers that trimmed text spells, ``1.0`` too, and what is wrong with which rows.
+    """Return the integers that trimmed text spells, ``1.0`` included, and errors by row.
 
     Args:
         texts: as `trimmed` returns them.
-        kind: of 64 bits, with a sign or without.
+        kind: int64 or uint64.
     """
     if _all(texts, _DIGITS):
         try:
             return texts.cast(kind), {}
-        except pa.ArrowException:  # one is too large, or has a plus
+        except pa.ArrowException:  # a number is too large, or has a plus sign
             pass
     cells = texts.to_pylist()
     made = [None if cell is None else whole_within(exact_number(cell), kind) for cell in cells]
@@ -97,9 +109,10 @@ def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
 
 
 def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
-    """Return a number that is whole and that a type of 64 bits holds, else None."""
+    """Return a number if it is an integer that a 64-bit type holds, else None."""
     least, most = range_of(kind)
     if isinstance(number, Decimal):
+        # The exponent is checked first: int() of a huge one would take all memory.
         if number.adjusted() > _MOST_EXPONENT or number != number.to_integral_value():
             return None
         number = int(number)
@@ -107,7 +120,7 @@ def whole_within(number: Number | None, kind: pa.DataType) -> int | None:
 
 
 def range_of(kind: pa.DataType) -> tuple[int, int]:
-    """Return the least and the largest number of a type of whole numbers."""
+    """Return the smallest and the largest number of an integer type."""
     signed = pa.types.is_signed_integer(kind)
     return (-(2 ** (kind.bit_width - 1)) if signed else 0), 2 ** (kind.bit_width - signed) - 1
 
@@ -117,25 +130,8 @@ def _all(texts: Any, pattern: str) -> bool:
     return found is None or bool(found)
 
 
-def _nearest(cell: str) -> float | None:
-    exact = exact_number(cell)
-    if exact is None or isinstance(exact, float):
-        return exact
-    near = float(cell)
-    return None if math.isinf(near) else near
-
-
-def _without(column: Any, bad: dict[int, str]) -> Any:
-    """Return a column with nulls in some rows."""
-    if not bad:
-        return column
-    mask = np.zeros(len(column), bool)
-    mask[list(bad)] = True
-    return pc.if_else(pa.array(mask), pa.scalar(None, column.type), column)
-
-
 def bools(texts: Any) -> tuple[Any, dict[int, str]]:
-    """Return true and false, and the rows that are neither, null there."""
+    """Return the booleans that trimmed text spells, and errors by row."""
     lower = pc.utf8_lower(texts)
     known = pc.is_in(lower, pa.array(list(BOOLS), lower.type))
     wrong = pc.and_(pc.invert(known), pc.is_valid(lower)).to_numpy(zero_copy_only=False)

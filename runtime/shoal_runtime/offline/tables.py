@@ -1,7 +1,7 @@
-"""Rows as they are read: windows of a shard, as Arrow tables of one schema, and which rows of them are not readable.
+"""Rows of a shard in windows: Arrow tables of one schema, with the errors of rows that cannot be read.
 
-A cell that does not fit the schema, or a line that is no JSON, is a fault of its row; a file that cannot be read at all
-is a fault of its shard.
+A cell that does not fit the schema, or a line that is not JSON, is an error of its row; a file that cannot be read is
+an error of its shard.
 """
 
 from codecs import BOM_UTF8
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from shoal_runtime.offline.csv_rows import FAULT, csv_names, csv_tables
-from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError
+from shoal_runtime.offline.errors import JobError, PlaceUnavailable, ShardError
 from shoal_runtime.offline.fitting import cells_column, fitted
 from shoal_runtime.offline.json_lines import parsed_line
 from shoal_runtime.offline.kinds import is_partition
@@ -33,19 +33,20 @@ FILES: Final = pa.schema([(PATH, pa.string()), (CONTENT, pa.binary())])
 BUFFER_BYTES: Final = 2**20
 READERS: Final = 8
 READ_ROWS: Final = 256
-_FAULTS: Final = (pa.ArrowException, OSError, ValueError, UnicodeError)
+"""Rows read at first: a file does not state the size of its cells once they are decompressed."""
+_READ_ERRORS: Final = (pa.ArrowException, OSError, ValueError, UnicodeError)
 
 
 class Source:
     """The rows of an input.
 
     Args:
-        place: where its files are.
-        kind: how they are stored.
+        place: of its files.
+        kind: their format.
         schema: of every window.
-        where: which rows are meant; None: all.
-        required: columns that every table must have.
-        prefix: partitions of the folder that the input names, as ``day=2024-01-01``.
+        where: filter of the rows; None: all.
+        required: columns that every file must have.
+        prefix: partitions of the input's own directory, as ``day=2024-01-01``.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Source:
         Raises:
             ShardError: its file cannot be read.
         """
-        with told(shard):
+        with shard_errors(shard):
             for window in self._read(shard, batch_size):
                 kept = window if self._where is None else filtered(window, self._where)
                 if kept.table.num_rows:
@@ -84,28 +85,28 @@ class Source:
 
     def _parquet(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         with self._place.open(shard.files[0]) as opened, parquet.ParquetFile(opened, buffer_size=BUFFER_BYTES) as file:
-            known = file.metadata
+            footer = file.metadata
+            # A row group belongs to the shard in which the middle of its bytes lies.
             groups = [
-                group for group in range(file.num_row_groups) if begins_in(shard, *_extent(known.row_group(group)))
+                group for group in range(file.num_row_groups) if begins_in(shard, *_extent(footer.row_group(group)))
             ]
             if not groups:
                 return
-            size_bytes = sum(known.row_group(group).total_byte_size for group in groups)
-            count = sum(known.row_group(group).num_rows for group in groups)
+            size_bytes = sum(footer.row_group(group).total_byte_size for group in groups)
+            count = sum(footer.row_group(group).num_rows for group in groups)
             rows = window_rows(size_bytes / max(count, 1), batch_size)
             here = self._checked(file.schema_arrow.names, shard.files[0])
             names = [name for name in self.schema.names if name in here]
-            # A file does not say how large its cells are once they are unpacked: a few at a time, until it shows.
             batches = file.iter_batches(min(rows, READ_ROWS), row_groups=groups, columns=names, use_threads=False)
             for table in regrouped((pa.Table.from_batches([each]) for each in batches), rows):
                 share_bytes = shard.size_bytes * table.num_rows / count
                 yield replace(fitted(table, self.schema, self._path(shard)), share_bytes=share_bytes)
 
     def _checked(self, names: Sequence[str], file: File) -> set[str]:
-        """Return the names of a table's columns.
+        """Return the names of a file's columns.
 
         Raises:
-            ShardError: two are one, or one that the model reads is missing.
+            ShardError: two have one name, or one that the model reads is missing.
         """
         check_names(names, readable(file.path))
         if missing := sorted(self._required.difference(names)):
@@ -122,18 +123,20 @@ class Source:
         with self._place.open(file) as opened:
             tables = csv_tables(opened, file, names, self.schema.names)
             path = self._path(shard)
-            windows = (self._marked(each, path) for each in regrouped(tables, window_rows(1, batch_size)))
-            yield from _measured(windows, opened, shard)
 
-    def _marked(self, table: pa.Table, path: str) -> Window:
-        window = fitted(table, self.schema, path)
-        said = {row: why for row, why in enumerate(table.column(FAULT).to_pylist()) if why}
-        return replace(window, faults={**window.faults, **said})
+            def windows() -> Iterator[Window]:
+                for table in regrouped(tables, window_rows(1, batch_size)):
+                    window = fitted(table, self.schema, path)
+                    malformed = {row: why for row, why in enumerate(table.column(FAULT).to_pylist()) if why}
+                    yield replace(window, faults={**window.faults, **malformed})
+
+            yield from _measured(windows(), opened, shard)
 
     def _json_lines(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         with self._place.open(shard.files[0]) as opened:
-            lines = _windows_of_lines(lines_of(opened, shard), batch_size)
-            windows = (from_lines(each, self.schema, self._path(shard)) for each in lines)
+            lines = lines_of(opened, shard)
+            path = self._path(shard)
+            windows = (from_lines(each, self.schema, path) for each in _windows_of_lines(lines, batch_size))
             yield from _measured(windows, opened, shard)
 
     def _files(self, shard: Shard, batch_size: int) -> Iterator[Window]:
@@ -142,30 +145,32 @@ class Source:
             for at in range(0, len(shard.files), rows):
                 files = shard.files[at : at + rows]
                 contents = list(pool.map(self._content, files))
-                faults = {row: said for row, said in enumerate(contents) if isinstance(said, str)}
-                table = self._table_of(files, [None if isinstance(each, str) else each for each in contents])
+                # A file that cannot be read is an error of its row.
+                faults = {row: error for row, error in enumerate(contents) if isinstance(error, str)}
+                columns: dict[str, Sequence[Any]] = {
+                    PATH: [readable(each.path) for each in files],
+                    CONTENT: [None if isinstance(each, str) else each for each in contents],
+                }
+                for each in self.schema:
+                    if is_partition(each):
+                        columns[each.name] = [partition_cell(f"{self._prefix}/{file.path}", each) for file in files]
+                arrays = [pa.array(columns[each.name], each.type) for each in self.schema]
+                table = pa.table(arrays, schema=self.schema)
                 yield Window(table, faults, sum(each.size_bytes for each in files))
-
-    def _table_of(self, files: Sequence[File], contents: Sequence[bytes | None]) -> pa.Table:
-        known: dict[str, Sequence[Any]] = {PATH: [readable(each.path) for each in files], CONTENT: contents}
-        for each in self.schema:
-            if is_partition(each):
-                known[each.name] = [partition_cell(f"{self._prefix}/{file.path}", each) for file in files]
-        return pa.table([pa.array(known[each.name], each.type) for each in self.schema], schema=self.schema)
 
     def _content(self, file: File) -> bytes | str:
         try:
             with self._place.open(file) as opened:
                 return opened.read()
-        except PlaceAway:
-            # No fault of its row, which would be written down as failed for good.
+        except PlaceUnavailable:
+            # Not an error of the row, which would be recorded as failed for good.
             raise
         except JobError as error:
             return str(error)
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of so many; fewer where they are heavy, and the last has what is left."""
+    """Yield the same rows in tables of the given number; fewer where they are large, and in the last."""
     held: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -185,11 +190,11 @@ def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
-    """Yield the lines that begin within a shard's bytes; empty ones are none."""
+    """Yield the lines that begin within a shard's bytes, without empty ones."""
     file = plain_file(opened, shard.files[0])
     at = 0
     if not shard.whole:
-        # The line that began before it is another shard's; one that begins right at the start is ours.
+        # A line that began before the shard belongs to another; the byte before its start shows whether one did.
         file.seek(max(0, shard.start - 1))
         at = shard.start - 1 + len(file.readline()) if shard.start else 0
     for line in file:
@@ -215,32 +220,32 @@ def _windows_of_lines(lines: Iterable[bytes], batch_size: int) -> Iterator[list[
 
 
 def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Window:
-    """Return lines of JSON as a table of the schema."""
+    """Return lines of JSON as a window in the schema."""
     rows = [parsed_line(line) for line in lines]
-    faults = {row: said for row, said in enumerate(rows) if isinstance(said, str)}
+    faults = {row: error for row, error in enumerate(rows) if isinstance(error, str)}
     good = [{} if isinstance(row, str) else row for row in rows]
     columns = [cells_column(good, each, faults, path) for each in schema]
     return Window(pa.table(columns, schema=schema), faults)
 
 
 def filtered(window: Window, where: Where) -> Window:
-    """Return the rows that are meant.
+    """Return the rows that a filter selects.
 
-    Of a row that cannot be read, or whose text spells no number where one is compared, it may not be known whether it
-    was meant: then it comes out, and says why.
+    A row that cannot be read, or whose text is compared with a number and spells none, stays with its error if the
+    filter depends on it.
     """
-    found, unread = where.meant(window.table)
+    found, unread = where.select(window.table)
     mask = pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False).copy()
     unknown = [row for row in np.flatnonzero(found.is_null()).tolist() if row in window.faults or row in unread]
     mask[unknown] = True
     faults = {**{row: unread[row] for row in unknown if row in unread}, **window.faults}
     places = {row: place for place, row in enumerate(np.flatnonzero(mask).tolist())}
-    said = {places[row]: why for row, why in faults.items() if row in places}
-    return Window(window.table if mask.all() else window.table.filter(pa.array(mask)), said, window.share_bytes)
+    kept = {places[row]: why for row, why in faults.items() if row in places}
+    return Window(window.table if mask.all() else window.table.filter(pa.array(mask)), kept, window.share_bytes)
 
 
 def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iterator[Window]:
-    """Say of each window how much was read for it."""
+    """Add to each window the bytes that were read for it."""
     at = shard.start
     for each in windows:
         now = min(opened.tell(), shard.stop)
@@ -249,7 +254,7 @@ def _measured(windows: Iterable[Window], opened: BinaryIO, shard: Shard) -> Iter
 
 
 def _extent(group: Any) -> tuple[int, int]:
-    """Return the first byte of a row group, and the one after its last."""
+    """Return the first byte of a row group, and the byte after its last."""
     columns = [group.column(number) for number in range(group.num_columns)]
     starts = [
         min(offset for offset in (each.dictionary_page_offset, each.data_page_offset) if offset) for each in columns
@@ -258,15 +263,15 @@ def _extent(group: Any) -> tuple[int, int]:
 
 
 @contextmanager
-def told(shard: Shard) -> Iterator[None]:
-    """Raise what goes wrong with a file as a fault of its shard.
+def shard_errors(shard: Shard) -> Iterator[None]:
+    """Raise errors of a file as errors of its shard.
 
     Raises:
         ShardError: the file cannot be read.
     """
     try:
         yield
-    except _FAULTS as error:
+    except _READ_ERRORS as error:
         raise ShardError(
             f"{readable(shard.files[0].path)} cannot be read: {str(error).splitlines()[0]:.300}"
         ) from error

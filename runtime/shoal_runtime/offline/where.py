@@ -1,7 +1,7 @@
-"""Which rows are meant: an expression over columns, computed on Arrow's columns. Pure.
+"""The filter of rows: an expression over columns, evaluated on Arrow's arrays. Pure.
 
-Text of CSV files and of paths is compared with numbers as the number that it spells, with `true` and `false` as those
-words, with text as text. Of two such columns the numbers are compared where both cells spell one, else the text.
+Text of CSV files and of paths is compared with a number as the number that it spells, with a boolean as that word, with
+text as text. Two such columns are compared as numbers where both cells spell one, else as text.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,6 @@ from shoal_runtime.offline.schemas import few
 from shoal_schema.expressions import (
     Among,
     Column,
-    Comparison,
     Expression,
     ExpressionError,
     IsNull,
@@ -34,44 +33,41 @@ from shoal_schema.expressions import (
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which rows are meant.
-
-    Args:
-        expression: over the columns of a table.
-    """
+    """A filter over the columns of a table."""
 
     expression: Expression
 
-    def meant(self, table: pa.Table) -> tuple[Any, dict[int, str]]:
-        """Return of each row whether it is meant, null where that is unknown, and rows whose text cannot be compared.
+    def select(self, table: pa.Table) -> tuple[Any, dict[int, str]]:
+        """Return whether each row is selected, null where unknown, and errors of rows whose text cannot be compared.
 
         Raises:
-            Incomparable: columns are of types that do not compare.
+            Incomparable: columns have types that do not compare.
         """
         unread: dict[int, str] = {}
-        return _computed(self.expression, table, unread), unread
+        return _evaluate(self.expression, table, unread), unread
 
 
 def compiled(text: str | None, schema: pa.Schema) -> Where | None:
-    """Return the expression; None: all rows.
+    """Return the filter; None selects all rows.
 
     Raises:
-        WrongSettings: it is none, names a column that is not there, or compares what does not compare.
+        WrongSettings: the text is not an expression, names an unknown column, or compares types that do not compare.
     """
     if text is None:
         return None
     where = Where(_parsed(text))
     if absent := [name for name in _names(where.expression) if name not in schema.names]:
-        raise WrongSettings(f"--where names {absent[0]}, and the input has the columns {few(schema.names)}")
+        raise WrongSettings(f"--where names the column {absent[0]}, but the input has {few(schema.names)}")
     try:
-        where.meant(schema.empty_table())
+        # On no rows: the types alone decide.
+        where.select(schema.empty_table())
     except (pa.ArrowException, Incomparable, RecursionError) as error:
-        raise WrongSettings(f"--where {text!r:.200} cannot be: {error}") from None
+        raise WrongSettings(f"--where {text!r:.200} cannot be evaluated: {error}") from None
     return where
 
 
 def columns_of(text: str | None, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression names."""
+    """Return the columns of the input that an expression names."""
     known = set(schema.names)
     return [] if text is None else [name for name in _names(_parsed(text)) if name in known]
 
@@ -87,20 +83,17 @@ def _parsed(text: str) -> Expression:
         raise WrongSettings(f"--where {text!r:.200} {error}") from None
 
 
-def _computed(expression: Expression, table: pa.Table, unread: dict[int, str]) -> Any:
+def _evaluate(expression: Expression, table: pa.Table, unread: dict[int, str]) -> Any:
     match expression:
         case Not(part=part):
-            return pc.invert(_computed(part, table, unread))
+            return pc.invert(_evaluate(part, table, unread))
         case Joined(every=every, parts=parts):
-            return reduce(pc.and_kleene if every else pc.or_kleene, [_computed(each, table, unread) for each in parts])
+            # Kleene logic: false and null is false, true or null is true.
+            return reduce(pc.and_kleene if every else pc.or_kleene, [_evaluate(each, table, unread) for each in parts])
         case IsNull(column=column):
             return _cells(column, table).values.is_null()
         case Column():
             return truth(_cells(expression, table), unread)
-    return _compared(expression, table, unread)
-
-
-def _compared(expression: Comparison | Among, table: pa.Table, unread: dict[int, str]) -> Any:
     cells = _cells(expression.column, table)
     if isinstance(expression, Among):
         return among(cells, expression.values, unread)

@@ -1,6 +1,6 @@
-"""`python -m shoal_runtime engine FD`: a model that computes the batches it is given, in a process of its own.
+"""`python -m shoal_runtime engine FD`: compute batches of a socket with the stages that run online.
 
-The same stages run as online. It ends when whoever gave it the socket does.
+The process ends when the socket closes.
 """
 
 import asyncio
@@ -28,29 +28,36 @@ from shoal_runtime.watchdog import Watchdog
 from shoal_schema.wire.engine import Batch, Done, Failed, Ready, Refused, Told
 
 IN_FLIGHT: Final = 3
-"""One is prepared and one finished while one computes."""
+"""Batches held at once: one is prepared and one finished while one computes."""
+
+_Messages = SimpleQueue[Told | None]
 
 logger = logging.getLogger(__name__)
 
 
 def work(settings: Settings, descriptor: int) -> int:
-    """Load the model and compute until the other side is gone; return an exit code."""
+    """Load the model and compute until the socket closes; return the exit status."""
     connection = Connection(descriptor)
     executor, readiness = Executor(), Readiness()
     watchdog = Watchdog(executor, readiness, limit_s=settings.runtime.forward_timeout_seconds)
-    telling: SimpleQueue[Told | None] = SimpleQueue()
-    teller = threading.Thread(target=_tell, args=(connection, telling), name="tell", daemon=True)
-    teller.start()
+    messages: _Messages = SimpleQueue()
+    sender = threading.Thread(target=_send, args=(connection, messages), name="send", daemon=True)
+    sender.start()
+
+    def load() -> tuple[ModelFiles, Started]:
+        with seldom_collected():
+            files = fetch_model(settings, readiness)
+            return files, bring_up(files, settings, readiness)
 
     async def run() -> int:
         try:
-            files, started = await executor.call(lambda: _load(settings, readiness), watched=False)
+            files, started = await executor.call(load, watched=False)
         except Exception as error:
             if isinstance(error, LoadError):
                 log_cause(error)
             else:
                 logger.exception("event=loading_failed_inside_the_runtime")
-            telling.put(Refused(str(error) if isinstance(error, LoadError) else describe(error)))
+            messages.put(Refused(str(error) if isinstance(error, LoadError) else describe(error)))
             return EXIT_LOAD_FAILED
         if started.model.forward_timeout_s is not None:
             watchdog.limit_s = started.model.forward_timeout_s
@@ -66,62 +73,55 @@ def work(settings: Settings, descriptor: int) -> int:
             on_lost=watchdog.lose,
         )
         metadata = model_metadata(model.name, settings.model.version, model.platform, model.signature, started.measured)
-        telling.put(Ready(metadata, digest_of(files), settings_of(settings), IN_FLIGHT))
-        await _compute(connection, pipeline, telling)
+        messages.put(Ready(metadata, digest_of(files), settings_of(settings), IN_FLIGHT))
+        await _compute(connection, pipeline, messages)
         return 0
 
     code = asyncio.run(run())
-    telling.put(None)
-    teller.join()
+    messages.put(None)
+    sender.join()
     logging.shutdown()
-    # Threads of the model's code are waited for by nobody.
+    # Without a wait for threads of the model's own code.
     os._exit(code)
 
 
-def _load(settings: Settings, readiness: Readiness) -> tuple[ModelFiles, Started]:
-    with seldom_collected():
-        files = fetch_model(settings, readiness)
-        return files, bring_up(files, settings, readiness)
-
-
-async def _compute(connection: Connection, pipeline: Pipeline, telling: "SimpleQueue[Told | None]") -> None:
-    """Run what is asked for, several at a time, until nobody asks any more."""
+async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messages) -> None:
+    """Run received batches concurrently until the socket closes."""
     loop = asyncio.get_running_loop()
-    asked: asyncio.Queue[Batch | None] = asyncio.Queue()
-    listener = threading.Thread(target=_listen, args=(connection, loop, asked), name="listen", daemon=True)
-    listener.start()
+    received: asyncio.Queue[Batch | None] = asyncio.Queue()
+
+    def receive() -> None:
+        try:
+            while True:
+                loop.call_soon_threadsafe(received.put_nowait, connection.recv())
+        except (EOFError, OSError):
+            loop.call_soon_threadsafe(received.put_nowait, None)
+
+    threading.Thread(target=receive, name="receive", daemon=True).start()
     running: set[asyncio.Task[None]] = set()
-    while (batch := await asked.get()) is not None:
-        task = asyncio.create_task(_run(pipeline, batch, telling))
+    while (batch := await received.get()) is not None:
+        task = asyncio.create_task(_run(pipeline, batch, messages))
         running.add(task)
         task.add_done_callback(running.discard)
 
 
-def _listen(connection: Connection, loop: asyncio.AbstractEventLoop, asked: "asyncio.Queue[Batch | None]") -> None:
+def _send(connection: Connection, messages: _Messages) -> None:
     try:
-        while True:
-            loop.call_soon_threadsafe(asked.put_nowait, connection.recv())
-    except (EOFError, OSError):
-        loop.call_soon_threadsafe(asked.put_nowait, None)
-
-
-def _tell(connection: Connection, telling: "SimpleQueue[Told | None]") -> None:
-    try:
-        while (message := telling.get()) is not None:
+        while (message := messages.get()) is not None:
             connection.send(message)
-    except OSError:  # nobody is there any more
+    except OSError:  # the batch program has ended
         os._exit(0)
 
 
-async def _run(pipeline: Pipeline, batch: Batch, telling: "SimpleQueue[Told | None]") -> None:
+async def _run(pipeline: Pipeline, batch: Batch, messages: _Messages) -> None:
     try:
         result = await pipeline.run(batch.inputs, batch.rows)
-        telling.put(Done(batch.number, dict(result.outputs), {each.row: each.message for each in result.errors}))
+        messages.put(Done(batch.number, dict(result.outputs), {each.row: each.message for each in result.errors}))
     except DeviceLost:
-        # The process ends at once, and that is told: rows that only stood beside the one to blame are tried alone.
+        # The process ends at once. That end is the message: rows that only shared the batch are tried alone.
         return
     except BatchError as error:
-        telling.put(Failed(batch.number, error.code, str(error)))
-    except Exception as error:  # every batch is answered
+        messages.put(Failed(batch.number, error.code, str(error)))
+    except Exception as error:  # every batch has an outcome
         logger.exception("event=batch_failed_inside_the_runtime")
-        telling.put(Failed(batch.number, "FORWARD_FAILED", describe(error)))
+        messages.put(Failed(batch.number, "FORWARD_FAILED", describe(error)))

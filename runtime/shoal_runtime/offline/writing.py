@@ -1,8 +1,8 @@
-"""A shard's answers, written as they come, and named when all of them are there."""
+"""A shard's results, written as they come, and named when they are complete."""
 
 import base64
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from shoal_runtime.offline.answers import ERROR
 from shoal_runtime.offline.errors import JobError
 from shoal_runtime.offline.kinds import permuted, plain
 from shoal_runtime.offline.places import Place
-from shoal_runtime.offline.records import TOLD_ERRORS
+from shoal_runtime.offline.records import RECORDED_ERRORS
+from shoal_runtime.offline.results import ERROR
 from shoal_schema.resource.offline import AnswerFormat
 
 SUFFIX: Final = {AnswerFormat.PARQUET: ".parquet", AnswerFormat.JSON_LINES: ".jsonl"}
@@ -28,44 +28,40 @@ class _Sink(Protocol):
 
 @dataclass(slots=True)
 class Part:
-    """One shard's answers under way.
+    """Results of one shard that is being written."""
 
-    Attributes:
-        rows: so far.
-        failed: of them, those without an answer.
-        errors: the first of the reasons.
-    """
-
-    answers: Any
+    results: Any
     failures: Any
     rows: int = 0
     failed: int = 0
+    """Rows without a result."""
     errors: list[str] = field(default_factory=list)
+    """The first distinct errors."""
 
     def write(self, table: pa.Table) -> None:
-        """Write a window's rows, those that failed where they belong."""
-        said = table.column(ERROR)
+        """Write a window's rows, failed ones to their own file if there is one."""
+        errors = table.column(ERROR)
         self.rows += table.num_rows
-        self.failed += table.num_rows - said.null_count
-        if len(self.errors) < TOLD_ERRORS and said.null_count < table.num_rows:
-            self.errors += [each for each in pc.unique(said.drop_null()).to_pylist() if each not in self.errors]
-            del self.errors[TOLD_ERRORS:]
+        self.failed += table.num_rows - errors.null_count
+        if len(self.errors) < RECORDED_ERRORS and errors.null_count < table.num_rows:
+            self.errors += [each for each in pc.unique(errors.drop_null()).to_pylist() if each not in self.errors]
+            del self.errors[RECORDED_ERRORS:]
         if self.failures is None:
-            self.answers.write(table)
+            self.results.write(table)
             return
-        good = pc.is_null(said)
-        self.answers.write(table.filter(good).drop_columns([ERROR]))
+        good = pc.is_null(errors)
+        self.results.write(table.filter(good).drop_columns([ERROR]))
         self.failures.write(table.filter(pc.invert(good)))
 
 
 class Destination:
-    """Where answers go, and rows that failed.
+    """The files of results, and of failed rows.
 
     Args:
-        place: of the answers.
-        failures: of the rows that failed; None: they stand among the answers.
-        form: how they are stored.
-        schema: of the answers, with the column of errors.
+        place: of the results.
+        failures: of failed rows; None: among the results.
+        form: format of the files.
+        schema: of the results, with the column of errors.
     """
 
     def __init__(self, place: Place, failures: Place | None, form: AnswerFormat, schema: pa.Schema) -> None:
@@ -76,16 +72,16 @@ class Destination:
 
     @contextmanager
     def part(self, shard: str) -> Iterator[Part]:
-        """Give what a shard's answers are written to; at its end they are there, or, of an exception, nothing is."""
+        """Yield the part of a shard; its files appear at the end, or not at all after an exception."""
         name = f"{shard}{SUFFIX[self._form]}"
         with ExitStack() as stack:
             if self._failures is None:
                 yield Part(self._open(stack, self._place, name, self._schema), None)
                 return
             without = self._schema.remove(self._schema.get_field_index(ERROR))
-            # First, so that it is named last: answers are there only where what failed beside them is.
-            answers = self._open(stack, self._place, name, without)
-            yield Part(answers, self._open(stack, self._failures, name, self._schema))
+            # Entered first, so that it is renamed last: results appear only once their failed rows have.
+            results = self._open(stack, self._place, name, without)
+            yield Part(results, self._open(stack, self._failures, name, self._schema))
 
     def _open(self, stack: ExitStack, place: Place, name: str, schema: pa.Schema) -> _Sink:
         path = stack.enter_context(place.writing(name))
@@ -93,14 +89,9 @@ class Destination:
             lines = _Lines(path.open("wb"))
             stack.callback(lines.close)
             return lines
-        writer: _Sink = stack.enter_context(_settled(parquet.ParquetWriter(path, schema, compression="zstd")))
-        return writer
-
-
-@contextmanager
-def _settled(writer: Any) -> Iterator[Any]:
-    with writer:
-        yield writer
+        writer: Any = parquet.ParquetWriter(path, schema, compression="zstd")
+        sink: _Sink = stack.enter_context(closing(writer))
+        return sink
 
 
 class _Lines:
@@ -110,43 +101,35 @@ class _Lines:
         self._file = file
 
     def write(self, table: pa.Table) -> None:
-        """Write each row as a line; bytes as base64.
+        """Write each row as a line, bytes as base64.
 
         Raises:
-            JobError: a cell cannot be written so.
+            JobError: a cell has no form in JSON.
         """
+        for number, each in enumerate(table.schema):
+            column = table.column(number)
+            unit = getattr(each.type, "unit", None)
+            if isinstance(each.type, pa.FixedShapeTensorType) and not permuted(each.type):
+                # Arrow would give one list of all numbers instead of nested ones.
+                table = table.set_column(number, each.name, plain(column))
+            elif pa.types.is_timestamp(each.type) and unit == "ns":
+                # Python's times have microseconds.
+                texts = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+                table = table.set_column(number, each.name, texts)
+            elif (pa.types.is_duration(each.type) or pa.types.is_time64(each.type)) and unit == "ns":
+                table = table.set_column(number, each.name, column.cast(pa.int64()))
         try:
-            for row in _without_nanoseconds(_as_lists(table)).to_pylist():
-                self._file.write(orjson.dumps(row, default=_told, option=orjson.OPT_APPEND_NEWLINE))
+            for row in table.to_pylist():
+                self._file.write(orjson.dumps(row, default=_encodable, option=orjson.OPT_APPEND_NEWLINE))
         except (ValueError, TypeError, OverflowError) as error:
             raise JobError(
-                f"a cell cannot be written as JSON: {error}; say with --keep which columns are to stand beside the"
-                " answers, or write Parquet"
+                f"a cell cannot be written as JSON: {error}. Leave its column out with --keep, or write Parquet"
             ) from error
 
     def close(self) -> None:
-        """Write what is held back."""
+        """Write buffered lines and close the file."""
         self._file.close()
 
 
-def _as_lists(table: pa.Table) -> pa.Table:
-    """Return the table with its tensors as nested lists, where Arrow would make one of all their numbers."""
-    for number, each in enumerate(table.schema):
-        if isinstance(each.type, pa.FixedShapeTensorType) and not permuted(each.type):
-            table = table.set_column(number, each.name, plain(table.column(number)))
-    return table
-
-
-def _without_nanoseconds(table: pa.Table) -> pa.Table:
-    """Return the table with its finest times as texts: Python's times are of microseconds."""
-    for number, each in enumerate(table.schema):
-        if pa.types.is_timestamp(each.type) and each.type.unit == "ns":
-            texts = pc.replace_substring(table.column(number).cast(pa.string()), " ", "T", max_replacements=1)
-            table = table.set_column(number, each.name, texts)
-        elif (pa.types.is_duration(each.type) or pa.types.is_time64(each.type)) and each.type.unit == "ns":
-            table = table.set_column(number, each.name, table.column(number).cast(pa.int64()))
-    return table
-
-
-def _told(value: Any) -> Any:
+def _encodable(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

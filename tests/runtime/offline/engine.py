@@ -1,8 +1,8 @@
-"""An engine without a model, for jobs that are to be quick: ``python engine.py FD``.
+"""An engine without a model, for fast tests: ``python engine.py FD``.
 
-It answers ``y = 2 * x`` of rows of numbers, or the length of texts, and does what some numbers say: -1 is a bad row, -2
-fails the batch, -3 ends the process, -4 never ends. Of more rows than ``ENGINE_MEMORY`` memory runs out. It answers
-nothing before ``ENGINES_MEET`` engines have come to ``ENGINES_PLACE``.
+It returns ``y = 2 * x`` of rows of numbers, or the length of text. Special numbers: -1 is a bad row, -2 fails the
+batch, -3 ends the process, -4 hangs. A batch of more than ``ENGINE_MEMORY`` rows runs out of memory. It returns nothing
+before ``ENGINES_MEET`` engines have registered in ``ENGINES_PLACE``.
 """
 
 import os
@@ -46,7 +46,7 @@ TEXTS = {
 }
 
 
-def answered(batch: Batch, memory: int) -> Done | Failed:
+def computed(batch: Batch, memory: int) -> Done | Failed:
     if batch.rows > memory:
         return Failed(batch.number, OUT_OF_MEMORY, f"{batch.rows} rows do not fit")
     if "text" in batch.inputs:
@@ -85,12 +85,12 @@ def main(descriptor: int) -> None:
     pause_s = float(os.environ.get("ENGINE_PAUSE_S", "0"))
     if engines := int(os.environ.get("ENGINES_MEET", "0")):
         meet(Path(os.environ["ENGINES_PLACE"]), engines)
-    # A job that ends closes its side, then kills: between the two it is as gone as when its answers are unread.
+    # A job that ends closes its side of the socket before it kills the engine.
     with suppress(EOFError, ConnectionResetError, BrokenPipeError):
         while True:
             batch = connection.recv()
             time.sleep(pause_s)
-            connection.send(answered(batch, memory))
+            connection.send(computed(batch, memory))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A whole job in this process, with a model that answers what it is given."""
+"""A whole job in the test's process, with a model that returns its input."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,14 +9,14 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.offline.answers import Answers, answer_schema, kept_columns
+from shoal_runtime.offline.directory import DirectoryPlace
 from shoal_runtime.offline.finding import find_columns
-from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.inputs import lengths, make_rows, take
 from shoal_runtime.offline.job import check_found
 from shoal_runtime.offline.mapping import check_kinds, mapped_columns, required_columns
 from shoal_runtime.offline.partitions import partitions_above
 from shoal_runtime.offline.reading import all_columns
+from shoal_runtime.offline.results import WindowResults, kept_columns, result_schema
 from shoal_runtime.offline.shards import cut
 from shoal_runtime.offline.tables import Source
 from shoal_runtime.offline.where import columns_of, compiled
@@ -27,8 +27,8 @@ from shoal_schema.resource.offline import AnswerFormat, RowFormat
 def scored(
     folder: Path, form: RowFormat, spec: TensorSpec, *, where: str | None = None, shard_bytes: int = 64
 ) -> list[Mapping[str, Any]]:
-    """Return the rows that a job writes for the files of a folder: the column of the input, ``y`` and the error."""
-    place = FolderPlace(folder)
+    """Return the rows that a job writes for the files of a directory: the input column, ``y`` and the error."""
+    place = DirectoryPlace(folder)
     files = place.files("")
     found = find_columns(place, files, form)
     known = found.schema
@@ -48,19 +48,19 @@ def scored(
         required=required_columns([spec], columns, known),
         prefix=partitions_above(place.shown, [each.path for each in files]),
     )
-    schema = answer_schema(known, kept, [output])
-    target = FolderPlace(folder / "_out")
+    schema = result_schema(known, kept, [output])
+    target = DirectoryPlace(folder / "_out")
     destination = Destination(target, None, AnswerFormat.PARQUET, schema)
     for shard in cut(files, form, shard_bytes):
         with destination.part(shard.name) as part:
             for window in source.windows(shard, 2):
-                part.write(_answered(window, spec, output, columns, list(kept.values()), schema))
+                part.write(_scored(window, spec, output, columns, list(kept.values()), schema))
     parts = sorted((folder / "_out").glob("*.parquet"))
     rows: list[Mapping[str, Any]] = pa.concat_tables(parquet.read_table(part) for part in parts).to_pylist()
     return rows
 
 
-def _answered(
+def _scored(
     window: Any,
     spec: TensorSpec,
     output: TensorSpec,
@@ -69,8 +69,8 @@ def _answered(
     schema: Any,
 ) -> pa.Table:
     rows = make_rows(window, [spec], columns)
-    answers = Answers(window.table.num_rows, [output], rows.errors, lengths(rows))
+    results = WindowResults(window.table.num_rows, [output], rows.errors, lengths(rows))
     for row in rows.good:
         chosen = np.array([row])
-        answers.add(chosen, {"y": np.asarray(take(rows, chosen, [spec])[spec.name])}, {})
-    return answers.table(window.table.select(kept), schema)
+        results.add(chosen, {"y": np.asarray(take(rows, chosen, [spec])[spec.name])}, {})
+    return results.table(window.table.select(kept), schema)

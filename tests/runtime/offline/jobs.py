@@ -1,4 +1,4 @@
-"""Jobs as they are run: a process each, with the engine of these tests unless a model is named."""
+"""Runs of jobs, each in a process of its own, with the tests' engine unless a model is named."""
 
 import json
 import os
@@ -18,10 +18,10 @@ ENGINE = Path(__file__).with_name("engine.py")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended."""
+    """Exit status and output of a job."""
 
     status: int
-    said: str
+    output: str
 
 
 def environment(given: Path | str, output: Path | str, **settings: Any) -> dict[str, str]:
@@ -52,7 +52,7 @@ def start(known: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, env=known, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-def answers(output: Path) -> list[Mapping[str, Any]]:
+def results(output: Path) -> list[Mapping[str, Any]]:
     parts = sorted(output.glob("*.parquet"))
     rows: list[Mapping[str, Any]] = pa.concat_tables(parquet.read_table(part) for part in parts).to_pylist()
     return rows

@@ -142,7 +142,7 @@ def test_times_of_columns_compare_as_instants_whatever_their_units_and_zones() -
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "message"),
     [
         (pa.array([0], pa.timestamp("s", "UTC")), "1970-01-01T00:00:00", "offset"),
         (pa.array([0], pa.timestamp("s")), "1970-01-01T00:00:00Z", "offset"),
@@ -155,14 +155,14 @@ def test_times_of_columns_compare_as_instants_whatever_their_units_and_zones() -
         (pa.array([[1]]), 1, "number"),
     ],
 )
-def test_what_does_not_compare_is_refused(column: pa.Array, value: Any, said: str) -> None:
-    with pytest.raises(Incomparable, match=said):
+def test_types_that_do_not_compare_are_rejected(column: pa.Array, value: Any, message: str) -> None:
+    with pytest.raises(Incomparable, match=message):
         compared(column, "==", value)
 
 
-def test_columns_that_do_not_compare_are_refused_and_nulls_compare_with_all() -> None:
+def test_columns_that_do_not_compare_are_rejected_but_nulls_compare_with_all() -> None:
     numbers = Cells("n", pa.array([1]))
-    with pytest.raises(Incomparable, match="n is int64, and t is string"):
+    with pytest.raises(Incomparable, match="n is int64, but t is string"):
         of_columns(numbers, "==", Cells("t", pa.array(["1"])), {})
 
     assert of_columns(numbers, "==", Cells("z", pa.nulls(1)), {}).to_pylist() == [None]
@@ -178,7 +178,7 @@ def test_a_decimal_fraction_equals_the_binary_one_nearest_to_it() -> None:
         assert of_columns(binary, "==", other, {}).to_pylist() == [True, False]
 
 
-def test_words_for_no_number_are_text_where_two_columns_of_text_are_compared() -> None:
+def test_nan_is_text_when_two_text_columns_are_compared() -> None:
     texts = plain(pa.array(["nan", "1.0", "x", ""]))
     others = plain(pa.array(["nan", "1", "x", ""]))
 

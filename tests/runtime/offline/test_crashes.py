@@ -1,4 +1,4 @@
-"""A job that is killed at each of its writes, one after another, and gone on with: the same to the byte."""
+"""A job that is killed at each of its writes in turn and resumed: the same bytes."""
 
 import re
 import signal
@@ -32,7 +32,7 @@ if left and b"\\0batch\\0" in Path("/proc/self/cmdline").read_bytes():
     for name in ("fsync", "replace", "link", "unlink", "mkdir"):
         setattr(os, name, counted(getattr(os, name)))
 """
-"""Read by Python as it starts: the job's own process ends at the n-th of its calls that change a disk."""
+"""Loaded by Python at its start: kills the job's process at the n-th call that changes the disk."""
 MOST = 200
 
 
@@ -41,7 +41,7 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def kills(given: Path, folder: Path, shim: Path) -> Iterator[Path]:
-    """Yield the output of each job that was killed, until one comes to its end."""
+    """Yield the output of each killed job, until one completes."""
     for number in range(1, MOST):
         output = folder / str(number)
         known = environment(given, output, shard_bytes=1024)
@@ -55,7 +55,7 @@ def kills(given: Path, folder: Path, shim: Path) -> Iterator[Path]:
     pytest.fail(f"a job of two shards does not write {MOST} times")
 
 
-def test_killed_at_any_write_it_is_gone_on_with_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_job_killed_at_any_write_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     write_numbers(tmp_path / "a.parquet", [float(each) for each in range(40)], row_groups=2)
     assert run(tmp_path / "a.parquet", tmp_path / "whole", shard_bytes=1024).status == 0
     whole = written(tmp_path / "whole")
@@ -70,14 +70,14 @@ def test_killed_at_any_write_it_is_gone_on_with_to_the_same_bytes(tmp_path: Path
     for output in outputs:
         state = {re.sub(r"-[0-9a-f]{12}$", "", name): text for name, text in written(output).items()}
         if state in seen:
-            # What an earlier one left to the byte, and that was gone on with.
+            # The same bytes as of an earlier kill, which was resumed.
             continue
         seen.append(state)
         there = written(output) if output.exists() else {}
-        # What bears its name is whole already.
+        # A file with its final name is complete.
         assert {name: text for name, text in there.items() if name in whole} == {
             name: whole[name] for name in there if name in whole
         }
         ended = run(tmp_path / "a.parquet", output, shard_bytes=1024)
-        assert ended.status == 0, ended.said
+        assert ended.status == 0, ended.output
         assert written(output) == whole

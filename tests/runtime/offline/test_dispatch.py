@@ -1,4 +1,4 @@
-"""What is computed next, whatever became of what was computed before: every row is answered once."""
+"""The order of batches after any failures: every row has one outcome."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from shoal_schema.wire.engine import OUT_OF_MEMORY
 
 
 class World:
-    """Engines that do what rows say: ``kills`` end one, ``fails`` fail a batch; more rows than ``memory`` end it."""
+    """Engines: rows in ``kills`` end one, rows in ``fails`` fail a batch, more rows than ``memory`` end it."""
 
     def __init__(self, rows: int, limit: int, engines: int, kills: set[int], fails: set[int], memory: int) -> None:
         self.dispatch = Dispatch(limit, 2)
@@ -60,7 +60,7 @@ class World:
     memory=st.sampled_from([1, 3, 1000]),
     choices=st.lists(st.integers(0, 100), max_size=30),
 )
-def test_every_row_is_answered_once_or_blamed_once(  # noqa: PLR0917 (Hypothesis gives them)
+def test_every_row_has_one_result_or_one_error(  # noqa: PLR0917 (Hypothesis gives them)
     rows: int, limit: int, engines: int, kills: set[int], fails: set[int], memory: int, choices: list[int]
 ) -> None:
     world = World(rows, limit, engines, kills, fails, memory)
@@ -78,7 +78,7 @@ def test_every_row_is_answered_once_or_blamed_once(  # noqa: PLR0917 (Hypothesis
 
 
 @given(st.sets(st.integers(0, 31), min_size=1, max_size=3))
-def test_a_process_is_started_again_about_once_for_each_row_that_ends_it(kills: set[int]) -> None:
+def test_a_process_restarts_about_once_per_row_that_ends_it(kills: set[int]) -> None:
     world = World(32, 8, 1, kills, set(), 1000)
     while not world.dispatch.idle:
         world.feed()
@@ -88,7 +88,7 @@ def test_a_process_is_started_again_about_once_for_each_row_that_ends_it(kills: 
     assert world.starts <= 2 * len(kills)
 
 
-def test_rows_that_are_not_to_blame_are_computed_in_the_batches_that_they_were_in() -> None:
+def test_good_rows_are_computed_in_their_original_batches() -> None:
     world = World(8, 4, 1, {5}, set(), 1000)
     batches = []
     while not world.dispatch.idle:
@@ -100,7 +100,7 @@ def test_rows_that_are_not_to_blame_are_computed_in_the_batches_that_they_were_i
     assert [batch for batch in batches if batch] == [[0, 1, 2, 3], [4, 6, 7]]
 
 
-def test_where_memory_runs_out_a_batch_is_halved_and_later_ones_are_smaller() -> None:
+def test_a_batch_too_large_for_memory_is_halved_and_the_limit_lowered() -> None:
     dispatch = Dispatch(8, 2)
     dispatch.offer([Work(1, np.arange(8))])
     taken = dispatch.take(0)
@@ -113,7 +113,7 @@ def test_where_memory_runs_out_a_batch_is_halved_and_later_ones_are_smaller() ->
 
 
 @pytest.mark.parametrize("in_flight", [1, 3])
-def test_an_engine_has_so_many_batches_at_once(in_flight: int) -> None:
+def test_an_engine_holds_a_limited_number_of_batches(in_flight: int) -> None:
     dispatch = Dispatch(1, in_flight)
     dispatch.offer(Work(1, np.array([row])) for row in range(9))
 

@@ -1,4 +1,4 @@
-"""Tables and lines in the types of the whole input: each cell is what it was, or its row's fault."""
+"""Tables and lines in the types of the whole input: each cell keeps its value, or is an error."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ def window_of(column: Any, kind: pa.DataType) -> Window:
         (pa.list_(pa.decimal128(5, 2)), pa.list_(pa.int8()), pa.list_(pa.decimal128(5, 2))),
     ],
 )
-def test_a_decimal_and_another_number_are_one_type_that_holds_both(
+def test_a_decimal_and_another_number_have_a_common_type(
     one: pa.DataType, other: pa.DataType, both: pa.DataType | None
 ) -> None:
     assert [promoted(one, other), promoted(other, one)] == [both, both]
@@ -61,7 +61,7 @@ def test_a_decimal_and_another_number_are_one_type_that_holds_both(
         (pa.chunked_array([["1"], ["x", None]]), pa.int64(), [1, None, None]),
     ],
 )
-def test_a_cell_is_what_it_was_or_its_rows_fault(column: Any, kind: pa.DataType, found: Sequence[Any]) -> None:
+def test_a_cell_keeps_its_value_or_is_an_error(column: Any, kind: pa.DataType, found: Sequence[Any]) -> None:
     try:
         window = window_of(column, kind)
     except (OverflowError, ValueError):
@@ -89,9 +89,7 @@ NUMBERS = {
 
 
 @given(st.sampled_from([*NUMBERS]), st.sampled_from([*NUMBERS]), st.data())
-def test_a_number_in_the_type_of_two_files_is_the_same_number(
-    one: pa.DataType, other: pa.DataType, data: st.DataObject
-) -> None:
+def test_a_number_in_the_common_type_is_unchanged(one: pa.DataType, other: pa.DataType, data: st.DataObject) -> None:
     cells = data.draw(st.lists(NUMBERS[one], min_size=1, max_size=4))
     both = promoted(one, other)
     assert both is not None
@@ -105,7 +103,7 @@ def test_a_number_in_the_type_of_two_files_is_the_same_number(
             assert found == cell or Decimal(str(found)) == Decimal(str(cell))
 
 
-def test_a_column_that_a_file_does_not_have_is_null_and_others_keep_their_order() -> None:
+def test_a_missing_column_is_null_and_the_others_keep_their_order() -> None:
     schema = pa.schema([("y", pa.string()), ("x", pa.int64())])
     window = fitted(pa.table({"x": [1, 2], "z": [0, 0]}), schema)
 
@@ -132,7 +130,7 @@ def test_a_column_that_a_file_does_not_have_is_null_and_others_keep_their_order(
         (pa.array([None, None, None]), "x=__HIVE_DEFAULT_PARTITION__/a", pa.int64(), None, set()),
     ],
 )
-def test_a_partition_is_what_the_path_says_and_a_cell_that_differs_is_its_rows_fault(
+def test_a_partition_has_the_path_value_and_a_different_cell_is_an_error(
     own: Any, path: str, kind: pa.DataType, value: Any, wrong: set[int]
 ) -> None:
     table = pa.table({"id": [1, 2, 3]} if own is None else {"id": [1, 2, 3], "x": own})
@@ -158,7 +156,7 @@ def test_a_partition_is_what_the_path_says_and_a_cell_that_differs_is_its_rows_f
         (["a", 1, None], pa.string(), {1}),
     ],
 )
-def test_a_cell_of_json_is_what_it_was_or_its_rows_fault(cells: list[Any], kind: pa.DataType, wrong: set[int]) -> None:
+def test_a_json_cell_keeps_its_value_or_is_an_error(cells: list[Any], kind: pa.DataType, wrong: set[int]) -> None:
     faults: dict[int, str] = {}
     column = cells_column([{"x": cell} for cell in cells], pa.field("x", kind), faults)
 
@@ -167,7 +165,7 @@ def test_a_cell_of_json_is_what_it_was_or_its_rows_fault(cells: list[Any], kind:
     assert column.to_pylist() == [{"a": cell["a"]} if isinstance(cell, dict) else cell for cell in kept]
 
 
-def test_a_partition_of_lines_counts_against_their_own_keys() -> None:
+def test_a_partition_takes_precedence_over_keys_of_json_lines() -> None:
     faults: dict[int, str] = {}
     rows: list[dict[str, Any]] = [{"n": 1}, {}, {"n": "2"}]
     column = cells_column(rows, pa.field("n", pa.int64(), metadata=PARTITION), faults, "n=1/rows.jsonl")

@@ -1,4 +1,4 @@
-"""A job whose disk is full: a sentence, nothing half-written under a final name, and it goes on when there is room."""
+"""A job whose disk is full: one error, no partial file under a final name, and it resumes when there is space."""
 
 import subprocess
 from collections.abc import Iterator
@@ -23,10 +23,8 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonlines"])
-def test_a_job_on_a_full_disk_says_so_and_goes_on_to_the_same_bytes_when_there_is_room(
-    tmp_path: Path, small: Path, form: str
-) -> None:
-    # Numbers that no packing makes small.
+def test_a_job_on_a_full_disk_fails_and_later_resumes_to_the_same_bytes(tmp_path: Path, small: Path, form: str) -> None:
+    # Numbers that do not compress.
     write_numbers(tmp_path / "a.parquet", [(each * 7919 % 100003) / 7 for each in range(12_000)], row_groups=12)
     settings = {"shard_bytes": 16_384, "output_format": form}
     assert run(tmp_path / "a.parquet", tmp_path / "whole", **settings).status == 0
@@ -34,14 +32,14 @@ def test_a_job_on_a_full_disk_says_so_and_goes_on_to_the_same_bytes_when_there_i
     ended = run(tmp_path / "a.parquet", small / "out", **settings)
 
     assert ended.status == 1
-    assert "has no space left: make room there, and run the same again to go on" in ended.said
-    assert "Traceback" not in ended.said
-    assert len(ended.said.strip().splitlines()) == 1, ended.said
+    assert "has no space left" in ended.output
+    assert "Traceback" not in ended.output
+    assert len(ended.output.strip().splitlines()) == 1, ended.output
     there = written(small / "out")
     assert there == {name: whole[name] for name in there}
     assert 0 < len(there) < len(whole)
 
     subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
     again = run(tmp_path / "a.parquet", small / "out", **settings)
-    assert again.status == 0, again.said
+    assert again.status == 0, again.output
     assert written(small / "out") == whole

@@ -1,4 +1,4 @@
-"""What a job writes for any values, split over files of any types, is what the files hold, or the row's error."""
+"""Any values, split over files of any types, are written unchanged, or are errors of their rows."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ BOUNDS = {"INT64": (-(2**63), 2**63 - 1), "UINT64": (0, 2**64 - 1), "INT8": (-12
 
 
 def taken(number: Any, datatype: str) -> Any:
-    """Return what an input takes for a number, None where it is none of its own."""
+    """Return an input's value of a number, None if the number does not fit."""
     if number is None or (datatype in BOUNDS and not (math.isfinite(number) and number == int(number))):
         return None
     if datatype in BOUNDS:
@@ -52,7 +52,7 @@ def taken(number: Any, datatype: str) -> Any:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Return whether two numbers are the same; a decimal and a fraction where they spell the same digits."""
+    """Return whether two numbers are the same; a decimal and a fraction if they have the same digits."""
     if one is None or other is None:
         return one is other
     if {type(one), type(other)} == {Decimal, float}:
@@ -62,7 +62,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def job(files: Sequence[bytes | pa.Table], suffix: str, form: RowFormat, spec: TensorSpec) -> Rows | None:
-    """Return what a job writes, None where it is refused before the first row."""
+    """Return the rows that a job writes, None if it is rejected before the first row."""
     with TemporaryDirectory() as folder:
         for number, content in enumerate(files):
             path = Path(folder, f"{number}.{suffix}")
@@ -185,7 +185,7 @@ VALUES = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values of JSON are the same; keys that one does not have are null."""
+    """Return whether two values of JSON are the same; missing keys are null."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(same(one.get(name), other.get(name)) for name in {*one, *other})
     if isinstance(one, list) and isinstance(other, list):
@@ -210,7 +210,7 @@ def test_texts_and_nested_values_of_json(files: list[list[tuple[str | None, Any]
     ("where", "rows"),
     [("id > 1.5", [0, 2]), (f"id == {2**53 + 1}", [0]), (f"id in [{2**53}, 1]", [1, 2]), ("id < 2.5", [1])],
 )
-def test_rows_are_meant_by_what_their_files_hold(where: str, rows: list[int], tmp_path: Path) -> None:
+def test_rows_are_selected_by_the_values_of_their_files(where: str, rows: list[int], tmp_path: Path) -> None:
     ids = [2**53 + 1, 1, 2**53]
     (tmp_path / "csv").mkdir()
     (tmp_path / "json").mkdir()

@@ -1,4 +1,4 @@
-"""A line of JSON is the object that it says, or says why it is none."""
+"""A line of JSON is an object or an error."""
 
 import json
 from typing import Any
@@ -38,22 +38,22 @@ def test_two_values_of_one_key_are_an_error(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
-        (b"[1]", "no object"),
-        (b'{"x":1e400}', "no JSON"),
-        (b'{"x":NaN}', "no JSON"),
-        (b'{"x":"\\ud800"}', "no JSON"),
-        (b'{"x":01}', "no JSON"),
-        (b'{"x":1', "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"[1]", "not an object"),
+        (b'{"x":1e400}', "not JSON"),
+        (b'{"x":NaN}', "not JSON"),
+        (b'{"x":"\\ud800"}', "not JSON"),
+        (b'{"x":01}', "not JSON"),
+        (b'{"x":1', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
     ],
 )
-def test_what_is_no_object_says_so(line: bytes, said: str) -> None:
+def test_a_line_that_is_not_an_object_is_an_error(line: bytes, message: str) -> None:
     found = parsed_line(line)
 
     assert isinstance(found, str)
-    assert said in found
+    assert message in found
 
 
 def test_numbers_of_json_are_exact() -> None:

@@ -1,4 +1,4 @@
-"""Columns meet a model's inputs by name; a place counts only where there are no names."""
+"""Columns are matched with a model's inputs by name; by position only without names."""
 
 from typing import Any
 
@@ -33,17 +33,17 @@ def test_the_columns_of_one_tensor_are_found_by_name_in_any_order(names: tuple[s
     ("asked", "found"),
     [("c,b,a", "abc"), ("a,b,c", "abc"), ("x,y,z", "xyz"), ("a,y,z", "ayz"), ("a, y, c", "ayc")],
 )
-def test_a_list_of_the_models_names_means_them_and_others_stand_at_their_places(asked: str, found: str) -> None:
+def test_listed_columns_are_matched_by_name_or_else_by_position(asked: str, found: str) -> None:
     assert mapped_columns([NAMED], {"input-0": asked}, schema_of(*"abcxyz")) == {"input-0": list(found)}
 
 
 @pytest.mark.parametrize("asked", ["b,a,z", "c,y,z", "x,y,a"])
-def test_one_of_the_models_names_at_anothers_place_is_refused(asked: str) -> None:
+def test_a_model_column_at_the_place_of_another_is_rejected(asked: str) -> None:
     with pytest.raises(WrongSettings, match="stands at place"):
         mapped_columns([NAMED], {"input-0": asked}, schema_of(*"abcxyz"))
 
 
-def test_a_model_without_names_takes_columns_as_they_are_listed_and_never_by_itself() -> None:
+def test_unnamed_columns_must_be_listed() -> None:
     assert mapped_columns([UNNAMED], {"input-0": "c,b,a"}, schema_of("a", "b", "c")) == {"input-0": ["c", "b", "a"]}
     with pytest.raises(WrongSettings, match="does not know its columns' names"):
         mapped_columns([UNNAMED], {}, schema_of("a", "b", "c"))
@@ -58,7 +58,7 @@ def test_a_model_without_names_takes_columns_as_they_are_listed_and_never_by_its
         (schema_of(*(f"f{number}" for number in range(5000))), "f7 and 4992 more"),
     ],
 )
-def test_a_missing_column_is_named_before_the_first_row_and_few_others(schema: pa.Schema, missing: str) -> None:
+def test_missing_columns_are_named_briefly(schema: pa.Schema, missing: str) -> None:
     with pytest.raises(WrongSettings) as refused:
         mapped_columns([NAMED], {}, schema)
     assert missing in str(refused.value)
@@ -73,8 +73,8 @@ def test_a_column_of_lists_is_the_tensor_itself() -> None:
 
 
 @pytest.mark.parametrize("spec", [TensorSpec("x", "FP32", [-1]), TensorSpec("x", "BOOL", [-1]), WHEN])
-def test_a_number_or_date_of_another_name_is_not_guessed(spec: TensorSpec) -> None:
-    with pytest.raises(WrongSettings, match=f"which column is {spec.name}"):
+def test_a_number_or_date_is_not_matched_without_its_name(spec: TensorSpec) -> None:
+    with pytest.raises(WrongSettings, match=f"input {spec.name}"):
         mapped_columns([spec], {}, schema_of("other"))
 
 
@@ -84,7 +84,7 @@ def test_a_column_whose_name_has_a_comma_is_one() -> None:
     assert mapped_columns([spec], {"x": "größe, m"}, schema_of("größe, m")) == {"x": ["größe, m"]}
 
 
-def test_partitions_are_columns_but_no_only_one_and_no_files_own() -> None:
+def test_partitions_are_columns_but_not_columns_of_files() -> None:
     schema = pa.schema([("text", pa.string()), pa.field("day", pa.string(), metadata=PARTITION)])
     specs = [TensorSpec("review", "BYTES", [-1])]
     columns = mapped_columns(specs, {}, schema)
@@ -94,13 +94,13 @@ def test_partitions_are_columns_but_no_only_one_and_no_files_own() -> None:
     check_extra(ExtraColumns.REJECT, schema, ["text"])
 
 
-def test_extra_columns_are_ignored_or_refused_with_their_names() -> None:
+def test_extra_columns_are_ignored_or_rejected_by_name() -> None:
     schema = schema_of("id", "a", "b", "c", *(f"f{number}" for number in range(20)))
     for policy in (ExtraColumns.AUTO, ExtraColumns.IGNORE):
         check_extra(policy, schema, ["a", "b", "c"])
     with pytest.raises(WrongSettings) as refused:
         check_extra(ExtraColumns.REJECT, schema, ["a", "b", "c"])
-    assert str(refused.value).startswith("id, f0, f1")
+    assert "id, f0, f1" in str(refused.value)
     assert "f19" not in str(refused.value)
 
 
@@ -134,23 +134,23 @@ def test_extra_columns_are_ignored_or_refused_with_their_names() -> None:
         (TensorSpec("t", "FP16", [-1, -1]), pa.list_view(pa.float16()), True),
     ],
 )
-def test_a_column_is_taken_or_refused_by_its_type(spec: TensorSpec, kind: pa.DataType, good: bool) -> None:
+def test_a_column_is_accepted_or_rejected_by_its_type(spec: TensorSpec, kind: pa.DataType, good: bool) -> None:
     schema = pa.schema([("t", kind)])
     if good:
         check_kinds([spec], {"t": ["t"]}, schema)
         return
-    with pytest.raises(WrongSettings, match="the column t holds"):
+    with pytest.raises(WrongSettings, match="the column t "):
         check_kinds([spec], {"t": ["t"]}, schema)
 
 
 @pytest.mark.parametrize("datatype", ["FP64", "INT8", "BOOL"])
-def test_text_that_may_spell_numbers_is_taken(datatype: str) -> None:
+def test_text_that_may_spell_numbers_is_accepted(datatype: str) -> None:
     schema: Any = pa.schema([pa.field("t", pa.string(), metadata=SPELLED)])
 
     check_kinds([TensorSpec("t", datatype, [-1])], {"t": ["t"]}, schema)
 
 
-def test_flags_are_numbers_in_columns_with_names_alone() -> None:
+def test_booleans_are_numbers_in_named_columns_only() -> None:
     table = pa.table({"n": [True, False], "b": [0.5, None], "a": [None, True]})
     named = [TensorSpec("x", "FP64", [-1, 2], columns=("a", "b"), nullable=True), TensorSpec("n", "INT64", [-1])]
     columns = mapped_columns(named, {}, table.schema)

@@ -1,4 +1,4 @@
-"""Quotes that do not close are found, in whatever blocks a file is read."""
+"""Unclosed quotes are found, in whatever blocks a file is read."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from shoal_runtime.offline.quotes import QuoteError, Quotes
 
 
 def checked(text: bytes, *cuts: int, most_bytes: int = 2**20) -> str:
-    """Return what is wrong with a text that is read in blocks."""
+    """Return the error of a text that is read in blocks."""
     quotes = Quotes(most_bytes)
     try:
         for start, stop in pairwise([0, *sorted(cuts), len(text)]):
@@ -28,7 +28,7 @@ def checked(text: bytes, *cuts: int, most_bytes: int = 2**20) -> str:
     st.lists(st.integers(0, 14), max_size=3),
 )
 @example(["a", ",", '"', '""', "\n"], [3])
-def test_what_pythons_strict_reader_refuses_is_refused_in_any_blocks(parts: list[str], cuts: list[int]) -> None:
+def test_text_rejected_by_pythons_strict_reader_is_rejected_in_any_blocks(parts: list[str], cuts: list[int]) -> None:
     text = "".join(parts)
     try:
         list(csv.reader(io.StringIO(text, newline=""), strict=True))
@@ -45,7 +45,7 @@ def test_what_pythons_strict_reader_refuses_is_refused_in_any_blocks(parts: list
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
     st.lists(st.integers(0, 40), max_size=3),
 )
-def test_what_is_quoted_well_is_read(rows: list[list[str]], end: str, quoting: int, cuts: list[int]) -> None:
+def test_well_formed_quotes_are_accepted(rows: list[list[str]], end: str, quoting: int, cuts: list[int]) -> None:
     text = io.StringIO()
     csv.writer(text, quoting=quoting, lineterminator=end).writerows(rows)  # type: ignore[arg-type]
     written = text.getvalue().encode()
@@ -67,17 +67,17 @@ def test_what_is_quoted_well_is_read(rows: list[list[str]], end: str, quoting: i
 )
 def test_the_line_in_which_a_quote_opens_is_named(text: bytes, line: int, word: str) -> None:
     for cut in range(len(text)):
-        said = checked(text, cut)
+        message = checked(text, cut)
 
-        assert f"line {line} " in said
-        assert word in said
+        assert f"line {line} " in message
+        assert word in message
 
 
-def test_a_cell_that_is_too_large_is_refused_before_its_end_is_read() -> None:
-    said = checked(b'a\n"' + b"x\n" * 2**20, 2**20, most_bytes=2**20)
+def test_a_cell_that_is_too_large_is_rejected_before_its_end() -> None:
+    message = checked(b'a\n"' + b"x\n" * 2**20, 2**20, most_bytes=2**20)
 
-    assert "line 2" in said
-    assert "1 MiB" in said
+    assert "line 2" in message
+    assert "1 MiB" in message
 
 
 def test_a_quote_within_a_cell_that_does_not_begin_with_one_is_text() -> None:

@@ -1,4 +1,4 @@
-"""What is written down of a job, and what tells that another is asked for."""
+"""Plan and records of a job, and the difference of two plans."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from shoal_runtime.offline.directory import DirectoryPlace
 from shoal_runtime.offline.errors import WrongSettings
-from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.job import agree
 from shoal_runtime.offline.records import PLAN as PLAN_NAME
 from shoal_runtime.offline.records import Plan, Record, difference, lease_name, record_name
@@ -35,13 +35,13 @@ def test_a_plan_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"unknown": 1}', b"no json"])
-def test_what_is_no_plan_is_refused(text: bytes) -> None:
+def test_invalid_plans_are_rejected(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         Plan.decoded(text)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"model": "sha256:2"}, "model was sha256:1 and is sha256:2"),
         ({"columns": {"x": ["a"]}}, '--columns (x) was ["a","b"] and is ["a"]'),
@@ -52,16 +52,16 @@ def test_what_is_no_plan_is_refused(text: bytes) -> None:
         ({"input": "x" * 200}, f"input was /in and is {'x' * 77}..."),
     ],
 )
-def test_another_job_is_told_by_what_differs_first(change: Any, said: str) -> None:
-    assert difference(PLAN, replace(PLAN, **change)) == said
+def test_the_first_difference_of_two_plans_is_named(change: Any, message: str) -> None:
+    assert difference(PLAN, replace(PLAN, **change)) == message
 
 
-def test_of_workers_that_begin_at_once_all_take_the_first_ones_batch_size(tmp_path: Path) -> None:
-    output, asked = FolderPlace(tmp_path), replace(PLAN, batch_size=0)
+def test_all_workers_use_the_first_recorded_batch_size(tmp_path: Path) -> None:
+    output, planned = DirectoryPlace(tmp_path), replace(PLAN, batch_size=0)
 
-    assert agree(output, None, asked, lambda: 16) == replace(PLAN, batch_size=16)
-    assert agree(output, None, asked, lambda: 32) == replace(PLAN, batch_size=16)
-    assert agree(output, output.read(PLAN_NAME), asked, lambda: 64) == replace(PLAN, batch_size=16)
+    assert agree(output, None, planned, lambda: 16) == replace(PLAN, batch_size=16)
+    assert agree(output, None, planned, lambda: 32) == replace(PLAN, batch_size=16)
+    assert agree(output, output.read(PLAN_NAME), planned, lambda: 64) == replace(PLAN, batch_size=16)
     with pytest.raises(WrongSettings, match="--batch-size was 16 and is 8"):
         agree(output, None, PLAN, lambda: 8)
 
@@ -73,6 +73,6 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert record.name == record_name("part-00001") == "_shoal/part-00001.json"
 
 
-def test_leases_of_one_run_are_not_those_of_another() -> None:
+def test_leases_differ_between_runs() -> None:
     assert len({lease_name("part-00001", run) for run in ("", "a", "b")}) == 3
     assert lease_name("part-00001", "a") == "_shoal/leases/a/part-00001"

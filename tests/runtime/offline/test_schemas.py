@@ -1,4 +1,4 @@
-"""The columns of all files: types that hold what each has, partitions, and what is refused before the first row."""
+"""The columns of all files: common types, partitions, and inputs that are rejected before the first row."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +18,9 @@ from pyarrow import dataset, parquet
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.offline import finding
 from shoal_runtime.offline.bucket import BucketPlace
-from shoal_runtime.offline.errors import JobError, PlaceAway, ShardError, WrongSettings
+from shoal_runtime.offline.directory import DirectoryPlace
+from shoal_runtime.offline.errors import JobError, PlaceUnavailable, ShardError, WrongSettings
 from shoal_runtime.offline.finding import find_columns
-from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.inputs import make_rows
 from shoal_runtime.offline.kinds import promoted
 from shoal_runtime.offline.partitions import partition_types, partition_values, partitions_above
@@ -59,7 +59,7 @@ PLACES = {RowFormat.PARQUET: "parquet", RowFormat.CSV: "csv", RowFormat.JSON_LIN
         (pa.list_(pa.string()), pa.list_(pa.int64()), None),
     ],
 )
-def test_two_types_are_one_that_holds_both_or_none(one: pa.DataType, other: pa.DataType, both: Any) -> None:
+def test_two_types_have_a_common_type_or_none(one: pa.DataType, other: pa.DataType, both: Any) -> None:
     assert [promoted(one, other), promoted(other, one)] == [both, both]
 
 
@@ -73,7 +73,7 @@ def test_a_conflict_names_the_column_and_both_files() -> None:
 CONFLICT = [("a", pa.int64()), ("b", pa.int64()), ("c", pa.string())]
 
 
-def test_the_first_file_without_a_column_is_known() -> None:
+def test_the_first_file_without_a_column_is_recorded() -> None:
     found = unified([("a", pa.schema([("x", pa.int8())])), ("b", pa.schema([("y", pa.int8())]))])
 
     assert found == Found(pa.schema([("x", pa.int8()), ("y", pa.int8())]), {}, {"x": "b", "y": "a"})
@@ -95,8 +95,8 @@ def test_a_key_of_json_has_the_type_of_most_values_widened(cells: Sequence[Any],
     assert chosen(kinds_of([{"x": cell} for cell in cells])).schema == pa.schema([("x", kind)])
 
 
-@pytest.mark.parametrize(("cell", "word"), [({}, "without keys"), ([{}], "without keys"), (2**70, "of no type")])
-def test_a_key_of_json_that_has_no_type_says_so(cell: Any, word: str) -> None:
+@pytest.mark.parametrize(("cell", "word"), [({}, "without keys"), ([{}], "without keys"), (2**70, "without a type")])
+def test_a_json_key_without_a_type_is_a_conflict(cell: Any, word: str) -> None:
     found = chosen(kinds_of([{"x": cell}, {"x": None}]))
 
     assert word in found.conflicts["x"]
@@ -115,7 +115,7 @@ def write(path: Path, form: RowFormat, table: pa.Table) -> None:
 
 
 def read(folder: Path, form: RowFormat, pattern: str = "") -> list[dict[str, Any]]:
-    place = FolderPlace(folder)
+    place = DirectoryPlace(folder)
     files = place.files(pattern)
     found = find_columns(place, files, form)
     assert found.conflicts == {}
@@ -167,7 +167,7 @@ TABLES = st.lists(
 
 
 @given(TABLES, st.booleans())
-def test_numbers_of_files_of_any_types_are_what_they_were(tables: Any, reverse: bool) -> None:
+def test_numbers_of_files_of_any_types_are_unchanged(tables: Any, reverse: bool) -> None:
     """As the naive loop reads them, file by file, in the files' own types."""
     with TemporaryDirectory() as folder:
         for number, (kind, cells) in enumerate(tables):
@@ -212,15 +212,15 @@ def test_json_beyond_what_is_scanned_has_the_types_of_the_first_lines(
     monkeypatch.setattr(finding, "SCANNED_LINES", 2)
     for name, lines in (("a", "1,1,1.5"), ("b", '1,1,"x"')):
         (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"x": {cell}}}\n' for cell in lines.split(",")))
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
 
     assert find_columns(place, place.files(""), RowFormat.JSON_LINES).schema == pa.schema([("x", pa.int64())])
 
 
-def test_a_file_that_cannot_be_read_says_nothing_of_the_others_types(tmp_path: Path) -> None:
+def test_an_unreadable_file_does_not_change_the_types_of_others(tmp_path: Path) -> None:
     write(tmp_path / "b.parquet", RowFormat.PARQUET, pa.table({"x": [1]}))
     (tmp_path / "a.parquet").write_bytes(b"no parquet")
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
 
     assert find_columns(place, place.files(""), RowFormat.PARQUET).schema == pa.schema([("x", pa.int64())])
     with pytest.raises(JobError, match=r"a\.parquet cannot be read"):
@@ -228,9 +228,9 @@ def test_a_file_that_cannot_be_read_says_nothing_of_the_others_types(tmp_path: P
 
 
 @pytest.mark.parametrize("form", [RowFormat.PARQUET, RowFormat.CSV])
-def test_a_table_without_a_column_that_the_model_reads_is_no_input(form: RowFormat, tmp_path: Path) -> None:
+def test_a_file_without_a_required_column_is_rejected(form: RowFormat, tmp_path: Path) -> None:
     write(tmp_path / f"a.{PLACES[form]}", form, pa.table({"x": [1]}))
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
     (shard,) = cut(place.files(""), form, 2**20)
 
     with pytest.raises(ShardError, match="has no column y"):
@@ -265,7 +265,7 @@ def test_hive_partitions_are_columns_as_pyarrow_reads_them(form: RowFormat, tmp_
     assert {**one, "id": int(one["id"])} == wanted[3]
 
 
-def test_files_that_are_rows_have_their_folders_partitions(tmp_path: Path) -> None:
+def test_files_as_rows_have_the_partitions_of_their_directories(tmp_path: Path) -> None:
     for name in ("label=cat/1.jpg", "label=dog/2.jpg", "3.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
@@ -278,9 +278,9 @@ def test_files_that_are_rows_have_their_folders_partitions(tmp_path: Path) -> No
     }
 
 
-def test_the_paths_value_counts_and_a_row_that_says_another_is_wrong(tmp_path: Path) -> None:
+def test_a_cell_that_differs_from_its_partition_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "n=01" / "a.parquet", RowFormat.PARQUET, pa.table({"x": [1, 2, 3], "n": [1.0, 2.0, None]}))
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
     files = place.files("")
     schema = find_columns(place, files, RowFormat.PARQUET).schema
     (shard,) = cut(files, RowFormat.PARQUET, 2**20)
@@ -301,12 +301,12 @@ def test_the_paths_value_counts_and_a_row_that_says_another_is_wrong(tmp_path: P
         (["=1/a", "x/n=1.csv"], {}),
     ],
 )
-def test_a_partition_is_of_whole_numbers_where_all_are(paths: list[str], kinds: dict[str, pa.DataType]) -> None:
+def test_a_partition_is_int64_if_all_values_are_integers(paths: list[str], kinds: dict[str, pa.DataType]) -> None:
     assert partition_types(paths) == kinds
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=3))
-def test_what_a_path_says_is_decoded(values: dict[str, str]) -> None:
+def test_partition_values_are_percent_decoded(values: dict[str, str]) -> None:
     from urllib.parse import quote
 
     path = "/".join(
@@ -327,12 +327,12 @@ def test_what_a_path_says_is_decoded(values: dict[str, str]) -> None:
         ("day=1/n=2/day=1/x", {"day": "1", "n": "2"}),
     ],
 )
-def test_a_partitions_value_is_what_its_folder_says(path: str, values: dict[str, str | None]) -> None:
+def test_a_partition_value_is_read_from_its_directory(path: str, values: dict[str, str | None]) -> None:
     assert partition_values(path) == values
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("day=%ff/a", "'day=%ff'"),
         ("d%ffy=1/a", "UTF-8"),
@@ -341,14 +341,14 @@ def test_a_partitions_value_is_what_its_folder_says(path: str, values: dict[str,
         ("day=/day=__HIVE_DEFAULT_PARTITION__/a", "two values"),
     ],
 )
-def test_a_folder_that_names_no_text_or_another_value_is_refused(path: str, said: str) -> None:
-    with pytest.raises(WrongSettings, match=said):
+def test_an_invalid_or_contradictory_partition_is_rejected(path: str, message: str) -> None:
+    with pytest.raises(WrongSettings, match=message):
         partition_values(path)
 
 
-def test_a_partition_that_is_no_text_is_refused_before_the_first_row(tmp_path: Path) -> None:
+def test_a_partition_that_is_not_utf8_is_rejected_before_the_first_row(tmp_path: Path) -> None:
     write(tmp_path / "day=%ff" / "a.parquet", RowFormat.PARQUET, pa.table({"x": [1]}))
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
 
     with pytest.raises(WrongSettings, match="day=%ff"):
         find_columns(place, place.files(""), RowFormat.PARQUET)
@@ -364,11 +364,11 @@ def test_a_partition_that_is_no_text_is_refused_before_the_first_row(tmp_path: P
         ("/in/n=1.csv", ["n=1.csv"], ""),
     ],
 )
-def test_partitions_of_the_inputs_own_directory_count(folder: str, paths: list[str], above: str) -> None:
+def test_partitions_of_the_input_directory_are_found(folder: str, paths: list[str], above: str) -> None:
     assert partitions_above(folder, paths) == above
 
 
-def test_a_column_of_the_files_is_no_partition_of_the_folder_above(tmp_path: Path) -> None:
+def test_a_column_of_the_files_takes_precedence_over_a_partition_above(tmp_path: Path) -> None:
     write(tmp_path / "lr=0.1" / "a.parquet", RowFormat.PARQUET, pa.table({"lr": [0.5]}))
 
     assert read(tmp_path / "lr=0.1", RowFormat.PARQUET) == [{"lr": 0.5}]
@@ -394,20 +394,20 @@ def test_partitions_of_a_bucket_are_columns_too(tmp_path: Path) -> None:
     ]
 
 
-class Away(FolderPlace):
-    """A folder that cannot be reached for one of its files."""
+class Unavailable(DirectoryPlace):
+    """A directory of which one file cannot be reached."""
 
     def open(self, file: File, ahead_bytes: int = 0) -> BinaryIO:
         if file.path == "b.parquet":
-            raise PlaceAway("the store does not answer")
+            raise PlaceUnavailable("the store does not answer")
         return super().open(file, ahead_bytes)
 
 
-def test_a_store_that_is_away_is_no_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """Without its types the schema would be another one the next time."""
+def test_an_unavailable_store_is_not_an_unreadable_file(tmp_path: Path) -> None:
+    """Without the types of that file the schema would differ in the next run."""
     for name in ("a", "b", "c"):
         write(tmp_path / f"{name}.parquet", RowFormat.PARQUET, pa.table({"x": [1]}))
-    place = Away(tmp_path)
+    place = Unavailable(tmp_path)
 
-    with pytest.raises(PlaceAway):
+    with pytest.raises(PlaceUnavailable):
         find_columns(place, place.files(""), RowFormat.PARQUET)

@@ -1,4 +1,4 @@
-"""Which shards there are: every byte, row group and line in one of them, by names that all workers find alike."""
+"""Shards: every byte, row group and line is in one of them, and all workers compute the same."""
 
 import io
 
@@ -45,7 +45,7 @@ def test_the_shards_of_a_file_cover_it_once(kind: RowFormat, sizes: list[int], s
 
 
 @given(sizes=SIZES, shard_bytes=st.integers(1, 2000), size=st.integers(0, 5000), data=st.data())
-def test_a_file_that_is_replaced_changes_no_other_files_shards(
+def test_a_replaced_file_changes_only_its_own_shards(
     sizes: list[int], shard_bytes: int, size: int, data: st.DataObject
 ) -> None:
     replaced = data.draw(st.integers(0, len(sizes) - 1))
@@ -59,7 +59,7 @@ def test_a_file_that_is_replaced_changes_no_other_files_shards(
 
 
 @given(sizes=SIZES, shard_bytes=st.integers(1, 2000))
-def test_small_files_travel_together_each_once(sizes: list[int], shard_bytes: int) -> None:
+def test_small_files_share_shards_each_once(sizes: list[int], shard_bytes: int) -> None:
     shards = cut(files(sizes, ".jpg"), RowFormat.FILES, shard_bytes)
 
     assert [file for shard in shards for file in shard.files] == files(sizes, ".jpg")
@@ -67,7 +67,7 @@ def test_small_files_travel_together_each_once(sizes: list[int], shard_bytes: in
 
 
 @given(st.integers(0, 5000), st.integers(1, 2000), st.lists(st.integers(0, 5000), min_size=2, max_size=2))
-def test_a_row_group_is_of_one_shard(size: int, shard_bytes: int, ends: list[int]) -> None:
+def test_a_row_group_belongs_to_one_shard(size: int, shard_bytes: int, ends: list[int]) -> None:
     start, stop = sorted(min(end, size) for end in ends)
     shards = cut(files([size]), RowFormat.PARQUET, shard_bytes)
 
@@ -79,7 +79,7 @@ def test_a_row_group_is_of_one_shard(size: int, shard_bytes: int, ends: list[int
     last_ends=st.booleans(),
     shard_bytes=st.integers(1, 40),
 )
-def test_a_line_is_of_one_shard(lines: list[str], last_ends: bool, shard_bytes: int) -> None:
+def test_a_line_belongs_to_one_shard(lines: list[str], last_ends: bool, shard_bytes: int) -> None:
     text = "\n".join(lines) + "\n" * last_ends
     whole = File("rows.jsonl", len(text), "1")
     found = [
@@ -106,7 +106,7 @@ def test_a_line_is_of_one_shard(lines: list[str], last_ends: bool, shard_bytes: 
         ("a.cs(v)", []),
     ],
 )
-def test_a_pattern_means_these_files(pattern: str, found: list[str]) -> None:
+def test_a_pattern_matches_these_files(pattern: str, found: list[str]) -> None:
     names = ["b/x.txt", "a.csv", "b/c.csv", "b/d/e.csv", "_SUCCESS", ".hidden/a.csv", "b/_log/z.csv"]
 
     assert [each.path for each in matching([File(name, 1, "") for name in names], pattern)] == found
@@ -122,11 +122,11 @@ def test_a_pattern_means_these_files(pattern: str, found: list[str]) -> None:
         ("*.csv", ("", "*.csv")),
     ],
 )
-def test_a_pattern_begins_with_a_folder(path: str, parts: tuple[str, str]) -> None:
+def test_a_pattern_is_split_from_its_directory(path: str, parts: tuple[str, str]) -> None:
     assert split_pattern(path) == parts
 
 
-def test_hidden_files_are_what_other_programs_leave() -> None:
+def test_files_of_other_programs_are_hidden() -> None:
     assert is_hidden("_SUCCESS")
     assert is_hidden("a/.b/c")
     assert not is_hidden("a/b_c.d")
@@ -141,18 +141,18 @@ def test_hidden_files_are_what_other_programs_leave() -> None:
         (["a.jpg", "b.png", "c"], RowFormat.FILES),
     ],
 )
-def test_names_tell_the_format(names: list[str], kind: RowFormat) -> None:
+def test_names_determine_the_format(names: list[str], kind: RowFormat) -> None:
     assert format_of([File(name, 1, "") for name in names], RowFormat.AUTO) is kind
     assert format_of([File(name, 1, "") for name in names], RowFormat.FILES) is RowFormat.FILES
 
 
-def test_several_formats_are_refused_with_an_example_of_each() -> None:
+def test_several_formats_are_rejected_with_an_example_of_each() -> None:
     with pytest.raises(JobError, match=r"a\.csv \(CSV\), b\.parquet \(Parquet\)"):
         format_of([File("a.csv", 1, ""), File("b.parquet", 1, "")], RowFormat.AUTO)
 
 
 @given(st.integers(0, 30), st.integers(1, 7))
-def test_each_worker_begins_with_its_own_and_all_of_them_have_all(count: int, workers: int) -> None:
+def test_each_worker_starts_with_its_own_shards_and_has_all(count: int, workers: int) -> None:
     shards = cut(files([10] * count), RowFormat.PARQUET, 100)
     own: list[Shard] = []
     for worker in range(workers):

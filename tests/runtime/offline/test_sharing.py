@@ -1,4 +1,4 @@
-"""Several engines on one machine: each has its GPU, or its cores."""
+"""Several engines on one machine: each has a GPU or a part of the cores."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ from shoal_runtime.offline.sharing import part_of_the_machine, seen_gpus
         ({}, 2, 3, ["0", "1"], {"CUDA_VISIBLE_DEVICES": "0"}),
     ],
 )
-def test_each_engine_has_its_part(
+def test_each_engine_gets_its_part_of_the_machine(
     environment: dict[str, str], number: int, engines: int, gpus: list[str], given: dict[str, Any]
 ) -> None:
     assert part_of_the_machine(environment, number, engines, gpus=gpus, cores=8) == given
 
 
-def test_gpus_are_those_that_are_named_or_there() -> None:
+def test_visible_gpus_are_the_named_or_the_present_ones() -> None:
     there = ["nvidiactl", "nvidia10", "nvidia2", "nvidia-uvm", "null", "nvidia0"]
 
     assert seen_gpus({}, there) == ["0", "2", "10"]

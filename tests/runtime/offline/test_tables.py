@@ -1,4 +1,4 @@
-"""Rows as they are read: none is lost for another's fault, whatever block of the file they are in."""
+"""Rows as they are read: the error of a row affects no other, in whatever block of the file."""
 
 import csv
 import io
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shoal_runtime.offline import csv_rows
+from shoal_runtime.offline.directory import DirectoryPlace
 from shoal_runtime.offline.errors import JobError, ShardError
 from shoal_runtime.offline.finding import find_columns
 from shoal_runtime.offline.fitting import fitted
-from shoal_runtime.offline.folder import FolderPlace
 from shoal_runtime.offline.shards import cut
 from shoal_runtime.offline.tables import READ_ROWS, Source, filtered, from_lines
 from shoal_runtime.offline.where import compiled
@@ -29,7 +29,7 @@ LINES = st.lists(st.lists(CELLS | st.just("two\nlines"), min_size=1, max_size=4)
 
 
 @given(LINES, st.integers(1, 9))
-def test_each_line_of_csv_is_a_row_also_one_of_too_few_or_too_many_fields(lines: list[list[str]], batch: int) -> None:
+def test_each_csv_line_is_a_row_whatever_its_number_of_fields(lines: list[list[str]], batch: int) -> None:
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([["a", "b"], *lines])
     schema = pa.schema([("a", pa.string()), ("b", pa.string())])
@@ -37,45 +37,45 @@ def test_each_line_of_csv_is_a_row_also_one_of_too_few_or_too_many_fields(lines:
         # Blocks of a few lines, so that bad ones are at the begin and the end of some.
         patch.setattr(csv_rows, "BLOCK_BYTES", 512)
         (Path(folder) / "rows.csv").write_text(text.getvalue(), encoding="utf-8", newline="")
-        place = FolderPlace(Path(folder))
+        place = DirectoryPlace(Path(folder))
         (shard,) = cut(place.files(""), RowFormat.CSV, 2**20)
         windows = list(Source(place, RowFormat.CSV, schema).windows(shard, batch))
 
     rows = [row for each in windows for row in each.table.to_pylist()]
-    said = [each.faults.get(row) for each in windows for row in range(each.table.num_rows)]
+    messages = [each.faults.get(row) for each in windows for row in range(each.table.num_rows)]
     wanted = [{"a": line[0], "b": line[1]} if len(line) == 2 else {"a": None, "b": None} for line in lines]
     assert rows == wanted
-    told = [None if len(line) == 2 else f"the line has {len(line)} fields, and not 2" for line in lines]
-    assert [each and each.split(":")[0] for each in said] == told
+    fields = [None if len(line) == 2 else f"the line has {len(line)} fields, expected 2" for line in lines]
+    assert [each and each.split(":")[0] for each in messages] == fields
 
 
 @pytest.mark.parametrize(
-    ("name", "form", "text", "said"),
+    ("name", "form", "text", "message"),
     [
         (
             "rows.jsonl",
             RowFormat.JSON_LINES,
             b'[{"x": 1}]',
-            "has no lines of JSON that are objects: jq -c '.\\[\\]' makes them",
+            "has no lines that are JSON objects",
         ),
         ("rows.csv", RowFormat.CSV, "a,b\n1,2\n".encode("utf-16"), "cannot be read: 'utf-8' codec can't decode"),
     ],
 )
-def test_a_file_of_another_form_is_refused_with_a_sentence(
-    name: str, form: RowFormat, text: bytes, said: str, tmp_path: Path
+def test_a_file_of_another_format_is_rejected(
+    name: str, form: RowFormat, text: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(text)
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
     (file,) = place.files("")
 
-    with pytest.raises(JobError, match=f"{name} {said}"):
+    with pytest.raises(JobError, match=f"{name} {message}"):
         find_columns(place, [file], form)
 
 
 @pytest.mark.parametrize("shard_bytes", [4, 2**20])
-def test_a_byte_order_mark_is_no_part_of_a_line(shard_bytes: int, tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_a_line(shard_bytes: int, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(BOM_UTF8 + b'{"x":1}\n{"x":2}\n')
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
     source = Source(place, RowFormat.JSON_LINES, pa.schema([("x", pa.int64())]))
     shards = cut(place.files(""), RowFormat.JSON_LINES, shard_bytes)
     windows = [window for shard in shards for window in source.windows(shard, 8)]
@@ -84,19 +84,19 @@ def test_a_byte_order_mark_is_no_part_of_a_line(shard_bytes: int, tmp_path: Path
     assert not any(each.faults for each in windows)
 
 
-def test_a_bad_line_at_the_begin_of_a_file_costs_it_nothing(tmp_path: Path) -> None:
+def test_a_malformed_first_line_does_not_change_the_header(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\nlonely\n1,2\n")
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
 
     assert find_columns(place, place.files(""), RowFormat.CSV).schema == pa.schema(
         [("a", pa.string()), ("b", pa.string())]
     )
 
 
-def test_cells_that_are_packed_small_make_small_windows(tmp_path: Path) -> None:
+def test_highly_compressed_cells_make_small_windows(tmp_path: Path) -> None:
     count, cell = 1500, "x" * 200_000
     parquet.write_table(pa.table({"x": [cell] * count}), tmp_path / "rows.parquet")
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
     (file,) = place.files("")
     (shard,) = cut([file], RowFormat.PARQUET, 2**20)
     sizes = [
@@ -122,21 +122,19 @@ CELL_CASTS = [
 
 
 @pytest.mark.parametrize(("column", "kind", "found"), CELL_CASTS)
-def test_a_cell_of_a_file_with_other_types_is_what_it_was_or_its_rows_fault(
-    column: pa.Array, kind: pa.DataType, found: list[object]
-) -> None:
+def test_a_cast_cell_keeps_its_value_or_is_an_error(column: pa.Array, kind: pa.DataType, found: list[object]) -> None:
     """Fractions alone are rounded."""
     window = fitted(pa.table({"x": column}), pa.schema([("x", kind)]))
 
     assert window.table["x"].to_pylist() == found
     given = column.to_pylist()
     lost = [row for row, cell in enumerate(found) if cell is None and given[row] is not None]
-    assert window.faults == {row: f"x is {str(given[row])!r}, which is no {kind}" for row in lost}
+    assert window.faults == {row: f"x is {str(given[row])!r}, expected {kind}" for row in lost}
 
 
-def test_a_file_with_two_columns_of_one_name_is_no_input(tmp_path: Path) -> None:
+def test_a_file_with_two_columns_of_one_name_is_rejected(tmp_path: Path) -> None:
     parquet.write_table(pa.table([[1], [2]], names=["x", "x"]), tmp_path / "rows.parquet")
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
     (shard,) = cut(place.files(""), RowFormat.PARQUET, 2**20)
 
     with pytest.raises(ShardError, match="two columns called x"):
@@ -146,23 +144,23 @@ def test_a_file_with_two_columns_of_one_name_is_no_input(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("where", "kept", "faults"),
     [
-        ("x == 1", [1, None], {1: "no JSON"}),
-        ("x == 2", [None, 2], {0: "no JSON"}),
-        ("x == null", [None, None], {0: "no JSON"}),
-        ("x == null or x == 1", [1, None, None], {1: "no JSON"}),
+        ("x == 1", [1, None], {1: "not JSON"}),
+        ("x == 2", [None, 2], {0: "not JSON"}),
+        ("x == null", [None, None], {0: "not JSON"}),
+        ("x == null or x == 1", [1, None, None], {1: "not JSON"}),
         ("x != null", [1, 2], {}),
     ],
 )
-def test_a_row_that_cannot_be_read_comes_out_where_nobody_knows_whether_it_was_meant(
+def test_an_unreadable_row_is_selected_if_the_filter_depends_on_it(
     where: str, kept: list[int | None], faults: dict[int, str]
 ) -> None:
     table = pa.table({"x": pa.array([1, None, 2, None], pa.int64())})
     meant = compiled(where, table.schema)
     assert meant is not None
-    found = filtered(Window(table, {1: "the line is no JSON"}), meant)
+    found = filtered(Window(table, {1: "the line is not JSON"}), meant)
 
     assert found.table["x"].to_pylist() == kept
-    assert {row: said.removeprefix("the line is ") for row, said in found.faults.items()} == faults
+    assert {row: message.removeprefix("the line is ") for row, message in found.faults.items()} == faults
 
 
 CASTS = [
@@ -185,32 +183,32 @@ CASTS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "cell", "said"), CASTS)
-def test_a_cell_of_json_is_what_it_was_or_its_rows_fault(kind: pa.DataType, cell: object, said: str | None) -> None:
+@pytest.mark.parametrize(("kind", "cell", "message"), CASTS)
+def test_a_json_cell_keeps_its_value_or_is_an_error(kind: pa.DataType, cell: object, message: str | None) -> None:
     """Types are those of the first lines, and what comes later may be otherwise."""
     lines = [orjson.dumps({"x": cell}) if cell != 2**70 else b'{"x": %d}' % 2**70, b'{"x": null}']
     window = from_lines(lines, pa.schema([("x", kind)]))
 
-    assert window.faults == ({} if said is None else {0: f"x is {said!r}, which is no {kind}"})
+    assert window.faults == ({} if message is None else {0: f"x is {message!r}, expected {kind}"})
     found = window.table["x"].to_pylist()
     assert found[1] is None
-    assert found[0] == (None if said else {"a": 1, "b": None} if isinstance(cell, dict) else cell)
+    assert found[0] == (None if message else {"a": 1, "b": None} if isinstance(cell, dict) else cell)
 
 
-def test_a_column_has_the_type_of_most_of_its_first_cells(tmp_path: Path) -> None:
+def test_a_json_column_has_its_most_frequent_type(tmp_path: Path) -> None:
     cells = ['"a"', "5", '"b"', "null", "[1]"]
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"x": {cell}}}\n' for cell in cells))
-    place = FolderPlace(tmp_path)
+    place = DirectoryPlace(tmp_path)
     schema = find_columns(place, place.files(""), RowFormat.JSON_LINES).schema
     window = from_lines([f'{{"x": {cell}}}'.encode() for cell in cells], schema)
 
     assert window.table.to_pylist() == [{"x": "a"}, {"x": None}, {"x": "b"}, {"x": None}, {"x": None}]
-    assert window.faults == {1: "x is '5', which is no string", 4: "x is '[1]', which is no string"}
+    assert window.faults == {1: "x is '5', expected string", 4: "x is '[1]', expected string"}
 
 
 def csv_windows(folder: Path, text: bytes) -> list[Window]:
     (folder / "rows.csv").write_bytes(text)
-    place = FolderPlace(folder)
+    place = DirectoryPlace(folder)
     files = place.files("")
     schema = find_columns(place, files, RowFormat.CSV).schema
     return [
@@ -231,7 +229,7 @@ def csv_windows(folder: Path, text: bytes) -> list[Window]:
         (b'1,"' + b"x\n" * 400, 0),
     ],
 )
-def test_a_quote_that_never_closes_is_an_error_that_names_file_and_line(
+def test_an_unclosed_quote_is_an_error_with_file_and_line(
     text: bytes, line: int, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 512)
@@ -242,7 +240,7 @@ def test_a_quote_that_never_closes_is_an_error_that_names_file_and_line(
 
 @pytest.mark.parametrize("at", [0, 1, 100, 510, 600])
 @pytest.mark.parametrize("size", [300, 512, 1000, 1024, 1100, 2000])
-def test_a_cell_of_any_size_is_whole_or_an_error_that_says_so(
+def test_a_cell_of_any_size_is_whole_or_an_error(
     size: int, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 512)
@@ -258,7 +256,7 @@ def test_a_cell_of_any_size_is_whole_or_an_error_that_says_so(
             assert [row["a"] for each in windows for row in each.table.to_pylist()] == [("y" * at) or None, cell, "z"]
 
 
-def test_a_quote_that_never_closes_in_the_header_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_an_unclosed_quote_in_the_header_is_an_error_with_the_file(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"rows\.csv cannot be read: a quote in line 1 never closes"):
         csv_windows(tmp_path, b'a,"b\n1,2\n3,4\n')
     with pytest.raises(JobError, match=r"rows\.csv cannot be read: a quote in line 1 does not close"):
@@ -270,7 +268,7 @@ def test_a_quote_that_never_closes_in_the_header_is_an_error_that_names_the_file
     st.sampled_from(["\n", "\r\n", "\r"]),
     st.booleans(),
 )
-def test_cells_of_csv_are_what_was_written_in_any_blocks(rows: list[tuple[str, str]], end: str, mark: bool) -> None:
+def test_csv_cells_are_read_as_written_in_blocks_of_any_size(rows: list[tuple[str, str]], end: str, mark: bool) -> None:
     text = io.StringIO()
     csv.writer(
         text, quoting=csv.QUOTE_NOTNULL if hasattr(csv, "QUOTE_NOTNULL") else csv.QUOTE_ALL, lineterminator=end
@@ -296,7 +294,7 @@ def test_cells_of_csv_are_what_was_written_in_any_blocks(rows: list[tuple[str, s
         (b"a,b,\n1,2,\n3,4,5\n", ["1", "3"]),
     ],
 )
-def test_an_empty_line_is_a_row_of_one_column_alone_and_only_an_empty_cell_is_null(
+def test_an_empty_line_is_a_row_in_files_of_one_column_only(
     text: bytes, rows: list[str | None], tmp_path: Path
 ) -> None:
     windows = csv_windows(tmp_path, text)

@@ -1,4 +1,4 @@
-"""Which rows an expression means."""
+"""The rows that an expression selects."""
 
 from typing import Any
 
@@ -37,25 +37,25 @@ ROWS = pa.table({"n": [1, 2, 3, None], "t": ["a", "b", None, "a"], "ok": [True, 
         ("(n == 1 or n == 2) and t == 'b'", [2]),
     ],
 )
-def test_an_expression_means_these_rows(text: str, rows: list[Any]) -> None:
+def test_an_expression_selects_these_rows(text: str, rows: list[Any]) -> None:
     where = compiled(text, ROWS.schema)
     assert where is not None
-    found, unread = where.meant(ROWS)
+    found, unread = where.select(ROWS)
     assert ROWS.filter(found).column("n").to_pylist() == rows
     assert unread == {}
 
 
-def test_the_columns_that_an_expression_names_have_to_be_read() -> None:
+def test_the_columns_of_an_expression_are_read() -> None:
     assert columns_of("n > 1 and (t == 'a' or n < 5)", ROWS.schema) == ["n", "t"]
     assert columns_of(None, ROWS.schema) == []
     assert compiled(None, ROWS.schema) is None
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("n ==", "is not an expression"),
-        ("absent == 1", "names absent, and the input has the columns n, t, ok, m"),
+        ("n ==", "expression"),
+        ("absent == 1", "absent"),
         ("__import__('os').system('true')", "cannot hold"),
         ("n == __import__('os')", "cannot hold"),
         ("n + 1 == 2", "cannot hold 'n + 1'"),
@@ -67,17 +67,17 @@ def test_the_columns_that_an_expression_names_have_to_be_read() -> None:
         ("n is 5", "cannot hold '5'"),
         ("n < null", "cannot hold 'null'"),
         ("n == -'a'", "cannot hold"),
-        ("n in [1, 'a']", "cannot be: n is int64, and 'a' is text"),
+        ("n in [1, 'a']", "n is int64, but 'a' is text"),
         ("n > 'a'", "n is int64"),
         ("n == true", "n is int64"),
         ("t", "t is large_string"),
-        ("n == t", "n is int64, and t is large_string"),
+        ("n == t", "n is int64, but t is large_string"),
     ],
 )
-def test_anything_else_is_refused(text: str, said: str) -> None:
+def test_invalid_expressions_are_rejected(text: str, message: str) -> None:
     with pytest.raises(WrongSettings) as raised:
         compiled(text, ROWS.schema)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 CELLS = {
@@ -108,14 +108,12 @@ SPELLED_ROWS = pa.table(
         # Numbers where both are, else text.
         ("n < m", [0], []),
         ("n == m", [2, 4], []),
-        # What else is known of a row decides.
+        # Another part of the expression decides.
         ("n > 1.7 or m == 'x'", [0, 1, 2], []),
         ("n > 1.7 and m == '10'", [0], []),
     ],
 )
-def test_text_that_spells_numbers_is_compared_as_what_it_is_compared_with(
-    text: str, rows: list[int], unread: list[int]
-) -> None:
+def test_spelled_text_is_compared_in_the_type_of_the_other_side(text: str, rows: list[int], unread: list[int]) -> None:
     where = compiled(text, SPELLED_ROWS.schema)
     assert where is not None
     found = filtered(Window(SPELLED_ROWS), where)
@@ -154,6 +152,6 @@ def test_a_time_is_compared_with_text_of_its_own_kind() -> None:
     where = compiled("t >= '1970-01-01T01:00:01+01:00' and d < '1970-01-01'", schema)
     assert where is not None
 
-    assert where.meant(table)[0].to_pylist() == [False, True]
+    assert where.select(table)[0].to_pylist() == [False, True]
     with pytest.raises(WrongSettings, match="offset"):
         compiled("t > '1970-01-01'", schema)

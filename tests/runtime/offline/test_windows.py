@@ -1,4 +1,4 @@
-"""Which rows travel together, how many, and in what order they are tried."""
+"""Windows and batches of rows, and the search for the batch size."""
 
 import itertools
 
@@ -21,7 +21,7 @@ from shoal_runtime.offline.windows import (
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50)), max_size=60), st.integers(1, 16), st.data())
-def test_every_row_travels_once_with_rows_of_its_kind_and_about_its_length(
+def test_every_row_is_batched_once_with_rows_of_its_key_and_length(
     rows: list[tuple[int, int]], limit: int, data: st.DataObject
 ) -> None:
     keys, sizes = [key for key, _ in rows], np.array([size for _, size in rows], dtype=np.int64)
@@ -36,7 +36,7 @@ def test_every_row_travels_once_with_rows_of_its_kind_and_about_its_length(
 
 
 @given(st.integers(2, 50))
-def test_halves_are_all_of_it(count: int) -> None:
+def test_halves_are_a_partition(count: int) -> None:
     first, second = halves(np.arange(count))
 
     assert [*first, *second] == list(range(count))
@@ -54,9 +54,7 @@ def test_a_window_holds_batches_and_is_bounded(row_bytes: float, batch_size: int
 
 
 @given(st.lists(st.integers(1, 9), max_size=4), st.integers(1, 6))
-def test_the_first_batches_are_a_window_of_their_own_and_rows_and_faults_stay_together(
-    counts: list[int], batch_size: int
-) -> None:
+def test_the_first_rows_are_a_window_of_their_own_with_their_faults(counts: list[int], batch_size: int) -> None:
     ends = list(itertools.accumulate(counts, initial=0))
     numbers = [range(start, stop) for start, stop in itertools.pairwise(ends)]
     windows = [
@@ -66,7 +64,7 @@ def test_the_first_batches_are_a_window_of_their_own_and_rows_and_faults_stay_to
     cut = list(early_first(windows, batch_size))
 
     assert [row for each in cut for row in each.table["row"].to_pylist()] == list(range(ends[-1]))
-    assert all(each.table["row"][at].as_py() == int(said) for each in cut for at, said in each.faults.items())
+    assert all(each.table["row"][at].as_py() == int(message) for each in cut for at, message in each.faults.items())
     assert sum(len(each.faults) for each in cut) == sum(row % 3 == 0 for row in range(ends[-1]))
     assert not cut or cut[0].table.num_rows == min(batch_size, EARLY_ROWS, counts[0])
 
@@ -81,31 +79,31 @@ def tried(
     return seconds
 
 
-def test_a_model_with_a_cost_of_each_call_takes_many_rows() -> None:
+def test_a_model_with_a_cost_per_call_gets_many_rows() -> None:
     seconds = tried(None, each_row_s=1e-6, fixed_s=1e-3, most=10_000)
 
     assert max(seconds) == LARGEST
     assert best_size(seconds, 10_000) == LARGEST
 
 
-def test_a_model_whose_rows_cost_alike_takes_few() -> None:
+def test_a_model_with_a_cost_per_row_gets_few() -> None:
     assert best_size(tried(None, each_row_s=1e-3, fixed_s=0, most=10_000), 10_000) == 1
 
 
-def test_a_slow_model_that_gains_by_rows_takes_more_than_there_was_time_to_try() -> None:
+def test_a_slow_model_that_gains_from_batching_gets_more_rows_than_were_tried() -> None:
     seconds = tried(None, each_row_s=0.05, fixed_s=0.1, most=10_000)
 
     assert 1 < max(seconds) < SURE
     assert (best_size(seconds, 10_000), best_size(seconds, 10)) == (SURE, 10)
 
 
-def test_what_takes_longer_than_the_best_rate_says_is_tried_again() -> None:
+def test_a_trial_slower_than_the_best_rate_is_repeated() -> None:
     assert expected_s(4, {}) == 0
     assert expected_s(4, {1: 1.0, 2: 1.0}) == 2.0
     assert expected_s(4, {1: None}) == 0
 
 
-def test_trials_end_where_rows_end_where_a_batch_fails_and_in_time() -> None:
+def test_trials_end_with_the_rows_a_failure_or_the_time() -> None:
     assert max(tried(None, 1e-6, 1e-3, most=20)) == 16
     failing = tried({8: None}, 1e-6, 1e-3, most=1000)
     assert max(failing) == 8

@@ -1,4 +1,4 @@
-"""Lines of JSON: what a cell of any type becomes, and what cannot be written."""
+"""Lines of JSON: the form of a cell of any type, and cells without a form."""
 
 from pathlib import Path
 from typing import Any
@@ -7,16 +7,16 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from shoal_runtime.offline.answers import ERROR
+from shoal_runtime.offline.directory import DirectoryPlace
 from shoal_runtime.offline.errors import JobError
-from shoal_runtime.offline.folder import FolderPlace
+from shoal_runtime.offline.results import ERROR
 from shoal_runtime.offline.writing import Destination
 from shoal_schema.resource.offline import AnswerFormat
 
 
 def written(column: pa.Array, folder: Path) -> list[Any]:
     table = pa.table({"x": column, ERROR: pa.nulls(len(column), pa.string())})
-    destination = Destination(FolderPlace(folder), None, AnswerFormat.JSON_LINES, table.schema)
+    destination = Destination(DirectoryPlace(folder), None, AnswerFormat.JSON_LINES, table.schema)
     with destination.part("part-00000") as part:
         part.write(table)
     lines = (folder / "part-00000.jsonl").read_bytes().splitlines()
@@ -24,7 +24,7 @@ def written(column: pa.Array, folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "expected"),
     [
         (pa.array([0, None], pa.timestamp("us")), ["1970-01-01T00:00:00", None]),
         (pa.array([1, None], pa.timestamp("ns")), ["1970-01-01T00:00:00.000000001", None]),
@@ -37,16 +37,16 @@ def written(column: pa.Array, folder: Path) -> list[Any]:
         (pa.array([float("nan")]), [None]),
     ],
 )
-def test_a_cell_is_told_in_json(column: pa.Array, told: list[Any], tmp_path: Path) -> None:
-    assert written(column, tmp_path) == told
+def test_a_cell_is_written_as_json(column: pa.Array, expected: list[Any], tmp_path: Path) -> None:
+    assert written(column, tmp_path) == expected
 
 
 @pytest.mark.parametrize(
     "column",
     [pa.array([2**62], pa.timestamp("s")), pa.array([b"\xff"]).view(pa.string())],
-    ids=["a time beyond all calendars", "a text that is none"],
+    ids=["time beyond all calendars", "invalid UTF-8"],
 )
-def test_what_cannot_be_told_ends_the_job_with_a_sentence_and_nothing_written(column: pa.Array, tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=r"a cell cannot be written as JSON: .*; say with --keep"):
+def test_a_cell_without_a_json_form_ends_the_job_without_a_file(column: pa.Array, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="cannot be written as JSON"):
         written(column, tmp_path)
     assert not list(tmp_path.glob("*.jsonl"))

@@ -1,0 +1,143 @@
+"""A local directory, or one file of it."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+from uuid import uuid4
+
+from shoal_runtime.offline.errors import JobError, unwritten
+from shoal_runtime.offline.shards import File, matching
+
+PARTIAL: Final = ".begun-"
+"""Prefix of files that are being written."""
+
+
+class DirectoryPlace:
+    """A local directory, or one file of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._directory = path.parent if path.is_file() else path
+        self._under_way: set[Path] = set()
+        self.is_file = path.is_file()
+        self.shown = str(path)
+
+    def files(self, pattern: str) -> list[File]:
+        """Return the files that match, in order of their names."""
+        if self.is_file:
+            return [self._file(self._path)]
+        with self._job_errors(written=False):
+            # Links are followed, but not into a directory that is above them.
+            found: list[Path] = []
+            seen = {self._directory: {self._directory.resolve()}}
+            for parent, folders, names in os.walk(self._directory, followlinks=True):
+                here = Path(parent)
+                above = seen.pop(here, set())
+                folders[:] = [name for name in folders if (here / name).resolve() not in above]
+                seen.update({here / name: above | {(here / name).resolve()} for name in folders})
+                found += (here / name for name in names)
+            return matching([self._file(each) for each in found if each.is_file()], pattern)
+
+    def _file(self, path: Path) -> File:
+        stat = path.stat()
+        return File(path.relative_to(self._directory).as_posix(), stat.st_size, f"{stat.st_mtime_ns}")
+
+    def open(self, file: File, ahead_bytes: int = 0) -> BinaryIO:
+        """Open a file.
+
+        Raises:
+            JobError: it has changed since it was listed.
+        """
+        path = self._directory / file.path
+        with self._job_errors(written=False):
+            opened = path.open("rb")
+            stat = os.fstat(opened.fileno())
+        if (stat.st_size, f"{stat.st_mtime_ns}") != (file.size_bytes, file.validator):
+            opened.close()
+            raise JobError(f"{path} changed while it was read. Run the job again")
+        return opened
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, or None."""
+        with self._job_errors(written=False):
+            try:
+                return (self._directory / name).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file under a hidden name, then rename it."""
+        with self.writing(name) as path:
+            path.write_bytes(content)
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        """Write a file unless its name exists; return whether this call did."""
+        with self._job_errors(written=True), self._begin(name) as begun:
+            begun.write_bytes(content)
+            _sync(begun)
+            try:
+                # A link fails where the name exists; a rename would replace the file.
+                os.link(begun, self._directory / name)
+            except FileExistsError:
+                return False
+            _sync(begun.parent)
+            return True
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """Yield a hidden path; rename the file to its name once it is on disk."""
+        with self._job_errors(written=True), self._begin(name) as begun:
+            yield begun
+            _sync(begun)
+            begun.replace(self._directory / name)
+            _sync(begun.parent)
+
+    def leave(self) -> None:
+        """Remove the files that this process has begun and will not complete."""
+        for begun in tuple(self._under_way):
+            begun.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove the files of processes that have ended: their locks are free."""
+        for begun in self._directory.glob(f"**/{PARTIAL}*"):
+            with suppress(OSError), begun.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                begun.unlink(missing_ok=True)
+
+    @contextmanager
+    def _begin(self, name: str) -> Iterator[Path]:
+        """Yield a hidden path of its own, so that two attempts at one shard do not meet."""
+        path = self._directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        begun = path.parent / f"{PARTIAL}{path.name}-{uuid4().hex[:12]}"
+        # Noted before it exists: a signal may arrive at any line.
+        self._under_way.add(begun)
+        try:
+            with begun.open("xb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield begun
+        finally:
+            begun.unlink(missing_ok=True)
+            self._under_way.discard(begun)
+
+    @contextmanager
+    def _job_errors(self, *, written: bool) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or self._directory
+            if written:
+                raise unwritten(where, error) from error
+            raise JobError(f"{where} cannot be read: {error.strerror or error}") from error
+
+
+def _sync(path: Path) -> None:
+    """Flush a file or directory to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
