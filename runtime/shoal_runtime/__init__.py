@@ -1,9 +1,9 @@
 """The model runtime of Shoal: loads one model and runs batches of it on one device.
 
-It owns the device, the model's files in memory and the runtime's side of the wire. It never queues
-for fairness, never knows a caller's protocol, and knows nothing of Kubernetes.
+It owns the device, the model's files in memory and the runtime's side of the wire. It never schedules requests, and
+knows neither the clients' protocols nor Kubernetes.
 
-Models are written against three names: `Context`, `ItemError` and `TensorSpec` (docs/how-to/handlers.md).
+Models import three names: `Context`, `ItemError` and `TensorSpec` (docs/how-to/handlers.md).
 """
 
 from shoal_runtime.errors import ItemError

@@ -1,8 +1,8 @@
-"""`python -m shoal_runtime`: serve one model; settings come from the environment.
+"""`python -m shoal_runtime`: serve one model, with settings from the environment.
 
-`python -m shoal_runtime fetch` only brings the model into the cache, for an init container; `inspect FILE` loads it and
-writes what it is, as JSON, into FILE.
-Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+`python -m shoal_runtime fetch` only fetches the model into the cache, for an init container; `inspect FILE` loads it
+and writes its description to FILE as JSON. This module imports little, so that Ctrl-C is handled during all other
+imports.
 """
 
 import os
@@ -13,7 +13,7 @@ from shoal_schema.ending import ended
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run the runtime and return its exit code."""
+    """Run the runtime; return the exit status."""
 
     def run() -> int:
         from shoal_runtime.command_line import run  # noqa: PLC0415 (guarded)

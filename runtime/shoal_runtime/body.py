@@ -1,4 +1,4 @@
-"""Large bodies, read from the socket straight into the memory that the model computes on."""
+"""Large bodies, read from the socket directly into the memory that the model computes on."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -9,11 +9,11 @@ from shoal_schema.wire.body import Body
 
 LARGE_BYTES: Final = 16384
 BODY: Final = "shoal.body"
-"""Where an ASGI scope has the `Body` of a request whose body is large, else None."""
+"""Key in an ASGI scope: the `Body` of a large request, else None."""
 
 
 def large_body(headers: Mapping[bytes, bytes], limit_bytes: int) -> Body | None:
-    """Return room for the body that these headers announce, None when it is small or longer than `limit_bytes`."""
+    """Return a buffer for the announced body; None if it is small or longer than `limit_bytes`."""
     size_bytes = int(headers.get(b"content-length", 0))
     if not LARGE_BYTES < size_bytes <= limit_bytes:
         return None
@@ -22,16 +22,16 @@ def large_body(headers: Mapping[bytes, bytes], limit_bytes: int) -> Body | None:
     return Body(size_bytes, aligned_at=aligned_at)
 
 
+# One buffer for all connections: its bytes are copied out before the event loop reads again.
 _HEAD: Final = memoryview(bytearray(LARGE_BYTES))
-# One for all connections: what is read into it is taken out before the event loop reads again.
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """Stands between a socket and its HTTP protocol, which gets everything but the rest of a large body.
+    """Pass everything from a socket to its HTTP protocol, but the rest of a large body.
 
     Args:
         owner: the HTTP protocol.
-        on_more: told how many bytes of `body` have come.
+        on_more: receives the number of bytes read into `body`.
         on_complete: called after the last byte of `body`.
     """
 
@@ -42,18 +42,18 @@ class BodyReader(asyncio.BufferedProtocol):
         self._on_more = on_more
         self._on_complete = on_complete
         self.body: Body | None = None
-        """What is being read into."""
+        """The body that is being read, if any."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pass on."""
+        """Pass the event on."""
         self._owner.connection_made(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return _HEAD if self.body is None else self.body.rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Note what has come."""
+        """Pass on bytes of the HTTP protocol, or count bytes of the body."""
         if self.body is None:
             self._owner.data_received(bytes(_HEAD[:nbytes]))
             return
@@ -64,17 +64,17 @@ class BodyReader(asyncio.BufferedProtocol):
             self._on_complete()
 
     def eof_received(self) -> bool | None:
-        """Pass on."""
+        """Pass the event on."""
         return self._owner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass on."""
+        """Pass the event on."""
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass on."""
+        """Pass the event on."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on."""
+        """Pass the event on."""
         self._owner.resume_writing()

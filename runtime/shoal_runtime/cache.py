@@ -1,8 +1,8 @@
-"""The folder of downloads: what bears a final name is whole, and what a killed process leaves is swept by the next.
+"""The directory of downloads. A directory with a final name is complete; partial ones are swept by later processes.
 
-Who writes holds a lock on a folder of a temporary name. `CACHE/origins/` remembers, in one small JSON file a URI, which
-file it gave and how to ask whether it has changed: a restarted process, or one that starts behind an init container,
-uses what is there when the server says 304, or when it cannot be reached.
+A process that writes holds a lock on a directory with a temporary name. `CACHE/origins/` records, in one small JSON
+file per URI, which file it gave and the validators to check it. A restarted process, or one that starts behind an init
+container, uses the recorded file when the server returns 304 or is unreachable.
 """
 
 import fcntl
@@ -21,32 +21,32 @@ import orjson
 from shoal_runtime.errors import LoadError
 
 STALE_AFTER_S: Final = 24 * 3600
-"""Where the file system knows no locks."""
+"""Age of abandoned directories where the file system has no locks."""
 UNLOCKED_AFTER_S: Final = 60
-"""Who has made a folder is given this long to lock it."""
+"""Time between making a directory and locking it."""
 PARTIAL_PREFIX: Final = ".partial-"
 PARTS_PREFIX: Final = ".parts-"
-"""Of folders from which a killed download goes on."""
+"""Prefix of directories from which a killed download resumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The last download of one URI: the file's SHA-256 in hex, and the validators that came with it."""
+    """The last download of a URI: SHA-256 of the file in hex, and its validators."""
 
     digest: str
     etag: str | None = None
     last_modified: str | None = None
     file: str | None = None
-    """Its name, where a store lists it; None for a tree of files."""
+    """The file's name in a store's listing; None for a tree of files."""
 
     def conditions(self) -> dict[str, str]:
-        """Return the request headers that ask for the file only if it has changed."""
-        known = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
-        return {name: value for name, value in known.items() if value}
+        """Return the request headers that fetch the file only if it has changed."""
+        headers = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
+        return {name: value for name, value in headers.items() if value}
 
 
 def recall(cache_dir: Path, uri: str) -> Origin | None:
-    """Return what is known of ``uri``; what cannot be read is as good as nothing."""
+    """Return the recorded origin of ``uri``, or None; an unreadable record counts as none."""
     try:
         return Origin(**orjson.loads(_path(cache_dir, uri).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -54,7 +54,7 @@ def recall(cache_dir: Path, uri: str) -> Origin | None:
 
 
 def remember(cache_dir: Path, uri: str, origin: Origin) -> None:
-    """Write it down, whole or not at all."""
+    """Record the origin of ``uri`` atomically."""
     path = _path(cache_dir, uri)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")
@@ -69,12 +69,12 @@ def _path(cache_dir: Path, uri: str) -> Path:
 
 @contextmanager
 def temporary(cache_dir: Path) -> Iterator[Path]:
-    """Yield a folder beside the final ones, which is locked while it is there."""
+    """Yield a locked temporary directory beside the final ones; remove it at the end."""
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         sweep(cache_dir)
         folder = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
-        # Held until it is closed, where the file system knows locks.
+        # The lock lasts until the descriptor is closed, where the file system has locks.
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,7 +90,7 @@ def temporary(cache_dir: Path) -> Iterator[Path]:
 
 
 def settle(ready: Path, final: Path) -> None:
-    """Give a folder its final name, once all that is in it is on the disk."""
+    """Sync a directory to disk and rename it to its final name."""
     for each in (*ready.rglob("*"), ready):
         _sync(each)
     try:
@@ -103,29 +103,26 @@ def settle(ready: Path, final: Path) -> None:
 
 
 def sweep(cache_dir: Path) -> None:
-    """Remove what killed processes left behind: what nobody holds a lock on, or is a day old."""
+    """Remove temporary directories of killed processes: unlocked ones, and any that are a day old."""
     newest = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
-    # The file system's own clock, which may not be this machine's.
+    # The file system's clock may differ from this machine's.
     now_s = newest.stat().st_mtime
     newest.rmdir()
     for path in cache_dir.glob(".part*-*"):
         with suppress(FileNotFoundError):  # another process has just finished with it
             age_s = now_s - path.stat().st_mtime
-            left = age_s > UNLOCKED_AFTER_S and path.name.startswith(PARTIAL_PREFIX)
-            if age_s > STALE_AFTER_S or (left and _is_unlocked(path)):
+            abandoned = age_s > STALE_AFTER_S
+            if not abandoned and age_s > UNLOCKED_AFTER_S and path.name.startswith(PARTIAL_PREFIX):
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    abandoned = True
+                except OSError:  # locked, or the file system has no locks
+                    pass
+                finally:
+                    os.close(descriptor)
+            if abandoned:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_unlocked(folder: Path) -> bool:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False  # somebody holds it, or nobody can
-    else:
-        return True
-    finally:
-        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line: nothing to serve, `fetch`, `inspect FILE`; `batch` and `batch-ray`, which start `engine FD`."""
+"""The command line: no argument serves; `fetch`, `inspect FILE`, `batch`, `batch-ray`, and their `engine FD`."""
 
 import json
 import logging
@@ -20,13 +20,13 @@ from shoal_schema.resource.locations import shown
 from shoal_schema.version import VERSION
 
 SWITCH_INTERVAL_S = 0.0005
-LACKING = 'pip install "shoal[runtime]" (or "shoal[runtime-light]", for a model that needs no PyTorch)'
+MISSING_EXTRA = 'pip install "shoal[runtime]" (or "shoal[runtime-light]", for a model that needs no PyTorch)'
 
 logger = logging.getLogger(__name__)
 
 
 def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the runtime and return its exit code."""
+    """Run the runtime; return the exit status."""
     if arguments == ["--version"]:
         sys.stdout.write(f"shoal-runtime {VERSION}\n")
         return 0
@@ -41,14 +41,14 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if arguments[:1] == ["engine"] and len(arguments) == 2 and arguments[1].isdigit():
         command = partial(engine, descriptor=int(arguments[1]))
     if command is None:
-        asked = arguments in (["--help"], ["-h"])
-        (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
-        return 0 if asked else EXIT_USAGE
+        asked_for_help = arguments in (["--help"], ["-h"])
+        (sys.stdout if asked_for_help else sys.stderr).write(help_text() + "\n")
+        return 0 if asked_for_help else EXIT_USAGE
     configure(form=form_asked(environ))
-    # A preprocess busy in Python would keep the device's thread waiting for 5 ms, the default.
+    # With the default of 5 ms, a preprocess busy in Python delays the device's thread.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        # Beside `fetch` its environment holds a Secret's keys, whatever they are called.
+        # The environment of `fetch` holds keys of a Secret under any names, so its values are not shown.
         settings = Settings.from_env(environ, told=command is not fetch)
         configure(settings.logging.level, settings.logging.form)
         return command(settings)
@@ -58,16 +58,16 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def serve(settings: Settings) -> int:
-    """Serve the model that the settings name, until a signal; return the exit code."""
+    """Serve the model of the settings until a signal; return the exit status."""
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
-    # Not before they are needed: `--help` and a wrong setting answer at once.
+    # Imported late, so that `--help` and errors of settings appear at once.
     try:
         import uvloop  # noqa: PLC0415
 
         from shoal_runtime.serving import Runtime  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error("%s: %s", error, LACKING)
+        logger.error("%s: %s", error, MISSING_EXTRA)
         return EXIT_USAGE
 
     async def run() -> tuple[int, bool]:
@@ -76,33 +76,33 @@ def serve(settings: Settings) -> int:
 
     code, clean = uvloop.run(run())
     if not clean:
-        # A thread is stuck in the device or in loading; waiting for it would be for ever.
+        # A thread is stuck in the device or in loading, and might never end.
         logging.shutdown()
         os._exit(code)
     return code
 
 
 def inspect(settings: Settings, file: Path) -> int:
-    """Load the model, and write what it is into ``file``, as JSON; return an exit code if it cannot begin."""
+    """Load the model and write its description to ``file`` as JSON; return an exit status if that cannot begin."""
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     with seldom_collected():
         try:
             from shoal_runtime.inspecting import inspect  # noqa: PLC0415
         except ModuleNotFoundError as error:
-            logger.error("%s: %s", error, LACKING)
+            logger.error("%s: %s", error, MISSING_EXTRA)
             return EXIT_USAGE
         report = inspect(settings)
     file.write_text(json.dumps(report), encoding="utf-8")
-    # Threads that the model's code has left running are waited for by nobody.
+    # Without a wait for threads of the model's own code.
     logging.shutdown()
     os._exit(0 if report["refused"] is None else EXIT_LOAD_FAILED)
 
 
 def batch(environ: Mapping[str, str], command: str = "") -> int:
-    """Score the rows that the environment names; return the exit code.
+    """Score the rows that the environment names; return the exit status.
 
-    What goes wrong is told as the words of ``command``, where one was typed, and else as a line of the log.
+    Errors are messages of ``command`` if a user typed one, else log lines.
     """
     configure(form=form_asked(environ))
     try:
@@ -114,7 +114,7 @@ def batch(environ: Mapping[str, str], command: str = "") -> int:
 
 
 def batch_on_ray(environ: Mapping[str, str]) -> int:
-    """Score the rows that the environment names on a cluster of Ray; return the exit code."""
+    """Score the rows that the environment names on a Ray cluster; return the exit status."""
     configure(form=form_asked(environ))
     try:
         from shoal_runtime.offline.on_ray import run_on_ray  # noqa: PLC0415
@@ -125,7 +125,7 @@ def batch_on_ray(environ: Mapping[str, str]) -> int:
 
 
 def engine(settings: Settings, descriptor: int) -> int:
-    """Compute what is asked for over a socket, until nobody is there any more; return the exit code."""
+    """Compute batches received over a socket until it closes; return the exit status."""
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     from shoal_runtime.offline.worker import work  # noqa: PLC0415 (torch)
@@ -134,7 +134,7 @@ def engine(settings: Settings, descriptor: int) -> int:
 
 
 def fetch(settings: Settings) -> int:
-    """Bring the model's files into the cache; return the exit code."""
+    """Fetch the model's files into the cache; return the exit status."""
     from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
     from shoal_runtime.storage.redaction import hidden, safe  # noqa: PLC0415
@@ -144,7 +144,7 @@ def fetch(settings: Settings) -> int:
     except LoadError as error:
         logger.critical("%s", error)
         return EXIT_LOAD_FAILED
-    except Exception as error:  # its last words reach the resource's status, and may hold credentials
+    except Exception as error:  # the message reaches the resource's status, and may hold credentials
         logger.error("event=fetching_failed traceback=\n%s", hidden(traceback.format_exc(), os.environ))
         why = safe(str(error), os.environ)
         logger.critical("%s cannot be downloaded: %s: %s", shown(settings.uri), type(error).__name__, why)

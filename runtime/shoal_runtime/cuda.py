@@ -1,11 +1,10 @@
 """Batches on a CUDA device.
 
-    host rows -> pinned buffer -> device        copy stream, overlaps the forward of the batch
-    before forward, or the replay of a captured graph  compute stream
-    device -> pinned buffer -> host arrays      compute stream, then one wait
+    host rows -> pinned buffer -> device                copy stream, during the forward of the previous batch
+    forward, or the replay of a captured graph          compute stream
+    device -> pinned buffer -> host arrays              compute stream, then one wait
 
-Pinned buffers are reused; a graph is captured for each form of batch in warm-up, and a batch of
-any other form runs eagerly.
+Pinned buffers are reused. Warm-up captures a graph for each form of batch; batches of other forms run eagerly.
 """
 
 import logging
@@ -28,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class Event(Protocol):
-    """A point in a stream of work."""
+    """A point in a stream."""
 
     def synchronize(self) -> None:
-        """Wait until the device has passed it."""
+        """Wait until the device has reached the point."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,10 +40,10 @@ class _Buffer:
 
 
 class StagingPool:
-    """Pinned host memory, allocated once and reused. Safe from any thread.
+    """Pinned host memory, allocated once and reused. Thread-safe.
 
-    A buffer is handed out again when the copy that used it last is done. Sizes are rounded up to
-    powers of two, so batches of like size share buffers.
+    A buffer is reused after the last copy from it is done. Sizes are rounded up to powers of two, so that batches of
+    similar size share buffers.
     """
 
     def __init__(self, allocate: Callable[[int], Tensor]) -> None:
@@ -53,7 +52,7 @@ class StagingPool:
         self._lock = threading.Lock()
 
     def take(self, like: Tensor) -> tuple[Tensor, _Buffer]:
-        """Return host memory of the tensor's form, and the buffer to give back."""
+        """Return host memory of the tensor's shape and type, and the buffer to give back."""
         needed = max(1, like.numel() * like.element_size())
         size = 1 << (needed - 1).bit_length()
         with self._lock:
@@ -62,13 +61,14 @@ class StagingPool:
         if buffer is None:
             buffer = _Buffer(self._allocate(size))
         elif buffer.busy is not None:
+            # The copy of an earlier batch may still read it.
             buffer.busy.synchronize()
             buffer.busy = None
         view = buffer.memory[: like.numel() * like.element_size()].view(like.dtype)
         return view.view(like.shape), buffer
 
     def give_back(self, buffer: _Buffer, busy: Event | None = None) -> None:
-        """Let the buffer be used again, once `busy` has passed."""
+        """Release the buffer once `busy` is reached."""
         buffer.busy = busy
         with self._lock:
             self._free[buffer.memory.numel()].append(buffer)
@@ -78,11 +78,11 @@ class Graph(Protocol):
     """A captured forward."""
 
     def replay(self, tensors: list[Tensor]) -> Any:
-        """Run it on tensors of the captured form."""
+        """Run the graph on tensors of the captured form."""
 
 
 class GraphCache:
-    """Captured forwards by the form of their batch; `capture` returns None where the model does not allow it."""
+    """Captured forwards by the form of their batch; `capture` returns None if the model cannot be captured."""
 
     def __init__(self, capture: Callable[[Callable[[Any], Any], Any], Graph | None]) -> None:
         self._capture = capture
@@ -90,7 +90,7 @@ class GraphCache:
         self._allowed = True
 
     def add(self, function: Callable[[Any], Any], batch: Any) -> None:
-        """Capture the forward for batches of this form, unless the model refused before."""
+        """Capture the forward for batches of this form, unless an earlier capture failed."""
         form = batch_form(batch)
         if not self._allowed or form is None or form in self._graphs:
             return
@@ -102,7 +102,7 @@ class GraphCache:
             self._graphs.clear()
 
     def run(self, function: Callable[[Any], Any], batch: Any) -> Any:
-        """Replay the graph for this form of batch; without one call the function."""
+        """Replay the graph for this form of batch; without a graph, call the function."""
         form = batch_form(batch) if self._graphs else None
         graph = self._graphs.get(form) if form is not None else None
         if graph is None:
@@ -111,7 +111,7 @@ class GraphCache:
 
 
 def batch_form(batch: Any) -> Hashable | None:
-    """Return what a graph depends on: structure, shapes, types; None when a leaf is not a tensor."""
+    """Return structure, shapes and types of a batch; None if a leaf is not a tensor."""
     leaves, structure = pytree.tree_flatten(batch)
     if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return None
@@ -125,7 +125,7 @@ class _Staged:
 
 
 class CudaPlacement:
-    """Batches on one CUDA device, whose forwards are captured as graphs where `graphs` allows it."""
+    """Batches on one CUDA device; forwards are captured as graphs if `graphs` allows it."""
 
     library: Library = TORCH
     stages_off_loop = True
@@ -136,11 +136,11 @@ class CudaPlacement:
         self._copy = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._staging = StagingPool(lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True))
         self._graphs = GraphCache(self._capture) if graphs else None
-        # One for all graphs: results are fetched before the next replay.
+        # One pool for all graphs: results are fetched before the next replay.
         self._graph_memory = torch.cuda.graph_pool_handle()
 
     def stage(self, batch: Any) -> _Staged:  # pragma: cuda
-        """Start copying the batch's CPU tensors to the device, beside what computes."""
+        """Start to copy the batch's CPU tensors to the device, on a stream of their own."""
         with torch.cuda.device(self.device), torch.cuda.stream(self._copy):
             moved = pytree.tree_map_only(torch.Tensor, self._to_device, batch)
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -153,7 +153,7 @@ class CudaPlacement:
         pinned, buffer = self._staging.take(tensor)
         pinned.copy_(tensor)
         moved = pinned.to(self.device, non_blocking=True)
-        # The allocator must not hand this memory out while the compute stream still reads it.
+        # The allocator must not reuse this memory while the compute stream still reads it.
         moved.record_stream(self._compute)
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record(self._copy)
@@ -167,12 +167,12 @@ class CudaPlacement:
             yield
 
     def forward(self, function: Callable[[Any], Any], batch: _Staged) -> Any:  # pragma: cuda
-        """Run the function, or its captured graph, after the batch's copies."""
+        """Run the function, or its captured graph, after the copies of the batch."""
         self._compute.wait_event(batch.copied)
         return function(batch.batch) if self._graphs is None else self._graphs.run(function, batch.batch)
 
     def warm(self, function: Callable[[Any], Any], batch: _Staged) -> None:  # pragma: cuda
-        """Run the function, then capture it for batches of this form where the model allows it."""
+        """Run the function, then capture it for batches of this form if possible."""
         self._compute.wait_event(batch.copied)
         function(batch.batch)
         self._compute.synchronize()
@@ -190,27 +190,25 @@ class CudaPlacement:
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:  # pragma: cuda
         """Copy the tensors to the host through pinned memory, and wait once for all of them."""
-        pending = [self._start_fetch(tensor) for tensor in tensors]
+        pending: list[tuple[Tensor, _Buffer | None]] = []
+        for tensor in tensors:
+            if tensor.device.type == "cpu":
+                pending.append((tensor, None))
+                continue
+            host, buffer = self._staging.take(tensor)
+            host.copy_(tensor, non_blocking=True)
+            pending.append((host, buffer))
         self._compute.synchronize()
-        return [self._end_fetch(host, buffer) for host, buffer in pending]
-
-    def _start_fetch(self, tensor: Tensor) -> tuple[Tensor, _Buffer | None]:  # pragma: cuda
-        if tensor.device.type == "cpu":
-            return tensor, None
-        host, buffer = self._staging.take(tensor)
-        host.copy_(tensor, non_blocking=True)
-        return host, buffer
-
-    def _end_fetch(self, host: Tensor, buffer: _Buffer | None) -> Tensor:  # pragma: cuda
-        if buffer is None:
-            return host
-        # The answer outlives the buffer.
-        own = host.clone()
-        self._staging.give_back(buffer)
-        return own
+        fetched = []
+        for result, held in pending:
+            # A result outlives its buffer, so it is copied out.
+            fetched.append(result if held is None else result.clone())
+            if held is not None:
+                self._staging.give_back(held)
+        return fetched
 
     def is_lost(self, error: BaseException) -> bool:  # pragma: cuda
-        """Return whether the context is gone: after a sticky error every later call fails too."""
+        """Return whether the context is lost: after a sticky error every later call fails."""
         if isinstance(error, torch.OutOfMemoryError):
             return False
         try:
@@ -221,7 +219,7 @@ class CudaPlacement:
         return False
 
     def memory(self) -> tuple[int, int] | None:  # pragma: cuda
-        """Return bytes in use and all bytes; None where the device does not say."""
+        """Return bytes in use and all bytes of the device, or None if it does not report them."""
         try:
             free, size = torch.cuda.mem_get_info(self.device)
         except RuntimeError:
@@ -240,9 +238,9 @@ class CudaPlacement:
 
 
 class _CudaGraph:  # pragma: cuda
-    """One captured forward, with the memory it reads and writes.
+    """One captured forward, with the memory that it reads and writes.
 
-    Its results stay valid until the next replay; the placement fetches them before.
+    Its results are valid until the next replay.
     """
 
     def __init__(self, function: Callable[[Any], Any], batch: Any, stream: torch.cuda.Stream, memory: Any) -> None:
@@ -250,23 +248,25 @@ class _CudaGraph:  # pragma: cuda
         self._inputs = [leaf.clone() for leaf in leaves]
         own = pytree.tree_unflatten(self._inputs, structure)
         self._graph = torch.cuda.CUDAGraph()
-        # Relaxed about other threads: they may stage the next batch while this one is captured.
+        # Errors of this thread only: other threads may stage the next batch during the capture.
         capture = torch.cuda.graph(self._graph, pool=memory, stream=stream, capture_error_mode="thread_local")
         with capture:
             self._outputs = function(own)
-        self._check(function, own)
-
-    def _check(self, function: Callable[[Any], Any], own: Any) -> None:
-        """Raise RuntimeError when a replay on fresh numbers differs from the forward itself."""
+        # A replay on random numbers must return what the forward itself does.
         for tensor in self._inputs:
             if tensor.is_floating_point():
                 tensor.normal_()
         expected = pytree.tree_leaves(function(own))
         self._graph.replay()
-        replayed = pytree.tree_leaves(self._outputs)
-        for want, got in zip(expected, replayed, strict=True):
-            if isinstance(want, torch.Tensor) and not _alike(want, got):
-                raise RuntimeError("a replay gives other results than the model")
+        for want, got in zip(expected, pytree.tree_leaves(self._outputs), strict=True):
+            if not isinstance(want, torch.Tensor):
+                continue
+            if want.is_floating_point():
+                alike = torch.allclose(want.float(), got.float(), rtol=1e-2, atol=1e-2, equal_nan=True)
+            else:
+                alike = torch.equal(want, got)
+            if not alike:
+                raise RuntimeError("a replay of the graph returns other results than the model")
 
     def replay(self, tensors: list[Tensor]) -> Any:
         """Copy the tensors in, run the graph and return its results."""
@@ -274,9 +274,3 @@ class _CudaGraph:  # pragma: cuda
             own.copy_(tensor, non_blocking=True)
         self._graph.replay()
         return self._outputs
-
-
-def _alike(want: Tensor, got: Tensor) -> bool:  # pragma: cuda
-    if not want.is_floating_point():
-        return torch.equal(want, got)
-    return torch.allclose(want.float(), got.float(), rtol=1e-2, atol=1e-2, equal_nan=True)

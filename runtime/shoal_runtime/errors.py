@@ -1,19 +1,19 @@
-"""What can go wrong in the runtime, and who is told.
+"""Errors of the runtime, and their causes.
 
 RuntimeFault
-├── LoadError       the model cannot be loaded: exit 3
-└── BatchError      one batch fails as a whole: an HTTP answer
+├── LoadError       the model cannot be loaded: exit status 3
+└── BatchError      a batch fails as a whole: an HTTP response
     ├── BadRequest, NotFound, WrongMethod,
-    │   TooManyRows, BodyTooLarge                           the caller's
-    ├── ForwardFailed, WrongRows, OutOfMemory               the model's
-    │   └── WrongShape, RaggedRows                          a ForwardFailed each
+    │   TooManyRows, BodyTooLarge                           errors of the client
+    ├── ForwardFailed, WrongRows, OutOfMemory               errors of the model
+    │   └── WrongShape, RaggedRows                          kinds of ForwardFailed
     ├── NotReady, Stopping, TimedOut                        nothing was executed
-    └── DeviceLost                                          some may have been executed
+    └── DeviceLost                                          the batch may have been executed
 
-A wrong environment is `shoal_schema.environment.SettingsError`: exit 2.
+Invalid settings are `shoal_schema.environment.SettingsError`: exit status 2.
 
 ItemError           raised by handlers: one row fails, the others do not
-FailedRow           what became of that row
+FailedRow           the error of such a row
 """
 
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class BatchError(RuntimeFault):
     """A batch fails as a whole; `status` and `code` are those of docs/reference/wire-protocol.md.
 
     Args:
-        message: for the callers.
-        executed: whether forward may have begun with its rows; None where the kind of error tells.
+        message: for the clients.
+        executed: whether forward may have begun with the batch's rows; None: the default of the class.
     """
 
     status: ClassVar[int] = 500
@@ -54,42 +54,42 @@ class BatchError(RuntimeFault):
 
 
 class BadRequest(BatchError):
-    """The body breaks the protocol or the model's signature."""
+    """The body violates the protocol or the model's signature."""
 
     status = 400
     code = "BAD_REQUEST"
 
 
 class NotFound(BatchError):
-    """There is no such path, model or version."""
+    """The path, model or version does not exist."""
 
     status = 404
     code = "NOT_FOUND"
 
 
 class WrongMethod(BatchError):
-    """The path is right and the method is not."""
+    """The path does not accept the method."""
 
     status = 405
     code = "BAD_REQUEST"
 
 
 class BodyTooLarge(BatchError):
-    """The body is over the limit in bytes."""
+    """The body exceeds the limit in bytes."""
 
     status = 413
     code = "BODY_TOO_LARGE"
 
 
 class TooManyRows(BatchError):
-    """More rows than the model takes in one call."""
+    """The batch has more rows than the model accepts in one call."""
 
     status = 413
     code = "TOO_MANY_ROWS"
 
 
 class ForwardFailed(BatchError):
-    """The model raised, or returned what its signature does not say."""
+    """The model raised, or returned outputs that its signature does not declare."""
 
     executed = True
 
@@ -99,18 +99,18 @@ class WrongShape(ForwardFailed):
 
 
 class RaggedRows(ForwardFailed):
-    """Rows of one output have different shapes, each of them as declared."""
+    """Rows of one output have different shapes, each as declared."""
 
 
 class WrongRows(BatchError):
-    """The model returned another number of rows than it was given."""
+    """The model returned another number of rows than it received."""
 
     code = "WRONG_ROWS"
     executed = True
 
 
 class OutOfMemory(BatchError):
-    """The device ran out of memory; a smaller batch may pass."""
+    """The device ran out of memory; a smaller batch may fit."""
 
     code = "OUT_OF_MEMORY"
     executed = True
@@ -124,7 +124,7 @@ class NotReady(BatchError):
 
 
 class DeviceLost(BatchError):
-    """The device cannot be used any more; the process is about to exit."""
+    """The device is unusable; the process is about to exit."""
 
     status = 503
     code = "DEVICE_LOST"
@@ -139,18 +139,18 @@ class Stopping(BatchError):
 
 
 class TimedOut(BatchError):
-    """Nobody waits for this batch any more."""
+    """The batch is past its deadline."""
 
     status = 504
     code = "TIMEOUT"
 
 
 class ItemError(Exception):
-    """Fail one row, and only that row.
+    """Fail one row, and no other.
 
     Args:
-        message: what is wrong with the item, in the caller's words.
-        status: the HTTP status of the row, 400 to 599.
+        message: error of the row, for the client.
+        status: HTTP status of the row, 400 to 599.
     """
 
     def __init__(self, message: str, status: int = 400) -> None:
@@ -160,24 +160,21 @@ class ItemError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FailedRow:
-    """What its caller is told of a row that failed, and what the log is told beside.
-
-    Args:
-        row: counted in the batch as it arrived.
-        status: 400 to 599.
-        message: for the caller; made safe for every encoder.
-        cause: for the log, when the handler's code is at fault; it never travels.
-    """
+    """The error of a row."""
 
     row: int
+    """Counted in the batch as it arrived."""
     status: int
+    """400 to 599."""
     message: str
+    """For the client; made safe for every encoder."""
     cause: BaseException | None = None
+    """Exception of the handler, for the log only; it is never sent."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", message_text(self.message))
 
     @property
     def row_error(self) -> RowError:
-        """What travels of it."""
+        """The part that is sent."""
         return RowError(self.row, self.status, self.message)

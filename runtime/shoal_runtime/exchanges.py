@@ -1,8 +1,8 @@
-"""Whether a batch gives rows the results of other rows: reversed, rolled, sorted, dealt out in another order.
+"""Detection of models that return the results of other rows: reversed, rolled, sorted or permuted.
 
-The batch holds copies of a few rows in random order. Each place is compared with what a batch of copies of its own row
-has there, and with what copies of the other rows have. Batches of one size take the same kernels, so a row's own result
-is the same in both, whatever the datatype: also labels and texts, and numbers whose differences are small beside them.
+A batch holds copies of a few rows in random order. The result at each place is compared with the result of a batch of
+copies of its own row, and with those of the other rows. Batches of one size run the same kernels, so a row's own result
+is the same in both, for any datatype: also for labels and text, and for numbers whose differences are relatively small.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,44 +14,44 @@ from shoal_runtime.trial_rows import Row
 from shoal_schema.wire.datatypes import Array
 
 DISTINCT: Final = 6
-"""Rows that the batch holds copies of."""
+"""Distinct rows in the batch."""
 SHARE: Final = 0.25
-"""Share of places with another row's result that rounding and scales of a whole batch do not reach."""
+"""Share of exchanged places that rounding, or scales of a whole batch, do not reach."""
 NEAR: Final = 0.1
-"""Ratio of the distances to another row's result and to the own one, below which the result is the other's."""
+"""Ratio of the distance to another row's result to that of the own; below it, the result is the other row's."""
 
 Result = Mapping[str, Array]
-Answer = Callable[[Sequence[Row]], Sequence[Result]]
-"""Answers a batch with a result for each row."""
+Compute = Callable[[Sequence[Row]], Sequence[Result]]
+"""Computes a batch; returns a result for each row."""
 
 
-def share_exchanged(answer: Answer, rows: Sequence[Row], size: int, rng: "np.random.Generator") -> float:
-    """Return the share of places of a batch that have the result of another row; 0 where the model is random.
+def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.random.Generator") -> float:
+    """Return the share of places in a batch with the result of another row; 0 if the model is random.
 
     Args:
-        answer: what the model does with a batch.
-        rows: that differ.
+        compute: runs the model.
+        rows: distinct rows.
         size: of the batch.
-        rng: of the order of the copies.
+        rng: for the order of the copies.
     """
     order = rng.permutation(np.arange(size) % len(rows))
     mixed = [rows[which] for which in order]
-    found = answer(mixed)
-    own = [answer([row] * size) for row in rows]
+    found = compute(mixed)
+    own = [compute([row] * size) for row in rows]
     spreads = {name: _spread([results[0][name] for results in own]) for name in found[0]}
     exchanged = 0
     for place, which in enumerate(order):
         far = _distance(found[place], own[which][place], spreads)
         others = [results[place] for other, results in enumerate(own) if other != which]
         exchanged += far > 0 and any(_distance(found[place], other, spreads) < NEAR * far for other in others)
-    # Asked once more only where that decides something.
-    if exchanged and any(_distance(*pair, spreads) > 0 for pair in zip(found, answer(mixed), strict=True)):
+    # The repetition that detects a random model costs a batch, so it runs only when it decides.
+    if exchanged and any(_distance(*pair, spreads) > 0 for pair in zip(found, compute(mixed), strict=True)):
         return 0.0
     return exchanged / size
 
 
 def _spread(values: Sequence[Array]) -> float:
-    """Return how far the results of different rows are apart; 1 for what is no number."""
+    """Return the largest difference between results of different rows; 1 for values that are not numbers."""
     first = values[0]
     if first.dtype.kind not in "fiu" or any(each.shape != first.shape for each in values):
         return 1.0
@@ -62,22 +62,25 @@ def _spread(values: Sequence[Array]) -> float:
 
 
 def _distance(left: Result, right: Result, spreads: Mapping[str, float]) -> float:
-    """Return how far two results are apart, in spreads of the output in which they are farthest."""
-    return max((_apart(left[name], right[name], spread) for name, spread in spreads.items()), default=0.0)
-
-
-def _apart(left: Array, right: Array, spread: float) -> float:
-    if left.shape != right.shape:
-        return 1.0
-    if left.dtype.kind not in "fiu":
-        return float((left != right).any())
-    numbers = finite_numbers(left, right)
-    with np.errstate(over="ignore"):
-        return 1.0 if numbers is None else float(np.abs(numbers[0] - numbers[1]).max(initial=0)) / spread
+    """Return the distance of two results, in spreads of the output that differs most."""
+    farthest = 0.0
+    for name, spread in spreads.items():
+        one, other = left[name], right[name]
+        if one.shape != other.shape:
+            distance = 1.0
+        elif one.dtype.kind not in "fiu":
+            distance = float((one != other).any())
+        elif (numbers := finite_numbers(one, other)) is None:
+            distance = 1.0
+        else:
+            with np.errstate(over="ignore"):
+                distance = float(np.abs(numbers[0] - numbers[1]).max(initial=0)) / spread
+        farthest = max(farthest, distance)
+    return farthest
 
 
 def finite_numbers(left: Array, right: Array) -> tuple[Array, Array] | None:
-    """Return the numbers of two arrays of one shape where both are finite; None if they differ where one is not."""
+    """Return the numbers of two arrays where both are finite; None if the others differ."""
     with np.errstate(all="ignore"):
         a, b = left.astype(np.float64), right.astype(np.float64)
         both = np.isfinite(a) & np.isfinite(b)

@@ -1,13 +1,14 @@
-"""The one thread that touches the device.
+"""The one thread that uses the device.
 
-Calls run one at a time, in the order they came. `busy_since_s` lets the watchdog see a call that never ends; when the
-device is given up, `abandon` answers everybody who waits, although the thread itself may be stuck for ever.
+Calls run one at a time, in order of arrival. `busy_since_s` shows the watchdog a call that never ends. When the device
+is lost, `abandon` fails all calls, although the thread itself may be stuck.
 """
 
 import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -17,7 +18,7 @@ from shoal_runtime.faults import HANDLER_FAULTS, contained, describe
 T = TypeVar("T")
 
 MAX_WAITING: Final = 256
-"""Calls that may wait; a proxy sends a few ahead, more means a caller without a queue."""
+"""Calls that may wait. A proxy sends a few ahead; more means a client without a queue."""
 
 
 class _Call:
@@ -30,32 +31,31 @@ class _Call:
         self.begun = False
         self._loop = loop
 
-    def answer(self, result: Any, error: Exception | None) -> None:
-        """Resolve the future. Safe from any thread."""
-        try:
-            self._loop.call_soon_threadsafe(self._resolve, result, error)
-        except RuntimeError:  # the loop is closed: the process is stopping and nobody waits
-            return
+    def resolve(self, result: Any, error: Exception | None) -> None:
+        """Resolve the future. Thread-safe."""
 
-    def _resolve(self, result: Any, error: Exception | None) -> None:
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(result)
-        else:
-            self.future.set_exception(error)
+        def resolve() -> None:
+            if self.future.done():
+                return
+            if error is None:
+                self.future.set_result(result)
+            else:
+                self.future.set_exception(error)
+
+        with suppress(RuntimeError):  # the loop is closed: the process is stopping and nothing awaits the future
+            self._loop.call_soon_threadsafe(resolve)
 
 
 class Executor:
     """Run functions on the device's thread.
 
-    The thread is a daemon: a process that must go does not wait for a stuck device.
+    The thread is a daemon, so the process can end while the device is stuck.
     """
 
     def __init__(self) -> None:
         self.busy_since_s: float | None = None
         self.on_death: Callable[[str], None] | None = None
-        """Told why, should the thread end although nobody stopped it."""
+        """Receives the reason if the thread ends without `stop`."""
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._waiting: set[_Call] = set()
         self._abandoned: str | None = None
@@ -63,19 +63,21 @@ class Executor:
         self._device_thread.start()
 
     async def call(self, function: Callable[[], T], *, watched: bool = True) -> T:
-        """Run `function` on the device's thread, when all earlier calls are done, and return what it returns.
+        """Run `function` on the device's thread after all earlier calls; return its result.
 
-        The watchdog's limit applies where it is ``watched``.
+        Args:
+            function: to run.
+            watched: whether the watchdog's limit applies.
 
         Raises:
-            NotReady: too many calls wait already.
-            DeviceLost: the device was given up; it says whether `function` had begun.
-            Exception: what `function` raised, an `Escaped` for what is not an `Exception`.
+            NotReady: too many calls wait.
+            DeviceLost: the device was lost; it states whether `function` had begun.
+            Exception: raised by `function`; an `Escaped` if it was not an `Exception`.
         """
         if self._abandoned is not None:
             raise DeviceLost(self._abandoned, executed=False)
         if len(self._waiting) >= MAX_WAITING:
-            raise NotReady(f"{MAX_WAITING} batches wait already")
+            raise NotReady(f"{MAX_WAITING} batches are waiting already")
         call = _Call(function, asyncio.get_running_loop(), watched=watched)
         self._waiting.add(call)
         self._calls.put(call)
@@ -86,41 +88,38 @@ class Executor:
             self._waiting.discard(call)
 
     def abandon(self, reason: str) -> None:
-        """Fail the call that runs, those that wait and those to come. Safe from any thread."""
+        """Fail running, waiting and future calls. Thread-safe."""
         self._abandoned = reason
         for call in tuple(self._waiting):
-            call.answer(None, DeviceLost(reason, executed=call.begun))
+            call.resolve(None, DeviceLost(reason, executed=call.begun))
 
     def stop(self, timeout_s: float) -> bool:
-        """End the thread after the calls that wait; return whether it ended in time."""
+        """End the thread after the waiting calls; return whether it ended in time."""
         self._calls.put(None)
         self._device_thread.join(timeout_s)
         return not self._device_thread.is_alive()
 
     def _run(self) -> None:
         try:
-            self._serve()
+            while (call := self._calls.get()) is not None:
+                # Set before the check: a call that `abandon` sees as not begun never runs.
+                call.begun = True
+                if self._abandoned is not None:
+                    continue
+                if call.watched:
+                    self.busy_since_s = time.monotonic()
+                result: Any = None
+                error: Exception | None = None
+                try:
+                    result = call.function()
+                except HANDLER_FAULTS as caught:
+                    error = contained(caught)
+                self.busy_since_s = None
+                call.resolve(result, error)
+                # Keep no memory of a finished batch while waiting for the next.
+                del call, result, error
         except HANDLER_FAULTS as error:
             reason = f"the device's thread ended: {describe(error)}"
             self.abandon(reason)
             if self.on_death is not None:
                 self.on_death(reason)
-
-    def _serve(self) -> None:
-        while (call := self._calls.get()) is not None:
-            # In this order: a call that `abandon` sees as not begun is never run.
-            call.begun = True
-            if self._abandoned is not None:
-                continue
-            if call.watched:
-                self.busy_since_s = time.monotonic()
-            result: Any = None
-            error: Exception | None = None
-            try:
-                result = call.function()
-            except HANDLER_FAULTS as caught:
-                error = contained(caught)
-            self.busy_since_s = None
-            call.answer(result, error)
-            # Hold nothing of a finished batch while waiting for the next one.
-            del call, result, error

@@ -1,6 +1,6 @@
-"""What a model's code raises, made safe: no exception of it ends a thread, and none's words break an answer.
+"""Exceptions of a model's code, made safe: they end no thread, and their messages break no response.
 
-Light: also what runs before torch is imported needs it.
+Imports little, because it also runs before torch is imported.
 """
 
 import sys
@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 HANDLER_FAULTS: Final = (BaseException,)
-"""What a model's code may raise. `sys.exit()` in a library, a KeyboardInterrupt or a CancelledError of its own are its
-faults like any other: the process's own signals reach the event loop only, never the threads that run such code."""
+"""Exceptions that a model's code may raise. `sys.exit()` in a library, a KeyboardInterrupt or a CancelledError of its
+own are faults like any other: signals of the process reach only the event loop, never the threads of such code."""
 
 MAX_TEXT: Final = 4096
-"""Longest message in characters; what is longer is cut."""
+"""Characters of the longest message; longer ones are cut."""
 CUT: Final = " ..."
 
 DISTRIBUTIONS: Final = {
@@ -25,15 +25,15 @@ DISTRIBUTIONS: Final = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Packages that handlers import and whose name on the index is not that of their module."""
+"""Distributions of modules that handlers import, where the names differ."""
 
 
 class Escaped(Exception):
-    """Stands for what is not an `Exception` but came out of a thread all the same; it is the cause."""
+    """Wraps an exception that is not an `Exception` but left a thread; it is the cause."""
 
 
 def describe(error: BaseException) -> str:
-    """Return the exception as a message: its type, and what it says."""
+    """Return the type and the message of an exception."""
     text, kind = said(error), type(error).__name__
     if isinstance(error, Escaped):
         return text
@@ -41,16 +41,16 @@ def describe(error: BaseException) -> str:
 
 
 def remedy(error: BaseException) -> str:
-    """Return what to do about a module that a handler's start lacks: its own need, none of Shoal's extras."""
+    """Return the command that installs a module that the handler imports and that is missing, or nothing."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     top = error.name.partition(".")[0]
-    # Part of a package that is here: the name is misspelt, or another version of the package is meant.
+    # The package is installed: the submodule's name is misspelled, or belongs to another version.
     return "" if top in sys.modules else f": pip install {DISTRIBUTIONS.get(top, top)}"
 
 
 def said(error: BaseException) -> str:
-    """Return what the exception says, if it can say it."""
+    """Return the message of an exception, even if its `__str__` raises."""
     try:
         return message_text(str(error))
     except HANDLER_FAULTS as fault:
@@ -58,7 +58,7 @@ def said(error: BaseException) -> str:
 
 
 def message_text(text: str) -> str:
-    """Return a message that every encoder takes: bounded, and lone surrogates escaped."""
+    """Return a message for every encoder: bounded, with lone surrogates escaped."""
     text = text[: MAX_TEXT + 1]
     if not text.isascii():
         text = text.encode(errors="backslashreplace").decode()
@@ -66,8 +66,8 @@ def message_text(text: str) -> str:
 
 
 def contained(error: BaseException) -> Exception:
-    """Return the error, or an `Escaped` for one that would end the thread or the event loop that awaits it."""
-    # A future refuses StopIteration, so that whoever waits for it would wait for ever.
+    """Return the error, or an `Escaped` for one that would end a thread or the event loop."""
+    # Futures reject StopIteration, and the task that awaits one would never resume.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     escaped = Escaped(describe(error))
@@ -76,7 +76,7 @@ def contained(error: BaseException) -> Exception:
 
 
 def run_contained(function: Callable[[], T]) -> T:
-    """Call the function in a thread that others rely on; what it raises is always an `Exception`."""
+    """Call the function; whatever it raises becomes an `Exception`."""
     try:
         return function()
     except HANDLER_FAULTS as error:
@@ -87,9 +87,9 @@ def run_contained(function: Callable[[], T]) -> T:
 
 
 def own_traceback(error: BaseException) -> str:
-    """Return the traceback from the first frame that is neither ours nor the import system's."""
+    """Return the traceback from the first frame outside of Shoal and the import system."""
     trace = error.__traceback__
-    # By the module's name: where compiled, a frame's file is the source that it was compiled from.
+    # By module name: a compiled frame has the file name of its source.
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__"))
         if not name.startswith(("shoal_runtime.", "importlib._bootstrap", "_frozen_importlib")):

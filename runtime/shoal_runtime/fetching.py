@@ -1,6 +1,6 @@
-"""From a model's URI to its files on this machine.
+"""Fetching of a model's files from its URI.
 
-Downloads are content-addressed: a file lands in `CACHE/SHA256/`, checked, and is unpacked there.
+Downloads are content-addressed: a file is checked and unpacked in `CACHE/SHA256/`.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -23,24 +22,24 @@ from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 from shoal_runtime.storage.downloading import Download
 from shoal_runtime.storage.listing import Listing, tree_digest
-from shoal_runtime.storage.store import StoreAway, check_environment, open_store
+from shoal_runtime.storage.store import StoreUnavailable, check_environment, open_store
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
 from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
 
 ATTEMPTS: Final = 3
 MODELS: Final = Path("/models")
-"""Where models of pods lie, by custom."""
-HINT: Final = ": the image or a volume must hold it; on one machine, `shoal local up --model {}=DIR` shows it to pods"
+"""Usual directory of models in pods."""
+HINT: Final = ". The image or a volume must hold it; on one machine, `shoal local up --model {}=DIR` shows it to pods"
 
 MAX_SEARCHED: Final = 10_000
-"""Files of a directory that are searched for a link that leads to no file."""
+"""Files of a directory that are searched for broken links."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model's files: where they lie, its name when nobody says otherwise, and the file that the URI named."""
+    """A model's files: their directory, the model's default name, and the file that the URI names."""
 
     directory: Path
     stem: str
@@ -48,28 +47,32 @@ class ModelFiles:
 
 
 def broken_link(directory: Path) -> str | None:
-    """Return what is wrong with the first link of a model's directory that leads to no file; None if none does."""
+    """Return the error of the first broken link in a model's directory, or None."""
     paths = sorted(islice(directory.rglob("*"), MAX_SEARCHED))
-    return next((words for path in paths if (words := broken(path)) is not None), None)
+    return next((error for path in paths if (error := broken(path)) is not None), None)
 
 
 def broken(path: Path) -> str | None:
-    """Return what is wrong with a link that leads to no file, and what to do; None for any other path."""
+    """Return the error of a broken link, with its remedy; None for any other path."""
     if not path.is_symlink() or os.path.exists(path):
         return None
     copied = shlex.quote(str(path.parent))
     return (
-        f"{path} is a link to {os.readlink(path)}, which cannot be reached: mount the directory that holds it too, or"
-        f" serve a copy that was made where it can be reached (cp -rL {copied} DIRECTORY)"
+        f"{path} is a link to {os.readlink(path)}, which cannot be reached. Mount the directory of that file too, or"
+        f" serve a copy made where it can be reached (cp -rL {copied} DIRECTORY)"
     )
 
 
 class Fetcher:
     """Fetch one model into a cache of downloads and unpacked archives.
 
-    ``checksum`` is `sha256:` and hex digits of the file, or of a folder's list of sums; ``pause_s`` waits between
-    attempts, by their number.
-    ``fetched``: what the cache holds of a URI is taken as it is, and nobody is asked.
+    Args:
+        cache_dir: directory of the cache.
+        readiness: receives the progress.
+        checksum: `sha256:` and hex digits of the file, or of a directory's list of sums.
+        limits: of the download and of the archive.
+        fetched: use the cached files of a URI without a request to its server.
+        pause_s: seconds to wait after an attempt, by its number.
     """
 
     def __init__(
@@ -91,10 +94,10 @@ class Fetcher:
         self._pause_s = pause_s
 
     def fetch(self, uri: str) -> ModelFiles:
-        """Return the model's files, downloading and unpacking where needed.
+        """Return the model's files; download and unpack them if needed.
 
         Raises:
-            LoadError: there is nothing, it cannot be had within the limits, or it is not what the checksum says.
+            LoadError: there is no model, it exceeds the limits or the time, or the checksum differs.
         """
         self._deadline_s = time.monotonic() + self._limits.timeout_s
         if not scheme_of(uri):
@@ -106,7 +109,7 @@ class Fetcher:
             if location.scheme in WEB:
                 return self._remote(uri)
             if location.scheme in MOUNTED:
-                raise LoadError(f"{shown(uri)} is mounted by the operator: here a path must say where it is")
+                raise LoadError(f"{shown(uri)} is mounted by the operator. Without it, give the path of the files")
             return self._listed(uri, location.name)
         except LocationError as error:
             raise LoadError(str(error)) from None
@@ -121,7 +124,7 @@ class Fetcher:
             if (link := broken(path)) is not None:
                 raise LoadError(link)
             hint = HINT.format(path.name) if path.parent == MODELS else ""
-            raise LoadError(f"there is no model at {path}{hint}")
+            raise LoadError(f"{path} does not exist{hint}")
         stem = archive_stem(path.name)
         if self._digest is None and stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
@@ -143,7 +146,7 @@ class Fetcher:
         return sha256.hexdigest()
 
     def _sum_of_tree(self, folder: Path) -> str:
-        """Return the sum of a folder that lies here, as of one that a store lists; what links lead to is in it."""
+        """Return the digest of a local directory, equal to that of one that a store lists; links are followed."""
         sums: dict[str, str] = {}
         for directory, _, names in os.walk(folder, followlinks=True):
             check_time(self._limits, self._deadline_s)
@@ -155,7 +158,7 @@ class Fetcher:
         return tree_digest(sums)
 
     def _listed(self, uri: str, name: str) -> ModelFiles:
-        """Return what a store lists, as it is now, or as it was when the store could last be asked."""
+        """Return the files that a store lists now, or the cached ones if the store is unreachable."""
         if self._fetched and (files := self._last(uri, name)) is not None:
             return files
         store = open_store(uri)
@@ -169,18 +172,28 @@ class Fetcher:
         )
         try:
             listing = download.list()
-        except StoreAway as reason:
+        except StoreUnavailable as reason:
             if (old := self._last(uri, name)) is None:
                 raise LoadError(f"{store.shown} cannot be downloaded: {reason}") from None
             logger.warning("event=download_failed_using_last directory=%s reason=%s", old.directory, reason)
             return old
-        keep = partial(self._keep_listed, uri, store.shown, listing)
+
+        def keep(folder: Path, sums: Mapping[str, str]) -> None:
+            digest = tree_digest(sums) if listing.file is None else sums[listing.file]
+            self._check(digest, store.shown)
+            if listing.file is None:
+                settle(folder, self._cache_dir / digest)
+            else:
+                self._keep(folder / listing.file, digest, listing.file)
+            remember(self._cache_dir, uri, Origin(digest, etag=listing.digest(), file=listing.file))
+
+        # Until the cache has this listing: another process may replace it in the meantime.
         while (files := self._last(uri, name, listing)) is None:
             download.bring(listing, keep)
         return files
 
     def _last(self, uri: str, name: str, listing: Listing | None = None) -> ModelFiles | None:
-        """Return what is here of ``uri``, if that is what is wanted, and all of ``listing`` where that is given."""
+        """Return the cached files of ``uri`` if the checksum fits, and if they are those of ``listing``, if given."""
         origin = recall(self._cache_dir, uri)
         if origin is None or self._digest not in (None, origin.digest):
             return None
@@ -191,17 +204,9 @@ class Fetcher:
         directory = self._cache_dir / origin.digest
         return ModelFiles(directory, name) if directory.is_dir() else None
 
-    def _keep_listed(self, uri: str, what: str, listing: Listing, folder: Path, sums: Mapping[str, str]) -> None:
-        digest = tree_digest(sums) if listing.file is None else sums[listing.file]
-        self._check(digest, what)
-        if listing.file is None:
-            settle(folder, self._cache_dir / digest)
-        else:
-            self._keep(folder / listing.file, digest, listing.file)
-        remember(self._cache_dir, uri, Origin(digest, etag=listing.digest(), file=listing.file))
-
     def _remote(self, uri: str) -> ModelFiles:
         check_environment(scheme_of(uri))
+        # A file with the expected checksum needs no request.
         name = Path(unquote(urlsplit(uri).path)).name or "model"
         if self._digest is not None and (kept := self._kept(self._digest, name)):
             logger.info("event=model_cached directory=%s", kept.directory)
@@ -215,10 +220,10 @@ class Fetcher:
             try:
                 if (files := self._download(uri, name, conditions)) is not None:
                     return files
-                assert old is not None, "a server that was asked no condition cannot have answered 304"
+                assert old is not None, "a request without conditions cannot get a 304"
                 logger.info("event=model_unchanged directory=%s", old.directory)
                 return old
-            except StoreAway as reason:
+            except StoreUnavailable as reason:
                 if attempt + 1 < ATTEMPTS:
                     logger.warning("event=download_retried reason=%s", reason)
                     time.sleep(self._pause_s(attempt))
@@ -230,8 +235,8 @@ class Fetcher:
         raise AssertionError
 
     def _download(self, uri: str, name: str, conditions: Mapping[str, str]) -> ModelFiles | None:
-        """Return the new files, or None when the server says that they have not changed."""
-        from shoal_runtime.storage.web import WebDownload  # noqa: PLC0415 (its client, for what is not here yet)
+        """Return the new files, or None if the server returns that they have not changed."""
+        from shoal_runtime.storage.web import WebDownload  # noqa: PLC0415 (imports an HTTP client)
 
         with temporary(self._cache_dir) as folder:
             path = folder / "download"
@@ -246,8 +251,8 @@ class Fetcher:
     def _check(self, digest: str, what: str) -> None:
         if self._digest is not None and digest != self._digest:
             raise LoadError(
-                f"{what} has sha256:{digest}; model.checksum (SHOAL_MODEL_CHECKSUM) is sha256:{self._digest}: it is not"
-                " the model that was meant, or the sum of an older one"
+                f"{what} has sha256:{digest}, but model.checksum (SHOAL_MODEL_CHECKSUM) is sha256:{self._digest}."
+                " Correct the checksum or the model"
             )
 
     def _kept(self, digest: str, name: str) -> ModelFiles | None:
@@ -259,7 +264,7 @@ class Fetcher:
         return ModelFiles(directory, Path(name).stem, name) if found else None
 
     def _keep(self, path: Path, digest: str, name: str) -> ModelFiles:
-        """Put a checked file, or what is in it, under its final name, if it is not there."""
+        """Move a checked file, or the content of an archive, to its final directory, unless that exists."""
         kept = self._kept(digest, name)
         if kept is not None:
             return kept
@@ -274,15 +279,15 @@ class Fetcher:
             settle(ready, self._cache_dir / digest)
         found = self._kept(digest, name)
         if found is None:
-            raise LoadError(f"{self._cache_dir / digest} is there and lacks {name}: delete it")
+            raise LoadError(f"{self._cache_dir / digest} exists but does not contain {name}. Delete it")
         return found
 
 
 def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
-    """Return the files of the model that the settings name.
+    """Return the files of the model of the settings.
 
     Raises:
-        LoadError: as `Fetcher.fetch` says.
+        LoadError: as `Fetcher.fetch`.
     """
     process = settings.process
     limits = Limits(process.model_max_bytes, process.model_max_files, process.model_max_ratio, process.fetch_timeout_s)

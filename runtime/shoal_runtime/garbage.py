@@ -1,4 +1,4 @@
-"""How often garbage is looked for while a model is imported and loaded. Light: it counts before torch is imported."""
+"""Garbage collection while a model is imported and loaded. Imports little: it runs before torch is imported."""
 
 import gc
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from typing import Final
 
 OBJECTS: Final = 10_000
-"""So many new ones from one look to the next, where Python has 700: of what is imported, nearly all stays."""
+"""New objects between collections; Python's default is 700. Nearly all imported objects stay alive."""
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Look for garbage seldom until the block ends: a fifth of the time to import transformers goes into that.
+    """Collect garbage seldom within the block: collections take a fifth of the time to import transformers.
 
-    Not never, for a model's code may train in its load.
+    They are not disabled, because a model's code may train while it loads.
     """
     usual = gc.get_threshold()
     gc.set_threshold(OBJECTS, *usual[1:])

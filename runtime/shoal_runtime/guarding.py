@@ -1,6 +1,6 @@
-"""HTTP on one connection, held to bounds: uvicorn's protocol where the runtime listens on a network.
+"""HTTP on one connection within bounds: uvicorn's protocol for a runtime that listens on a network.
 
-The rules are the proxy's too (`shoal_schema.wire.framing` and `patience`); this is where the runtime's connections ask.
+The rules are shared with the proxy (`shoal_schema.wire.framing` and `patience`).
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import logging
 import resource
 import time
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httptools
@@ -22,35 +23,36 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
 MAX_CONNECTIONS: Final = 1024
-"""A proxy needs a few; others are closed for new ones while they are idle."""
+"""A proxy needs a few; at the limit, idle ones are closed for new ones."""
 _LINGER_S: Final = 2.0
+"""Time in which a client can read an error before its connection is closed."""
 
 logger = logging.getLogger(__name__)
 
 
 class Bounds(NamedTuple):
-    """What one connection may take."""
+    """Limits of one connection."""
 
     max_body_bytes: int
     max_head_bytes: int = 32 * 1024
     head_timeout_s: float = 30.0
-    """For a head, from the connection's start or from its own first byte."""
+    """For a head, from the connection's start or from the head's first byte."""
     transfer_timeout_s: float = 60.0
-    """For a body that comes, or an answer that is taken, more slowly than ``min_bytes_per_s``."""
+    """For a body that arrives, or a response that is read, more slowly than ``min_bytes_per_s``."""
     min_bytes_per_s: int = 16 * 1024
     idle_timeout_s: float = 24 * 3600.0
-    """Our proxy keeps a connection as long as it may send, so idle ones are hardly closed from here."""
+    """The proxy keeps a connection as long as it may send, so idle ones are rarely closed here."""
     max_connections: int = MAX_CONNECTIONS
 
     @property
     def patience(self) -> Patience:
-        """How long each of a connection's doings may last."""
+        """Return the time limits of a connection's states."""
         transfer_s = self.transfer_timeout_s
         return Patience(self.head_timeout_s, transfer_s, transfer_s, self.idle_timeout_s, self.min_bytes_per_s)
 
 
 def max_connections() -> int:
-    """Return how many connections descriptors allow, half of them being the model's."""
+    """Return the number of connections that half of the file descriptors allow; the model may use the others."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
 
@@ -68,37 +70,33 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_head = self._in_body = self._deaf = self._upgrading = False
         self._messages = self._marked_bytes = 0
         self._since_s = time.monotonic()
-        """Since when the connection has been doing what it does; of bytes that move, since when they are counted."""
+        """Start of the connection's current state, or of the current measurement of its rate."""
         self._idle_since_s = self._since_s
         self._lookout = Lookout(self.loop.call_later, time.monotonic, self._look)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection; at the limit the one that has been idle longest goes for it."""
+        """Accept the connection; at the limit, close the one that has been idle longest."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it, as we do
         now_s = time.monotonic()
-        if len(self.connections) > self._bounds.max_connections and not self._make_room():
-            self.transport.abort()
-            return
+        if len(self.connections) > self._bounds.max_connections:
+            others: Any = self.connections - {self}
+            idle = [each for each in others if each.idle]
+            if not idle:
+                self.transport.abort()
+                return
+            oldest = min(idle, key=attrgetter("rank"))
+            self.connections.discard(oldest)
+            oldest.transport.abort()
         self._lookout.by(now_s + min(self._patience.head_s, self._patience.idle_s), now_s)
-
-    def _make_room(self) -> bool:
-        others: Any = self.connections - {self}
-        idle = [each for each in others if each.idle]
-        if not idle:
-            return False
-        oldest = min(idle, key=_rank)
-        self.connections.discard(oldest)
-        oldest.transport.abort()
-        return True
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way; a head that is not whole is nothing yet."""
+        """Whether no request is in progress; an incomplete head is not one yet."""
         return not (self._busy or self._in_body)
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The order in which idle connections go: those that never asked first, of either kind the oldest."""
+        """Order in which idle connections are closed: unused ones first, then by age."""
         return self.cycle is not None, self._idle_since_s
 
     @property
@@ -106,18 +104,28 @@ class GuardedProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Stop the timer."""
         self._lookout.stop()
         super().connection_lost(exc)
 
     def _look(self, now_s: float) -> None:
+        """Check the deadline of the current state: set the timer for the next, or end the connection."""
         due_s = self._due_s(now_s)
         if due_s <= now_s and self._keeps_up(now_s):
             due_s = self._due_s(now_s)
         if due_s > now_s:
             self._lookout.by(due_s, now_s)
+            return
+        if self._unread:
+            # The client does not read, so it would not read an error either.
+            self.transport.abort()
+            return
+        self._count_from(now_s)
+        self._lookout.by(now_s + self._patience.write_s, now_s)
+        if self._in_head or self._in_body:
+            self._fail(FramingError(408, "the request did not arrive in time"))
         else:
-            self._overdue(now_s)
+            self.transport.close()
 
     @property
     def _unread(self) -> bool:
@@ -129,14 +137,14 @@ class GuardedProtocol(HttpToolsProtocol):
             return self._since_s + patience.write_s
         if self._in_head or self._in_body:
             if self.flow.read_paused:
-                self._since_s = now_s  # it is we who do not read
+                self._since_s = now_s  # the runtime has paused reading, so the client is not slow
             return self._since_s + (patience.head_s if self._in_head else patience.body_s)
         if self._busy or self._deaf:
             return now_s + min(BUSY_LOOK_S, patience.idle_s)
         return self._idle_since_s + (patience.head_s if self.cycle is None else patience.idle_s)
 
     def _keeps_up(self, now_s: float) -> bool:
-        """Return whether enough bytes have moved since the last look, and count from here."""
+        """Return whether enough bytes have moved since the last check, and start to count anew."""
         if self._unread:
             left_bytes = self.transport.get_write_buffer_size()
             moved_bytes, self._marked_bytes = self._marked_bytes - left_bytes, left_bytes
@@ -148,34 +156,24 @@ class GuardedProtocol(HttpToolsProtocol):
         elapsed_s, self._since_s = now_s - self._since_s, now_s
         return self._patience.keeps_up(moved_bytes, elapsed_s)
 
-    def _overdue(self, now_s: float) -> None:
-        if self._unread:
-            self.transport.abort()
-            return
-        self._count_from(now_s)
-        self._lookout.by(now_s + self._patience.write_s, now_s)
-        if self._in_head or self._in_body:
-            self._fail(FramingError(408, "the request did not arrive in time"))
-        else:
-            self.transport.close()
-
     def _count_from(self, now_s: float) -> None:
         self._since_s, self._marked_bytes = now_s, self.transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
-        """Start to count how long the answer takes to be taken."""
+        """Start to count how fast the response is read."""
         super().pause_writing()
         now_s = time.monotonic()
         self._count_from(now_s)
         self._lookout.by(now_s + self._patience.write_s, now_s)
 
     def data_received(self, data: bytes) -> None:
-        """Parse, within bounds."""
+        """Parse bytes, within the bounds."""
         if self._deaf:
             return
         message, in_head = self._messages, self._in_head
         try:
             self._feed(data)
+            # Bytes of an unfinished head or body that the parser has not reported, such as half a header.
             if message == self._messages and in_head == self._in_head and (in_head or self._in_body):
                 self._meter.unreported(len(data), in_body=self._in_body)
         except FramingError as error:
@@ -193,6 +191,7 @@ class GuardedProtocol(HttpToolsProtocol):
                     self.parser.feed_data(rest)
                     return
                 except httptools.HttpParserUpgrade as offer:
+                    # Upgrades are ignored: the head is parsed again without the offer.
                     rest = rest[offer.args[0] :]
                     method, version = self.parser.get_method(), self.parser.get_http_version()
                     self.parser = httptools.HttpRequestParser(self)
@@ -203,7 +202,7 @@ class GuardedProtocol(HttpToolsProtocol):
             raise FramingError(400, f"this is not an HTTP/1.1 request: {error}") from None
 
     def on_message_begin(self) -> None:
-        """Start a request."""
+        """Begin a request."""
         self._in_head, self._upgrading = True, False
         self._messages += 1
         self._meter.begin()
@@ -212,23 +211,23 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Keep a piece of the target."""
+        """Add a piece of the target."""
         self._meter.target(len(url))
-        self.url = self.url + url  # mypyc knows no += of what is inherited from outside
+        self.url = self.url + url  # mypyc does not support += on attributes of classes that are not compiled
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, unless it comes behind the body."""
+        """Add a header, unless it is a trailer."""
         self._meter.field(name, value)
         if not self._in_head:
             return
-        # As uvicorn's, which would be asked once more for each of them.
+        # Copied from uvicorn's method, to save a call per header.
         name, value = name.lower(), value.rstrip()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Refuse a head that leaves open where its request ends, and take any other."""
+        """Reject a head that does not determine the end of its request; accept any other."""
         if self.parser.should_upgrade():
             check_upgrade(self.parser.get_method())
             self._upgrading = True
@@ -243,30 +242,30 @@ class GuardedProtocol(HttpToolsProtocol):
         self._meter.begin_body()
 
     def take_head(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Prepare for the body of a request whose head is well-formed; return whether the application is spared it."""
+        """Prepare for the body of a well-formed request; return whether it bypasses the ASGI application."""
         return False
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body; one that no page waits for ends as well."""
+        """Pass on a piece of the body, also if the application does not read it."""
         self.count_body(len(body))
         super().on_body(body)
 
     def count_body(self, size_bytes: int) -> None:
-        """Count bytes of the body, within its limit."""
+        """Count bytes of the body against its limit."""
         self._meter.body_bytes += size_bytes
-        # The application refuses longer ones itself, in its own words, where it reads them.
+        # While a request is in progress, the application itself rejects a body that is too large.
         if self._meter.body_bytes > self._bounds.max_body_bytes and self.cycle.response_complete:
-            raise FramingError(413, f"the body is longer than {self._bounds.max_body_bytes} bytes")
+            raise FramingError(413, f"the body exceeds {self._bounds.max_body_bytes} bytes")
 
     def on_message_complete(self) -> None:
-        """Note the end of a request."""
+        """End the request."""
         if self._upgrading:
             return
         self._in_body = False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Note since when the connection has been idle; the one timer sees to the rest."""
+        """Start to count the idle time; the one timer does the rest."""
         self._idle_since_s = time.monotonic()
         if self.pipeline:
             super().on_response_complete()
@@ -274,10 +273,11 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _fail(self, error: FramingError) -> None:
-        """Answer what is no request, unless another one's answer is due, and hear no more."""
+        """Send an error, unless another response is in progress, and ignore further bytes."""
         self._deaf = True
         in_body, self._in_head, self._in_body = self._in_body, False, False
         if self._busy:
+            # The response in progress is the last on this connection.
             self.cycle.keep_alive = False
             if in_body:
                 self.cycle.disconnected = True
@@ -285,6 +285,7 @@ class GuardedProtocol(HttpToolsProtocol):
             else:
                 return
         if in_body and self.cycle.response_complete:
+            # The request has its response; only its body is wrong.
             self.transport.close()
             return
         body = encode_error(str(error), "BAD_REQUEST")
@@ -294,7 +295,3 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(_LINGER_S, self.transport.close)
-
-
-def _rank(connection: GuardedProtocol) -> tuple[bool, float]:
-    return connection.rank

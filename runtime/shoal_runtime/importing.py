@@ -1,4 +1,4 @@
-"""From `package.module:Class` or `path.py:Class` to a class."""
+"""Import of the class named by `package.module:Class` or `path.py:Class`."""
 
 import importlib
 import importlib.util
@@ -13,27 +13,30 @@ from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 
 DEFAULT_FILE = "handler.py"
 PACKAGE = "shoal_model"
-"""The package that a handler's file and its neighbours seem to be in; each model has a process of its own."""
+"""Package of a handler's file and the files beside it; each model has a process of its own."""
 
 
 class HandlerFailed(LoadError):
-    """The handler's own code raised; the cause is what it raised."""
+    """The handler's own code raised; its exception is the cause."""
 
 
 def import_handler(text: str, directory: Path) -> type[Any]:
     """Return the class that `text` names.
 
     Args:
-        text: `package.module:Class`, or `path.py:Class` with the path relative to the directory. The class may be left
-            out when the file defines exactly one with a `forward` method.
-        directory: the model's; its modules can be imported.
+        text: `package.module:Class`, or `path.py:Class` with a path relative to the directory. The class may be omitted
+            if the file defines exactly one with a `forward` method.
+        directory: of the model; its modules can be imported.
 
     Raises:
-        LoadError: there is no such file, module or class.
-        HandlerFailed: importing it raised.
+        LoadError: the file, module or class does not exist.
+        HandlerFailed: the import raised.
     """
     where, _, name = text.partition(":")
-    _put_on_path(directory, (directory / where).parent if where.endswith(".py") else directory)
+    # Modules beside the handler's file come first, as with `python code/handler.py`.
+    for folder in (directory, (directory / where).parent if where.endswith(".py") else directory):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
     try:
         module = _from_file(directory / where) if where.endswith(".py") else importlib.import_module(where)
     except LoadError:
@@ -52,18 +55,11 @@ def import_handler(text: str, directory: Path) -> type[Any]:
     return found
 
 
-def _put_on_path(*folders: Path) -> None:
-    """Let modules in these folders be imported, those in the last one first, as `python code/handler.py` does."""
-    for folder in folders:
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
-
-
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise LoadError(f"there is no handler file {path}")
+        raise LoadError(f"the handler file {path} does not exist")
     package = ModuleType(PACKAGE)
-    # What `from .neighbour import ...` looks in.
+    # Makes `from .neighbour import ...` work.
     package.__path__ = [str(path.parent)]
     sys.modules[PACKAGE] = package
     name = f"{PACKAGE}.{path.stem}"
@@ -71,7 +67,7 @@ def _from_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise LoadError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickling look their module up by name.
+    # Dataclasses and pickle look the module up by name.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
@@ -85,10 +81,10 @@ def _only_class(module: ModuleType, where: str) -> type[Any]:
     ]
     if not found:
         raise LoadError(
-            f"{where} defines no class with a forward method, which runs a batch: write one, or name one that it"
-            f" imports: {where}:CLASS"
+            f"{where} defines no class with a forward method, which runs a batch. Write one, or name an imported"
+            f" class: {where}:CLASS"
         )
     if len(found) > 1:
         names = ", ".join(cls.__name__ for cls in found)
-        raise LoadError(f"{where} defines several classes with a forward method ({names}): name one, {where}:CLASS")
+        raise LoadError(f"{where} defines several classes with a forward method ({names}). Name one: {where}:CLASS")
     return found[0]

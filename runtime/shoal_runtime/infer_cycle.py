@@ -1,8 +1,8 @@
 """One infer request on one connection, without ASGI.
 
-uvicorn makes a scope, an event and four awaits of each request. A batch needs none of that: the connection reads its
-body, and its answer is one write. What else a request may be (in a pipeline, chunked, waiting for 100 Continue, for
-another path) goes the usual way.
+uvicorn makes a scope, an event and four awaits for each request. A batch needs none of them: the connection reads its
+body, and the response is one write. Other requests (pipelined, chunked, with Expect: 100-continue, for another path)
+use uvicorn's own cycle.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from shoal_runtime.server import Answer, head_of
+from shoal_runtime.server import Response, head_of
 
 
 class Application(Protocol):
-    """What a connection asks: an ASGI application, which answers some targets without ASGI too."""
+    """An ASGI application that also answers infer requests without ASGI."""
 
     max_body_bytes: int
     infer_targets: frozenset[bytes]
@@ -23,30 +23,31 @@ class Application(Protocol):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request (ASGI)."""
 
-    async def answer_batch(
+    async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
-    ) -> Answer:
-        """Answer one infer request, whose body is here."""
+    ) -> Response:
+        """Answer an infer request with a complete body."""
 
 
-class NobodyWaits:
-    """What uvicorn's protocol sets when a body goes on or a connection closes, where nothing awaits it."""
+class NoWaiter:
+    """Stands for the event that uvicorn's protocol sets on more body or a lost connection; nothing awaits it."""
 
     def set(self) -> None:
         """Do nothing."""
 
 
-NOBODY_WAITS: Final = NobodyWaits()
+NO_WAITER: Final = NoWaiter()
 
 
 class InferCycle:
-    """Stands where uvicorn has its cycle, from the request's head until the answer is written.
+    """Takes the place of uvicorn's cycle, from the request's head until the response is written.
 
     Args:
+        app: runs the batch.
         protocol: the connection.
-        headers: names in lower case.
+        headers: with names in lower case.
         arrived_s: when the request began, in monotonic seconds.
-        keep_alive: whether the connection stays open after it.
+        keep_alive: whether the connection stays open afterwards.
     """
 
     __slots__ = (
@@ -64,13 +65,13 @@ class InferCycle:
         self._arrived_s = arrived_s
         self.keep_alive = keep_alive
         self.chunks: list[bytes] = []
-        """What has come of a small body."""
-        self.message_event = NOBODY_WAITS
+        """Pieces of a small body."""
+        self.message_event = NO_WAITER
         self.disconnected = False
         self.response_complete = False
 
     def begin(self, large: memoryview | None) -> None:
-        """Run the batch, whose body is here: ``large``, or in ``chunks``."""
+        """Run the batch; its body is ``large``, or joined from ``chunks``."""
         body: bytes | memoryview = large if large is not None else b"".join(self.chunks)
         self.chunks = []
         tasks: set[asyncio.Task[None]] = self._protocol.tasks
@@ -79,22 +80,20 @@ class InferCycle:
         task.add_done_callback(tasks.discard)
 
     async def _run(self, body: bytes | memoryview) -> None:
-        answer = await self._app.answer_batch(self._headers, body, self._arrived_s, self._target.decode("latin-1"))
-        flow = self._protocol.flow
-        if flow.write_paused and not self.disconnected:
-            await flow.drain()
-        if not self.disconnected:
-            self._write(answer)
-
-    def _write(self, answer: Answer) -> None:
-        lines: list[bytes] = [STATUS_LINE[answer.status]]
-        for name, value in head_of(answer):
+        response = await self._app.infer(self._headers, body, self._arrived_s, self._target.decode("latin-1"))
+        protocol = self._protocol
+        if protocol.flow.write_paused and not self.disconnected:
+            await protocol.flow.drain()
+        if self.disconnected:
+            return
+        lines: list[bytes] = [STATUS_LINE[response.status]]
+        for name, value in head_of(response):
             lines.append(b"%b: %b\r\n" % (name, value))
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
-        protocol = self._protocol
-        protocol.transport.writelines([b"".join(lines), answer.body])
+        # Head and body leave in one system call.
+        protocol.transport.writelines([b"".join(lines), response.body])
         self.response_complete = True
         if not self.keep_alive:
             protocol.transport.close()

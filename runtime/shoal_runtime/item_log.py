@@ -1,4 +1,4 @@
-"""Logging of what failed through the model's fault: a line a row, a traceback a batch, and never a flood."""
+"""Log lines of failures that are the model's fault: one per row, one traceback per batch, at a limited rate."""
 
 import logging
 import traceback
@@ -28,30 +28,30 @@ class ItemLog:
         self._window_start_s = 0.0
         self._lines = 0
         self._suppressed = 0
-        self._told: set[str] = set()
+        self._logged_traces: set[str] = set()
 
     def add(self, errors: Sequence[FailedRow], parameters: Mapping[str, Any], now_s: float) -> None:
-        """Log those of a batch's errors that are the model's fault, each with its caller's x-request-id."""
+        """Log errors of a batch's rows that are the model's fault, with the x-request-id of their request."""
         for error in errors:
             if error.status < 500 or not self._may_write(now_s):
                 continue
             frames = traceback.extract_tb(error.cause.__traceback__) if error.cause is not None else []
             where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"
-            who = request_id(parameters.get("requests"), error.row)
+            origin = request_id(parameters.get("requests"), error.row)
             logger.error(
                 "event=row_failed row=%d status=%d x-request-id=%s at=%s message=%s%s",
                 error.row,
                 error.status,
-                who,
+                origin,
                 where,
                 one_line(error.message),
                 self._trace(error.cause),
             )
 
     def add_batch(self, error: BatchError, request: InferRequest, now_s: float) -> None:
-        """Log a batch that failed through the model's fault: whose rows, of which shapes, and what was raised where."""
-        blamed = error.status == 500 or (error.status > 500 and error.__cause__ is not None)
-        if not blamed or not self._may_write(now_s):
+        """Log a batch that failed through the model's fault: its requests, shapes, error and traceback."""
+        at_fault = error.status == 500 or (error.status > 500 and error.__cause__ is not None)
+        if not at_fault or not self._may_write(now_s):
             return
         inputs = [f"{name}:{each.dtype}[{'x'.join(map(str, each.shape))}]" for name, each in request.inputs.items()]
         logger.error(
@@ -65,13 +65,13 @@ class ItemLog:
         )
 
     def _trace(self, cause: BaseException | None) -> str:
-        """Return the traceback, on lines of its own, unless the last minute's log has it already."""
+        """Return the traceback on lines of its own, unless it was logged in the last minute."""
         if cause is None:
             return ""
         trace = own_traceback(cause)
-        if trace in self._told:
+        if trace in self._logged_traces:
             return ""
-        self._told.add(trace)
+        self._logged_traces.add(trace)
         return f"\n{trace}"
 
     def _may_write(self, now_s: float) -> bool:
@@ -79,7 +79,7 @@ class ItemLog:
             if self._suppressed:
                 logger.error("event=failures_unlogged lines=%d", self._suppressed)
             self._window_start_s, self._lines, self._suppressed = now_s, 0, 0
-            self._told.clear()
+            self._logged_traces.clear()
         written = self._lines < LINES_PER_WINDOW
         self._lines += written
         self._suppressed += not written
@@ -87,7 +87,7 @@ class ItemLog:
 
 
 def one_line(text: str) -> str:
-    """Return text with line ends and control characters escaped: nobody writes a line of his own into the log."""
+    """Return text with line ends and control characters escaped, so that it cannot forge log lines."""
     escaped = "\\n".join(text.splitlines())
     if escaped.isprintable():
         return escaped
@@ -95,26 +95,28 @@ def one_line(text: str) -> str:
 
 
 def request_id(requests: Any, row: int) -> str:
-    """Return the x-request-id of the request that a row of the batch came in, or "-".
+    """Return the x-request-id of the request that a row belongs to, or "-".
 
-    ``requests`` is the batch's parameter: JSON `[{"rows": 2, "x-request-id": "..."}]`, in row order.
+    Args:
+        requests: parameter of the batch: JSON `[{"rows": 2, "x-request-id": "..."}]`, in row order.
+        row: counted in the batch.
     """
-    for who, rows in _traced(requests):
+    for origin, rows in _traced(requests):
         row -= rows
         if row < 0:
-            return who
+            return origin
     return "-"
 
 
 def request_ids(requests: Any) -> str:
-    """Return the x-request-ids of a batch's requests, the first eight, or "-" where there are none."""
-    ids = [who for who, _ in _traced(requests)]
+    """Return the first eight x-request-ids of a batch's requests, or "-" if there are none."""
+    ids = [origin for origin, _ in _traced(requests)]
     more = f",...({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""
     return ",".join(ids[:IDS_SHOWN]) + more or "-"
 
 
 def _traced(requests: Any) -> Iterator[tuple[str, int]]:
-    """Yield each request's id and rows; it is for the log alone, so a malformed one must not fail the batch."""
+    """Yield each request's id and rows. A malformed parameter is ignored: it must not fail the batch."""
     with suppress(orjson.JSONDecodeError, TypeError, AttributeError):
         for entry in orjson.loads(requests):
             rows = entry.get("rows")

@@ -1,4 +1,4 @@
-"""Sockets, and HTTP on them: uvicorn's protocol without its server, which stops differently."""
+"""Sockets, and HTTP connections on them: uvicorn's protocol without its server, which stops differently."""
 
 import asyncio
 import errno
@@ -7,6 +7,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +27,10 @@ BACKLOG: Final = 128
 
 
 def open_socket(address: Address) -> socket.socket:
-    """Return a socket that is bound; a stale unix socket's file is replaced.
+    """Return a bound socket; the file of a stale Unix socket is replaced.
 
     Raises:
-        SettingsError: the address cannot be had, or another process listens there.
+        SettingsError: the address cannot be used, or another process listens there.
     """
     try:
         return _unix_socket(address.path) if address.path else _tcp_socket(address)
@@ -42,7 +43,7 @@ def _tcp_socket(address: Address) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if address.host == "::":  # every address, of IPv4 too
+        if address.host == "::":  # IPv4 addresses too
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(where)
     except OSError:
@@ -53,11 +54,20 @@ def _tcp_socket(address: Address) -> socket.socket:
 
 def _unix_socket(path: str) -> socket.socket:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(path)
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise OSError(errno.EEXIST, "the file there is not a socket")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            # A socket without a process is stale.
+            if (code := probe.connect_ex(path)) == 0:
+                raise OSError(errno.EADDRINUSE, "another process listens there")
+            if code != errno.ECONNREFUSED:
+                raise OSError(code, os.strerror(code))
+        os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(path)
-        # Proxy and runtime may run as different users; the folder says who gets near.
+        # Proxy and runtime may run as different users; the permissions of the directory decide.
         os.chmod(path, 0o666)
     except OSError:
         listener.close()
@@ -65,29 +75,14 @@ def _unix_socket(path: str) -> socket.socket:
     return listener
 
 
-def _remove_stale(path: str) -> None:
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise OSError(errno.EEXIST, "the file there is not a socket")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-    raise OSError(errno.EADDRINUSE, "another process listens there")
-
-
 class Connections:
     """HTTP connections on one socket.
 
     Args:
-        app: answers.
+        app: answers the requests.
         listener: bound; closed by `close`.
         on_empty: called when the last connection is lost.
-        bounds: what each of them may take; by default the app's limit of a body, and all else as usual.
+        bounds: of each connection; by default the app's limit of a body, and the defaults of `Bounds`.
     """
 
     def __init__(
@@ -119,26 +114,29 @@ class Connections:
         return len(self._state.connections)
 
     async def listen(self) -> str:
-        """Accept connections from now on; return the address in words, and who reaches it."""
+        """Accept connections; return the address and its reach for the log."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._protocol, sock=self._listener, backlog=BACKLOG)
-        name = self._name
-        return (
-            f"unix:{name}"
-            if isinstance(name, str)
-            else f"{Address(host=name[0], port=name[1])} reach={_reach(name[0])}"
-        )
+        if isinstance(self._name, str):
+            return f"unix:{self._name}"
+        host, port = self._name[:2]
+        address = ip_address(host.partition("%")[0])
+        reach = "this_machine" if address.is_loopback else "one_interface"
+        if address.is_unspecified:
+            reach = "every_interface: any host that reaches this machine can run the model; 127.0.0.1 limits it to one"
+        return f"{Address(host=host, port=port)} reach={reach}"
 
     async def close(self) -> None:
-        """Accept no more and cut the connections that are left."""
+        """Accept no more connections and abort the open ones."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._state.connections):
             connection.transport.abort()
         self._listener.close()
         if self._path:
-            _remove(self._path)
-        # One turn, for the transports to let go of their sockets.
+            with suppress(FileNotFoundError):
+                os.unlink(self._path)
+        # One turn of the loop, in which the transports release their sockets.
         await asyncio.sleep(0)
 
     def _protocol(self) -> asyncio.BaseProtocol:
@@ -147,18 +145,6 @@ class Connections:
     def _lost(self) -> None:
         if not self._state.connections:
             self._on_empty()
-
-
-def _reach(host: str) -> str:
-    """Return from where callers can connect, in words."""
-    address = ip_address(host.partition("%")[0])
-    if address.is_unspecified:
-        return "every_interface: whoever reaches this machine can run the model; 127.0.0.1 is for this machine alone"
-    return "this_machine" if address.is_loopback else "one_interface"
-
-
-def _remove(path: str) -> None:
-    Path(path).unlink(missing_ok=True)
 
 
 class _Connection(GuardedProtocol):
@@ -170,31 +156,22 @@ class _Connection(GuardedProtocol):
         self._on_lost = on_lost
         self._limit_bytes = bounds.max_body_bytes
         self._body: Body | None = None
-        self._due: InferCycle | None = None
+        self._awaiting_body: InferCycle | None = None
         """The infer request whose body is being read."""
         self.reader = BodyReader(self, self.count_body, self.on_message_complete)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._body is not None:
-            # The rest of it passes the parser by, which would wait for it for ever.
+            # The rest of the body bypasses the parser, which would never see its end.
             self.parser = httptools.HttpRequestParser(self)
             self.reader.body = self._body
 
     def take_head(self, headers: Mapping[bytes, bytes]) -> bool:
         self._body = large_body(headers, self._limit_bytes)
-        if not self._is_batch(headers):
-            self.scope.update({BODY: self._body})  # type: ignore[misc]  # ASGI lets servers add keys of their own.
-            return False
-        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        self._due = InferCycle(self._app, self, headers, arrived_s=time.monotonic(), keep_alive=keep_alive)
-        self.cycle = self._due
-        return True
-
-    def _is_batch(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Return whether a request may go the short way: nothing is before it, and its whole body is about to come."""
         size = headers.get(b"content-length")
-        return (
+        # A batch bypasses ASGI: no other request is in progress, and its whole body follows.
+        is_batch = (
             self.url in self._app.infer_targets
             and self.parser.get_method() == b"POST"
             and size is not None
@@ -202,25 +179,32 @@ class _Connection(GuardedProtocol):
             and not self.expect_100_continue
             and (self.cycle is None or self.cycle.response_complete)
         )
+        if not is_batch:
+            self.scope.update({BODY: self._body})  # type: ignore[misc]  # ASGI lets servers add keys of their own
+            return False
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        self._awaiting_body = InferCycle(self._app, self, headers, arrived_s=time.monotonic(), keep_alive=keep_alive)
+        self.cycle = self._awaiting_body
+        return True
 
     def on_body(self, body: bytes) -> None:
         if self._body is not None:
             self.count_body(len(body))
             self._body.add(body)
-        elif self._due is not None:
+        elif self._awaiting_body is not None:
             self.count_body(len(body))
-            self._due.chunks.append(body)
+            self._awaiting_body.chunks.append(body)
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         large, self._body = self._body, None
-        due, self._due = self._due, None
-        if due is None:
+        cycle, self._awaiting_body = self._awaiting_body, None
+        if cycle is None:
             super().on_message_complete()
             return
         self._in_body = False
-        due.begin(large.view if large is not None else None)
+        cycle.begin(large.view if large is not None else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

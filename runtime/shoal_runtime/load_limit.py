@@ -1,7 +1,7 @@
-"""A limit on how long bringing a model up may take.
+"""A limit on the time to bring a model up.
 
-A thread that is stuck in a file system, in a download or in a model's own code cannot be killed, so the process
-ends, with a last line that says at what it was. Somebody starts a fresh one, or reads why not.
+A thread that is stuck in a file system, a download or a model's own code cannot be killed. So the process ends, with a
+last log line that names the step; its supervisor starts it again.
 """
 
 import faulthandler
@@ -16,7 +16,7 @@ from shoal_runtime.readiness import Readiness
 from shoal_runtime.watchdog import LOCK_HELD_AFTER_S, exit_now
 
 FETCH_GRACE_S: Final = 90.0
-"""Fetching looks at its limit itself, and cleans up; only what hangs within a single read meets this one."""
+"""Fetching checks the limit itself and cleans up; this one applies if a single read hangs."""
 EXIT_UNLOADED: Final = partial(exit_now, code=EXIT_LOAD_FAILED)
 
 
@@ -29,20 +29,25 @@ def within(
     grace_s: float = 0.0,
     end: Callable[[str], None] = EXIT_UNLOADED,
 ) -> Iterator[None]:
-    """End the process, with a last line, when what is within takes longer than the setting says.
+    """End the process, with a last log line, if the block takes longer than the limit.
 
-    ``readiness`` tells at what it was; ``grace_s`` is more time, to look at the limit itself and to clean up.
+    Args:
+        limit_s: seconds.
+        setting: that sets the limit, for the message.
+        readiness: names the current step.
+        grace_s: additional seconds, for a block that checks the limit itself and cleans up.
+        end: ends the process.
     """
 
     def give_up() -> None:
-        doing = readiness.reason
+        step = readiness.reason
         readiness.lost(f"the model cannot be loaded within {limit_s:g} s")
-        end(f"the model cannot be loaded: {doing} takes longer than {limit_s:g} s ({setting})")
+        end(f"the model cannot be loaded: {step} takes longer than {limit_s:g} s ({setting})")
 
     timer = threading.Timer(limit_s + grace_s, give_up)
     timer.daemon, timer.name = True, "load limit"
     timer.start()
-    # A library that holds Python's own lock keeps the timer from running too.
+    # A library that holds the GIL also stops the timer's thread; faulthandler needs no GIL.
     faulthandler.dump_traceback_later(limit_s + grace_s + LOCK_HELD_AFTER_S, exit=True)
     try:
         yield

@@ -1,11 +1,10 @@
-"""From a model's files to something the pipeline can run."""
+"""Loading of a model's files into a model that the pipeline can run."""
 
 import logging
 import os
 import re
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -34,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model in memory, with all that is known about it."""
+    """A model in memory."""
 
     name: str
     platform: str
@@ -44,45 +43,43 @@ class Model:
     machine: Machine
     graphs: bool
     forward_timeout_s: float | None = None
-    """How long a forward may take by the model's word, where the user has left it to the default."""
+    """Limit of a forward that the model declares, where the user kept the default."""
     format: Format = Format.AUTO
     apart: bool = True
-    """Whether what keeps its rows apart was written for that."""
+    """Whether its code was written to keep rows apart."""
     tried: bool = True
     """Whether warm-up tries it with made-up rows."""
     rows_proven: bool = False
-    """Whether its outputs are proven to have one row for each of the batch's."""
+    """Whether its outputs are proven to have one row for each row of the batch."""
 
 
 def load_model(files: ModelFiles, settings: Settings) -> Model:
     """Load a model onto its device.
 
     Raises:
-        LoadError: says what is wrong and what to do next.
+        LoadError: the model cannot be loaded; the message has the remedy.
     """
     try:
         return _load_model(files, settings)
     except HandlerFailed:
         raise
     except LoadError as error:
-        # Otherwise the error would name the consequence: no model, or no weights.
+        # A broken link is the cause of most other errors: no model, or no weights.
         if (link := broken_link(files.directory)) is None:
             raise
         raise LoadError(f"{link}; without that file: {error}") from error.__cause__
 
 
 def _load_model(files: ModelFiles, settings: Settings) -> Model:
-    # Also for what handlers and their libraries load, now and later: without the user's leave,
-    # torch.load takes plain weights only, whatever its arguments say.
+    # Without the user's permission torch.load reads plain weights only, whatever its arguments; also when handlers and
+    # their libraries call it later.
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.model.allow_pickle else "1"
     start_s = time.monotonic()
     config = read_config(files.directory)
     name = settings.metadata.name or config.name or files.stem
     if not re.search(NAME, name):
-        raise LoadError(f"{name!r} cannot be a model's name ({NAME_IN_WORDS}): set SHOAL_MODEL_NAME")
-    file, handler = _named_file(files, config), _handler(files, settings, config)
-    named = [form for form in (settings.model.format, config.format) if form is not Format.AUTO]
-    form = named[0] if named else _guess(files.directory, file, handler)
+        raise LoadError(f"{name!r} cannot be a model's name ({NAME_IN_WORDS}). Set SHOAL_MODEL_NAME")
+    form, file, handler = _selected(files, settings, config)
     described = Described(file, config.inputs, config.outputs)
     if form is Format.MLFLOW:
         form, described = read_mlmodel(files.directory, described)
@@ -108,21 +105,26 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         max_body_bytes=settings.process.max_body_bytes,
     )
     load = loader(form)
-    # PyTorch and what a handler imports; some formats bring more with their files.
+    # Includes PyTorch and the handler's imports; some formats import more with their files.
     logger.info("event=libraries_imported format=%s seconds=%.1f", form, time.monotonic() - start_s)
-    loaded = _loaded(load, source)
+    try:
+        loaded = load(source)
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise LoadError(f"the model does not fit into the memory of {context.device}") from None
+        raise
     stages = stages_of(loaded.handler)
     if machine.compile is not None:
         stages = replace(stages, forward=machine.compile(stages.forward))
     elif _on_cpu(machine):
-        # Buckets keep down the number of forms to record or to compile; here they would only add padding.
+        # Buckets limit the number of shapes to capture or compile. On a CPU they would only add padding.
         stages = replace(stages, preprocess_padding=[every_length(rule) for rule in stages.preprocess_padding])
     signature = _signature(loaded, settings, machine)
     for spec in signature.inputs:
         check_row(spec, settings.process.max_body_bytes)
-    limit_s = _forward_timeout_s(loaded, settings)
+    by_default = settings.runtime.forward_timeout_seconds == RuntimeSpec().forward_timeout_seconds
     if signature.returned and stages.postprocess is not None:
-        raise LoadError("ragged outputs are grouped by row without postprocess: leave the one or the other out")
+        raise LoadError("ragged outputs are grouped by row without postprocess. Remove one of the two")
     return Model(
         name,
         loaded.platform,
@@ -132,7 +134,7 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         machine,
         # A captured graph has tensors of one shape.
         loaded.graphs and not signature.returned,
-        limit_s,
+        loaded.forward_timeout_s if by_default else None,
         form,
         apart=FORMATS[form].apart,
         tried=FORMATS[form].tried,
@@ -140,59 +142,51 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
     )
 
 
-def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float | None:
-    by_default = settings.runtime.forward_timeout_seconds == RuntimeSpec().forward_timeout_seconds
-    return loaded.forward_timeout_s if by_default else None
-
-
-def _loaded(load: Callable[[Source], Loaded], source: Source) -> Loaded:
-    try:
-        return load(source)
-    except (MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise LoadError(f"the model does not fit into the memory of {source.context.device}") from None
-        raise
-
-
 def _on_cpu(machine: Machine) -> bool:
     return str(machine.device) == "cpu"
 
 
 def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
-    """Return whether a model computes with torch; a handler says otherwise, or has it where it is installed."""
+    """Return whether a model computes with torch: by its format, by the handler's word, or if torch is installed."""
     needs = FORMATS[form].torch
     if needs is not None:
         return needs
     wanted = getattr(handler, "tensors", "torch") == "torch"
     if wanted and not has_torch():
         logger.warning(
-            "event=no_torch message=PyTorch is not installed, so %s gets arrays of numpy: if it wants tensors,"
-            ' pip install "shoal[runtime]"; else say so with tensors = "numpy" in the class',
+            "event=no_torch message=PyTorch is not installed, so %s receives numpy arrays. If it needs tensors,"
+            ' pip install "shoal[runtime]"; else set tensors = "numpy" in the class',
             getattr(handler, "__name__", "the handler"),
         )
     return wanted and has_torch()
 
 
-def _named_file(files: ModelFiles, config: ModelConfig) -> Path | None:
+def _selected(
+    files: ModelFiles, settings: Settings, config: ModelConfig
+) -> tuple[Format, Path | None, type[Any] | None]:
+    """Return format, file and handler class of a model."""
     named = files.file or config.file
-    return files.directory / named if named and not named.endswith(".py") else None
+    file = files.directory / named if named and not named.endswith(".py") else None
+    text = settings.model.handler or _own_handler(files, settings, config)
+    handler = import_handler(text, files.directory) if text else None
+    for form in (settings.model.format, config.format):
+        if form is not Format.AUTO:
+            return form, file, handler
+    return _guess(files.directory, file, handler), file, handler
 
 
-def _handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> type[Any] | None:
-    text = settings.model.handler or _handler_asked_for(files, settings, config)
-    return import_handler(text, files.directory) if text else None
+def _own_handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
+    """Return the handler that the model's directory names, if the user lets it.
 
-
-def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
-    """Return the handler that the model's directory asks for, as far as the user let it ask.
-
-    Code that merely lies beside the file that was named is never imported: who names a format whose files are
-    no code, or such a file, has not asked for any.
+    Code that merely lies beside a named file is never imported: a user who names a file without code, or a format
+    whose files have none, has not asked for code.
     """
     named = files.file or config.file
     if named is not None and named.endswith(".py"):
         return named
-    form = _named_format(files, settings, config)
+    form = settings.model.format
+    if form is Format.AUTO:
+        form = by_suffix(PurePath(files.file).suffix if files.file is not None else "") or config.format
     mark = marked(files.directory) if files.file is None else None
     if mark is not None and FORMATS[mark].own_code and form in (Format.AUTO, mark):
         return None
@@ -202,20 +196,14 @@ def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfi
     return config.handler or (DEFAULT_FILE if by_default else None)
 
 
-def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) -> Format:
-    """Return the format that somebody named, in the settings, by the URI's file, or in model.toml."""
-    if settings.model.format is not Format.AUTO:
-        return settings.model.format
-    suffix = PurePath(files.file).suffix if files.file is not None else ""
-    return by_suffix(suffix) or config.format
-
-
 def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> Format:
-    """Return the format that the files suggest; a class that is not a module is a handler."""
-    is_module = _is_module(handler)
+    """Return the format that the files suggest."""
+    # A module can only be defined after torch was imported.
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and handler is not None and issubclass(handler, torch.nn.Module)
     if handler is not None and not is_module:
         return Format.HANDLER
-    # A class that is a module says how weights are read, whatever lies beside them.
+    # A torch module as the class decides how the weights are read, whatever other files there are.
     if file is None and handler is None and (form := marked(directory)) is not None:
         return form
     forms = found([file] if file else files_with(directory))
@@ -223,39 +211,30 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
         return forms[0]
     if is_module and not forms:
         return Format.HANDLER
-    several = (
-        f"{directory} holds {' and '.join(forms)}: set SHOAL_MODEL_FORMAT (model.format), or `format` in model.toml"
-    )
-    raise LoadError(several if forms else _none(directory, file))
-
-
-def _is_module(handler: type[Any] | None) -> bool:
-    # Who defines one has imported torch.
-    torch = sys.modules.get("torch")
-    return torch is not None and handler is not None and issubclass(handler, torch.nn.Module)
-
-
-def _none(directory: Path, file: Path | None) -> str:
-    """Return what was looked for; a format helps where a file was named, and no empty folder."""
+    set_format = "Set SHOAL_MODEL_FORMAT (model.format), or `format` in model.toml"
+    if forms:
+        raise LoadError(f"{directory} holds {' and '.join(forms)}. {set_format}")
     known = f"{', '.join(KNOWN)} or {DEFAULT_FILE}"
     if foreign := remedy([file.name] if file else [path.name for path in files_with(directory)]):
-        return foreign
+        raise LoadError(foreign)
     if file is not None:
-        return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT (model.format), or `format` in model.toml"
+        raise LoadError(f"{file.name} is not a {known}. {set_format}")
     if not any(directory.iterdir()):
-        return f"{directory} is empty: a model is a {known} in it; `shoal init` writes one to begin from"
-    return (
-        f"{directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
-        " and its `format`, in model.toml"
+        raise LoadError(f"{directory} is empty: expected a {known}. `shoal init` writes one to begin with")
+    raise LoadError(
+        f"{directory} holds no {known}. If the model has another name, give that as `file`, and its `format`, in"
+        " model.toml"
     )
 
 
 def _signature(loaded: Loaded, settings: Settings, machine: Machine) -> Signature:
     limit = settings.batching.max_batch_size
     sizes = settings.batch_sizes
+    # The model's own limits of rows apply before those of the settings.
     if loaded.max_rows is not None and loaded.max_rows < limit:
         limit = loaded.max_rows
         sizes = (*(size for size in sizes if size < limit), limit) if sizes else ()
+    # Fixed sizes on a GPU, whose graphs and kernels are made for one shape each.
     if not sizes and (not _on_cpu(machine) or loaded.min_rows > 1):
         sizes = powers_of_two(limit)
     if loaded.min_rows > 1:

@@ -1,4 +1,4 @@
-"""`model.toml`: what a model directory says about itself. All keys are optional."""
+"""`model.toml`: a model directory's own description. All keys are optional."""
 
 import re
 import stat
@@ -33,10 +33,10 @@ class ModelConfig:
 
 
 def read_config(directory: Path) -> ModelConfig:
-    """Read the directory's model.toml; without one, return an empty configuration.
+    """Return the contents of the directory's model.toml, empty if there is none.
 
     Raises:
-        LoadError: it is not TOML, not a regular file, over 1 MiB, or a key is unknown or of the wrong type.
+        LoadError: it is not TOML, not a regular file or over 1 MiB, or a key is unknown or of the wrong type.
     """
     path = directory / FILE_NAME
     try:
@@ -48,7 +48,7 @@ def read_config(directory: Path) -> ModelConfig:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ModelConfig()
-    # ValueError: not TOML, not UTF-8, or a number of thousands of digits.
+    # ValueError: not TOML, not UTF-8, or an integer of thousands of digits.
     except (ValueError, RecursionError, OSError) as error:
         raise LoadError(f"{path} cannot be read: {error}") from None
     return parse_config(document)
@@ -58,39 +58,33 @@ def parse_config(document: Mapping[str, Any]) -> ModelConfig:
     """Return the configuration in a parsed model.toml.
 
     Raises:
-        LoadError: a key is unknown, of the wrong type, or names what it must not.
+        LoadError: a key is unknown, of the wrong type, or a path outside the directory.
     """
     for key in document:
         if key not in _KEYS:
-            raise LoadError(f"{FILE_NAME}: {key} is not one of its keys: {', '.join(_KEYS)}")
+            raise LoadError(f"{FILE_NAME}: {key} is not a key. The keys are {', '.join(_KEYS)}")
     for key in _STRINGS:
         if not isinstance(document.get(key, ""), str):
             raise LoadError(f"{FILE_NAME}: {key} must be a string")
-    _check_words(document)
-    parameters = document.get("parameters", {})
-    if not isinstance(parameters, dict):
-        raise LoadError(f"{FILE_NAME}: parameters must be a table")
-    form = document.get("format", Format.AUTO)
-    if form not in list(Format):
-        raise LoadError(f"{FILE_NAME}: format {form!r} is not one of {', '.join(Format)}")
-    tensors = {key: _tensors(document.get(key, []), key) for key in ("inputs", "outputs")}
-    return ModelConfig(**{**document, "format": Format(form), **tensors})
-
-
-def _check_words(document: Mapping[str, Any]) -> None:
-    """Raise LoadError for a name that no path can have, or a file or handler outside of the directory."""
     if "name" in document and not re.search(NAME, document["name"]):
         raise LoadError(f"{FILE_NAME}: name must be {NAME_IN_WORDS}, not {document['name']!r:.200}")
     handler = document.get("handler", "").partition(":")[0]
     for key, where in (("file", document.get("file", "")), ("handler", handler if handler.endswith(".py") else "")):
         if PurePath(where).is_absolute() or ".." in PurePath(where).parts:
             raise LoadError(f"{FILE_NAME}: {key} must be a file in the model's directory, not {where!r:.200}")
-
-
-def _tensors(tables: Any, key: str) -> tuple[TensorSpec, ...]:
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise LoadError(f"{FILE_NAME}: {key} must be [[{key}]] tables")
-    try:
-        return tuple(TensorSpec(**table) for table in tables)
-    except (TypeError, ValueError) as error:
-        raise LoadError(f"{FILE_NAME}: [[{key}]]: {error}") from None
+    parameters = document.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise LoadError(f"{FILE_NAME}: parameters must be a table")
+    form = document.get("format", Format.AUTO)
+    if form not in list(Format):
+        raise LoadError(f"{FILE_NAME}: format {form!r} is not one of {', '.join(Format)}")
+    tensors = {}
+    for key in ("inputs", "outputs"):
+        tables = document.get(key, [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise LoadError(f"{FILE_NAME}: {key} must be [[{key}]] tables")
+        try:
+            tensors[key] = tuple(TensorSpec(**table) for table in tables)
+        except (TypeError, ValueError) as error:
+            raise LoadError(f"{FILE_NAME}: [[{key}]]: {error}") from None
+    return ModelConfig(**{**document, "format": Format(form), **tensors})

@@ -1,7 +1,7 @@
-"""One batch's way: preprocess and stage, forward, postprocess.
+"""The stages of a batch: preprocess, stage, forward, postprocess.
 
-Several batches may be under way. Only `forward` needs the device's thread; the other stages run in a thread pool (or on
-the event loop where there is nothing worth a thread), so the next batch is prepared while the current one computes.
+Several batches are in progress at once. Only `forward` needs the device's thread. The other stages run in a thread pool
+(or on the event loop if they are short), so the next batch is prepared while the current one computes.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Timings:
-    """Microseconds spent in each stage; `queue_us` is what was spent waiting for one."""
+    """Microseconds in each stage; `queue_us`: waiting for one."""
 
     __slots__ = ("forward_us", "postprocess_us", "preprocess_us", "queue_us")
 
@@ -40,7 +40,7 @@ class Timings:
 
 
 class BatchResult:
-    """What became of one batch: outputs of the rows that succeeded, errors of the others, each in order.
+    """Outcome of a batch: outputs of the rows that succeeded and errors of the others, both in row order.
 
     ``padded_rows`` were added to reach an allowed batch size.
     """
@@ -58,7 +58,7 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The threads that stages run in: the device's, and a pool for preprocess and postprocess."""
+    """Threads of the stages: the device's, and a pool for preprocess and postprocess."""
 
     executor: Executor
     pool: ThreadPoolExecutor
@@ -66,7 +66,7 @@ class Lanes:
 
 
 class _Prepared:
-    """A batch as forward takes it: so many rows are given, of which `rows` are real, as the caller counts them."""
+    """A staged batch: ``given`` rows with padding, of which ``rows`` are real, by their numbers in the batch."""
 
     __slots__ = ("batch", "errors", "given", "rows")
 
@@ -78,7 +78,7 @@ class _Prepared:
 
 
 class Pipeline:
-    """Run batches through a handler's stages; `on_lost` is told why, when the device turns out to be gone."""
+    """Run batches through a handler's stages; `on_lost` receives the reason when the device is lost."""
 
     def __init__(
         self, stages: Stages, signature: Signature, placement: Placement, lanes: Lanes, on_lost: Callable[[str], None]
@@ -95,7 +95,7 @@ class Pipeline:
         self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
     async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
-        """Run one batch; one that has not reached the device by `deadline_s`, in monotonic seconds, is dropped.
+        """Run one batch; drop it if it has not reached the device by `deadline_s`, in monotonic seconds.
 
         Raises:
             BatchError: the batch fails as a whole.
@@ -115,6 +115,7 @@ class Pipeline:
         return BatchResult(outputs, errors, timings, padded)
 
     async def _prepare(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
+        # Tensors without preprocess go to the device as they came; all else is handled row by row.
         if not self._per_row:
             if self._placement.stages_off_loop:
                 return await self._in_pool(lambda: self._place_tensors(inputs, rows, timings))
@@ -124,7 +125,7 @@ class Pipeline:
             values = preprocess_rows(range(rows), inputs, self.signature, None)
         else:
             start = time.monotonic()
-            # At most as many runs of rows as there are threads, of about equal length.
+            # At most one run of rows per thread, of about equal length.
             count = min(rows, self._lanes.threads)
             parts = [range(rows * part // count, rows * (part + 1) // count) for part in range(count)]
             work = [self._in_pool(partial(preprocess_rows, part, inputs, self.signature, call)) for part in parts]
@@ -147,6 +148,7 @@ class Pipeline:
         try:
             batch = tensor_batch(inputs, self.signature, self._library)
         except ItemError:
+            # At least one row is invalid: find them, and run the others.
             bad = unreadable_rows(inputs, self.signature)
             errors = [FailedRow(row, 400, why) for row, why in bad.items()]
             kept = [row for row in kept if row not in bad]
@@ -164,6 +166,7 @@ class Pipeline:
         try:
             batch = collate(list(good.values()), rules, self._library)
         except HANDLER_FAULTS:
+            # The rows do not stack: rows that do not even make a batch of one are to blame.
             culprits = _unstackable(good, rules, self._library)
             good = {row: value for row, value in good.items() if row not in culprits}
             errors = errors + list(culprits.values())
@@ -194,7 +197,7 @@ class Pipeline:
     def _forward(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> Collected:
         start = time.monotonic()
         if deadline_s is not None and start >= deadline_s:
-            raise TimedOut("the batch's time ran out before it reached the device")
+            raise TimedOut("the batch's deadline passed before it reached the device")
         try:
             with self._placement.active():
                 result = self._placement.forward(self._stages.forward, prepared.batch)
@@ -208,18 +211,17 @@ class Pipeline:
             timings.forward_us = _micros(start)
 
     def _classified(self, error: BaseException, stage: str) -> BatchError:
-        failure = self._kind_of(error, stage)
-        failure.__cause__ = error  # compiled, `raise` knows no `from`
-        return failure
-
-    def _kind_of(self, error: BaseException, stage: str) -> BatchError:
+        """Return the kind of error that a stage raised."""
+        failure: BatchError
         if self._placement.is_lost(error):
-            reason = f"the device failed: {describe(error)}"
-            self._on_lost(reason)
-            return DeviceLost(reason)
-        if is_out_of_memory(error):
-            return OutOfMemory(f"the device ran out of memory: {describe(error)}")
-        return ForwardFailed(f"{stage} raised {describe(error)}")
+            failure = DeviceLost(f"the device failed: {describe(error)}")
+            self._on_lost(str(failure))
+        elif is_out_of_memory(error):
+            failure = OutOfMemory(f"the device ran out of memory: {describe(error)}")
+        else:
+            failure = ForwardFailed(f"{stage} raised {describe(error)}")
+        failure.__cause__ = error  # compiled code ignores the `from` of `raise`
+        return failure
 
     async def _finish(
         self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
@@ -238,7 +240,7 @@ class Pipeline:
 
 
 def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule], library: Library) -> dict[int, FailedRow]:
-    """Return the errors of rows that do not even make a batch of their own: too long, a number beyond 64 bits..."""
+    """Return the errors of rows that do not even make a batch of one: too long, a number beyond 64 bits..."""
     errors = {}
     for row, value in values.items():
         try:
@@ -246,7 +248,7 @@ def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule], library: Libr
         except ValueError as error:
             errors[row] = FailedRow(row, 400, said(error))
         except HANDLER_FAULTS as error:
-            errors[row] = FailedRow(row, 500, f"what preprocess gave makes no tensor: {describe(error)}", error)
+            errors[row] = FailedRow(row, 500, f"preprocess returned no tensor: {describe(error)}", error)
     return errors
 
 

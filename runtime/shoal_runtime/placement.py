@@ -1,6 +1,6 @@
-"""Where batches run: the seam between the pipeline and a kind of device.
+"""The seam between the pipeline and a kind of device.
 
-`stage` may be called from any thread and overlaps `forward`; the rest belongs to the executor's thread.
+`stage` may run in any thread, during a `forward`; all else runs in the executor's thread.
 """
 
 import time
@@ -17,47 +17,47 @@ class Placement(Protocol):
     """A kind of device."""
 
     library: Library
-    """What the batches' tensors are."""
+    """Library of the batches' tensors."""
     stages_off_loop: bool
-    """Whether `stage` is worth a thread of its own."""
+    """Whether `stage` takes long enough to run in a thread of the pool."""
 
     def stage(self, batch: Any) -> Any:
-        """Bring a batch of tensors on the host to the device; may return before the copy is done."""
+        """Copy a batch of host tensors to the device; may return before the copy is done."""
 
     def active(self) -> AbstractContextManager[None]:
-        """Return the context in which forward, casts and fetches run."""
+        """Return the context for forward, casts and fetches."""
 
     def forward(self, function: Callable[[Any], Any], batch: Any) -> Any:
         """Run `function` on a staged batch."""
 
     def warm(self, function: Callable[[Any], Any], batch: Any) -> None:
-        """Run `function` once on a staged batch and prepare for others of its shape."""
+        """Run `function` on a staged batch once, to prepare for others of its shape."""
 
     def measure(self, function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
-        """Return how many seconds `function` takes on a batch that it has been warmed for, and its result."""
+        """Return the seconds of `function` on a batch of a warmed shape, and its result."""
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the tensors on the CPU, complete."""
+        """Return the tensors in host memory, complete."""
 
     def is_lost(self, error: BaseException) -> bool:
-        """Return whether the device cannot be used any more after this error."""
+        """Return whether the device is unusable after this error."""
 
     def memory(self) -> tuple[int, int] | None:
-        """Return the device's bytes in use, whoever uses them, and all of them; None where it has none of its own."""
+        """Return bytes in use by all processes and all bytes of the device; None if it has no memory of its own."""
 
 
 class HostPlacement:
-    """Batches stay where they are, as arrays of numpy."""
+    """Batches as numpy arrays in host memory."""
 
     library: Library = NUMPY
     stages_off_loop = False
 
     def stage(self, batch: Any) -> Any:
-        """Return the batch."""
+        """Return the batch unchanged."""
         return batch
 
     def active(self) -> AbstractContextManager[None]:
-        """Change nothing."""
+        """Return an empty context."""
         return nullcontext()
 
     def forward(self, function: Callable[[Any], Any], batch: Any) -> Any:
@@ -75,21 +75,21 @@ class HostPlacement:
         return time.perf_counter() - start, result
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the tensors; they are there already."""
+        """Return the tensors unchanged."""
         return tensors
 
     def is_lost(self, error: BaseException) -> bool:
-        """Return False: a CPU does not go away."""
+        """Return False: a CPU is never lost."""
         return False
 
     def memory(self) -> tuple[int, int] | None:
-        """Return None: the host's memory is the container's to tell."""
+        """Return None: host memory is measured for the container."""
         return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out, on any device."""
-    # torch's is told by its name: who raised it has imported torch, nobody else need.
+    """Return whether an error means that memory ran out, on any device."""
+    # torch's error is recognized by name, so that torch need not be imported.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in said(error)

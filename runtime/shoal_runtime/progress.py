@@ -1,4 +1,4 @@
-"""Progress of long steps: a bar on a terminal, elsewhere a line now and then, and readiness."""
+"""Progress of long steps: a bar on a terminal, else a log line every 10 s; and in the readiness."""
 
 import logging
 import sys
@@ -16,10 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """One step's progress; use as a context manager.
+    """Progress of one step, as a context manager.
 
-    Bytes, the unit "B", are a percentage of their total, where it is known; anything else is counted. A bar goes to
-    ``stream``, or stderr, if that is a terminal.
+    Args:
+        readiness: receives the progress as its reason.
+        verb: the step.
+        total: amount of the step, if known.
+        unit: "B" for bytes, shown as a percentage; other units are counted.
+        stream: for a bar, if it is a terminal; by default stderr.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class Progress:
             self._bar.close()
 
     def advance(self, amount: int) -> None:
-        """Say that `amount` more is done."""
+        """Add to the finished amount."""
         self._done += amount
         self._readiness.progress(self.text())
         if self._bar is not None:

@@ -1,10 +1,10 @@
-"""Whether the runtime can serve, and if not, why."""
+"""Whether the runtime can serve, or the reason why not."""
 
 from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where the process is in its life."""
+    """Phase of the process's life."""
 
     STARTING = "starting"
     READY = "ready"
@@ -13,9 +13,9 @@ class Phase(StrEnum):
 
 
 class Readiness:
-    """The one answer to health questions; the loader and the watchdog write it.
+    """State for health requests, written by the loader and the watchdog.
 
-    Each field is one reference, so threads may read and write without a lock. `LOST` is final.
+    Each field is one reference, so threads read and write it without a lock. `LOST` is final.
     """
 
     def __init__(self) -> None:
@@ -23,19 +23,19 @@ class Readiness:
         self.reason = "starting"
 
     def progress(self, reason: str) -> None:
-        """Say what the loader is doing: "downloading 40 %"."""
+        """Set the loader's current step, such as "downloading 40 %"."""
         self.reason = reason
 
     def ready(self) -> None:
-        """Say that the model is loaded and warm."""
+        """Mark the model as loaded and warm."""
         self._enter(Phase.READY, "")
 
     def stopping(self) -> None:
-        """Say that no more batches are taken."""
+        """Mark the runtime as accepting no more batches."""
         self._enter(Phase.STOPPING, "stopping")
 
     def lost(self, reason: str) -> None:
-        """Say that the device is gone; nothing takes this back."""
+        """Mark the device as lost, for good."""
         self.reason = reason
         self.phase = Phase.LOST
 

@@ -1,6 +1,6 @@
-"""The protocol over HTTP: a bare ASGI application.
+"""The wire protocol over HTTP, as a bare ASGI application.
 
-No framework: at a few hundred microseconds per batch, routing and response classes would show.
+Without a framework: at a few hundred microseconds per batch, routing and response classes would be measurable.
 """
 
 import logging
@@ -46,7 +46,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 MAX_DIGITS: Final = 15
 HEADER_LENGTH: Final = names.HEADER_LENGTH.encode()
 EXECUTED: Final = names.EXECUTED.encode()
-"""The header of every error answer: `no` where forward certainly did not begin with the batch's rows, else `maybe`."""
+"""Header of every error: `no` if forward certainly did not begin with the batch's rows, else `maybe`."""
 TIMEOUT_MS: Final = names.TIMEOUT_MS.encode()
 BINARY: Final = (b"content-type", b"application/octet-stream")
 
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunsBatches(Protocol):
-    """What the server asks of a `Pipeline`, which is imported with torch, when the server is up long since."""
+    """The part of `Pipeline` that the server calls; `Pipeline` itself is imported later, with torch."""
 
     signature: Signature
 
@@ -63,7 +63,7 @@ class RunsBatches(Protocol):
 
 
 class ServedModel:
-    """A model that is loaded; ``measured`` are rows and seconds of the forwards in warm-up."""
+    """A loaded model; ``measured``: rows and seconds of the forwards in warm-up."""
 
     __slots__ = ("measured", "memory", "name", "pipeline", "platform", "version")
 
@@ -84,8 +84,8 @@ class ServedModel:
         self.memory = memory
 
 
-class Answer:
-    """What is answered to one request; ``content-length`` and the type of JSON are said by whoever writes it."""
+class Response:
+    """A response without ``content-length`` and the content type of JSON, which `head_of` adds."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -96,9 +96,9 @@ class Answer:
 
 
 class App:
-    """The ASGI application; health questions are answered from ``readiness``.
+    """The ASGI application; ``readiness`` answers health requests.
 
-    A batch whose body the connection has read may also be asked for directly: `answer_batch`.
+    A connection that has read the body of a batch calls `infer` directly, without ASGI.
     """
 
     def __init__(self, readiness: Readiness, *, max_body_bytes: int) -> None:
@@ -107,11 +107,11 @@ class App:
         self._model: ServedModel | None = None
         self._infer_paths: frozenset[str] = frozenset()
         self.infer_targets: frozenset[bytes] = frozenset()
-        """The targets, as a request line has them, of requests for `answer_batch`."""
+        """Request targets of `infer`, as bytes of a request line."""
         self._item_log = ItemLog()
 
     def serve(self, model: ServedModel) -> None:
-        """Answer for this model from now on."""
+        """Set the served model."""
         base = f"/v2/models/{model.name}"
         self._model = model
         self._infer_paths = frozenset((f"{base}/infer", f"{base}/versions/{model.version}/infer"))
@@ -123,23 +123,24 @@ class App:
             return
         try:
             if scope["path"] in self._infer_paths and scope["method"] == "POST":
-                answer = await self._infer_as_it_comes(scope, receive)
+                response = await self._read_and_run(scope, receive)
             else:
-                answer = self._route(scope)
+                response = self._route(scope)
         except Exception as error:
-            answer = _failure(error, scope["path"])
-        await _send(send, answer)
+            response = _failure(error, scope["path"])
+        await send({"type": "http.response.start", "status": response.status, "headers": head_of(response)})
+        await send({"type": "http.response.body", "body": response.body})
 
-    async def answer_batch(
+    async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
-    ) -> Answer:
-        """Answer one infer request, whose body is here: small ones as bytes, large ones where tensors lie aligned."""
+    ) -> Response:
+        """Answer an infer request with a complete body: bytes, or a view in which tensors are aligned."""
         try:
-            return await self._infer(headers, body, arrived_s)
+            return await self._run(headers, body, arrived_s)
         except Exception as error:
             return _failure(error, target)
 
-    async def _infer_as_it_comes(self, scope: Scope, receive: Receive) -> Answer:
+    async def _read_and_run(self, scope: Scope, receive: Receive) -> Response:
         arrived_s = time.monotonic()
         self._require_model()
         headers = dict(scope["headers"])
@@ -147,17 +148,23 @@ class App:
         if large is None:
             body: bytes | memoryview = await _read_body(headers, receive, self.max_body_bytes)
         else:
-            while not large.complete:  # the connection reads it
+            while not large.complete:  # the connection fills it
                 await _received(receive)
             body = large.view
-        return await self._infer(headers, body, arrived_s)
+        return await self._run(headers, body, arrived_s)
 
-    async def _infer(self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float) -> Answer:
+    async def _run(self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float) -> Response:
         model = self._require_model()
         json_bytes = _whole_number(headers, HEADER_LENGTH)
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise BadRequest("compressed bodies are not taken")
-        view = _aligned(body, json_bytes or 0) if isinstance(body, bytes) else body
+            raise BadRequest("compressed bodies are not supported")
+        view = body
+        if isinstance(body, bytes):
+            # Copied to writable memory, with the bytes after the JSON aligned, so that tensors are used in place.
+            lead = -(json_bytes or 0) % ALIGNMENT_BYTES
+            buffer = bytearray(lead)
+            buffer += body
+            view = memoryview(buffer)[lead:]
         signature = model.pipeline.signature
         request = decode_request(view, len(view) if json_bytes is None else json_bytes, signature)
         timeout_ms = _whole_number(headers, TIMEOUT_MS, clamp=True)
@@ -184,20 +191,17 @@ class App:
             raise NotReady(self._readiness.reason)
         return self._model
 
-    def _route(self, scope: Scope) -> Answer:
+    def _route(self, scope: Scope) -> Response:
         path, method = scope["path"], scope["method"]
         parts = [part for part in path.split("/") if part]
         if parts[:1] != ["v2"]:
-            raise NotFound(f"there is no {path} here; paths start with /v2")
+            raise NotFound(f"the path {path} does not exist; paths start with /v2")
         if parts[-1] == "infer":
             self._require_model()
             self._check_model(parts[:-1])
-            raise WrongMethod("infer takes POST")
+            raise WrongMethod("infer accepts only POST")
         if method not in ("GET", "HEAD"):
-            raise WrongMethod(f"{path} takes GET")
-        return self._read(parts)
-
-    def _read(self, parts: list[str]) -> Answer:
+            raise WrongMethod(f"{path} accepts only GET")
         if parts == ["v2"]:
             return _json(SERVER_METADATA)
         if parts == ["v2", "health", "live"]:
@@ -216,38 +220,37 @@ class App:
     def _check_model(self, parts: list[str]) -> None:
         """Accept the served model's v2/models/NAME[/versions/VERSION]; any while none is loaded."""
         if parts[:2] != ["v2", "models"] or not (len(parts) == 3 or (len(parts) == 5 and parts[3] == "versions")):
-            raise NotFound(f"there is no /{'/'.join(parts)} here")
+            raise NotFound(f"the path /{'/'.join(parts)} does not exist")
         name, version, model = parts[2], parts[4] if len(parts) == 5 else None, self._model
         if model is None:
             return
         if name != model.name:
-            raise NotFound(f"there is no model {name}; this runtime serves {model.name}")
+            raise NotFound(f"the model {name} does not exist; this runtime serves {model.name}")
         if version not in (None, model.version):
             raise NotFound(f"model {name} has no version {version}; it has {model.version}")
 
-    def _ready(self) -> Answer:
+    def _ready(self) -> Response:
         if self._readiness.phase is not Phase.READY:
             return _json({"ready": False, "reason": self._readiness.reason}, 503)
         memory = None if self._model is None else self._model.memory()
-        told = {} if memory is None else {DEVICE_MEMORY: memory}
-        return _json({"ready": True, **told})
+        return _json({"ready": True} if memory is None else {"ready": True, DEVICE_MEMORY: memory})
 
 
 def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = False) -> int | None:
-    """Return a header's number.
+    """Return the number in a header.
 
-    With ``clamp`` one that is too large stands for the largest: one caller's wish must not fail a whole batch.
+    With ``clamp`` a number that is too large becomes the largest: one client's timeout must not fail a whole batch.
     """
     text = headers.get(name)
     if text is None:
         return None
     if not text.isdigit() or (len(text) > MAX_DIGITS and not clamp):
-        raise BadRequest(f"{name.decode()} must be a whole number, not {text[:40].decode('latin-1')!r}")
+        raise BadRequest(f"{name.decode()} must be an integer, not {text[:40].decode('latin-1')!r}")
     return int(text) if len(text) <= MAX_DIGITS else 10**MAX_DIGITS - 1
 
 
 async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_bytes: int) -> bytes:
-    too_large = f"the body is longer than {limit_bytes} bytes"
+    too_large = f"the body exceeds {limit_bytes} bytes"
     if (_whole_number(headers, b"content-length") or 0) > limit_bytes:
         raise BodyTooLarge(too_large)
     chunks: list[bytes] = []
@@ -264,22 +267,14 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_byt
     return b"".join(chunks)
 
 
-def _aligned(body: bytes, json_bytes: int) -> memoryview:
-    """Return the body where it can be written, what follows so much JSON being aligned: to be used in place."""
-    lead = -json_bytes % ALIGNMENT_BYTES
-    buffer = bytearray(lead)
-    buffer += body
-    return memoryview(buffer)[lead:]
-
-
 async def _received(receive: Receive) -> MutableMapping[str, Any]:
     message = await receive()
     if message["type"] == "http.disconnect":
-        raise BadRequest("the caller went away before the body was complete")
+        raise BadRequest("the client disconnected before the body was complete")
     return message
 
 
-def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> Answer:
+def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> Response:
     timings = result.timings
     parameters: dict[str, Any] = {
         "queue_us": timings.queue_us,
@@ -293,34 +288,29 @@ def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -
     names = {"model_name": model.name, "model_version": model.version}
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:
-        return Answer(200, body)
-    return Answer(200, body, (BINARY, (HEADER_LENGTH, b"%d" % json_bytes)))
+        return Response(200, body)
+    return Response(200, body, (BINARY, (HEADER_LENGTH, b"%d" % json_bytes)))
 
 
-def _failure(error: Exception, target: str) -> Answer:
-    """Return what is answered where answering raised."""
+def _failure(error: Exception, target: str) -> Response:
+    """Return the response to a request that raised."""
     if not isinstance(error, BatchError):
         logger.error("event=request_failed_inside_the_runtime path=%s", target, exc_info=error)
-        failed = encode_error("the runtime failed; its log says how", "FORWARD_FAILED")
-        return Answer(500, failed, ((EXECUTED, b"maybe"),))
+        failed = encode_error("the runtime failed; its log has the reason", "FORWARD_FAILED")
+        return Response(500, failed, ((EXECUTED, b"maybe"),))
     executed = (EXECUTED, b"maybe" if error.executed else b"no")
+    # Unread bytes of a body that is too large cannot be told from the next request.
     headers = (executed, (b"connection", b"close")) if isinstance(error, BodyTooLarge) else (executed,)
-    return Answer(error.status, encode_error(str(error), error.code), headers)
+    return Response(error.status, encode_error(str(error), error.code), headers)
 
 
-def _json(document: Mapping[str, Any], status: int = 200) -> Answer:
-    return Answer(status, orjson.dumps(document))
+def _json(document: Mapping[str, Any], status: int = 200) -> Response:
+    return Response(status, orjson.dumps(document))
 
 
-def head_of(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """Return all headers of an answer."""
-    headers = [(b"content-length", b"%d" % len(answer.body)), *answer.headers]
-    if BINARY not in answer.headers:
+def head_of(response: Response) -> list[tuple[bytes, bytes]]:
+    """Return all headers of a response."""
+    headers = [(b"content-length", b"%d" % len(response.body)), *response.headers]
+    if BINARY not in response.headers:
         headers.append((b"content-type", b"application/json"))
     return headers
-
-
-async def _send(send: Send, answer: Answer) -> None:
-    headers = head_of(answer)
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})

@@ -1,8 +1,8 @@
 """The life of the process: listen, load, serve, stop.
 
 start    listen -> load and warm in the device's thread -> ready
-SIGTERM  keep serving -> the last connection closes, or time is up -> unload -> exit 0
-failure  exit 3 when the model cannot be loaded; the watchdog exits with 4 when the device is lost
+SIGTERM  continue to serve -> the last connection closes, or the timeout -> unload -> exit 0
+failure  exit 3 if the model cannot be loaded; the watchdog exits with 4 if the device is lost
 """
 
 import asyncio
@@ -57,10 +57,10 @@ class Runtime:
         self._connections = Connections(self._app, open_socket(process.listen), on_empty=self._empty.set, bounds=bounds)
         self._started: Started | None = None
         self.clean = True
-        """Whether every thread ended; if not, the process must end without them."""
+        """Whether every thread has ended; if not, the process must exit without them."""
 
     async def run(self) -> int:
-        """Serve until a signal comes; return the exit code."""
+        """Serve until a signal; return the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         compiled = "no" if inspect.isfunction(App.serve) else "yes"
@@ -82,19 +82,20 @@ class Runtime:
     def _on_signal(self, number: int) -> None:
         logger.info("event=stopping signal=%s", signal.Signals(number).name)
         if self._stopping.is_set() and number == signal.SIGINT:
-            # Somebody at a terminal insists.
+            # A second Ctrl-C: do not wait for connections.
             self._empty.set()
         self._stopping.set()
 
     async def _start(self) -> bool:
         try:
             started, served = await self._executor.call(self._load, watched=False)
-        except LoadError as error:
-            _tell(error)
-            return False
         except Exception as error:
-            logger.exception("event=loading_failed_inside_the_runtime")
-            _tell(LoadError(describe(error)))
+            if isinstance(error, LoadError):
+                log_cause(error)
+            else:
+                logger.exception("event=loading_failed_inside_the_runtime")
+            why = str(error) if isinstance(error, LoadError) else describe(error)
+            logger.critical("the model cannot be loaded: %s", why)
             return False
         self._started = started
         if started.model.forward_timeout_s is not None:
@@ -106,7 +107,7 @@ class Runtime:
 
     def _load(self) -> tuple["Started", ServedModel]:
         with seldom_collected():
-            # Importing torch takes seconds, in which health questions are answered already.
+            # Importing torch takes seconds, in which health requests are answered already.
             from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
             from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
 
@@ -116,7 +117,7 @@ class Runtime:
         return started, serve_model(started, version, lanes, self._watchdog.lose)
 
     async def _drain(self) -> None:
-        """Wait for the last connection to close, or until time is up."""
+        """Wait for the last connection to close, or for the timeout."""
         if len(self._connections) == 0:
             return
         self._empty.clear()
@@ -131,28 +132,19 @@ class Runtime:
         self._watchdog.stop()
         await self._connections.close()
         if self._started is not None:
-            await self._unload(self._started)
+            unload = getattr(self._started.model.handler, "unload", None)
+            try:
+                if unload is not None:
+                    async with asyncio.timeout(UNLOAD_TIMEOUT_S):
+                        await self._executor.call(unload, watched=False)
+            except TimeoutError:
+                logger.warning("event=unload_took_too_long limit_s=%g", UNLOAD_TIMEOUT_S)
+            except Exception:
+                logger.exception("event=unload_failed")
         self._pool.shutdown(wait=False, cancel_futures=True)
+        # A thread that still loads cannot be stopped.
         loading = self._started is None
         self.clean = self._executor.stop(0 if loading else UNLOAD_TIMEOUT_S)
-
-    async def _unload(self, started: "Started") -> None:
-        unload = getattr(started.model.handler, "unload", None)
-        if unload is None:
-            return
-        try:
-            async with asyncio.timeout(UNLOAD_TIMEOUT_S):
-                await self._executor.call(unload, watched=False)
-        except TimeoutError:
-            logger.warning("event=unload_took_too_long limit_s=%g", UNLOAD_TIMEOUT_S)
-        except Exception:
-            logger.exception("event=unload_failed")
-
-
-def _tell(error: LoadError) -> None:
-    """Log why the model cannot be loaded, after the traceback if the handler's code raised."""
-    log_cause(error)
-    logger.critical("the model cannot be loaded: %s", error)
 
 
 def log_cause(error: LoadError) -> None:

@@ -1,4 +1,4 @@
-"""The runtime's settings, read once from the environment; `shoal_schema` says what each of them means.
+"""The runtime's settings, read once from the environment; `shoal_schema` documents each of them.
 
 `python -m shoal_runtime --help` prints them.
 """
@@ -21,7 +21,7 @@ from shoal_schema.resource.traffic import BatchingSpec
 
 
 class Settings(Struct, frozen=True):
-    """Everything the environment says; see docs/reference/settings.md."""
+    """All settings in the environment; see docs/reference/settings.md."""
 
     process: RuntimeProcess = field(default_factory=RuntimeProcess)
     metadata: Metadata = field(default_factory=Metadata)
@@ -32,12 +32,12 @@ class Settings(Struct, frozen=True):
 
     @property
     def uri(self) -> str:
-        """The model: a directory, a file or an archive, here or elsewhere."""
+        """The model's address: a directory, a file or an archive, local or remote."""
         return self.model.uri or ""
 
     @property
     def cache_dir(self) -> Path:
-        """Where downloads are kept."""
+        """Directory of downloads."""
         if self.process.cache_dir:
             return Path(self.process.cache_dir)
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -46,17 +46,19 @@ class Settings(Struct, frozen=True):
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Row counts that batches are padded to, increasing; empty: what suits the device."""
+        """Row counts that batches are padded to, increasing; empty: chosen for the device."""
         return tuple(sorted(set(self.batching.allowed_batch_sizes or ())))
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], *, told: bool = True) -> "Settings":
-        """Return the settings that `environ` holds; an empty value means the default.
+        """Return the settings in `environ`; an empty value means the default.
 
-        ``told``: what is wrong is told with its value.
+        Args:
+            environ: variables.
+            told: whether errors show the invalid values.
 
         Raises:
-            SettingsError: names every variable that is missing, misspelt, or out of range, with its value.
+            SettingsError: names every variable that is missing, misspelled or out of range.
         """
         required = f"SHOAL_MODEL_URI is required: {variables()['SHOAL_MODEL_URI'].allowed}"
         faults = [] if environ.get("SHOAL_MODEL_URI") else [required]
@@ -71,14 +73,17 @@ class Settings(Struct, frozen=True):
 
 
 def help_text() -> str:
-    """Return what `--help` prints: every variable, its range, its default and what it is for."""
+    """Return the text of `--help`: every variable, its range, its default and its meaning."""
     lines = ["usage: python -m shoal_runtime [fetch | inspect FILE | batch | batch-ray | --version]", ""]
-    lines += ["fetch: only bring the model into the cache", "inspect FILE: load it, and say in FILE what it is"]
-    lines += ["batch: score the rows of SHOAL_BATCH_INPUT; batch-ray: on a cluster of Ray", ""]
-    lines += ["Settings come from the environment:", ""]
+    lines += [
+        "fetch: only download the model into the cache",
+        "inspect FILE: load it and write its description to FILE",
+    ]
+    lines += ["batch: score the rows of SHOAL_BATCH_INPUT; batch-ray: the same on a Ray cluster", ""]
+    lines += ["Settings are environment variables:", ""]
     for name, each in variables().items():
         if each.env and RUNTIME in each.env.readers:
             default: Any = str(each.unset).lower() if isinstance(each.unset, bool) else each.unset
-            told = "" if default is None or default == () else f"; default {default}"
-            lines += [f"  {name}", f"      {each.description}", f"      {each.allowed}{told}"]
+            suffix = "" if default is None or default == () else f"; default {default}"
+            lines += [f"  {name}", f"      {each.description}", f"      {each.allowed}{suffix}"]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Bringing a model up: fetch, load, warm."""
+"""Start of a model: fetch, load, warm."""
 
 import gc
 import logging
@@ -25,11 +25,13 @@ from shoal_runtime.trying import RowTrials
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_schema.memory import return_freed_memory
 
-ZEROS_ADVICE: Final = "correct the model; if zeros are not valid input, offer warmup_items()"
-MADE_UP_ADVICE: Final = "if callers' requests would fail so, correct the model; warmup_items() gives better ones to try"
+ZEROS_ADVICE: Final = "Correct the model; if zeros are not valid input, offer warmup_items()"
+MADE_UP_ADVICE: Final = (
+    "if requests of clients would fail too, correct the model; warmup_items() gives better rows to try"
+)
 
 MEASURING_S: Final = 2.0
-"""Time to measure further batch sizes in, on top of the warm-up."""
+"""Time to measure further batch sizes after the warm-up."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A model that is loaded and warm."""
+    """A loaded and warmed model."""
 
     model: Model
     placement: Placement
@@ -50,13 +52,13 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     """Fetch, load and warm the model. Runs on the device's thread, as its forwards will.
 
     Raises:
-        LoadError: says what is wrong and what to do next.
+        LoadError: the model cannot be served; the message has the remedy.
     """
     return bring_up(fetch_model(settings, readiness), settings, readiness)
 
 
 def bring_up(files: ModelFiles, settings: Settings, readiness: Readiness) -> Started:
-    """Load and warm a model that was fetched; as `start_model` says."""
+    """Load and warm a fetched model; raises as `start_model` does."""
     start_s = time.monotonic()
     readiness.progress("loading")
     with within(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
@@ -65,7 +67,7 @@ def bring_up(files: ModelFiles, settings: Settings, readiness: Readiness) -> Sta
         return_freed_memory()
         placement = model.machine.place(model.graphs)
         measured = warm(model, placement, readiness)
-    # What is there now stays: the collector need not look at it while batches run.
+    # All objects of the model stay alive; frozen, they are skipped by later collections.
     gc.collect()
     gc.freeze()
     logger.info(
@@ -80,11 +82,11 @@ def bring_up(files: ModelFiles, settings: Settings, readiness: Readiness) -> Sta
 
 
 def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
-    """Run forwards for each allowed batch size, and return the rows and seconds of each; nothing where they vary.
+    """Run a forward for each allowed batch size; return rows and seconds of each, empty if the times vary.
 
     Raises:
-        LoadError: a batch does not fit into memory, or the model returns something else than its signature says.
-        HandlerFailed: the model raised on a batch such as callers will send.
+        LoadError: a batch does not fit into memory, or the model violates its signature.
+        HandlerFailed: the model raised on a batch that clients may send.
     """
     batches = plan_warmup(model.stages, model.signature, model.handler, placement.library)
     answers = Answers(model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True)
@@ -101,18 +103,19 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
             measured.append((batch.rows, _warm_one(model, placement, batch, answers, trials)))
             progress.advance(1)
     trials.check_rows(max(seconds for _, seconds in measured))
-    known = all(batch.exact for batch in batches) and all(seconds > 0 for _, seconds in measured)
-    telling = known and len({batch.rows for batch in batches}) == len(batches)
-    return sorted([*measured, *_measure_between(model, placement, dict(measured))]) if telling else ()
+    # Times are comparable if every batch has the form of real ones, ran, and has a size of its own.
+    exact = all(batch.exact for batch in batches) and all(seconds > 0 for _, seconds in measured)
+    comparable = exact and len({batch.rows for batch in batches}) == len(batches)
+    return sorted([*measured, *_measure_between(model, placement, dict(measured))]) if comparable else ()
 
 
 def _measure_between(model: Model, placement: Placement, ends: Mapping[int, float]) -> list[tuple[int, float]]:
-    """Return rows and seconds of more sizes, as many as the time allows; what fails here fails in no caller's way."""
+    """Return rows and seconds of more sizes, as many as fit into the time; a failure only ends the measuring."""
     end_s = time.monotonic() + MEASURING_S
     measured: list[tuple[int, float]] = []
     last_s, largest_s = ends[min(ends)], ends[max(ends)]
     for batch in plan_measuring(model.stages, model.signature, model.handler, placement.library):
-        # It takes at most twice what half as many rows took, and runs twice: once to warm.
+        # A batch takes at most twice as long as one of half its size, and runs twice: once to warm.
         if time.monotonic() + 2 * min(2 * last_s, largest_s) > end_s:
             break
         try:
@@ -127,9 +130,9 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
 
 
 def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: Answers, trials: RowTrials) -> float:
-    """Run one batch and return how long it takes, in seconds.
+    """Run one batch and check its outputs against the signature; return its seconds.
 
-    What it returned must be what the signature declares: a model that can answer nobody is not ready.
+    A model that can answer no request must not become ready.
     """
     try:
         seconds, collected = _run_twice(model, placement, batch, answers.collect)
@@ -143,14 +146,14 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
             raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
         if is_out_of_memory(error):
             raise LoadError(
-                f"a batch of {batch.rows} rows does not fit into memory:"
-                " lower SHOAL_BATCHING_MAX_BATCH_SIZE (batching.maxBatchSize)"
+                f"a batch of {batch.rows} rows does not fit into memory. Lower"
+                " SHOAL_BATCHING_MAX_BATCH_SIZE (batching.maxBatchSize)"
             ) from error
         if batch.exact or _fails_alike(model, placement, batch, error):
             raise _failed(batch, describe(error) + remedy(error)) from error
         _warn(batch, describe(error) + remedy(error))
         return 0.0
-    # Rows that it refuses as bad items prove nothing.
+    # Rows that the model rejects as invalid (4xx) say nothing about it.
     for failed in [error for error in errors if error.status >= 500][:1]:
         if batch.exact:
             raise _failed(batch, failed.message) from failed.cause
@@ -159,11 +162,12 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
 
 
 def _warn(batch: WarmupBatch, why: str) -> None:
+    # A failure with made-up rows may be due to the rows.
     logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s; %s", batch.rows, why, MADE_UP_ADVICE)
 
 
 def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: BaseException) -> bool:
-    """Return whether longer rows fail in the very same words: then the length that was made up is not to blame."""
+    """Return whether longer rows fail with the same error, which the made-up length did not cause then."""
     if batch.longer is None:
         return False
     try:
@@ -174,7 +178,7 @@ def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: 
 
 
 def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: Callable[[Any], T]) -> tuple[float, T]:
-    """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds."""
+    """Run one batch to warm its form, and again to measure it; return the seconds and the collected result."""
     staged = placement.stage(batch.make())
     with placement.active():
         placement.warm(model.stages.forward, staged)
@@ -183,9 +187,9 @@ def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: 
 
 
 def _judge(error: BatchError, batch: WarmupBatch, *, uneven: bool) -> None:
-    """Refuse a model that breaks its signature, unless that may be due to inputs that no caller sends.
+    """Reject a model that violates its signature, unless inputs that no client sends may be the cause.
 
-    One that is served one row at a time, and answers others than zeros, is ``uneven``: it fails no other client's rows.
+    ``uneven``: the model is served one row at a time and answers other rows than zeros, so it affects no other client.
     """
     unsure = (
         uneven
@@ -195,19 +199,19 @@ def _judge(error: BatchError, batch: WarmupBatch, *, uneven: bool) -> None:
     if not unsure:
         ragged = f"; where a row has any number of items, {RAGGED_REMEDY}" if isinstance(error, WrongRows) else ""
         raise LoadError(
-            f"warm-up with {batch.rows} rows found that the model breaks its signature: {error};"
-            f" correct what it returns, or the outputs that it declares{ragged}"
+            f"warm-up with {batch.rows} rows found that the model violates its signature: {error}."
+            f" Correct its outputs, or their declaration{ragged}"
         ) from error.__cause__
     logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
 
 
 def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:
-    advice = "correct the model, or what warmup_items() gives" if batch.own else ZEROS_ADVICE
-    return HandlerFailed(f"warm-up with {batch.rows} rows failed: {why}; {advice}")
+    advice = "Correct the model, or the rows of warmup_items()" if batch.own else ZEROS_ADVICE
+    return HandlerFailed(f"warm-up with {batch.rows} rows failed: {why}. {advice}")
 
 
 def serve_model(started: Started, version: str, lanes: Lanes, on_lost: Callable[[str], None]) -> ServedModel:
-    """Return the started model as the server serves it."""
+    """Return a started model for the server."""
     model = started.model
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
     return ServedModel(model.name, version, model.platform, pipeline, started.measured, started.placement.memory)

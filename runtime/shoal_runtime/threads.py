@@ -1,4 +1,4 @@
-"""How many threads torch uses, and how they wait for one another. Light: both count before torch is imported."""
+"""The number of torch's threads, and how they wait. Imports little: both are set before torch is imported."""
 
 from collections.abc import MutableMapping
 from contextlib import suppress
@@ -8,33 +8,32 @@ from typing import Final
 
 CGROUP: Final = Path("/sys/fs/cgroup")
 SPIN_COUNT: Final = "2000"
-"""A tenth of a millisecond where `pause` takes 140 cycles: longer than it takes to start the next operation."""
+"""Spins of about 0.1 ms where `pause` takes 140 cycles: longer than the start of the next operation."""
 
 
 def default_threads(own_choice: int, limit: int | None) -> int:
-    """Return torch's own choice, which is the machine's cores, but no more than the container may use.
+    """Return torch's own choice, the machine's cores, limited to the container's.
 
-    Threads that wait for one another all stand still when the limit stops one of them.
+    Threads of one operation all wait when the limit stops one of them.
     """
     return own_choice if limit is None else min(own_choice, limit)
 
 
 def core_limit(cgroup: Path = CGROUP) -> int | None:
-    """Return the cores that Linux's control group allows, of either version, rounded up; None when it sets no limit."""
+    """Return the cores that the control group allows (v1 or v2), rounded up; None if there is no limit."""
     for files in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with suppress(FileNotFoundError):
             quota_us, period_us = " ".join((cgroup / name).read_text() for name in files).split()
-            # -1 is version 1's word for max.
+            # Version 1 writes -1 for "max".
             return ceil(int(quota_us) / int(period_us)) if quota_us not in ("max", "-1") else None
     return None
 
 
 def wait_briefly(environ: MutableMapping[str, str]) -> None:
-    """Have threads that wait for a partner sleep soon; to be called before torch is imported.
+    """Make OpenMP threads sleep soon while they wait; call before torch is imported.
 
-    GNU's OpenMP spins 300,000 times before it sleeps, 17 ms on some processors, at the end of every operation. It spins
-    all that time for a partner whose core somebody else has: callers, preprocess, another container. Who sets one of
-    these variables has chosen, and is left alone.
+    GNU OpenMP spins 300,000 times before it sleeps, 17 ms on some processors, after every operation: also when another
+    process or container uses the core of the thread that it waits for. Variables that the user has set are kept.
     """
     if "OMP_WAIT_POLICY" not in environ:
         environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)

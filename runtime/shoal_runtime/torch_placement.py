@@ -1,4 +1,4 @@
-"""Batches of PyTorch on the CPU, and which device and type a model gets."""
+"""PyTorch batches on the CPU, and the choice of device and type."""
 
 from contextlib import AbstractContextManager
 
@@ -11,7 +11,7 @@ from shoal_runtime.tensors.torch_tensors import TORCH
 
 
 class CpuPlacement(HostPlacement):
-    """Batches stay where they are, as tensors of PyTorch."""
+    """Batches as PyTorch tensors in host memory."""
 
     library: Library = TORCH
 
@@ -21,22 +21,22 @@ class CpuPlacement(HostPlacement):
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Return the device that the setting asks for; `auto` is CUDA where there is one.
+    """Return the device of the setting; `auto` is CUDA if available.
 
     Raises:
-        LoadError: CUDA is asked for and there is none, or not that many.
+        LoadError: CUDA is required and not available, or the device number is too high.
     """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise LoadError(f"SHOAL_RUNTIME_DEVICE is {wanted}, and torch sees no CUDA device")
+        raise LoadError(f"SHOAL_RUNTIME_DEVICE is {wanted}, but torch finds no CUDA device")
     device = torch.device("cuda:0" if wanted in ("auto", "cuda") else wanted)
     count = torch.cuda.device_count()
     if device.index is not None and device.index >= count:
-        raise LoadError(f"SHOAL_RUNTIME_DEVICE is {wanted}, and torch sees {count} CUDA devices")
+        raise LoadError(f"SHOAL_RUNTIME_DEVICE is {wanted}, but torch finds {count} CUDA devices")
     return device
 
 
 def choose_dtype(wanted: str) -> torch.dtype | None:
-    """Return the floating-point type asked for; None means the model's own."""
+    """Return the floating-point type of the setting; None: the model's own."""
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}.get(wanted)

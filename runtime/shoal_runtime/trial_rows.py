@@ -1,4 +1,4 @@
-"""Rows to try a model with: random numbers of several scales, and short texts, or the handler's own samples."""
+"""Rows to try a model with: random numbers of several scales and short texts, or the handler's own items."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,50 +16,47 @@ from shoal_schema.wire.elements import object_array
 
 Values = Mapping[str, Sequence[Sequence[Any]]]
 Row = Any
-"""Arrays by input, without the batch dimension; or an item, as `preprocess` takes it."""
+"""Arrays by input without the batch dimension, or an item for `preprocess`."""
 Batch = Any
 """Rows joined: arrays by input, or a list of items."""
 
 TEXTS: Final = ("a", "hello world", "", "7", "The quick brown fox jumps.", "x,y", "-1.5", "é", "no yes no")
 MISSING: Final = 0.3
-"""Share of elements that are null."""
+"""Share of null elements."""
 DATES: Final = ("2020-01-01", "1999-12-31T23:59:59", "2024-02-29", "1970-01-01", "2038-01-19")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How numbers are drawn.
-
-    Args:
-        scale: standard deviation of floating-point numbers, or where ``even`` what they are spread up to from 0.
-        ids: integers are below it.
-        even: whether they are spread evenly.
-        sparse: whether half of the numbers are 0.
-        binary: whether they are 0 or 1.
-        missing: whether a third of the elements of nullable inputs is null.
-        gentle: whether it is tried only where the model rejects all others.
-    """
+    """A distribution of numbers."""
 
     scale: float = 1.0
+    """Standard deviation of floats, or with ``even`` their upper end."""
     ids: int = 2
+    """Exclusive upper bound of integers."""
     even: bool = False
+    """Uniform from 0 instead of normal."""
     sparse: bool = False
+    """Half of the numbers are 0."""
     binary: bool = False
+    """Numbers are 0 or 1."""
     missing: bool = False
+    """A third of the elements of nullable inputs is null."""
     gentle: bool = False
+    """Tried only if the model rejects all other kinds."""
 
 
 GENTLE: Final = (Kind(even=True, gentle=True), Kind(binary=True, gentle=True), Kind(binary=True, ids=1, gentle=True))
-"""Numbers from 0 to 1, ones among zeros, and these with whole numbers that are all 0."""
+"""Numbers from 0 to 1; zeros and ones; and zeros and ones with all integers 0."""
 LARGE: Final = 1e5
-"""Scale from which on a kind finds what happens to numbers beyond the usual."""
+"""Scale from which a kind tests numbers beyond the usual."""
 
 
 def kinds(*, anywhere: bool) -> tuple[Kind, ...]:
-    """Return the kinds to try with, the plain one first.
+    """Return the kinds to try, the plain one first.
 
-    Where numbers are indices, those outside of a table are an error on a CPU, and end the process of a GPU: only
-    ``anywhere`` says that they may be large.
+    ``anywhere`` allows large integers. Where integers are indices, one outside of its table is an error on a CPU, but
+    ends the process on a GPU.
     """
     if not anywhere:
         return (Kind(ids=1), Kind(0.01, ids=1), Kind(ids=1, even=True), Kind(ids=1, missing=True))
@@ -78,10 +75,10 @@ def kinds(*, anywhere: bool) -> tuple[Kind, ...]:
 
 
 class Source(Protocol):
-    """Where rows come from."""
+    """A source of rows."""
 
     def draw(self, kind: Kind, count: int, rng: "np.random.Generator") -> list[Row]:
-        """Return so many rows."""
+        """Return ``count`` rows."""
 
     def join(self, rows: Sequence[Row]) -> Batch:
         """Return the rows as one batch."""
@@ -92,7 +89,7 @@ class MadeUp:
 
     Args:
         signature: of the model.
-        values: by input, what the elements of each column are chosen from; any number where there are none.
+        values: by input, the values to choose from for each column; by default any number.
     """
 
     def __init__(self, signature: Signature, values: Values | None = None) -> None:
@@ -128,13 +125,13 @@ class MadeUp:
 
 
 class Samples:
-    """The handler's own items, in turn."""
+    """The handler's own items, repeated."""
 
     def __init__(self, items: Sequence[Any]) -> None:
         self._items = itertools.cycle(items)
 
     def draw(self, kind: Kind, count: int, rng: "np.random.Generator") -> list[Row]:
-        """Return the next items, whatever the kind."""
+        """Return the next items, for any kind."""
         return list(itertools.islice(self._items, count))
 
     def join(self, rows: Sequence[Row]) -> list[Row]:
@@ -143,18 +140,18 @@ class Samples:
 
 
 def can_be_made_up(signature: Signature) -> bool:
-    """Return whether rows can be made up: numbers, texts and dates can, pictures and documents cannot."""
-    return all(spec.datatype != "BYTES" or _is_text(spec) for spec in signature.inputs)
-
-
-def _is_text(spec: TensorSpec) -> bool:
-    return spec.carries is None and (spec.logical_type == "datetime" or "text/plain" in spec.media_types)
+    """Return whether rows can be made up: numbers, text and dates can, images and documents cannot."""
+    return all(
+        spec.datatype != "BYTES"
+        or (spec.carries is None and (spec.logical_type == "datetime" or "text/plain" in spec.media_types))
+        for spec in signature.inputs
+    )
 
 
 def _elements(spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
     if spec.datatype == "BYTES":
         words: Sequence[str] = DATES if spec.logical_type is not None else TEXTS
-        # A model may reject empty texts, as it may large numbers.
+        # A model may reject empty text, as it may large numbers.
         words = [word for word in words if word] if kind.gentle else words
         chosen = rng.integers(0, len(words), int(np.prod(shape))).tolist()
         return object_array([words[index].encode() for index in chosen], tuple(shape))
@@ -171,7 +168,7 @@ def _numbers(spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random
     if spec.datatype.startswith("FP"):
         largest = float(np.finfo(DTYPES[spec.datatype]).max)
         return np.asarray(np.clip(_floats(shape, kind, rng), -largest, largest), DTYPES[spec.datatype])
-    # Bytes are pixels, where others may be indices.
+    # Integers of 8 bits are pixels, others may be indices.
     if kind.binary and kind.ids > 1:
         return np.asarray(rng.integers(0, 2, shape), DTYPES[spec.datatype])
     high = 128 if spec.datatype in ("INT8", "UINT8") else 2 if spec.datatype == "BOOL" else kind.ids

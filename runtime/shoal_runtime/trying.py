@@ -1,4 +1,4 @@
-"""Try with made-up rows whether each row of a batch is answered by itself, before the model is ready."""
+"""Trial with made-up rows that each row of a batch has its own result, before the model is ready."""
 
 import logging
 import time
@@ -34,14 +34,14 @@ from shoal_runtime.trial_rows import (
 from shoal_schema.wire.datatypes import Array
 
 TRYING_S: Final = 3.0
-"""Time for rows of further kinds; those of the first are tried whatever they take."""
+"""Time for rows of further kinds; the first kind is tried without a limit."""
 SLOW_S: Final = 1.0
-"""What one forward of a handler may take for it to be tried at all."""
+"""A handler whose forward takes longer than this is not tried."""
 MODEST: Final = 255.0
-"""Largest scale of the numbers that a handler is tried with."""
+"""Largest scale of numbers for handlers."""
 
 NOT_TRIED_REMEDY: Final = (
-    "give a handler's warmup_items() rows that it takes, or serve one row at a time with"
+    "give a handler's warmup_items() rows that it accepts, or serve one row at a time with"
     " SHOAL_BATCHING_MAX_BATCH_SIZE=1 (batching.maxBatchSize)"
 )
 
@@ -49,22 +49,25 @@ logger = logging.getLogger(__name__)
 
 
 class RowTrials:
-    """Answer made-up rows with a model, as the pipeline would."""
+    """Run made-up rows through a model, as the pipeline would."""
 
     def __init__(self, model: Model, placement: Placement, answers: Answers) -> None:
         self._model = model
         self._placement = placement
         self._answers = answers
-        # What lies outside a table ends a GPU's process, and is an error on a CPU.
+        # An index outside of its table ends a GPU's process, and is an error on a CPU.
         every = kinds(anywhere=str(model.machine.device) == "cpu")
-        # A handler may loop, or wait, as often as a number says.
+        # A handler may loop or wait as often as a number says.
         self._kinds = tuple(kind for kind in every if kind.scale <= MODEST) if model.apart else every
 
     def check_rows(self, forward_s: float) -> None:
-        """Refuse a model whose rows clearly change each other's answers, or their number; warn of one whose rows may.
+        """Reject a model whose rows change each other's results or their number; warn if they may.
+
+        Args:
+            forward_s: seconds of the longest forward in warm-up.
 
         Raises:
-            LoadError: it says how.
+            LoadError: the rows do; the message says how.
         """
         model, signature = self._model, self._model.signature
         source = self._source()
@@ -93,8 +96,8 @@ class RowTrials:
             raise
         except HANDLER_FAULTS as error:
             logger.warning(
-                "event=rows_not_tried message=the model rejects all rows that warm-up makes up (%s), so whether a row"
-                " of a batch changes another's result is not tried; %s",
+                "event=rows_not_tried message=the model rejects all made-up rows (%s), so whether a row of a batch"
+                " changes another's result is unknown; %s",
                 describe(error),
                 NOT_TRIED_REMEDY,
             )
@@ -103,7 +106,8 @@ class RowTrials:
             logger.warning("event=rows_not_apart message=%s", doubt)
 
     def _kinds_for(self, source: Source) -> Sequence[Kind]:
-        """Return the kinds of rows: the handler's own are of one, and only odd numbers can change what is proven."""
+        """Return the kinds of rows to try."""
+        # The handler's own items have no kinds, and for proven models only unusual numbers can make a difference.
         if isinstance(source, Samples):
             return self._kinds[:1]
         nullable = any(spec.nullable for spec in self._model.signature.inputs)
@@ -113,7 +117,7 @@ class RowTrials:
         return [*kinds, *GENTLE]
 
     def answers_any(self) -> bool:
-        """Return whether the model answers any made-up row by itself."""
+        """Return whether the model answers any single made-up row."""
         source = self._source()
         with _quiet():
             return source is not None and answers_a_row(self._run, source, self._kinds)
@@ -128,8 +132,21 @@ class RowTrials:
         return MadeUp(model.signature, values) if can_be_made_up(model.signature) else None
 
     def _run(self, batch: Batch) -> Mapping[str, Array]:
-        given = self._as_given(batch)
-        placement = self._placement
+        signature, stages, placement = self._model.signature, self._model.stages, self._placement
+        library = placement.library
+        texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
+        given: Any
+        if isinstance(batch, dict) and stages.preprocess is None and not texts:
+            given = tensor_batch(batch, signature, library)
+        else:
+            items = batch
+            if isinstance(batch, dict):
+                first = signature.inputs[0]
+                items = [row_item(batch, row, signature) for row in range(batch[first.name].shape[first.batch_dim])]
+            if stages.preprocess is None:
+                given = batch_of_items(items, signature, library)
+            else:
+                given = collate([stages.preprocess(item) for item in items], stages.preprocess_padding, library)
         try:
             staged = placement.stage(given)
             with placement.active():
@@ -144,23 +161,10 @@ class RowTrials:
             raise errors[0].cause or ForwardFailed(errors[0].message)
         return outputs
 
-    def _as_given(self, batch: Batch) -> Any:
-        """Return a batch as forward takes it."""
-        signature, stages, library = self._model.signature, self._model.stages, self._placement.library
-        if isinstance(batch, dict):
-            texts = all(spec.datatype == "BYTES" for spec in signature.inputs) and not library.holds_text
-            if stages.preprocess is None and not texts:
-                return tensor_batch(batch, signature, library)
-            first = signature.inputs[0]
-            batch = [row_item(batch, row, signature) for row in range(batch[first.name].shape[first.batch_dim])]
-        if stages.preprocess is None:
-            return batch_of_items(batch, signature, library)
-        return collate([stages.preprocess(item) for item in batch], stages.preprocess_padding, library)
-
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep libraries from warning of numbers that no client sent."""
+    """Suppress warnings about numbers that no client sent."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
@@ -168,15 +172,15 @@ def _quiet() -> Iterator[None]:
 
 def _uneven(signature: Signature, uneven: Uneven) -> str:
     if signature.returned:
-        return f"warm-up found outputs that do not fit their rows: {uneven}; correct what row_index or row_column names"
-    return f"an output may have none or several rows for a row of the batch: {uneven}; {UNEVEN_REMEDY}"
+        return f"warm-up found outputs that do not fit their rows: {uneven}. Correct row_index or row_column"
+    return f"an output may have no row or several rows for a row of the batch: {uneven}. {UNEVEN_REMEDY}"
 
 
 def _mixes_rows(signature: Signature, leak: Leak) -> str:
     sizes = signature.allowed_batch_sizes
-    single = "" if sizes and 1 not in sizes else "; with SHOAL_BATCHING_MAX_BATCH_SIZE=1 each is served by itself"
+    single = "" if sizes and 1 not in sizes else ". SHOAL_BATCHING_MAX_BATCH_SIZE=1 serves each row alone"
     return (
-        f"the rows of a batch change each other's answers: {leak}. Where another dimension counts the"
-        " rows, name it (batch_dim) in model.toml; else export the model so that it computes each row by itself"
+        f"the rows of a batch change each other's results: {leak}. If another dimension counts the rows, name it"
+        " (batch_dim) in model.toml; else export the model so that it computes each row independently"
         f"{single}"
     )

@@ -1,8 +1,8 @@
-"""Archives, unpacked so that nothing lands outside the folder and nothing takes more than it may.
+"""Archives, unpacked within their directory and within limits.
 
-Python's own guards are not relied upon: those of some versions can be led astray by links (CVE-2025-4517 and its
-kin). No link is ever made here: one that points to a file of the archive becomes that file once more. So a path
-without `..` stays below the folder, whatever came before it.
+Python's own protection is not relied upon: in several versions links defeat it (CVE-2025-4517 and related). Here no
+symbolic link is ever made: a link to a file of the archive becomes a hard link to it. So a path without `..` stays
+below the directory, whatever was unpacked before.
 """
 
 import bz2
@@ -26,15 +26,15 @@ from shoal_runtime.errors import LoadError
 TAR_SUFFIXES: Final = (".tar.gz", ".tgz", ".tar")
 ZIP_SUFFIXES: Final = (".zip",)
 MAR_SUFFIXES: Final = (".mar",)
-"""TorchServe's, which may be either."""
+"""TorchServe's format, which may be either."""
 ZIP_MAGIC: Final = b"PK\x03\x04"
 CHUNK_BYTES: Final = 1024 * 1024
 MAX_HEADER_BYTES: Final = 1024 * 1024
-"""Of a member's long name or extra headers, which tarfile reads into memory whole."""
+"""Limit of a member's long name or extra headers, which tarfile reads into memory."""
 MAX_ENTRY_BYTES: Final = 1024
-"""Of a zip's directory per file that may be in it; zipfile reads it into memory whole."""
+"""Limit of a zip's directory per allowed file; zipfile reads it into memory."""
 FREE_BYTES: Final = 64 * 1024 * 1024
-"""What an archive may always unpack to, however small it is."""
+"""Size that any archive may unpack to, however small it is."""
 MAX_LINKS_IN_A_ROW: Final = 16
 _HEADERS: Final = frozenset({b"x", b"g", b"X", b"L", b"K"})
 _MAGIC: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
@@ -44,40 +44,37 @@ _MAGIC: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
 }
 _BROKEN: Final = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError),
-    # Which are also what they have not implemented, and what is nested too deeply.
+    # Raised for features that are not implemented, and for deep nesting.
     *(RuntimeError, ValueError, OverflowError),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What fetching a model may take.
-
-    Args:
-        max_bytes: of a download, and of all that an archive holds.
-        max_files: files and folders in an archive.
-        max_ratio: bytes unpacked for each byte of the archive.
-        timeout_s: for download, check and unpacking together.
-    """
+    """Limits of fetching a model."""
 
     max_bytes: int = 128 * 1024**3
+    """Of a download, and of the content of an archive."""
     max_files: int = 100_000
+    """Files and directories in an archive."""
     max_ratio: float = 100.0
+    """Unpacked bytes per byte of the archive."""
     timeout_s: float = 3600.0
+    """Of download, check and unpacking together."""
 
     def check_bytes(self, count: int, what: str) -> None:
-        """Raise LoadError when there are more."""
+        """Raise LoadError if ``count`` exceeds the limit."""
         if count > self.max_bytes:
-            raise LoadError(f"{what} is over {self.max_bytes} bytes (SHOAL_MODEL_MAX_BYTES)")
+            raise LoadError(f"{what} exceeds {self.max_bytes} bytes (SHOAL_MODEL_MAX_BYTES)")
 
     def too_many_files(self, name: str) -> LoadError:
-        """Return what to say of an archive that holds more."""
-        return LoadError(f"{name} holds over {self.max_files} files and folders (SHOAL_MODEL_MAX_FILES)")
+        """Return the error of an archive with too many files."""
+        return LoadError(f"{name} has more than {self.max_files} files and directories (SHOAL_MODEL_MAX_FILES)")
 
 
 @dataclass(slots=True)
 class Meter:
-    """Count what one archive, of `size` bytes, has unpacked to, and stop it in time."""
+    """Counts the unpacked content of one archive of `size` bytes, and enforces the limits."""
 
     name: str
     size: int
@@ -87,29 +84,29 @@ class Meter:
     files: int = 0
 
     def count(self) -> None:
-        """Count one more file or folder."""
+        """Count a file or directory."""
         self.files += 1
         if self.files > self.limits.max_files:
             raise self.limits.too_many_files(self.name)
 
     def read(self, count: int) -> None:
-        """Count bytes that were unpacked."""
+        """Count unpacked bytes."""
         self.bytes += count
-        self.limits.check_bytes(self.bytes, f"what {self.name} holds")
+        self.limits.check_bytes(self.bytes, f"the content of {self.name}")
         ratio = self.limits.max_ratio
         if self.bytes > FREE_BYTES and self.bytes > self.size * ratio:
-            raise LoadError(f"{self.name} unpacks to over {ratio:g} times its size (SHOAL_MODEL_MAX_RATIO)")
+            raise LoadError(f"{self.name} unpacks to more than {ratio:g} times its size (SHOAL_MODEL_MAX_RATIO)")
         check_time(self.limits, self.deadline_s)
 
 
 def check_time(limits: Limits, deadline_s: float) -> None:
-    """Raise LoadError when the model should be here by now."""
+    """Raise LoadError after the deadline."""
     if time.monotonic() > deadline_s:
         raise LoadError(f"fetching the model takes longer than {limits.timeout_s:g} s (SHOAL_MODEL_FETCH_TIMEOUT_S)")
 
 
 def archive_stem(name: str) -> str | None:
-    """Return the name without its archive suffix; None when it is not an archive's."""
+    """Return a name without the suffix of an archive; None for other names."""
     for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES, *MAR_SUFFIXES):
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             return name[: -len(suffix)]
@@ -117,17 +114,28 @@ def archive_stem(name: str) -> str | None:
 
 
 def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: float) -> Path:
-    """Unpack an archive, whose name tells its kind, into an empty folder; what a failure leaves there is not a model.
+    """Unpack an archive into an empty directory; after an error its content is undefined.
+
+    Args:
+        path: of the archive.
+        target: the directory.
+        name: whose suffix determines the format.
+        limits: of the content.
+        deadline_s: in monotonic seconds.
 
     Returns:
-        The folder with the model: the target, or the one folder that the archive holds.
+        The directory of the model: the target, or the only directory in the archive.
 
     Raises:
-        LoadError: it is not an archive, takes more than it may, or a member is not a plain file in the folder.
+        LoadError: it is not an archive, exceeds a limit, or a member is not a plain file within the directory.
     """
     meter = Meter(name, path.stat().st_size, limits, deadline_s)
+    is_zip = name.lower().endswith(ZIP_SUFFIXES)
+    if name.lower().endswith(MAR_SUFFIXES):
+        with path.open("rb") as file:
+            is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     try:
-        if _is_zip(path, name.lower()):
+        if is_zip:
             _unzip(path, target, meter, limits)
         else:
             _untar(path, target, meter)
@@ -137,18 +145,11 @@ def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: floa
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else target
 
 
-def _is_zip(path: Path, name: str) -> bool:
-    if not name.endswith(MAR_SUFFIXES):
-        return name.endswith(ZIP_SUFFIXES)
-    with path.open("rb") as file:
-        return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
-
-
 def place_of(name: str) -> PurePosixPath:
-    """Return where a member belongs, below the folder.
+    """Return a member's path below the directory.
 
     Raises:
-        LoadError: outside of it, or the name could be read in two ways.
+        LoadError: the path is outside the directory, or ambiguous.
     """
     path = PurePosixPath(name)
     plain = "\\" not in name and not any(ord(character) < 32 for character in name)
@@ -158,18 +159,18 @@ def place_of(name: str) -> PurePosixPath:
 
 
 def _outside(name: str, why: str = "") -> LoadError:
-    return LoadError(f"the archive's {name!r} {why}would land outside its folder")
+    return LoadError(f"the archive's {name!r} {why}would be outside its directory")
 
 
-class _Folder:
-    """The files made so far. Names are checked, nothing is made twice, and no symbolic link is made at all."""
+class _Directory:
+    """The unpacked files. Names are checked, nothing is overwritten, and no symbolic link is made."""
 
     def __init__(self, root: Path, meter: Meter) -> None:
         self._root = root.resolve()
         self._meter = meter
 
     def make(self, name: str) -> None:
-        """Make a folder."""
+        """Make a directory."""
         place = self._place(name)
         with _once(name):
             place.mkdir(parents=True, exist_ok=True)
@@ -187,10 +188,10 @@ class _Folder:
                 os.fchmod(file.fileno(), 0o755)
 
     def repeat(self, name: str, target: PurePosixPath) -> None:
-        """Give a file, which is there, another name; it takes no more room."""
+        """Give an unpacked file another name, as a hard link."""
         place, source = self._place(name), self._root / target
         if not source.is_file():
-            raise LoadError(f"the archive's {name!r} is a link to what is not in it")
+            raise LoadError(f"the archive's {name!r} is a link to a file that is not in it")
         with _once(name):
             place.parent.mkdir(parents=True, exist_ok=True)
             os.link(source, place, follow_symlinks=False)
@@ -198,7 +199,7 @@ class _Folder:
     def _place(self, name: str) -> Path:
         self._meter.count()
         place = self._root / place_of(name)
-        # The file system is looked at too: nothing that is there already may lead elsewhere.
+        # A second check, on the file system: no existing path may lead elsewhere.
         if not place.resolve().is_relative_to(self._root):
             raise _outside(name)
         return place
@@ -209,7 +210,7 @@ def _once(name: str) -> Iterator[None]:
     try:
         yield
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
-        raise LoadError(f"the archive holds {name!r} twice") from None
+        raise LoadError(f"the archive contains {name!r} twice") from None
 
 
 class _Readable(Protocol):
@@ -218,7 +219,7 @@ class _Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Metered:
-    """A stream whose bytes are counted as they are unpacked, also those that no file is made of."""
+    """A stream that counts all unpacked bytes, also those that are not written to a file."""
 
     stream: _Readable
     meter: Meter
@@ -233,31 +234,32 @@ class _Metered:
 
 
 def _unzip(path: Path, target: Path, meter: Meter, limits: Limits) -> None:
-    folder = _Folder(target, meter)
+    directory = _Directory(target, meter)
     with path.open("rb") as file:
-        record = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # before all of it is in memory
+        # Checked before zipfile reads the whole directory of the archive into memory.
+        record = zipfile._EndRecData(file)  # type: ignore[attr-defined]
         if record and record[zipfile._ECD_SIZE] > limits.max_files * MAX_ENTRY_BYTES:  # type: ignore[attr-defined]
             raise limits.too_many_files(path.name)
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
-                # zipfile cuts a name at its first NUL; whoever looked at the archive may have seen all of it.
+                # zipfile cuts a name at its first NUL, while other tools show all of it.
                 place_of(member.orig_filename)
                 if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                     raise _outside(member.filename, "is a link or a device, and ")
             for member in archive.infolist():
                 if member.is_dir():
-                    folder.make(member.filename)
+                    directory.make(member.filename)
                     continue
                 executable = bool((member.external_attr >> 16) & stat.S_IXUSR)
                 with archive.open(member) as source:
-                    folder.write(member.filename, _Metered(source, meter), executable=executable)
+                    directory.write(member.filename, _Metered(source, meter), executable=executable)
 
 
 # tar
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose headers are checked before tarfile takes them into memory."""
+    """A member whose headers are checked before tarfile reads them into memory."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if self.size < 0 or (self.type in _HEADERS and self.size > MAX_HEADER_BYTES):
@@ -266,41 +268,36 @@ class _Member(tarfile.TarInfo):
 
 
 def _untar(path: Path, target: Path, meter: Meter) -> None:
-    folder = _Folder(target, meter)
+    directory = _Directory(target, meter)
     links: dict[PurePosixPath, PurePosixPath] = {}
     with path.open("rb") as file:
-        stream: Any = _Metered(_decompressed(file), meter)
+        start = file.read(max(map(len, _MAGIC)))
+        file.seek(0)
+        opened = next((open_it for magic, open_it in _MAGIC.items() if start.startswith(magic)), None)
+        stream: Any = _Metered(opened(file) if opened is not None else file, meter)
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
                 if member.isdir():
-                    folder.make(member.name)
+                    directory.make(member.name)
                 elif member.issym() or member.islnk():
-                    links[place_of(member.name)] = _target(member)
+                    if member.linkname.startswith("/"):
+                        raise _outside(member.name)
+                    # Symbolic links are relative to their directory, hard links to the archive.
+                    base = PurePosixPath(member.name).parent if member.issym() else PurePosixPath()
+                    links[place_of(member.name)] = place_of(posixpath.normpath(base / member.linkname))
                 elif content is not None:
-                    folder.write(member.name, content, executable=bool(member.mode & stat.S_IXUSR))
+                    directory.write(member.name, content, executable=bool(member.mode & stat.S_IXUSR))
                 else:
-                    raise LoadError(f"the archive's {member.name!r} is not a plain file, folder or link")
-                archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
+                    raise LoadError(f"the archive's {member.name!r} is not a plain file, directory or link")
+                archive.members = []  # type: ignore[attr-defined]  # tarfile keeps all members in memory
+    # Links to links are followed to their file.
     for name, place in links.items():
         end = place
         for _ in range(MAX_LINKS_IN_A_ROW):
             end = links.get(end, end)
         if end in links:
-            raise LoadError(f"the archive's {str(name)!r} is a link to itself, or over {MAX_LINKS_IN_A_ROW} links away")
-        folder.repeat(str(name), end)
-
-
-def _decompressed(file: IO[bytes]) -> _Readable:
-    start = file.read(max(map(len, _MAGIC)))
-    file.seek(0)
-    opened = next((open_it for magic, open_it in _MAGIC.items() if start.startswith(magic)), None)
-    return opened(file) if opened is not None else file
-
-
-def _target(link: tarfile.TarInfo) -> PurePosixPath:
-    """Return where a link leads, below the folder."""
-    if link.linkname.startswith("/"):
-        raise _outside(link.name)
-    base = PurePosixPath(link.name).parent if link.issym() else PurePosixPath()
-    return place_of(posixpath.normpath(base / link.linkname))
+            raise LoadError(
+                f"the archive's {str(name)!r} is a link to itself, or over more than {MAX_LINKS_IN_A_ROW} links"
+            )
+        directory.repeat(str(name), end)

@@ -1,8 +1,8 @@
-"""Real forwards before the model is ready: lazy kernels, compilation and CUDA graphs.
+"""Batches for forwards before the model is ready: lazy kernels, compilation and CUDA graphs.
 
-Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths.
-A handler whose inputs cannot be made up (BYTES), or whose preprocess takes no zeros, may offer `warmup_items()`, a list
-of items as `preprocess` gets them. What forward and postprocess make of them is held against the signature.
+Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths. A handler whose
+inputs cannot be made up (BYTES), or whose preprocess rejects zeros, may offer `warmup_items()`: a list of items for
+`preprocess`. The outputs are checked against the signature.
 """
 
 import itertools
@@ -24,46 +24,42 @@ from shoal_schema.wire.datatypes import DTYPES
 
 @dataclass(frozen=True, slots=True)
 class WarmupBatch:
-    """One batch to warm with.
-
-    Args:
-        rows: how many it has.
-        make: makes it, on the CPU.
-        exact: whether real batches have just this form; if not, a failure proves nothing about the model.
-        own: whether its rows are the handler's own samples.
-        longer: makes one of longer rows, where any length goes; None: of no use.
-    """
+    """A batch to warm with."""
 
     rows: int
     make: Callable[[], Any]
+    """Makes the batch in host memory."""
     exact: bool
+    """Real batches have this form; if not, a failure proves nothing about the model."""
     own: bool = False
+    """The rows are the handler's own items."""
     longer: Callable[[], Any] | None = None
+    """Makes a batch of longer rows, if a single length was made up."""
 
 
 LONGER = 64
-"""Elements of a dimension that takes any number, where 1 would not do."""
+"""Size of a dimension of any size, where 1 fails."""
 
 
 def plan_warmup(stages: Stages, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
-    """Return the batches to warm with, largest first: memory runs out early or never."""
+    """Return the batches to warm with, largest first, so that memory runs out at once or never."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
     return _batches(stages, signature, handler, sizes, library)
 
 
 def plan_measuring(stages: Stages, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
-    """Return the batches between 1 and the largest, doubling, that are run only to see how long they take.
+    """Return batches between 1 and the largest size, doubling, that are run only to be measured.
 
-    The largest last, so that little time shows most; none where sizes are fixed, which all are measured already, nor
-    where the rows are made up or come in several lengths, whose times say nothing of those that callers send.
+    The largest is last, so that a short time shows most. There are none if sizes are fixed, because all are measured
+    in warm-up, or if rows are made up or have several lengths, whose times differ from those of real rows.
     """
     if signature.allowed_batch_sizes:
         return []
     powers = [1 << power for power in range(1, signature.max_batch_size.bit_length())]
     sizes = tuple(size for size in powers if size < signature.max_batch_size)
     batches = _batches(stages, signature, handler, sizes, library)[::-1]
-    telling = len(batches) == len(sizes) and all(batch.exact for batch in batches)
-    return batches if telling else []
+    comparable = len(batches) == len(sizes) and all(batch.exact for batch in batches)
+    return batches if comparable else []
 
 
 def _batches(
@@ -75,13 +71,13 @@ def _batches(
     def from_items(rows: int) -> Any:
         some = list(itertools.islice(itertools.cycle(items()), rows))
         if not some:
-            raise ValueError("warmup_items() gives no item")
+            raise ValueError("warmup_items() returned no item")
         if preprocess is None:
             return batch_of_items(some, signature, library)
         return collate([preprocess(item) for item in some], stages.preprocess_padding, library)
 
     def from_zeros(rows: int) -> Any:
-        """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
+        """Repeat the row that `preprocess` makes of an item of zeros, which it may reject."""
         assert preprocess is not None
         shapes = {spec.name: [1 if size == ANY else size for size in spec.shape] for spec in signature.inputs}
         inputs = {spec.name: np.zeros(shapes[spec.name], DTYPES[spec.datatype]) for spec in signature.inputs}
@@ -97,7 +93,7 @@ def _batches(
 
 
 def shapes(signature: Signature, rows: int) -> dict[str, list[int]]:
-    """Return a batch's shapes by input, of the longest rows; 1 where nobody has said a size."""
+    """Return the shapes of a batch of the longest rows by input; 1 where no size is declared."""
     lengths = next(_lengths(signature.inputs))
     return {
         spec.name: [1 if size == ANY else size for size in _shape(spec, rows, lengths)] for spec in signature.inputs
@@ -105,7 +101,7 @@ def shapes(signature: Signature, rows: int) -> dict[str, list[int]]:
 
 
 def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
-    """Yield a length for every padded axis; inputs that are padded together grow together."""
+    """Yield a length for every padded axis, longest first; inputs that are padded together grow together."""
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
     for index in reversed(range(max(count, 1))):
@@ -114,7 +110,7 @@ def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], 
 
 def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], int], library: Library) -> WarmupBatch:
     shapes = {spec.name: _shape(spec, rows, lengths) for spec in signature.inputs}
-    known = all(ANY not in shape for shape in shapes.values())
+    exact = all(ANY not in shape for shape in shapes.values())
 
     def make(length: int = 1) -> dict[str, Any]:
         return {
@@ -122,9 +118,9 @@ def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], in
             for spec in signature.inputs
         }
 
-    # Of several inputs, or dimensions, the lengths may have to fit each other.
+    # Several lengths may have to fit each other, so only a single one is varied.
     alone = sum(size == ANY for shape in shapes.values() for size in shape) == 1
-    return WarmupBatch(rows, make, exact=known, longer=partial(make, LONGER) if alone else None)
+    return WarmupBatch(rows, make, exact=exact, longer=partial(make, LONGER) if alone else None)
 
 
 def _shape(spec: TensorSpec, rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:

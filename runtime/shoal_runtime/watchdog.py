@@ -1,8 +1,8 @@
-"""The end of a process whose device does not answer any more.
+"""The end of a process whose device does not respond.
 
-A thread of its own looks at the executor and at the threads that work for it: it needs neither the event loop nor the
-device's thread. Should a kernel hold Python's own lock for ever, this thread cannot run either; then the standard
-library's faulthandler, which needs no lock, ends the process a little later.
+A thread of its own checks the executor and the threads that work for it, without the event loop or the device's thread.
+If a kernel never releases the GIL, this thread cannot run either; then the standard library's faulthandler, which needs
+no lock, ends the process a little later.
 """
 
 import faulthandler
@@ -19,14 +19,14 @@ from shoal_runtime.readiness import Readiness
 from shoal_schema.logs import last_words
 
 ANSWER_S: Final = 0.5
-"""How long the event loop gets to tell callers that their batches failed."""
+"""Time for the event loop to send errors to clients."""
 LOCK_HELD_AFTER_S: Final = 30.0
-"""How long after the limit faulthandler steps in."""
+"""Seconds after the limit when faulthandler ends the process."""
 MAX_TICK_S: Final = 1.0
 
 
 def exit_now(message: str, code: int = EXIT_DEVICE_LOST) -> None:
-    """End the process with a last line; no destructors, some thread is stuck for good."""
+    """End the process with a last log line, without destructors, because a thread is stuck."""
     try:
         sys.stderr.flush()
         os.write(2, last_words("shoal_runtime", message).encode(errors="backslashreplace"))
@@ -35,9 +35,13 @@ def exit_now(message: str, code: int = EXIT_DEVICE_LOST) -> None:
 
 
 class Watchdog:
-    """Watch the executor, and end the process when the device, or a thread that it cannot do without, is lost.
+    """Watch the executor; end the process when the device or a required thread is lost.
 
-    First ``readiness`` says so; ``end`` is called once with the last line. ``limit_s`` is of one forward.
+    Args:
+        executor: whose calls are watched.
+        readiness: is set to lost first.
+        limit_s: of one forward.
+        end: called once, with the last log line.
     """
 
     def __init__(
@@ -55,43 +59,44 @@ class Watchdog:
         executor.on_death = self.lose
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop to watch."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def lose(self, reason: str) -> None:
-        """Say that the device is gone. Safe from any thread; the process ends shortly after."""
+        """Mark the device as lost; the process ends shortly after. Thread-safe."""
         self._readiness.lost(reason)
         self._reason = self._reason or reason
         self._wake.set()
 
     def enlist(self) -> None:
-        """Count the thread that calls this among those without which the process would only seem to live."""
+        """Add the calling thread to those that the process cannot work without."""
         self._enlisted.append(threading.current_thread())
 
     def ended(self) -> str | None:
-        """Return which thread has ended, or None."""
+        """Return the error of a required thread that has ended, or None."""
         for thread in tuple(self._enlisted):
             if not thread.is_alive():
-                return f"the thread {thread.name} ended; what it raised stands above"
+                return f"the thread {thread.name} ended; the log above has the reason"
         return None
 
     def overdue(self, now_s: float) -> str | None:
-        """Return why the device counts as lost at this time, or None."""
+        """Return the error of a forward that exceeds its limit at this time, or None."""
         since_s = self._executor.busy_since_s
         if since_s is None or now_s - since_s <= self.limit_s:
             return None
-        return f"forward runs for longer than {self.limit_s:g} s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)"
+        return f"a forward runs longer than {self.limit_s:g} s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)"
 
     def _run(self) -> None:
         tick_s = min(MAX_TICK_S, self.limit_s / 4)
         while not self._stopped and self._reason is None:
+            # Armed again on each tick: it fires only if this thread cannot run.
             faulthandler.dump_traceback_later(self.limit_s + LOCK_HELD_AFTER_S, exit=True)
             self._wake.wait(tick_s)
             if self._reason is None and (reason := self.overdue(time.monotonic()) or self.ended()):
@@ -102,4 +107,4 @@ class Watchdog:
                 self._executor.abandon(self._reason)
                 time.sleep(ANSWER_S)
             finally:
-                self._end(f"it cannot go on: {self._reason}")
+                self._end(f"the runtime cannot continue: {self._reason}")

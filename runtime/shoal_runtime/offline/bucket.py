@@ -11,8 +11,8 @@ import obstore
 from shoal_runtime.errors import LoadError
 from shoal_runtime.offline.errors import JobError, PlaceUnavailable, unwritten
 from shoal_runtime.offline.shards import File, matching
-from shoal_runtime.storage.objects import NotAllowed, mapped, open_bucket_of, told_of
-from shoal_runtime.storage.store import StoreAway, check_environment
+from shoal_runtime.storage.objects import AccessDenied, error_of, mapped, open_bucket_of
+from shoal_runtime.storage.store import StoreUnavailable, check_environment
 from shoal_schema.resource.locations import parse, scheme_of
 
 READ_BYTES: Final = 8 * 2**20
@@ -118,7 +118,7 @@ class _ObjectReader:
             try:
                 return bytes(self._opened.read(size) if size is not None and size >= 0 else self._opened.read())
             except OSError as error:  # the library raises one type for every error of the store
-                raise told_of(self._what, str(error)) from None
+                raise error_of(self._what, str(error)) from None
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Move to a position."""
@@ -171,12 +171,11 @@ def _tag(found: Any) -> str:
 @contextmanager
 def _job_errors(what: str) -> Iterator[None]:
     """Raise a store's errors as errors of the job."""
-    """Say in the job's words what a store's library raises."""
     try:
         yield
-    except NotAllowed as error:
+    except AccessDenied as error:
         raise PlaceUnavailable(f"{error}. {_AGAIN}") from None
     except LoadError as error:
         raise JobError(str(error)) from None
-    except StoreAway as error:
+    except StoreUnavailable as error:
         raise PlaceUnavailable(f"{what}: {error}. {_AGAIN}") from None

@@ -65,7 +65,18 @@ def make_rows(window: Window, specs: Sequence[TensorSpec], columns: Mapping[str,
         if values[spec.name].dtype == object:
             cells = values[spec.name].reshape(table.num_rows, -1)[:, 0]
             sizes += np.array([each.size if isinstance(each, np.ndarray) else len(each) for each in cells], np.int64)
-    return Rows(values, _keys(values, given, table.num_rows), sizes, errors)
+    # Rows of one batch have the same shapes, but for their padded axes.
+    keys: list[Hashable] = [0] * table.num_rows
+    if ragged := [spec for spec in given if values[spec.name].dtype == object and spec.datatype != "BYTES"]:
+        axes = [None if spec.pad_axis is None else spec.pad_axis - (spec.pad_axis > spec.batch_dim) for spec in ragged]
+        keys = [
+            tuple(
+                tuple(ANY if at == axis else size for at, size in enumerate(values[spec.name][row].shape))
+                for spec, axis in zip(ragged, axes, strict=True)
+            )
+            for row in range(table.num_rows)
+        ]
+    return Rows(values, keys, sizes, errors)
 
 
 def _cells(table: pa.Table, name: str, spec: TensorSpec, errors: dict[int, str]) -> Any:
@@ -239,21 +250,6 @@ def _check_shape(shape: Sequence[int], spec: TensorSpec) -> None:
     wanted = spec.row_shape
     if len(shape) != len(wanted) or any(want not in (ANY, got) for got, want in zip(shape, wanted, strict=True)):
         raise ValueError(f"a row has the shape {list(shape)}, expected {list(wanted)}")
-
-
-def _keys(values: Mapping[str, Array], specs: Sequence[TensorSpec], rows: int) -> Sequence[Hashable]:
-    """Return each row's shape without its padded axis: rows of one batch must have the same."""
-    ragged = [spec for spec in specs if values[spec.name].dtype == object and spec.datatype != "BYTES"]
-    if not ragged:
-        return [0] * rows
-    axes = [None if spec.pad_axis is None else spec.pad_axis - (spec.pad_axis > spec.batch_dim) for spec in ragged]
-    return [
-        tuple(
-            tuple(ANY if at == axis else size for at, size in enumerate(values[spec.name][row].shape))
-            for spec, axis in zip(ragged, axes, strict=True)
-        )
-        for row in range(rows)
-    ]
 
 
 def _objects(values: Sequence[Any]) -> Array:

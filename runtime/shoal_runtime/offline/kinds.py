@@ -102,7 +102,12 @@ def plain(column: Any) -> Any:
 def _plain_array(array: Any) -> Any:
     kind = array.type
     if isinstance(kind, pa.FixedShapeTensorType):
-        return _tensors(array)
+        # Nested lists of fixed sizes, from the inside out.
+        size = int(np.prod(kind.shape, dtype=np.int64))
+        column = array.storage.values.slice(array.storage.offset * size, len(array) * size)
+        for length in reversed(kind.shape[1:]):
+            column = pa.FixedSizeListArray.from_arrays(column, length)
+        return pa.FixedSizeListArray.from_arrays(column, kind.shape[0], mask=array.is_null())
     if isinstance(kind, pa.BaseExtensionType):
         return _plain_array(array.storage)
     if pa.types.is_dictionary(kind):
@@ -112,15 +117,6 @@ def _plain_array(array: Any) -> Any:
     if any(each(kind) for each in _VIEWS) or (is_list(kind) and plain_type(kind) != kind):
         return _lists(array)
     return array.cast(plain_type(kind)) if plain_type(kind) != kind else array
-
-
-def _tensors(array: Any) -> Any:
-    """Return tensors of a fixed shape as nested lists of fixed sizes."""
-    size = int(np.prod(array.type.shape, dtype=np.int64))
-    column = array.storage.values.slice(array.storage.offset * size, len(array) * size)
-    for length in reversed(array.type.shape[1:]):
-        column = pa.FixedSizeListArray.from_arrays(column, length)
-    return pa.FixedSizeListArray.from_arrays(column, array.type.shape[0], mask=array.is_null())
 
 
 def _lists(array: Any) -> Any:

@@ -200,7 +200,15 @@ class Scoring:
         if isinstance(event, _FromEngine):
             self._on_message(event.engine, event.message)
         elif isinstance(event, Read):
-            self._on_window(event)
+            self._numbers += 1
+            rows = event.rows
+            results = WindowResults(len(rows.keys), self._signature.outputs, rows.errors, lengths(rows))
+            window = self._windows[self._numbers] = _Open(event, results)
+            self._order.append(self._numbers)
+            # Rows that cannot be read count as failed at once.
+            self._add(window, len(rows.errors), rows.errors.values())
+            batches = cut_batches(rows.keys, rows.sizes, rows.good, self._dispatch.limit)
+            self._dispatch.offer(Work(self._numbers, batch) for batch in batches)
         elif isinstance(event, Begun | Ended):
             self._order.append(event)
         elif isinstance(event, _EngineEnded):
@@ -211,16 +219,6 @@ class Scoring:
             if event.error is not None:
                 raise event.error
             self._all_read = True
-
-    def _on_window(self, read: Read) -> None:
-        self._numbers += 1
-        rows = read.rows
-        results = WindowResults(len(rows.keys), self._signature.outputs, rows.errors, lengths(rows))
-        self._windows[self._numbers] = _Open(read, results)
-        self._order.append(self._numbers)
-        self._add(self._windows[self._numbers], len(rows.errors), rows.errors.values())
-        batches = cut_batches(rows.keys, rows.sizes, rows.good, self._dispatch.limit)
-        self._dispatch.offer(Work(self._numbers, batch) for batch in batches)
 
     def _on_message(self, engine: int, message: Any) -> None:
         if isinstance(message, Ready):

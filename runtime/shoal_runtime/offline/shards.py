@@ -135,7 +135,19 @@ def format_of(files: Sequence[File], asked: RowFormat) -> RowFormat:
 def cut(files: Sequence[File], kind: RowFormat, shard_bytes: int) -> list[Shard]:
     """Return the shards of the files, in order; a replaced file changes only its own."""
     if kind is RowFormat.FILES:
-        return [Shard(f"part-{number:05d}", *run) for number, run in enumerate(_runs(files, shard_bytes))]
+        # A shard ends before the file that would exceed its size.
+        runs: list[list[File]] = []
+        size_bytes = 0
+        for each in files:
+            if not runs or len(runs[-1]) == FILES_OF_A_SHARD or size_bytes + each.size_bytes > shard_bytes:
+                runs.append([])
+                size_bytes = 0
+            runs[-1].append(each)
+            size_bytes += each.size_bytes
+        return [
+            Shard(f"part-{number:05d}", tuple(run), 0, sum(each.size_bytes for each in run))
+            for number, run in enumerate(runs)
+        ]
     shards = []
     for number, file in enumerate(files):
         # Where a row of CSV or of compressed data begins is only found by reading from the start.
@@ -146,19 +158,6 @@ def cut(files: Sequence[File], kind: RowFormat, shard_bytes: int) -> list[Shard]
             suffix = f"-{piece:05d}" if count > 1 else ""
             shards.append(Shard(f"part-{number:05d}{suffix}", (file,), start, stop))
     return shards
-
-
-def _runs(files: Iterable[File], shard_bytes: int) -> Iterable[tuple[tuple[File, ...], int, int]]:
-    run: list[File] = []
-    size_bytes = 0
-    for each in files:
-        if run and (len(run) == FILES_OF_A_SHARD or size_bytes + each.size_bytes > shard_bytes):
-            yield tuple(run), 0, size_bytes
-            run, size_bytes = [], 0
-        run.append(each)
-        size_bytes += each.size_bytes
-    if run:
-        yield tuple(run), 0, size_bytes
 
 
 def begins_in(shard: Shard, start: int, stop: int) -> bool:

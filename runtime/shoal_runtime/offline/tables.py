@@ -134,10 +134,22 @@ class Source:
 
     def _json_lines(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         with self._place.open(shard.files[0]) as opened:
-            lines = lines_of(opened, shard)
             path = self._path(shard)
-            windows = (from_lines(each, self.schema, path) for each in _windows_of_lines(lines, batch_size))
-            yield from _measured(windows, opened, shard)
+
+            def windows() -> Iterator[Window]:
+                held: list[bytes] = []
+                size_bytes = 0
+                for line in lines_of(opened, shard):
+                    held.append(line)
+                    size_bytes += len(line)
+                    # The mean size of lines so far decides how many fit.
+                    if len(held) >= window_rows(size_bytes / len(held), batch_size):
+                        yield from_lines(held, self.schema, path)
+                        held, size_bytes = [], 0
+                if held:
+                    yield from_lines(held, self.schema, path)
+
+            yield from _measured(windows(), opened, shard)
 
     def _files(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         rows = window_rows(shard.size_bytes / len(shard.files), batch_size)
@@ -204,19 +216,6 @@ def lines_of(opened: BinaryIO, shard: Shard) -> Iterator[bytes]:
         at += len(line)
         if text.strip():
             yield text
-
-
-def _windows_of_lines(lines: Iterable[bytes], batch_size: int) -> Iterator[list[bytes]]:
-    held: list[bytes] = []
-    size_bytes = 0
-    for line in lines:
-        held.append(line)
-        size_bytes += len(line)
-        if len(held) >= window_rows(size_bytes / len(held), batch_size):
-            yield held
-            held, size_bytes = [], 0
-    if held:
-        yield held
 
 
 def from_lines(lines: Sequence[bytes], schema: pa.Schema, path: str = "") -> Window:

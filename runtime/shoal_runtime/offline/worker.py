@@ -97,10 +97,23 @@ async def _compute(connection: Connection, pipeline: Pipeline, messages: _Messag
         except (EOFError, OSError):
             loop.call_soon_threadsafe(received.put_nowait, None)
 
+    async def compute(batch: Batch) -> None:
+        try:
+            result = await pipeline.run(batch.inputs, batch.rows)
+            messages.put(Done(batch.number, dict(result.outputs), {each.row: each.message for each in result.errors}))
+        except DeviceLost:
+            # The process ends at once. That end is the message: rows that only shared the batch are tried alone.
+            return
+        except BatchError as error:
+            messages.put(Failed(batch.number, error.code, str(error)))
+        except Exception as error:  # every batch has an outcome
+            logger.exception("event=batch_failed_inside_the_runtime")
+            messages.put(Failed(batch.number, "FORWARD_FAILED", describe(error)))
+
     threading.Thread(target=receive, name="receive", daemon=True).start()
     running: set[asyncio.Task[None]] = set()
     while (batch := await received.get()) is not None:
-        task = asyncio.create_task(_run(pipeline, batch, messages))
+        task = asyncio.create_task(compute(batch))
         running.add(task)
         task.add_done_callback(running.discard)
 
@@ -111,17 +124,3 @@ def _send(connection: Connection, messages: _Messages) -> None:
             connection.send(message)
     except OSError:  # the batch program has ended
         os._exit(0)
-
-
-async def _run(pipeline: Pipeline, batch: Batch, messages: _Messages) -> None:
-    try:
-        result = await pipeline.run(batch.inputs, batch.rows)
-        messages.put(Done(batch.number, dict(result.outputs), {each.row: each.message for each in result.errors}))
-    except DeviceLost:
-        # The process ends at once. That end is the message: rows that only shared the batch are tried alone.
-        return
-    except BatchError as error:
-        messages.put(Failed(batch.number, error.code, str(error)))
-    except Exception as error:  # every batch has an outcome
-        logger.exception("event=batch_failed_inside_the_runtime")
-        messages.put(Failed(batch.number, "FORWARD_FAILED", describe(error)))

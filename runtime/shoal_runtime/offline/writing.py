@@ -118,9 +118,13 @@ class _Lines:
                 table = table.set_column(number, each.name, texts)
             elif (pa.types.is_duration(each.type) or pa.types.is_time64(each.type)) and unit == "ns":
                 table = table.set_column(number, each.name, column.cast(pa.int64()))
+
+        def encodable(value: Any) -> str:
+            return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
         try:
             for row in table.to_pylist():
-                self._file.write(orjson.dumps(row, default=_encodable, option=orjson.OPT_APPEND_NEWLINE))
+                self._file.write(orjson.dumps(row, default=encodable, option=orjson.OPT_APPEND_NEWLINE))
         except (ValueError, TypeError, OverflowError) as error:
             raise JobError(
                 f"a cell cannot be written as JSON: {error}. Leave its column out with --keep, or write Parquet"
@@ -129,7 +133,3 @@ class _Lines:
     def close(self) -> None:
         """Write buffered lines and close the file."""
         self._file.close()
-
-
-def _encodable(value: Any) -> Any:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""Where models are kept: object stores, hubs and registries, each a `Store` that lists a model's files and reads them.
+"""Stores of models: object stores, hubs and registries, each a `Store` that lists and reads a model's files.
 
-Owns what is brought from where, in which order and within which limits. Never looks into a file, and never loads one.
+It decides which files are downloaded, in which order and within which limits. It never interprets a file.
 """

@@ -1,10 +1,11 @@
-"""A store's files, brought to this machine: each once, whole, and under their final name only all together.
+"""Download of a store's files: each once and complete, under their final name only all together.
 
-    CACHE/.parts-LISTING/sums.json    SHA-256 of the files that are complete; a killed download goes on from there
+    CACHE/.parts-LISTING/sums.json    SHA-256 of the complete files; a killed download resumes from them
                         /files/       these files
-    CACHE/TREE/                       all of them
+    CACHE/TREE/                       all files
 
-Who downloads holds a lock on the first folder; another process on the same volume waits, and then finds the last one.
+A process that downloads holds a lock on the first directory. Another process on the same volume waits, and then finds
+the last one.
 """
 
 import fcntl
@@ -26,22 +27,28 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.storage.listing import Entry, Listing, TooMany, checked
-from shoal_runtime.storage.store import Store, StoreAway
+from shoal_runtime.storage.store import Store, StoreUnavailable
 from shoal_runtime.unpacking import Limits, check_time
 
 T = TypeVar("T")
 
 ATTEMPTS: Final = 3
-LOOK_EVERY_S: Final = 0.5
-"""At a lock that another process holds."""
+LOCK_CHECK_S: Final = 0.5
+"""Interval of checks of a lock that another process holds."""
 
 logger = logging.getLogger(__name__)
 
 
 class Download:
-    """Bring what a store lists into a folder of the cache.
+    """Download the files that a store lists into a directory of the cache.
 
-    ``pause_s`` waits between attempts, by their number; ``deadline_s`` is on the monotonic clock.
+    Args:
+        store: of the model.
+        cache_dir: directory of the cache.
+        readiness: receives the progress.
+        limits: of the download.
+        deadline_s: in monotonic seconds.
+        pause_s: seconds to wait after an attempt, by its number.
     """
 
     def __init__(
@@ -62,57 +69,57 @@ class Download:
         self._pause_s = pause_s
 
     def list(self) -> Listing:
-        """Return what the store has.
+        """Return the files in the store.
 
         Raises:
-            LoadError: it has nothing, or more than the limits allow.
-            StoreAway: it cannot be asked.
+            LoadError: there are none, or more than the limits allow.
+            StoreUnavailable: it is unreachable.
         """
         try:
-            listing = self._again(lambda: self._store.list(self._limits.max_files))
+            listing = self._retried(lambda: self._store.list(self._limits.max_files))
         except TooMany:
             raise self._limits.too_many_files(self._store.shown) from None
         return checked(listing, self._limits, self._store.shown)
 
     def bring(self, listing: Listing, keep: Callable[[Path, Mapping[str, str]], None]) -> None:
-        """Download all files and hand ``keep`` their folder, for it to move, and their SHA-256 by path.
+        """Download all files; pass their directory, to be moved, and their SHA-256 by path to ``keep``.
 
-        Where another process does so at the same time it waits for that, and hands over nothing.
+        If another process downloads the same files, wait for it and do not call ``keep``.
 
         Raises:
-            LoadError: a file cannot be had.
+            LoadError: a file cannot be downloaded.
         """
         parts = self._cache_dir / f"{PARTS_PREFIX}{listing.digest()}"
         with self._locked(parts) as mine:
-            if mine:
-                (parts / "files").mkdir(exist_ok=True)
-                sums = self._bring_files(listing, parts)
-                try:
-                    keep(parts / "files", sums)
-                finally:
-                    # What is refused is not brought out again at the next start: it may be the transfer's fault.
-                    shutil.rmtree(parts, ignore_errors=True)
-
-    def _bring_files(self, listing: Listing, parts: Path) -> dict[str, str]:
-        done = _read_sums(parts)
-        sums: dict[str, str] = {}
-        with Progress(self._readiness, "downloading", total=listing.size_bytes, unit="B") as progress:
-            for entry in listing.entries:
-                if entry.path in done and (parts / "files" / entry.path).is_file():
-                    progress.advance(entry.size_bytes)
-                    sums[entry.path] = done[entry.path]
-                    continue
-                sums[entry.path] = self._file(entry, parts, progress)
-                _write_sums(parts, sums)
-        return sums
+            if not mine:
+                return
+            (parts / "files").mkdir(exist_ok=True)
+            done = _read_sums(parts)
+            sums: dict[str, str] = {}
+            with Progress(self._readiness, "downloading", total=listing.size_bytes, unit="B") as progress:
+                for entry in listing.entries:
+                    if entry.path in done and (parts / "files" / entry.path).is_file():
+                        progress.advance(entry.size_bytes)
+                        sums[entry.path] = done[entry.path]
+                        continue
+                    sums[entry.path] = self._file(entry, parts, progress)
+                    # Written after each file, so that a killed download resumes here.
+                    new = parts / "sums.new"
+                    new.write_bytes(orjson.dumps(sums))
+                    new.rename(parts / "sums.json")
+            try:
+                keep(parts / "files", sums)
+            finally:
+                # Rejected files are not kept for the next start: the transfer may be to blame.
+                shutil.rmtree(parts, ignore_errors=True)
 
     def _file(self, entry: Entry, parts: Path, progress: Progress) -> str:
-        # Its own name: where a file system knows no locks, two processes may be here.
+        # A name of its own: without locks of the file system, two processes may be here.
         target, partial = parts / "files" / entry.path, parts / f"partial-{uuid.uuid4().hex}"
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            digest = self._again(lambda: self._read(entry, partial, progress))
-        except StoreAway as reason:
+            digest = self._retried(lambda: self._read(entry, partial, progress))
+        except StoreUnavailable as reason:
             raise LoadError(f"{self._store.shown} cannot be downloaded: {reason}") from None
         partial.rename(target)
         return digest
@@ -125,23 +132,23 @@ class Download:
                     size_bytes += len(chunk)
                     progress.advance(len(chunk))
                     if size_bytes > entry.size_bytes:
-                        raise LoadError(f"{entry.path} of {self._store.shown} is larger than it was listed")
+                        raise LoadError(f"{entry.path} of {self._store.shown} is larger than listed")
                     file.write(chunk)
                     digest.update(chunk)
                     check_time(self._limits, self._deadline_s)
                 os.fsync(file.fileno())
             if size_bytes < entry.size_bytes:
-                raise StoreAway(f"{entry.path} ended after {size_bytes} of {entry.size_bytes} bytes")
-        except StoreAway:
+                raise StoreUnavailable(f"{entry.path} ended after {size_bytes} of {entry.size_bytes} bytes")
+        except StoreUnavailable:
             progress.advance(-size_bytes)
             raise
         return digest.hexdigest()
 
-    def _again(self, ask: Callable[[], T]) -> T:
+    def _retried(self, ask: Callable[[], T]) -> T:
         for attempt in range(ATTEMPTS):
             try:
                 return ask()
-            except StoreAway as reason:
+            except StoreUnavailable as reason:
                 if attempt + 1 == ATTEMPTS:
                     raise
                 logger.warning("event=download_retried reason=%s", reason)
@@ -150,7 +157,7 @@ class Download:
 
     @contextmanager
     def _locked(self, parts: Path) -> Iterator[bool]:
-        """Yield whether the folder is this process's now; if not, another one has just finished with it."""
+        """Yield whether this process has the directory; if not, another has just finished with it."""
         try:
             self._cache_dir.mkdir(parents=True, exist_ok=True)
             sweep(self._cache_dir)
@@ -169,14 +176,14 @@ class Download:
             os.close(lock)
 
     def _wait_for(self, lock: int) -> bool:
-        """Wait for the lock; return whether it is held, which not every file system has a notion of."""
+        """Wait for the lock; return whether it is held. Not every file system has locks."""
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._readiness.progress("waiting for another process, which downloads this model")
+                self._readiness.progress("waiting for another process that downloads this model")
                 check_time(self._limits, self._deadline_s)
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(LOCK_CHECK_S)
             except OSError:
                 return False
             else:
@@ -189,9 +196,3 @@ def _read_sums(parts: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return sums if isinstance(sums, dict) else {}
-
-
-def _write_sums(parts: Path, sums: dict[str, str]) -> None:
-    new = parts / "sums.new"
-    new.write_bytes(orjson.dumps(sums))
-    new.rename(parts / "sums.json")

@@ -1,7 +1,7 @@
-"""What a store says that a model consists of, checked before the first byte is brought. Pure.
+"""The files of a model in a store, checked before the download. Pure.
 
-A model is a folder, unless its URI names one file. Object stores know no folders: there it is all keys below `PREFIX/`,
-so `model` never brings what lies in `model-old/`, and a key that ends in `/` only says that a folder is there.
+A model is a directory, unless its URI names one file. Object stores have no directories: a directory is all keys below
+`PREFIX/`, so `model` never includes `model-old/`, and a key that ends in `/` only marks a directory.
 """
 
 import hashlib
@@ -17,48 +17,43 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file of a model.
-
-    Args:
-        path: below the model's folder.
-        size_bytes: as the store says.
-        validator: changes when the content does: an entity tag, a commit; empty where the store tells none.
-        key: under which the store keeps it.
-    """
+    """One file of a model."""
 
     path: str
+    """Below the model's directory."""
     size_bytes: int
     validator: str
+    """Changes when the content does: an entity tag or a commit; empty if the store has none."""
     key: str
+    """Key in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A model's files; ``file`` where the URI names one of them rather than a folder."""
+    """A model's files; ``file`` if the URI names one of them instead of a directory."""
 
     entries: Sequence[Entry]
     file: str | None = None
 
     @property
     def size_bytes(self) -> int:
-        """Return how much there is to bring."""
+        """Return the size of the download."""
         return sum(entry.size_bytes for entry in self.entries)
 
     def digest(self) -> str:
-        """Return what is the same as long as the store says that nothing has changed: SHA-256 in hex."""
-        lines = (f"{entry.path}\0{entry.size_bytes}\0{entry.validator}\n" for entry in self.entries)
-        return _sha256(lines)
+        """Return a SHA-256 in hex that changes when the files in the store do."""
+        return _sha256(f"{entry.path}\0{entry.size_bytes}\0{entry.validator}\n" for entry in self.entries)
 
 
 class TooMany(Exception):
-    """A store has more files than it was asked for."""
+    """A store has more files than the given limit."""
 
 
 def bounded(items: Iterable[T], at_most: int) -> Iterator[T]:
-    """Yield what a store lists, which may be without end.
+    """Yield the items of a store's listing, which may be endless.
 
     Raises:
-        TooMany: there is more.
+        TooMany: there are more than ``at_most``.
     """
     for count, item in enumerate(items, start=1):
         if count > at_most:
@@ -67,7 +62,7 @@ def bounded(items: Iterable[T], at_most: int) -> Iterator[T]:
 
 
 def below(prefix: str, entries: Iterable[Entry]) -> list[Entry]:
-    """Return those whose keys lie below ``prefix``, by whole segments, under their paths from there on."""
+    """Return the entries whose keys are below ``prefix``, by whole segments, with paths relative to it."""
     root = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
     return [
         replace(entry, path=entry.key.removeprefix(root))
@@ -77,42 +72,39 @@ def below(prefix: str, entries: Iterable[Entry]) -> list[Entry]:
 
 
 def checked(listing: Listing, limits: Limits, what: str) -> Listing:
-    """Return the listing in order of paths.
+    """Return the listing sorted by path.
 
     Raises:
-        LoadError: there is nothing, it is more than the limits allow, or a path would not land in the folder alone.
+        LoadError: it is empty, exceeds the limits, or has a path outside the directory or two files of one path.
     """
     if not listing.entries:
-        raise LoadError(f"there is nothing at {what}")
+        raise LoadError(f"there are no files at {what}")
     if len(listing.entries) > limits.max_files:
         raise limits.too_many_files(what)
     limits.check_bytes(listing.size_bytes, what)
     entries = sorted(listing.entries, key=lambda entry: entry.path)
-    _check_places([str(place_of(entry.path)) for entry in entries], what)
+    places = [str(place_of(entry.path)) for entry in entries]
+    known = set(places)
+    if len(known) < len(places):
+        raise LoadError(f"{what} has two files of one name")
+    for place in places:
+        parts = place.split("/")
+        file = next((name for n in range(1, len(parts)) if (name := "/".join(parts[:n])) in known), None)
+        if file is not None:
+            raise LoadError(f"{what} has {file!r} both as a file and as a directory")
     return Listing(entries, listing.file)
 
 
 def tree_digest(files: Mapping[str, str]) -> str:
     """Return one SHA-256 for a tree, from the SHA-256 of each file by path.
 
-    It is that of the lines ``HEX  PATH``, in order of paths, which is what `sha256sum` prints.
+    It is the digest of the lines ``HEX  PATH``, sorted by path, as `sha256sum` prints them.
     """
     return _sha256(f"{files[path]}  {path}\n" for path in sorted(files))
-
-
-def _check_places(places: Sequence[str], what: str) -> None:
-    known = set(places)
-    if len(known) < len(places):
-        raise LoadError(f"{what} holds two files of one name")
-    for place in places:
-        parts = place.split("/")
-        folder = next((name for n in range(1, len(parts)) if (name := "/".join(parts[:n])) in known), None)
-        if folder is not None:
-            raise LoadError(f"{what} holds {folder!r} both as a file and as a folder")
 
 
 def _sha256(lines: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for line in lines:
-        digest.update(line.encode(errors="surrogateescape"))  # a folder that lies here may hold any names
+        digest.update(line.encode(errors="surrogateescape"))  # names of local files may be any bytes
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What a library or a server says, without what may be secret. Pure."""
+"""Messages of libraries and servers, without secrets. Pure."""
 
 import base64
 import json
@@ -10,36 +10,38 @@ from urllib.parse import quote, quote_plus, unquote
 from shoal_schema.resource.credentials import ADDRESS, PLACE, PREFIXES
 
 MOST: Final = 400
-"""Characters that are passed on: servers answer with pages."""
+"""Characters of a message; servers may return whole pages."""
 _SECRET: Final = re.compile(
     f"^({'|'.join(sorted(set(PREFIXES.values())))})|KEY|TOKEN|PASS|SECRET|SAS|CREDENTIAL|CONNECTION"
 )
 _OPEN: Final = re.compile("REGION$|ACCOUNT_NAME$|BUCKET|^HF_(HOME|HUB)")
 _SHORT: Final = 6
+"""Shorter secrets are kept: their letters occur in ordinary words."""
 _USER: Final = re.compile(r"(?<=://)[^\s/@\"']+@")
 _QUERY: Final = re.compile(r"\?[^\s\"'()<>]+")
 
 
 def safe(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text's first line without users, passwords and queries of URLs and without the environment's secrets."""
+    """Return a text's first line without secrets of the environment, and without users and queries of URLs."""
     text = hidden(text, environment)
     line = _QUERY.sub("", _USER.sub("", text.strip().partition("\n")[0]))
     return line if len(line) <= MOST else f"{line[:MOST]}..."
 
 
 def hidden(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text with the environment's secrets taken out, however a library or a protocol writes them."""
+    """Return a text without secrets of the environment, in any encoding that a library or protocol uses."""
     secrets = {secret for name, value in environment.items() for secret in _secrets(name, value)}
     forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORT}
+    # Longest first: a secret may contain another.
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, "***")
     return text
 
 
 def _secrets(name: str, value: str) -> Iterator[str]:
-    """Yield what of a variable is secret: of an address its user and password, of a text its lines too."""
+    """Yield the secret parts of a variable: user and password of an address, else the value and its lines."""
     if "://" in value:
-        # To the last @: a password that was not quoted ends a URL's host before its time.
+        # Up to the last @: an unquoted password may contain others.
         user = value.partition("://")[2].rpartition("@")[0]
         yield from (
             part for each in (user, unquote(user)) for part in (each.partition(":")[2], *re.split("[:/?#@]", each))
@@ -52,13 +54,13 @@ def _secrets(name: str, value: str) -> Iterator[str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it is, trimmed, escaped as in Python and JSON, quoted as in URLs, and within any base64."""
+    """Yield a secret as it is, trimmed, escaped as in Python and JSON, quoted as in URLs, and within base64."""
     for text in {secret, secret.strip()}:
         raw = text.encode(errors="surrogateescape")
         yield from (text, repr(text)[1:-1], repr(raw)[2:-1], json.dumps(text)[1:-1])
         yield from (quote(raw, safe=""), quote(raw), quote_plus(raw))
         for before in range(3):
-            # Without the ends, which its neighbours have a part in.
+            # Without the ends, which also encode parts of neighbouring bytes.
             inner = base64.b64encode(bytes(before) + raw)[(0, 2, 3)[before] :]
             whole = inner.rstrip(b"=")[: -1 if inner.endswith(b"=") else None].decode()
             yield from (whole, whole.replace("+", "-").replace("/", "_"))

@@ -1,4 +1,4 @@
-"""The seam between a model's URI and the store that keeps it."""
+"""The interface of stores of models."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -11,21 +11,21 @@ from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import scheme_of
 
 
-class StoreAway(Exception):
-    """The store or the network may do better next time."""
+class StoreUnavailable(Exception):
+    """The store or the network fails, perhaps temporarily."""
 
 
 class Store(Protocol):
-    """One model in a store. Every method may raise `StoreAway`, or `LoadError` where trying again is in vain."""
+    """One model in a store. Methods may raise `StoreUnavailable`, or `LoadError` if another attempt is useless."""
 
     shown: str
-    """Its URI, without what may be secret."""
+    """Its URI, without secrets."""
 
     def list(self, at_most: int) -> Listing:
-        """Return what there is; raise `TooMany` where that is more files, or files and folders, than ``at_most``."""
+        """Return the files; raise `TooMany` if there are more files, or files and directories, than ``at_most``."""
 
     def read(self, entry: Entry) -> Iterator[bytes]:
-        """Yield a file's content as it was listed.
+        """Yield the content of a listed file.
 
         Raises:
             LoadError: it has changed since.
@@ -33,7 +33,7 @@ class Store(Protocol):
 
 
 GIVEN_IN: Final = "in the environment, or in the Secret of model.secretName"
-"""Credentials."""
+"""Where credentials are given, for messages."""
 STORES: Final[Mapping[str, tuple[str, str]]] = {
     "s3": ("shoal_runtime.storage.objects", "s3"),
     "gs": ("shoal_runtime.storage.objects", "gs"),
@@ -43,14 +43,14 @@ STORES: Final[Mapping[str, tuple[str, str]]] = {
     "models": ("shoal_runtime.storage.mlflow", "runtime"),
     "runs": ("shoal_runtime.storage.mlflow", "runtime"),
 }
-"""Scheme -> module, which is imported when it is needed, and the extra that brings its library."""
+"""By scheme: the module, imported on demand, and the extra that installs its library."""
 
 
 def open_store(uri: str) -> Store:
-    """Return the store that keeps what ``uri`` names.
+    """Return the store of ``uri``.
 
     Raises:
-        LoadError: the scheme's library is not installed, a variable that it reads or the URI makes no sense.
+        LoadError: the scheme's library is not installed, or a variable or the URI is invalid.
     """
     check_environment(scheme_of(uri))
     module, extra = STORES[scheme_of(uri)]
@@ -63,10 +63,10 @@ def open_store(uri: str) -> Store:
 
 
 def check_environment(scheme: str) -> None:
-    """Look at the variables before a library does, which would tell their values.
+    """Check variables before a library reads them, whose errors would contain their values.
 
     Raises:
-        LoadError: one cannot be right.
+        LoadError: a variable is invalid.
     """
     if wrong := fault(scheme, os.environ):
         raise LoadError(f"{wrong} ({GIVEN_IN})")

@@ -1,6 +1,6 @@
-"""Whose certificates are trusted where a model or rows are fetched: the same authorities for every store's library.
+"""Certificate authorities that are trusted when a model or rows are fetched, the same for every store.
 
-Left to themselves, each library honors other variables, and some trust the web's authorities alone.
+By themselves the libraries honor different variables, and some trust only public authorities.
 """
 
 import os
@@ -16,9 +16,9 @@ from shoal_runtime.errors import LoadError
 
 BUNDLE: Final = "SHOAL_MODEL_CA_BUNDLE"
 ADDED: Final = (BUNDLE, "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Files, or folders as OpenSSL has them, of authorities that are trusted besides the usual ones."""
+"""Files, or directories as OpenSSL uses them, of authorities that are trusted besides the usual ones."""
 INSTEAD: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""What is trusted in place of the usual ones, as OpenSSL has it."""
+"""Files or directories of authorities that replace the usual ones, as in OpenSSL."""
 REMEDY: Final = (
     f"name the file of its authority in {BUNDLE} or SSL_CERT_FILE, or in a cluster its ConfigMap or Secret in"
     " model.caBundle"
@@ -30,7 +30,7 @@ _NO_TLS: Final = re.compile(r"\[SSL|InvalidContentType|InvalidMessage", re.IGNOR
 
 
 def trusted() -> ssl.SSLContext:
-    """Return what a client needs that trusts those whom the environment names.
+    """Return the TLS context of a client that trusts the authorities of the environment.
 
     Raises:
         LoadError: a variable names no certificates.
@@ -39,39 +39,39 @@ def trusted() -> ssl.SSLContext:
 
 
 def roots() -> bytes:
-    """Return the certificates of all files that the environment names, PEM; empty where it names none.
+    """Return the certificates of all files that the environment names, in PEM; empty if there are none.
 
     Raises:
         LoadError: a variable names no certificates.
     """
     named = [Path(value) for name in (*INSTEAD, *ADDED) if (value := os.environ.get(name))]
     if named:
-        trusted()  # says what is wrong with them
+        trusted()  # checks them
     files = [file for path in named for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     return b"\n".join(file.read_bytes() for file in files if file.is_file())
 
 
 def tls_fault(host: str, text: str) -> str:
-    """Return what an error's text says of TLS, and what to do; empty where it is of something else."""
+    """Return the error, with its remedy, if a text is about TLS; else nothing."""
     if _UNTRUSTED.search(text):
         certificate = f"the TLS certificate of {host}"
         if _OTHER_NAME.search(text):
-            return f"{certificate} is not for that name: correct the address, or have one made that names it"
+            return f"{certificate} is for another name. Correct the address, or the certificate"
         if _NOT_NOW.search(text):
-            return f"{certificate} has expired or is not valid yet: renew it, or correct the clock"
+            return f"{certificate} has expired or is not valid yet. Renew it, or correct the clock"
         return f"{certificate} is not trusted: {REMEDY}"
-    return f"TLS with {host} failed: does it speak https there?" if _NO_TLS.search(text) else ""
+    return f"TLS with {host} failed. Check that the server supports https" if _NO_TLS.search(text) else ""
 
 
 @lru_cache(maxsize=1)
 def _context(given: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
     named = {name: value for name, value in given if value}
-    # OpenSSL would pass over a file that it cannot read.
+    # Loaded once more by itself: OpenSSL skips a file that it cannot read.
     for name, value in named.items():
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), name, value)
     context = ssl.create_default_context()
     if not any(name in named for name in INSTEAD):
-        context.load_verify_locations(certifi.where())  # an image may bring none
+        context.load_verify_locations(certifi.where())  # an image may have no system certificates
     for name in ADDED:
         if name in named:
             _load(context, name, named[name])
@@ -85,5 +85,5 @@ def _load(context: ssl.SSLContext, name: str, value: str) -> None:
         else:
             context.load_verify_locations(cafile=value)
     except (OSError, ssl.SSLError) as error:
-        why = "there are none in it" if isinstance(error, ssl.SSLError) else error.strerror
-        raise LoadError(f"{name} must name a file of certificates, PEM: {why}") from None
+        why = "it has none" if isinstance(error, ssl.SSLError) else error.strerror
+        raise LoadError(f"{name} must name a file of certificates in PEM: {why}") from None

@@ -1,4 +1,4 @@
-"""One file from a web server. Imported when there is one to bring: a pod's runtime finds its model in the cache."""
+"""Download of one file from a web server. Imported on demand: a pod's runtime finds its model in the cache."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.storage.redaction import safe
-from shoal_runtime.storage.store import StoreAway
+from shoal_runtime.storage.store import StoreUnavailable
 from shoal_runtime.storage.trust import tls_fault, trusted
 from shoal_runtime.unpacking import Limits, check_time
 from shoal_schema.resource.locations import shown
@@ -24,7 +24,7 @@ TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 
 
 class WebDownload:
-    """Bring a file within limits; ``deadline_s`` is on the monotonic clock."""
+    """Download a file within limits; ``deadline_s`` is in monotonic seconds."""
 
     def __init__(self, readiness: Readiness, limits: Limits, deadline_s: float) -> None:
         self._readiness = readiness
@@ -32,11 +32,11 @@ class WebDownload:
         self._deadline_s = deadline_s
 
     def receive(self, uri: str, path: Path, conditions: Mapping[str, str]) -> Origin | None:
-        """Write what ``uri`` names into a file; return its digest and validators, or None where it has not changed.
+        """Write the file at ``uri`` to a path; return its digest and validators, or None if it has not changed.
 
         Raises:
-            StoreAway: the server or the network may do better next time.
-            LoadError: it cannot be had.
+            StoreUnavailable: a later attempt may succeed.
+            LoadError: no attempt will.
         """
         try:
             with (
@@ -49,13 +49,13 @@ class WebDownload:
                     return None
                 status = response.status_code
                 if status >= 500 or status == 429:
-                    raise StoreAway(f"the server answered {status}")
+                    raise StoreUnavailable(f"the server returned {status}")
                 if status != 200:
-                    raise LoadError(f"{shown(uri)} cannot be downloaded: the server answered {status}")
+                    raise LoadError(f"{shown(uri)} cannot be downloaded: the server returned {status}")
                 headers = response.headers
                 return Origin(self._write(response, path), headers.get("etag"), headers.get("last-modified"))
         except httpx.TransportError as error:
-            raise StoreAway(why_away(uri, error)) from error
+            raise StoreUnavailable(why_unreachable(uri, error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise LoadError(f"{shown(uri)} cannot be downloaded: {safe(str(error), os.environ)}") from None
 
@@ -66,7 +66,7 @@ class WebDownload:
         self._limits.check_bytes(total or 0, "the download")
         progress = Progress(self._readiness, "downloading", total=total, unit="B")
         with path.open("wb") as file, progress:
-            # As they come: a server that drips would else fill a chunk for hours before the limits are looked at.
+            # Chunks of any size, as they arrive: a slow server would fill a large one for hours before a check.
             for chunk in response.iter_bytes():
                 file.write(chunk)
                 digest.update(chunk)
@@ -78,24 +78,24 @@ class WebDownload:
 
 
 def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
-    """Return hooks that refuse to be sent from https to http."""
+    """Return hooks that reject a redirect from https to http."""
     secure = urlsplit(uri).scheme == "https"
 
     def check(request: httpx.Request) -> None:
         if secure and request.url.scheme != "https":
-            raise LoadError(f"{shown(uri)} cannot be downloaded: the server sends on to {request.url.scheme}")
+            raise LoadError(f"{shown(uri)} cannot be downloaded: the server redirects to {request.url.scheme}")
 
     return {"request": [check]}
 
 
 def verified(url: str) -> ssl.SSLContext:
-    """Return whom a client of an address trusts; for plain HTTP nobody, as all authorities take 50 ms to read."""
+    """Return the TLS context for an address; for plain HTTP an empty one, as reading all authorities takes 50 ms."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else trusted()
 
 
-def why_away(url: str, error: Exception) -> str:
-    """Return why a server cannot be reached."""
+def why_unreachable(url: str, error: Exception) -> str:
+    """Return why a server is unreachable."""
     text = str(error)
-    request = getattr(error, "_request", None)  # of the server that it was sent on to
+    request = getattr(error, "_request", None)  # after a redirect, of the other server
     host = (request.url.host if request is not None else urlsplit(url).hostname) or ""
     return tls_fault(host, text) or f"{type(error).__name__}: {safe(text, os.environ)}"

@@ -13,7 +13,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.storage.downloading import Download
 from shoal_runtime.storage.listing import Entry, Listing
-from shoal_runtime.storage.store import StoreAway
+from shoal_runtime.storage.store import StoreUnavailable
 from shoal_runtime.unpacking import Limits
 
 FILES = {"a": b"aaaa", "empty": b"", "sub/b": b"bb" * 1000}
@@ -86,7 +86,7 @@ def test_a_file_whose_reading_breaks_is_read_again_and_others_are_not(tmp_path: 
 
     def break_down(path: str) -> None:
         if path == "sub/b" and next(breaks, None):
-            raise StoreAway("reset")
+            raise StoreUnavailable("reset")
 
     store.before = break_down
 
