@@ -158,8 +158,9 @@ class App:
         json_bytes = _whole_number(headers, HEADER_LENGTH)
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise BadRequest("compressed bodies are not supported")
-        view = body
-        if isinstance(body, bytes):
+        if isinstance(body, memoryview):
+            view = body
+        else:
             # Copied to writable memory, with the bytes after the JSON aligned, so that tensors are used in place.
             lead = -(json_bytes or 0) % ALIGNMENT_BYTES
             buffer = bytearray(lead)

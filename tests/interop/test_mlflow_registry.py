@@ -98,12 +98,12 @@ def test_a_run_brings_its_artifacts_one_of_them_and_the_models_that_it_logged(he
             "the MLflow server does not have models:/my iris@gone",
             "the MLflow server does not have models:/my iris@gone",
         ),
-        ("models:/missing/1", "the MLflow server does not have models:/missing/1"),
-        ("models:/missing/latest", "the MLflow server does not have models:/missing/latest"),
-        ("models:/my iris/99", "the MLflow server does not have models:/my iris/99"),
-        ("models:/m-0", "the MLflow server does not have models:/m-0"),
-        ("runs:/missing/model", "the MLflow server does not have runs:/missing/model"),
-        ("runs:/{run}/nothing", "there is nothing at runs:/{run}/nothing"),
+        ("models:/nobody/1", "the MLflow server knows no models:/nobody/1"),
+        ("models:/nobody/latest", "the MLflow server knows no models:/nobody/latest"),
+        ("models:/my iris/99", "the MLflow server knows no models:/my iris/99"),
+        ("models:/m-0", "the MLflow server knows no models:/m-0"),
+        ("runs:/nobody/model", "the MLflow server knows no runs:/nobody/model"),
+        ("runs:/{run}/nothing", "there are no files at runs:/{run}/nothing"),
     ],
 )
 def test_what_the_server_does_not_know_is_told(here: Registry, uri: str, expected: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The container's processor limit, as the kernel's files tell it."""
+"""The container's CPU limit, read from the kernel's files."""
 
 from pathlib import Path
 

@@ -240,11 +240,11 @@ def _lose_the_device() -> list[str]:
 @needs_cuda
 def test_a_device_tells_how_much_of_its_memory_is_in_use() -> None:
     placement = cuda(graphs=False)
-    told = placement.memory()
+    before = placement.memory()
     held = torch.empty(2**28, dtype=torch.uint8, device=placement.device)
     after = placement.memory()
 
-    assert told is not None
+    assert before is not None
     assert after is not None
-    assert 0 < told[0] < told[1] == after[1]
-    assert after[0] - told[0] >= held.numel() // 2
+    assert 0 < before[0] < before[1] == after[1]
+    assert after[0] - before[0] >= held.numel() // 2

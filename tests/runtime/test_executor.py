@@ -79,7 +79,7 @@ def test_too_many_waiting_calls_are_refused(executor: Executor) -> None:
         calls = [asyncio.create_task(executor.call(lambda: release.wait(20)))]
         calls += [asyncio.create_task(executor.call(lambda: True)) for _ in range(MAX_WAITING - 1)]
         await asyncio.sleep(0)
-        with pytest.raises(NotReady, match="wait already"):
+        with pytest.raises(NotReady, match="waiting already"):
             await executor.call(lambda: True)
         release.set()
         await asyncio.gather(*calls)
@@ -114,8 +114,8 @@ def test_nothing_that_a_call_raises_ends_the_thread(executor: Executor, fault: B
 
 def test_a_thread_that_ends_all_the_same_says_why_and_leaves_nobody_waiting() -> None:
     executor = Executor()
-    told: list[str] = []
-    executor.on_death = told.append
+    reasons: list[str] = []
+    executor.on_death = reasons.append
 
     async def run() -> None:
         ident = await executor.call(threading.get_ident)
@@ -127,4 +127,4 @@ def test_a_thread_that_ends_all_the_same_says_why_and_leaves_nobody_waiting() ->
     asyncio.run(run())
 
     assert executor.stop(5)
-    assert told == ["the device's thread ended: SystemExit"]
+    assert reasons == ["the device's thread ended: SystemExit"]

@@ -39,7 +39,7 @@ each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fau
 
 
 class Trapped:
-    """Raises where it is told to, for the row "x" or for the batch that holds it."""
+    """Raises in a chosen stage, for the row "x" or for its batch."""
 
     inputs = (TensorSpec("t", "BYTES", [-1], content_type="text/plain"),)
     outputs = (TensorSpec("n", "INT64", [-1]),)

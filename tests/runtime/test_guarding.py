@@ -119,7 +119,7 @@ def test_an_answer_that_nobody_takes_is_let_go() -> None:
                     writer.write(post(LARGE))
                     await asyncio.sleep(0)
             async with asyncio.timeout(20):
-                while len(connections):  # noqa: ASYNC110 (uvicorn's set of them tells nobody)
+                while len(connections):  # noqa: ASYNC110 (uvicorn's set has no event)
                     await asyncio.sleep(0.01)
             writer.close()
 
@@ -136,7 +136,7 @@ def test_silent_callers_make_room_and_one_that_asked_stays() -> None:
                     assert b"200 OK" in await reader.readuntil(b"mine")
                 others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
                 async with asyncio.timeout(20):
-                    while len(connections) > 4:  # noqa: ASYNC110 (uvicorn's set of them tells nobody)
+                    while len(connections) > 4:  # noqa: ASYNC110 (uvicorn's set has no event)
                         await asyncio.sleep(0.01)
                 for _, other in others:
                     other.close()

@@ -100,7 +100,7 @@ def test_an_ambiguous_file_asks_for_a_name(tmp_path: Path, text: str, message: s
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("missing.py:Cat", "there is no handler file"),
+        ("missing.py:Cat", "the handler file"),
         ("no_such_module_of_test.cat:Cat", "neither installed nor in"),
         ("handler.py:Dog", "has no class Dog"),
     ],

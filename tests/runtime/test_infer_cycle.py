@@ -12,7 +12,7 @@ import pytest
 from shoal_runtime.body import LARGE_BYTES
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import Answer, App, ServedModel
+from shoal_runtime.server import App, Response, ServedModel
 from shoal_schema.addresses import Address
 from tests.runtime.fakes import Adder, Bench, infer_body
 
@@ -21,7 +21,7 @@ LIMIT_BYTES = 1 << 20
 
 
 class Watched:
-    """The application, which notes what it is asked through ASGI."""
+    """The application, which records its ASGI requests."""
 
     max_body_bytes = LIMIT_BYTES
 
@@ -34,17 +34,17 @@ class Watched:
         self.paths.append(scope["path"])
         await self._app(scope, *ways)
 
-    async def answer_batch(
+    async def infer(
         self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
-    ) -> Answer:
-        return await self._app.answer_batch(headers, body, arrived_s, target)
+    ) -> Response:
+        return await self._app.infer(headers, body, arrived_s, target)
 
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def served(talk: Talk, *, model: Any = None, max_batch_size: int = 8192) -> list[str]:
-    """Serve a model while somebody talks to it; return the paths that went through ASGI."""
+    """Serve a model during the requests; return the paths that went through ASGI."""
 
     async def run(bench: Bench) -> list[str]:
         readiness = Readiness()

@@ -48,15 +48,15 @@ def test_a_report_holds_signature_format_files_and_size(tmp_path: Path) -> None:
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper" / "labels.txt").write_text("12345")
 
-    told = report(tmp_path, HANDLER)
+    found = report(tmp_path, HANDLER)
 
-    assert (told["name"], told["format"], told["device"], told["refused"]) == ("m", "Handler", "cpu", None)
-    assert told["files"] == {"count": 2, "bytes": len(HANDLER) + 5}
-    assert [each["name"] for each in told["metadata"]["inputs"]] == ["x"]
-    assert told["metadata"]["parameters"]["max_batch_size"] == 32
-    assert told["memory_bytes"] > 50_000_000
-    assert told["seconds"] > 0
-    json.dumps(told)
+    assert (found["name"], found["format"], found["device"], found["refused"]) == ("m", "Handler", "cpu", None)
+    assert found["files"] == {"count": 2, "bytes": len(HANDLER) + 5}
+    assert [each["name"] for each in found["metadata"]["inputs"]] == ["x"]
+    assert found["metadata"]["parameters"]["max_batch_size"] == 32
+    assert found["memory_bytes"] > 50_000_000
+    assert found["seconds"] > 0
+    json.dumps(found)
 
 
 def test_parameters_are_counted_once_wherever_the_handler_keeps_them(tmp_path: Path) -> None:
@@ -68,15 +68,15 @@ def test_parameters_are_counted_once_wherever_the_handler_keeps_them(tmp_path: P
     [
         (NO_FORWARD, "handler.py defines no class with a forward method"),
         (RAISES, "importing handler.py failed: ValueError: no weights"),
-        (WRONG, "breaks its signature"),
+        (WRONG, "violates its signature"),
     ],
 )
 def test_a_model_that_cannot_be_served_is_refused_in_serves_own_words(tmp_path: Path, handler: str, words: str) -> None:
-    told = report(tmp_path, handler)
+    found = report(tmp_path, handler)
 
-    assert words in told["refused"]
-    assert told["files"]["count"] >= 1
-    assert told["metadata"] is None
+    assert words in found["refused"]
+    assert found["files"]["count"] >= 1
+    assert found["metadata"] is None
 
 
 def test_what_the_runtime_warns_of_is_in_the_report(tmp_path: Path) -> None:
@@ -95,13 +95,13 @@ def test_a_program_of_a_fixed_batch_is_told_with_how_to_export_it_for_any(tmp_pa
     program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),))
     torch.export.save(program, tmp_path / "model.pt2")
 
-    told = inspect(Settings.from_env({"SHOAL_MODEL_URI": str(tmp_path / "model.pt2")}))
+    found = inspect(Settings.from_env({"SHOAL_MODEL_URI": str(tmp_path / "model.pt2")}))
 
-    [warning] = told["warnings"]
-    assert warning.startswith("model.pt2 has a fixed batch of 1, ")
-    assert "export with a dynamic batch" in warning
-    assert told["refused"] is None
-    assert told["files"]["count"] == 1
+    [warning] = found["warnings"]
+    assert warning.startswith("model.pt2 was exported with a batch of 1, ")
+    assert "export with a dynamic batch, like this: " in warning
+    assert found["refused"] is None
+    assert found["files"]["count"] == 1
 
 
 @pytest.mark.integration

@@ -124,7 +124,7 @@ def test_a_result_that_breaks_the_signature_is_told_though_nothing_was_raised(
     assert f"code={error.code} rows=3" in caplog.text
 
 
-@pytest.mark.parametrize("error", [BadRequest("no"), TimedOut("late"), NotReady("256 batches wait already")])
+@pytest.mark.parametrize("error", [BadRequest("no"), TimedOut("late"), NotReady("256 batches waiting already")])
 def test_what_is_not_the_model_s_fault_is_not_told(error: BatchError, caplog: pytest.LogCaptureFixture) -> None:
     ItemLog().add_batch(error, request(), 161.0)
 

@@ -7,27 +7,27 @@ PATIENCE_S = 20.0
 
 
 def test_what_takes_too_long_ends_with_a_line_that_says_at_what_it_was() -> None:
-    readiness, said, ended = Readiness(), list[str](), threading.Event()
+    readiness, output, ended = Readiness(), list[str](), threading.Event()
 
     def end(message: str) -> None:
-        said.append(message)
+        output.append(message)
         ended.set()
 
     readiness.progress("downloading 40 %")
     with within(0.01, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=0.01, end=end):
         assert ended.wait(PATIENCE_S)
 
-    assert said == [
+    assert output == [
         "the model cannot be loaded: downloading 40 % takes longer than 0.01 s (SHOAL_MODEL_FETCH_TIMEOUT_S)"
     ]
     assert readiness.phase is Phase.LOST
 
 
 def test_what_ends_in_time_goes_on() -> None:
-    readiness, said = Readiness(), list[str]()
+    readiness, output = Readiness(), list[str]()
 
-    with within(3600.0, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness, end=said.append):
+    with within(3600.0, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness, end=output.append):
         pass
 
-    assert said == []
+    assert output == []
     assert readiness.phase is Phase.STARTING

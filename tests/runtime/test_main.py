@@ -93,7 +93,7 @@ class Process:
         raise AssertionError("not ready in time")
 
     def finish(self) -> tuple[int, str]:
-        """Wait for the end; return the exit code and what was said."""
+        """Wait for the end; return the exit code and what was output."""
         _, text = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, text
 
@@ -141,14 +141,14 @@ def test_it_serves_and_stops_when_the_last_connection_closes(start: Callable[...
     assert ask(connection, "/v2/health/ready")[0] == 200
     connection.close()
 
-    code, said = process.finish()
-    assert code == 0, said
+    code, output = process.finish()
+    assert code == 0, output
     assert (process.folder / "unloaded").exists()
     assert not os.path.exists(process.socket)
 
 
 @pytest.mark.integration
-def test_it_stops_at_once_when_nobody_is_connected(start: Callable[..., Process]) -> None:
+def test_it_stops_at_once_without_connections(start: Callable[..., Process]) -> None:
     process = start()
     process.ready().close()
 
@@ -158,16 +158,16 @@ def test_it_stops_at_once_when_nobody_is_connected(start: Callable[..., Process]
 
 
 @pytest.mark.integration
-def test_it_does_not_wait_for_ever_for_connections(start: Callable[..., Process]) -> None:
+def test_it_limits_the_wait_for_connections(start: Callable[..., Process]) -> None:
     process = start(SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S="0.1")
     connection = process.ready()
 
     process.process.send_signal(signal.SIGTERM)
 
-    code, said = process.finish()
+    code, output = process.finish()
     connection.close()
     assert code == 0
-    assert "event=connections_still_open count=1" in said
+    assert "event=connections_still_open count=1" in output
 
 
 @pytest.mark.integration
@@ -201,12 +201,14 @@ def test_a_stuck_forward_ends_the_process(start: Callable[..., Process]) -> None
     assert (status, json.loads(body)["code"]) == (503, "DEVICE_LOST")
     assert answers[0][0] == 503
     assert json.loads(answers[0][1])["code"] == "DEVICE_LOST"
-    code, said = process.finish()
+    code, output = process.finish()
     connection.close()
     waiting.close()
     assert code == 4
     assert (
-        said.strip().splitlines()[-1].startswith("shoal_runtime: it cannot go on: forward runs for longer than 0.2 s")
+        output.strip()
+        .splitlines()[-1]
+        .startswith("shoal_runtime: the runtime cannot continue: a forward runs longer than 0.2 s")
     )
 
 
@@ -221,9 +223,9 @@ def test_an_interrupt_in_forward_fails_its_batch_and_shows_its_traceback(start: 
     assert infer(connection, X)[0] == 200
     connection.close()
     process.process.send_signal(signal.SIGTERM)
-    code, said = process.finish()
+    code, output = process.finish()
     assert code == 0
-    assert 'raise KeyboardInterrupt("ninety-eight")' in said
+    assert 'raise KeyboardInterrupt("ninety-eight")' in output
 
 
 PICKY = """
@@ -247,7 +249,7 @@ class Picky:
 def end_the_device_s_thread(ident):
     # What is raised inside a call is that call's; it has to be between two.
     while frame := sys._current_frames().get(ident):
-        if frame.f_code.co_name != "_serve":
+        if frame.f_code.co_name != "_run":
             time.sleep(0.001)
             continue
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
@@ -285,55 +287,58 @@ def test_a_device_s_thread_that_dies_ends_the_process_with_the_true_reason(
         for _ in range(10_000):
             infer(connection, X)
 
-    code, said = process.finish()
+    code, output = process.finish()
     connection.close()
     assert code == 4
-    assert said.strip().splitlines()[-1] == "shoal_runtime: it cannot go on: the device's thread ended: SystemExit"
+    assert (
+        output.strip().splitlines()[-1]
+        == "shoal_runtime: the runtime cannot continue: the device's thread ended: SystemExit"
+    )
 
 
 @pytest.mark.integration
 def test_a_load_without_an_end_ends_the_process(start: Callable[..., Process]) -> None:
-    code, said = start(SHOAL_MODEL_PARAMETERS='{"slow": true}', SHOAL_MODEL_LOAD_TIMEOUT_S="0.5").finish()
+    code, output = start(SHOAL_MODEL_PARAMETERS='{"slow": true}', SHOAL_MODEL_LOAD_TIMEOUT_S="0.5").finish()
 
     assert code == 3
-    assert said.strip().splitlines()[-1] == (
+    assert output.strip().splitlines()[-1] == (
         "shoal_runtime: the model cannot be loaded: loading takes longer than 0.5 s (SHOAL_MODEL_LOAD_TIMEOUT_S)"
     )
 
 
 @pytest.mark.integration
-def test_a_model_that_is_not_there_ends_the_process_in_a_line(
+def test_a_missing_model_ends_the_process_with_one_line(
     start: Callable[..., Process],
 ) -> None:
-    code, said = start(SHOAL_MODEL_URI="/no/such/model").finish()
+    code, output = start(SHOAL_MODEL_URI="/no/such/model").finish()
 
     assert code == 3
-    assert said.strip().splitlines()[-1].endswith("the model cannot be loaded: there is no model at /no/such/model")
-    assert "Traceback" not in said
+    assert output.strip().splitlines()[-1].endswith("the model cannot be loaded: /no/such/model does not exist")
+    assert "Traceback" not in output
 
 
 @pytest.mark.integration
-def test_a_model_that_can_answer_nobody_never_becomes_ready(start: Callable[..., Process], tmp_path: Path) -> None:
+def test_a_model_that_violates_its_signature_never_becomes_ready(start: Callable[..., Process], tmp_path: Path) -> None:
     handler = tmp_path / "adder" / "handler.py"
     handler.write_text(handler.read_text().replace('return batch["x"] + 1', "return 1.0"))
 
-    code, said = start().finish()
+    code, output = start().finish()
 
     assert code == 3
-    assert "forward returned float for output y" in said.strip().splitlines()[-1]
-    assert "Traceback" not in said
+    assert "forward returned float for output y" in output.strip().splitlines()[-1]
+    assert "Traceback" not in output
 
 
 @pytest.mark.integration
 def test_a_handler_that_raises_shows_its_own_traceback_first(start: Callable[..., Process], tmp_path: Path) -> None:
     (tmp_path / "adder" / "handler.py").write_text("def broken():\n    1 / 0\nbroken()\n")
 
-    code, said = start().finish()
+    code, output = start().finish()
 
     assert code == 3
-    assert 'handler.py", line 2, in broken' in said
-    assert "importlib" not in said
-    assert said.strip().splitlines()[-1].endswith("importing handler.py failed: ZeroDivisionError: division by zero")
+    assert 'handler.py", line 2, in broken' in output
+    assert "importlib" not in output
+    assert output.strip().splitlines()[-1].endswith("importing handler.py failed: ZeroDivisionError: division by zero")
 
 
 COLLECTED = """
@@ -353,7 +358,7 @@ class Adder:
 
 
 @pytest.mark.integration
-def test_garbage_is_looked_for_rarely_while_it_loads_and_as_ever_once_it_serves(
+def test_garbage_is_collected_seldom_while_loading_and_normally_while_serving(
     start: Callable[..., Process], tmp_path: Path
 ) -> None:
     (tmp_path / "adder" / "handler.py").write_text(COLLECTED)
@@ -384,30 +389,30 @@ def test_help_lists_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert "SHOAL_RUNTIME_LISTEN" in capsys.readouterr().out
 
 
-def test_arguments_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_arguments_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--port", "80"], {}) == 2
-    assert "Settings come from the environment" in capsys.readouterr().err
+    assert "Settings are environment variables" in capsys.readouterr().err
 
 
 @pytest.mark.integration
-def test_a_wrong_setting_ends_the_process_in_a_line(start: Callable[..., Process]) -> None:
-    code, said = start(SHOAL_RUNTIME_DTYPE="int8").finish()
+def test_an_invalid_setting_ends_the_process_with_one_line(start: Callable[..., Process]) -> None:
+    code, output = start(SHOAL_RUNTIME_DTYPE="int8").finish()
 
     assert code == 2
-    assert len(said.strip().splitlines()) == 1
-    assert "SHOAL_RUNTIME_DTYPE must be Auto, Float32, BFloat16, Float16, not 'int8'" in said
+    assert len(output.strip().splitlines()) == 1
+    assert "SHOAL_RUNTIME_DTYPE must be Auto, Float32, BFloat16, Float16, not 'int8'" in output
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("module", ["", ".settings", ".command_line", ".fetching", ".server", ".serving"])
-def test_what_answers_before_the_model_is_loaded_imports_without_torch(module: str) -> None:
+def test_modules_used_before_loading_do_not_import_torch(module: str) -> None:
     code = f"import sys, shoal_runtime{module}; assert 'torch' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
 
 
 @pytest.mark.integration
-def test_what_only_downloads_and_terminals_need_costs_no_start_its_time() -> None:
+def test_a_start_does_not_import_clients_and_progress_bars() -> None:
     imported = "shoal_runtime.serving, shoal_runtime.starting, shoal_runtime.pipeline"
     code = f"import sys, {imported}; assert not {{'httpx', 'tqdm'}} & set(sys.modules)"
 
@@ -415,13 +420,13 @@ def test_what_only_downloads_and_terminals_need_costs_no_start_its_time() -> Non
 
 
 @pytest.mark.integration
-def test_the_log_tells_where_the_seconds_of_a_start_go(start: Callable[..., Process]) -> None:
+def test_the_log_shows_the_steps_of_a_start(start: Callable[..., Process]) -> None:
     process = start()
     process.ready().close()
     process.process.terminate()
-    _, said = process.finish()
+    _, output = process.finish()
 
     events = [
-        said.index(f"event={name} ") for name in ("listening", "libraries_imported", "model_loaded", "model_ready")
+        output.index(f"event={name} ") for name in ("listening", "libraries_imported", "model_loaded", "model_ready")
     ]
     assert events == sorted(events)

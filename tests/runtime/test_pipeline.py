@@ -411,8 +411,8 @@ def test_an_element_that_cannot_be_read_beside_tensors_fails_its_row_alone() -> 
     [
         ("long", 400, "row length 9"),
         ("huge", 400, "Overflow"),
-        ("words", 500, "what preprocess gave makes no tensor: TypeError"),
-        ("keys", 400, "preprocess"),
+        ("words", 500, "preprocess returned no tensor: TypeError"),
+        ("keys", 400, "preprocess gave"),
     ],
 )
 def test_a_row_that_makes_no_batch_fails_alone(odd: str, status: int, message: str) -> None:
@@ -499,7 +499,7 @@ def test_rows_of_different_shapes_without_a_cut_say_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "told"),
+    ("result", "message"),
     [
         (lambda x: x.to_sparse(), "output y is a sparse tensor"),
         (lambda x: torch.nested.nested_tensor(list(x), layout=torch.jagged), "output y is a nested tensor"),
@@ -508,12 +508,12 @@ def test_rows_of_different_shapes_without_a_cut_say_what_to_do() -> None:
     ],
     ids=["sparse", "nested", "meta", "masked"],
 )
-def test_what_is_no_table_of_numbers_is_the_model_s_fault_in_words(result: Any, told: str) -> None:
+def test_what_is_no_table_of_numbers_is_the_model_s_fault_in_words(result: Any, message: str) -> None:
     class Odd(Adder):
         def forward(self, batch: Mapping[str, Any]) -> Any:
             return result(batch["x"])
 
-    with Bench(Odd()) as bench, pytest.raises(ForwardFailed, match=told):
+    with Bench(Odd()) as bench, pytest.raises(ForwardFailed, match=message):
         bench.run({"x": X})
 
 

@@ -54,14 +54,14 @@ def served() -> Iterator[Served]:
         yield Served(bench)
 
 
-@pytest.mark.parametrize(("memory", "told"), [((60, 80), {"device_memory": [60, 80]}), (None, {})])
+@pytest.mark.parametrize(("memory", "extra"), [((60, 80), {"device_memory": [60, 80]}), (None, {})])
 def test_a_ready_runtime_tells_how_much_of_its_device_is_in_use_where_it_has_one(
-    served: Served, memory: tuple[int, int] | None, told: dict[str, Any]
+    served: Served, memory: tuple[int, int] | None, extra: dict[str, Any]
 ) -> None:
     served.app.serve(ServedModel("adder", "1", "test", served.bench.pipeline, memory=lambda: memory))
     served.readiness.ready()
 
-    assert served.ask("/v2/health/ready")[2] == {"ready": True, **told}
+    assert served.ask("/v2/health/ready")[2] == {"ready": True, **extra}
 
 
 def test_health_tells_why_it_is_not_ready(served: Served) -> None:
@@ -322,7 +322,7 @@ def test_a_fault_of_the_runtime_itself_says_that_rows_may_have_been_executed() -
         status, headers, answer = Served(bench).load().ask(INFER, method="POST", body=[JSON_BODY])
 
     assert (status, headers["x-shoal-executed"]) == (500, "maybe")
-    assert answer["error"] == "the runtime failed; its log says how"
+    assert answer["error"] == "the runtime failed; its log has the reason"
 
 
 def test_an_answer_says_nothing_about_it(served: Served) -> None:

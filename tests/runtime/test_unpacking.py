@@ -86,7 +86,7 @@ def test_a_zip_cannot_reach_outside_its_folder(tmp_path: Path, member: str) -> N
     target = tmp_path / "a" / "out"
     target.mkdir(parents=True)
 
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match="outside its directory"):
         unpack(path, target, "m.zip")
 
     assert list(target.iterdir()) == []
@@ -98,7 +98,7 @@ def test_a_zip_cannot_hold_links(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
         archive.writestr(info, "/etc/passwd")
 
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match="outside its directory"):
         unpack(tmp_path / "m.zip", tmp_path, "m.zip")
 
 
@@ -117,7 +117,7 @@ def test_a_tar_cannot_reach_outside_its_folder(
     target = tmp_path / "a" / "out"
     target.mkdir(parents=True)
 
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match="outside its directory"):
         unpack(path, target, "m.tar.gz")
 
     assert not (tmp_path / "a" / "evil").exists()
@@ -208,7 +208,7 @@ def test_a_hostile_tar_changes_nothing_outside_its_folder(tmp_path: Path, kind: 
     target = tmp_path / "a" / "out"
     target.mkdir(parents=True)
 
-    with pytest.raises(LoadError, match=r"the archive('s| holds)"):
+    with pytest.raises(LoadError, match="the archive"):
         unpack(path, target, "m.tar.gz")
 
     assert victim.read_bytes() == b"safe"
@@ -278,7 +278,7 @@ def test_a_zip_s_names_hide_nothing(tmp_path: Path, name: str) -> None:
     path = zipped(tmp_path / "m.zip", {name.replace("\0", "!"): b"x"})
     path.write_bytes(path.read_bytes().replace(b"!", b"\0"))
 
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match="outside its directory"):
         unpack(path, tmp_path / "out", "m.zip")
 
 
@@ -299,7 +299,7 @@ def test_a_zip_holds_plain_files_only(tmp_path: Path, kind: int) -> None:
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
         archive.writestr(info, "/etc/passwd")
 
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match="outside its directory"):
         unpack(tmp_path / "m.zip", tmp_path / "out", "m.zip")
 
 
@@ -314,7 +314,7 @@ def deflated(path: Path, members: dict[str, bytes]) -> Path:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        (Limits(max_bytes=50_000, max_ratio=1e9), r"is over 50000 bytes \(SHOAL_MODEL_MAX_BYTES\)"),
+        (Limits(max_bytes=50_000, max_ratio=1e9), r"exceeds 50000 bytes \(SHOAL_MODEL_MAX_BYTES\)"),
         (Limits(max_ratio=10), r"unpacks to over 10 times its size \(SHOAL_MODEL_MAX_RATIO\)"),
         (Limits(max_files=2, max_ratio=1e9), r"holds over 2 files and folders \(SHOAL_MODEL_MAX_FILES\)"),
     ],
@@ -358,7 +358,7 @@ def test_a_zip_that_lies_about_its_sizes_is_stopped(tmp_path: Path) -> None:
 def test_a_zip_s_directory_is_not_read_whole_when_it_is_too_long(tmp_path: Path) -> None:
     path = zipped(tmp_path / "m.zip", {f"{index:0200}": b"" for index in range(100)})
 
-    with pytest.raises(LoadError, match="holds over 10 files and folders"):
+    with pytest.raises(LoadError, match="has more than 10 files"):
         unpack(path, tmp_path / "out", "m.zip", Limits(max_files=10))
 
     assert list((tmp_path / "out").iterdir()) == []
@@ -396,5 +396,5 @@ def test_a_link_that_is_there_already_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     os.symlink(tmp_path, tmp_path / "out" / "d")
 
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match="outside its directory"):
         unpack(tar(tmp_path / "m.tar.gz", {"d/evil": b"x"}), tmp_path / "out", "m.tar.gz")

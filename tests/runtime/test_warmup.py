@@ -250,7 +250,7 @@ def test_without_warm_up_nothing_is_told() -> None:
 
 
 class Returning(Adder):
-    """Returns what it is told to, whatever it is given."""
+    """Returns a fixed result for any batch."""
 
     def __init__(self, make: Callable[[int], Any]) -> None:
         self.make = make
@@ -281,7 +281,7 @@ def test_a_model_that_breaks_its_signature_does_not_start(make: Callable[[int], 
         warm(model_of(Returning(make)), CpuPlacement(), Readiness())
 
     assert "warm-up with" in str(refused.value)
-    assert "; correct what it returns, or the outputs that it declares" in str(refused.value)
+    assert "Correct its outputs, or their declaration" in str(refused.value)
 
 
 def test_what_is_wrong_with_small_batches_alone_is_found() -> None:
@@ -307,7 +307,7 @@ def test_rows_that_break_the_signature_do_not_start(make: Callable[[int], Any], 
 
 
 class Scored(Text):
-    """Makes of a text what it is told to, by way of postprocess."""
+    """Returns a fixed result of postprocess for any text."""
 
     def __init__(self, postprocess: Callable[[Any], Any]) -> None:
         self.postprocess = postprocess
@@ -332,7 +332,7 @@ def refuse(row: Any) -> int:
     ],
 )
 def test_a_handler_s_own_samples_go_through_all_its_stages(postprocess: Callable[[Any], Any], message: str) -> None:
-    with pytest.raises(HandlerFailed, match=f"{message}; correct the model, or what warmup_items"):
+    with pytest.raises(HandlerFailed, match=f"{message}.*warmup_items"):
         warm(model_of(Scored(postprocess)), CpuPlacement(), Readiness())
 
 

@@ -18,7 +18,7 @@ def test_a_forward_is_overdue_only_past_its_limit() -> None:
     assert watchdog.overdue(100) is None
     executor.busy_since_s = 90
     assert watchdog.overdue(100) is None
-    assert watchdog.overdue(101) == ("forward runs for longer than 10 s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)")
+    assert watchdog.overdue(101) == "a forward runs longer than 10 s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)"
     assert executor.stop(5)
 
 
@@ -40,7 +40,7 @@ def test_a_stuck_forward_makes_the_runtime_unready_and_ends_it() -> None:
 
     assert readiness.phase is Phase.LOST
     assert ended.wait(20)
-    assert last_lines[0].startswith("it cannot go on: forward runs for longer")
+    assert last_lines[0].startswith("the runtime cannot continue: a forward runs longer")
     release.set()
     watchdog.stop()
     assert executor.stop(5)
@@ -95,7 +95,7 @@ def test_a_thread_that_the_process_cannot_do_without_ends_it() -> None:
     watchdog.start()
 
     assert ended.wait(20)
-    assert last_lines[0].startswith("it cannot go on: the thread preprocess_0 ended")
+    assert last_lines[0].startswith("the runtime cannot continue: the thread preprocess_0 ended")
     watchdog.stop()
     assert executor.stop(5)
 

@@ -108,12 +108,12 @@ def test_what_is_refused_when_it_is_whole_is_thrown_away(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("lie", "told"), [(-1, "larger than it was listed"), (1, "ended after 4 of 5 bytes")])
-def test_a_file_of_another_size_than_listed_is_refused(lie: int, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lie", "expected"), [(-1, "larger than listed"), (1, "ended after 4 of 5 bytes")])
+def test_a_file_of_another_size_than_listed_is_refused(lie: int, expected: str, tmp_path: Path) -> None:
     store = Shelf()
     store.lies["a"] = lie
 
-    with pytest.raises(LoadError, match=told):
+    with pytest.raises(LoadError, match=expected):
         bring(store, tmp_path)
 
 

@@ -42,22 +42,22 @@ def test_a_folder_is_what_lies_below_it_by_whole_segments(prefix: str, paths: li
     ids=["up", "root", "far up", "DOS", "NUL", "LF", "drive"],
 )
 def test_a_file_that_would_land_elsewhere_is_refused(path: str) -> None:
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match="outside its directory"):
         checked(listing("good", path), Limits(), "s3://b/m")
 
 
 @pytest.mark.parametrize(
-    ("paths", "told"),
+    ("paths", "expected"),
     [
-        ([], "there is nothing at s3://b/m"),
+        ([], "there are no files at s3://b/m"),
         (["a", "a"], "two files of one name"),
         (["a", "./a"], "two files of one name"),
         (["a", "a/b"], "'a' both as a file and as a folder"),
         (["a-b", "a", "a/b/c"], "'a' both as a file and as a folder"),
     ],
 )
-def test_what_makes_no_folder_is_refused(paths: list[str], told: str) -> None:
-    with pytest.raises(LoadError, match=told):
+def test_what_makes_no_folder_is_refused(paths: list[str], expected: str) -> None:
+    with pytest.raises(LoadError, match=expected):
         checked(listing(*paths), Limits(), "s3://b/m")
 
 
@@ -106,7 +106,9 @@ def test_the_page_tells_how_a_folder_is_summed(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_bytes(content)
 
-    told = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=20, check=True)
+    expected = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=20, check=True
+    )
 
     sums = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
-    assert told.stdout.split()[0] == tree_digest(sums)
+    assert expected.stdout.split()[0] == tree_digest(sums)

@@ -93,45 +93,45 @@ def test_a_version_of_the_same_sizes_is_not_taken_for_the_last_one(registry: Reg
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
-        ({"artifact_uri": "file:///mlruns/1"}, "keeps models:/iris/1 at file:///mlruns/1, where it cannot be read"),
-        ({"artifact_uri": "/mlruns/1"}, "keeps models:/iris/1 at /mlruns/1, where it cannot be read from here: start"),
-        ({"artifact_uri": "dbfs:/x"}, "keeps models:/iris/1 at dbfs:/x, where it cannot be read"),
+        ({"artifact_uri": "file:///mlruns/1"}, "keeps models:/iris/1 at file:///mlruns/1"),
+        ({"artifact_uri": "/mlruns/1"}, "keeps models:/iris/1 at /mlruns/1"),
+        ({"artifact_uri": "dbfs:/x"}, "keeps models:/iris/1 at dbfs:/x"),
         ({"artifact_uri": "mlflow-artifacts://other:1/x"}, "keeps models:/iris/1 at mlflow-artifacts://other:1/x"),
-        ({"artifact_uri": "ftp://me:s3cret@host/x?s3cret"}, "keeps models:/iris/1 at ftp://host/x, where"),
-        ({"artifact_uri": "hf://stranger/model"}, "keeps models:/iris/1 at hf://stranger/model, where it cannot be"),
+        ({"artifact_uri": "ftp://me:s3cret@host/x?s3cret"}, "keeps models:/iris/1 at ftp://host/x,"),
+        ({"artifact_uri": "hf://stranger/model"}, "keeps models:/iris/1 at hf://stranger/model,"),
         *(
-            ({"artifact_uri": place}, "leads out of its own store")
+            ({"artifact_uri": place}, "outside of its own store")
             for place in ("mlflow-artifacts:/../../x", "mlflow-artifacts:/0/../../x/..", "mlflow-artifacts://HOST/..")
         ),
-        ({"artifact_uri": "models:/.."}, "models:/.. does not name a model"),
-        ({"artifact_uri": "models:/iris/1"}, "models:/iris/1 leads from one model to the next, without end"),
-        ({}, "the MLflow server has no artifact_uri"),
-        ([], "does not answer as MLflow does: is MLFLOW_TRACKING_URI right?"),
+        ({"artifact_uri": "models:/.."}, "models:/.. is no model's address"),
+        ({"artifact_uri": "models:/iris/1"}, "models:/iris/1 leads from one model to the next in a cycle"),
+        ({}, "the MLflow server does not tell artifact_uri"),
+        ([], "MLFLOW_TRACKING_URI"),
     ],
 )
-def test_what_leads_nowhere_is_told(registry: Registry, answer: object, told: str, tmp_path: Path) -> None:
+def test_what_leads_nowhere_is_told(registry: Registry, answer: object, expected: str, tmp_path: Path) -> None:
     registry.says("/mlflow/model-versions/get-download-uri?name=iris&version=1", answer)
 
     with pytest.raises(LoadError) as error:
         fetch(tmp_path, "models:/iris/1")
 
-    assert told in str(error.value)
+    assert expected in str(error.value)
     assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "expected"),
     [
-        (401, "MLFLOW_TRACKING_TOKEN"),
-        (404, "the MLflow server does not have models:/iris/1"),
-        (302, "models:/iris/1 cannot be resolved: the MLflow server returned 302"),
-        (503, "models:/iris/1 cannot be downloaded: the MLflow server answered 503"),
+        (401, "models:/iris/1 may not be read with the credentials that were found (MLFLOW_TRACKING_TOKEN)"),
+        (404, "the MLflow server knows no models:/iris/1: look at its name"),
+        (302, "models:/iris/1 cannot be resolved: the MLflow server answered 302"),
+        (503, "models:/iris/1 cannot be downloaded: the MLflow server returned 503"),
     ],
 )
 def test_a_refusal_is_told_with_its_remedy_and_without_the_password(
-    registry: Registry, status: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, status: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", registry.url.replace("://", "://me:s3cret-word@"))
     registry.says("/mlflow/model-versions/get-download-uri?name=iris&version=1", {"message": "s3cret-word"}, status)
@@ -139,7 +139,7 @@ def test_a_refusal_is_told_with_its_remedy_and_without_the_password(
     with pytest.raises(LoadError) as error:
         fetch(tmp_path, "models:/iris/1")
 
-    assert told in str(error.value)
+    assert expected in str(error.value)
     assert "s3cret" not in str(error.value)
 
 
@@ -162,8 +162,8 @@ def test_a_redirect_is_followed_on_the_same_server_alone(registry: Registry, tmp
     assert fetch(tmp_path, "models:/iris/1") == CONTENT
 
     registry.sends_on[route] = "http://me:s3cret@127.0.0.1:9/moved"
-    told = f"{registry.url} redirects to http://127.0.0.1:9, which is not followed"
-    with pytest.raises(LoadError, match=re.escape(told)):
+    expected = f"{registry.url} sends on to http://127.0.0.1:9, which is not asked"
+    with pytest.raises(LoadError, match=re.escape(expected)):
         fetch(tmp_path / "other", "models:/iris/1")
 
 
@@ -188,5 +188,5 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(registry: Registry, tmp_
     files = {"files": [{"path": "..", "file_size": 1}]}
     registry.says("/mlflow-artifacts/artifacts?path=0%2Fmodels%2Fm-1%2Fartifacts", files)
 
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match="outside its directory"):
         fetch(tmp_path, "models:/iris/1")

@@ -21,5 +21,5 @@ def test_a_panic_of_the_library_is_a_refusal_without_secrets(monkeypatch: pytest
 
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret-key")
     monkeypatch.setattr("obstore.list", panic)
-    with pytest.raises(LoadError, match=r"s3://b/c/ cannot be read: .*\*\*\*; look at AWS_ACCESS_KEY_ID"):
+    with pytest.raises(LoadError, match=r"s3://b/c/ cannot be read: .*\*\*\*. Check AWS_ACCESS_KEY_ID"):
         Objects(None, "c/", "s3://b/c/").list(1)

@@ -49,18 +49,18 @@ def test_a_page_is_cut() -> None:
     ],
 )
 def test_a_secret_is_left_out_however_it_is_written(secret: str, written: Callable[[str], str]) -> None:
-    told = hidden(f"illegal: {written(secret)}!", {"HF_TOKEN": secret})
+    expected = hidden(f"illegal: {written(secret)}!", {"HF_TOKEN": secret})
 
-    left = base64.b64decode(told.replace("illegal: ", "").partition("***")[0] + "==").decode(errors="replace")
-    assert "***" in told
-    assert "cr" not in told + left
+    left = base64.b64decode(expected.replace("illegal: ", "").partition("***")[0] + "==").decode(errors="replace")
+    assert "***" in expected
+    assert "cr" not in expected + left
 
 
 def test_of_an_address_the_user_and_the_password_are_left_out_and_the_server_is_left_in() -> None:
     environment = {"MLFLOW_TRACKING_URI": "http://someb0dy:s3cret%2Fword@mlflow:5000", "HF_ENDPOINT": "http://hub:1"}
 
-    told = safe("Invalid port: 's3cret/word' (someb0dy) at http://mlflow:5000, http://hub:1", environment)
-    assert told == "Invalid port: '***' (***) at http://mlflow:5000, http://hub:1"
+    expected = safe("Invalid port: 's3cret/word' (someb0dy) at http://mlflow:5000, http://hub:1", environment)
+    assert expected == "Invalid port: '***' (***) at http://mlflow:5000, http://hub:1"
 
     unquoted = {"MLFLOW_TRACKING_URI": "http://u:s3crets/x@mlflow:5000"}
     assert safe("Invalid port: 's3crets'", unquoted) == "Invalid port: '***'"
