@@ -17,6 +17,7 @@ def large_body(headers: Mapping[bytes, bytes], limit_bytes: int) -> Body | None:
     size_bytes = int(headers.get(b"content-length", 0))
     if not LARGE_BYTES < size_bytes <= limit_bytes:
         return None
+    # The binary part after the JSON is aligned, so that tensors need no copy.
     json_bytes = headers.get(HEADER_LENGTH.encode(), b"")
     aligned_at = int(json_bytes) if json_bytes.isdigit() and len(json_bytes) < 16 else 0
     return Body(size_bytes, aligned_at=aligned_at)
@@ -57,6 +58,7 @@ class BodyReader(asyncio.BufferedProtocol):
         if self.body is None:
             self._owner.data_received(bytes(_HEAD[:nbytes]))
             return
+        # The bytes are in place already: get_buffer returned the body's memory.
         self.body.filled(nbytes)
         self._on_more(nbytes)
         if self.body.complete:

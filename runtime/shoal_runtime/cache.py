@@ -57,6 +57,7 @@ def remember(cache_dir: Path, uri: str, origin: Origin) -> None:
     """Record the origin of ``uri`` atomically."""
     path = _path(cache_dir, uri)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A rename replaces the record atomically.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")
     with os.fdopen(descriptor, "wb") as file:
         file.write(orjson.dumps(asdict(origin)))
@@ -91,6 +92,7 @@ def temporary(cache_dir: Path) -> Iterator[Path]:
 
 def settle(ready: Path, final: Path) -> None:
     """Sync a directory to disk and rename it to its final name."""
+    # Files before their directory, and the directory before its new name.
     for each in (*ready.rglob("*"), ready):
         _sync(each)
     try:

@@ -34,6 +34,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return batch(environ, *arguments[1:])
     if arguments == ["batch-ray"]:
         return batch_on_ray(environ)
+    # Commands below need the model's settings.
     command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
     if arguments[:1] == ["inspect"] and len(arguments) == 2:
         # The model's code may change the working directory.

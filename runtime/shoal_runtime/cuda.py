@@ -54,6 +54,7 @@ class StagingPool:
     def take(self, like: Tensor) -> tuple[Tensor, _Buffer]:
         """Return host memory of the tensor's shape and type, and the buffer to give back."""
         needed = max(1, like.numel() * like.element_size())
+        # Rounded up to a power of two.
         size = 1 << (needed - 1).bit_length()
         with self._lock:
             free = self._free[size]
@@ -64,6 +65,7 @@ class StagingPool:
             # The copy of an earlier batch may still read it.
             buffer.busy.synchronize()
             buffer.busy = None
+        # The start of the buffer, seen as the tensor's type and shape.
         view = buffer.memory[: like.numel() * like.element_size()].view(like.dtype)
         return view.view(like.shape), buffer
 
@@ -98,6 +100,7 @@ class GraphCache:
         if graph is not None:
             self._graphs[form] = graph
         else:
+            # One failed capture means that the model synchronizes or branches: do not try again.
             self._allowed = False
             self._graphs.clear()
 
@@ -245,6 +248,7 @@ class _CudaGraph:  # pragma: cuda
 
     def __init__(self, function: Callable[[Any], Any], batch: Any, stream: torch.cuda.Stream, memory: Any) -> None:
         leaves, structure = pytree.tree_flatten(batch)
+        # A graph reads fixed addresses, so it owns its inputs.
         self._inputs = [leaf.clone() for leaf in leaves]
         own = pytree.tree_unflatten(self._inputs, structure)
         self._graph = torch.cuda.CUDAGraph()

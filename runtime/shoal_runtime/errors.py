@@ -172,6 +172,7 @@ class FailedRow:
     """Exception of the handler, for the log only; it is never sent."""
 
     def __post_init__(self) -> None:
+        # The class is frozen.
         object.__setattr__(self, "message", message_text(self.message))
 
     @property

@@ -34,6 +34,7 @@ def share_exchanged(compute: Compute, rows: Sequence[Row], size: int, rng: "np.r
         size: of the batch.
         rng: for the order of the copies.
     """
+    # Each row about equally often, in random order.
     order = rng.permutation(np.arange(size) % len(rows))
     mixed = [rows[which] for which in order]
     found = compute(mixed)

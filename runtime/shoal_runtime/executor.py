@@ -76,6 +76,7 @@ class Executor:
         """
         if self._abandoned is not None:
             raise DeviceLost(self._abandoned, executed=False)
+        # A proxy has a queue of its own; a client without one must not fill the memory here.
         if len(self._waiting) >= MAX_WAITING:
             raise NotReady(f"{MAX_WAITING} batches are waiting already")
         call = _Call(function, asyncio.get_running_loop(), watched=watched)

@@ -59,6 +59,7 @@ def said(error: BaseException) -> str:
 
 def message_text(text: str) -> str:
     """Return a message for every encoder: bounded, with lone surrogates escaped."""
+    # Cut first: a message may have megabytes.
     text = text[: MAX_TEXT + 1]
     if not text.isascii():
         text = text.encode(errors="backslashreplace").decode()

@@ -128,6 +128,7 @@ class Fetcher:
         stem = archive_stem(path.name)
         if self._digest is None and stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
+        # An archive is unpacked once per content.
         digest = self._sum_of(path)
         self._check(digest, str(path))
         if stem is None:
@@ -211,8 +212,10 @@ class Fetcher:
         if self._digest is not None and (kept := self._kept(self._digest, name)):
             logger.info("event=model_cached directory=%s", kept.directory)
             return kept
+        # The last download serves if the server returns 304, or is unreachable.
         origin = recall(self._cache_dir, uri)
         old = self._kept(origin.digest, name) if origin is not None and self._digest in (None, origin.digest) else None
+        # The init container has fetched it just now.
         if self._fetched and old is not None:
             return old
         conditions = origin.conditions() if origin is not None and old is not None else {}

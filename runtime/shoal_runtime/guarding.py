@@ -53,6 +53,7 @@ class Bounds(NamedTuple):
 
 def max_connections() -> int:
     """Return the number of connections that half of the file descriptors allow; the model may use the others."""
+    # The limit of the process, which containers often set low.
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
 
@@ -145,6 +146,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _keeps_up(self, now_s: float) -> bool:
         """Return whether enough bytes have moved since the last check, and start to count anew."""
+        # Counted from the transport's buffer: bytes that the client has not read.
         if self._unread:
             left_bytes = self.transport.get_write_buffer_size()
             moved_bytes, self._marked_bytes = self._marked_bytes - left_bytes, left_bytes
@@ -291,6 +293,7 @@ class GuardedProtocol(HttpToolsProtocol):
         body = encode_error(str(error), "BAD_REQUEST")
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (STATUS_LINE[error.status], len(body)) + body)
+        # Half-closed, so that the client can read the error before the connection ends.
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()

@@ -70,6 +70,7 @@ def _warnings() -> Iterator[list[str]]:
     found: list[str] = []
     ours = logging.getLogger("shoal_runtime")
     keep = _Keep(found)
+    # The parent's handlers must not print the warnings too.
     level, ours.propagate = ours.level, False
     ours.setLevel(logging.WARNING)
     ours.addHandler(keep)

@@ -280,6 +280,7 @@ class _Trier:
         rng = np.random.default_rng(seed)
         last = self._rows - 1
         batch = self._source.draw(self._kind, self._rows, rng)
+        # The same row with other neighbours.
         strangers = self._source.draw(self._kind, self._rows, rng)
         first = self._outputs(batch)
         if self._in_place:
@@ -337,5 +338,6 @@ def _difference(left: Array, right: Array) -> float:
         return DOUBTFUL * 2
     a, b = numbers
     with np.errstate(all="ignore"):
+        # The smallest float32 avoids a division by zero.
         scale = max(np.abs(a).max(initial=0), np.abs(b).max(initial=0), np.finfo(np.float32).tiny)
         return float(np.abs(a - b).max(initial=0) / scale)

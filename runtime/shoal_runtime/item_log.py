@@ -35,6 +35,7 @@ class ItemLog:
         for error in errors:
             if error.status < 500 or not self._may_write(now_s):
                 continue
+            # The innermost frame is the line that raised.
             frames = traceback.extract_tb(error.cause.__traceback__) if error.cause is not None else []
             where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"
             origin = request_id(parameters.get("requests"), error.row)
@@ -89,6 +90,7 @@ class ItemLog:
 def one_line(text: str) -> str:
     """Return text with line ends and control characters escaped, so that it cannot forge log lines."""
     escaped = "\\n".join(text.splitlines())
+    # Most messages need no escapes.
     if escaped.isprintable():
         return escaped
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in escaped)
@@ -101,6 +103,7 @@ def request_id(requests: Any, row: int) -> str:
         requests: parameter of the batch: JSON `[{"rows": 2, "x-request-id": "..."}]`, in row order.
         row: counted in the batch.
     """
+    # Requests were joined into the batch in this order.
     for origin, rows in _traced(requests):
         row -= rows
         if row < 0:

@@ -42,6 +42,7 @@ def _tcp_socket(address: Address) -> socket.socket:
     family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:
+        # A restarted process may bind while old connections are closing.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if address.host == "::":  # IPv4 addresses too
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -99,6 +100,7 @@ class Connections:
             access_log=False,
             proxy_headers=False,
         )
+        # uvicorn's protocol reads the loaded configuration; its server is not used.
         self._config.load()
         self._app = app
         self._bounds = Bounds(app.max_body_bytes) if bounds is None else bounds

@@ -45,6 +45,7 @@ def within(
         end(f"the model cannot be loaded: {step} takes longer than {limit_s:g} s ({setting})")
 
     timer = threading.Timer(limit_s + grace_s, give_up)
+    # A daemon, so that it does not keep the process alive.
     timer.daemon, timer.name = True, "load limit"
     timer.start()
     # A library that holds the GIL also stops the timer's thread; faulthandler needs no GIL.

@@ -75,6 +75,7 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
     # their libraries call it later.
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.model.allow_pickle else "1"
     start_s = time.monotonic()
+    # Settings win over model.toml, which wins over the files' names.
     config = read_config(files.directory)
     name = settings.metadata.name or config.name or files.stem
     if not re.search(NAME, name):
@@ -187,6 +188,7 @@ def _own_handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> 
     form = settings.model.format
     if form is Format.AUTO:
         form = by_suffix(PurePath(files.file).suffix if files.file is not None else "") or config.format
+    # Some directories, such as those of transformers, are marked by a file of their own.
     mark = marked(files.directory) if files.file is None else None
     if mark is not None and FORMATS[mark].own_code and form in (Format.AUTO, mark):
         return None

@@ -69,6 +69,7 @@ def _torch_machine(wanted: RuntimeSpec, extra: str) -> Machine:
     from shoal_runtime.cuda import CudaPlacement  # noqa: PLC0415
     from shoal_runtime.torch_placement import CpuPlacement, choose_device, choose_dtype  # noqa: PLC0415
 
+    # Of the whole process: forwards run one at a time.
     torch.set_num_threads(wanted.threads or default_threads(torch.get_num_threads(), core_limit()))
     device = choose_device(wanted.device.lower())
 

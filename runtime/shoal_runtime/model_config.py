@@ -43,6 +43,7 @@ def read_config(directory: Path) -> ModelConfig:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise LoadError(f"{path} is not a regular file")
+        # Checked before the file is read into memory.
         if status.st_size > MAX_BYTES:
             raise LoadError(f"{path} is over {MAX_BYTES} bytes")
         document = tomllib.loads(path.read_text(encoding="utf-8"))

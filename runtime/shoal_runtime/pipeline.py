@@ -103,11 +103,13 @@ class Pipeline:
         start = time.monotonic()
         timings = Timings()
         prepared = await self._prepare(inputs, rows, timings)
+        # All rows were invalid: nothing reaches the device.
         if not prepared.rows:
             return BatchResult({}, prepared.errors, timings, 0)
         collected = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
         outputs, errors = await self._finish(prepared, collected, inputs, timings)
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
+        # The rest of the time was spent waiting for a stage.
         timings.queue_us = max(0, _micros(start) - spent)
         padded = prepared.given - len(prepared.rows)
         if errors:
@@ -183,9 +185,11 @@ class Pipeline:
         return prepared
 
     def _place(self, batch: Any, kept: list[int], errors: list[FailedRow]) -> _Prepared:
+        # Padded to an allowed size, for which kernels and graphs are warm.
         size = next_size(len(kept), self.signature.allowed_batch_sizes)
         if size > len(kept):
             batch = pad_rows(batch, size, self._batch_dims, self._library)
+        # A handler's preprocess may return a batch of another size.
         given = count_rows(batch, self._batch_dims)
         try:
             return _Prepared(self._placement.stage(batch), kept, given, errors)
@@ -227,6 +231,7 @@ class Pipeline:
         self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
     ) -> tuple[Mapping[str, Array], list[FailedRow]]:
         answers, rows, given = self._answers, prepared.rows, prepared.given
+        # Without postprocess the results are only sliced, which is too short for a thread.
         if not collected.per_row:
             outputs, errors = answers.finish(collected, rows, given, inputs)
             return outputs, prepared.errors + errors

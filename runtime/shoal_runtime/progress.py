@@ -37,6 +37,7 @@ class Progress:
         self._done = 0
         self._last_line_s = time.monotonic()
         self._bar: tqdm[Any] | None = None
+        # Health requests show the step at once.
         readiness.progress(self.text())
 
     def __enter__(self) -> "Progress":

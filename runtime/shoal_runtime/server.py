@@ -178,12 +178,14 @@ class App:
                 self._item_log.add(result.errors, request.parameters, time.monotonic())
             return _encoded(request, model, result)
         except BatchError as error:
+            # Encoding may fail after the forward has run.
             error.executed = executed or error.executed
             self._item_log.add_batch(error, request, time.monotonic())
             raise
 
     def _require_model(self) -> ServedModel:
         phase = self._readiness.phase
+        # Checked for each request, since the state changes in other threads.
         if phase is Phase.LOST:
             raise DeviceLost(self._readiness.reason, executed=False)
         if phase is Phase.STOPPING:
@@ -197,6 +199,7 @@ class App:
         parts = [part for part in path.split("/") if part]
         if parts[:1] != ["v2"]:
             raise NotFound(f"the path {path} does not exist; paths start with /v2")
+        # Infer paths of the served model were handled before; these have a wrong method or model.
         if parts[-1] == "infer":
             self._require_model()
             self._check_model(parts[:-1])
@@ -300,7 +303,7 @@ def _failure(error: Exception, target: str) -> Response:
         failed = encode_error("the runtime failed; its log has the reason", "FORWARD_FAILED")
         return Response(500, failed, ((EXECUTED, b"maybe"),))
     executed = (EXECUTED, b"maybe" if error.executed else b"no")
-    # Unread bytes of a body that is too large cannot be told from the next request.
+    # Unread bytes of a body that is too large would be parsed as the next request.
     headers = (executed, (b"connection", b"close")) if isinstance(error, BodyTooLarge) else (executed,)
     return Response(error.status, encode_error(str(error), error.code), headers)
 

@@ -68,6 +68,7 @@ class Runtime:
         start = asyncio.create_task(self._start())
         stop = asyncio.create_task(self._stopping.wait())
         try:
+            # A signal may arrive while the model loads.
             await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
             if start.done() and not start.result():
                 return EXIT_LOAD_FAILED
@@ -120,6 +121,7 @@ class Runtime:
         """Wait for the last connection to close, or for the timeout."""
         if len(self._connections) == 0:
             return
+        # It may be set from an earlier moment without connections.
         self._empty.clear()
         try:
             async with asyncio.timeout(self._settings.process.shutdown_timeout_s):

@@ -64,6 +64,7 @@ class Settings(Struct, frozen=True):
         faults = [] if environ.get("SHOAL_MODEL_URI") else [required]
         settings = environment.read(cls, environ, RUNTIME, faults=faults, told=told)
         sizes, limit = settings.batch_sizes, settings.batching.max_batch_size
+        # Otherwise the largest batches would have no allowed size.
         if sizes and sizes[-1] != limit:
             raise SettingsError(
                 f"the largest of SHOAL_BATCHING_ALLOWED_BATCH_SIZES must be SHOAL_BATCHING_MAX_BATCH_SIZE, {limit},"

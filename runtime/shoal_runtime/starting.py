@@ -102,6 +102,7 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
         for batch in batches:
             measured.append((batch.rows, _warm_one(model, placement, batch, answers, trials)))
             progress.advance(1)
+    # Only after the warm-up, which shows whether a forward is slow.
     trials.check_rows(max(seconds for _, seconds in measured))
     # Times are comparable if every batch has the form of real ones, ran, and has a size of its own.
     exact = all(batch.exact for batch in batches) and all(seconds > 0 for _, seconds in measured)
@@ -149,6 +150,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
                 f"a batch of {batch.rows} rows does not fit into memory. Lower"
                 " SHOAL_BATCHING_MAX_BATCH_SIZE (batching.maxBatchSize)"
             ) from error
+        # With an exact form, clients' requests would fail as well.
         if batch.exact or _fails_alike(model, placement, batch, error):
             raise _failed(batch, describe(error) + remedy(error)) from error
         _warn(batch, describe(error) + remedy(error))

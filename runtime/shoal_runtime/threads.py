@@ -21,6 +21,7 @@ def default_threads(own_choice: int, limit: int | None) -> int:
 
 def core_limit(cgroup: Path = CGROUP) -> int | None:
     """Return the cores that the control group allows (v1 or v2), rounded up; None if there is no limit."""
+    # Version 2 has one file with both numbers, version 1 two files.
     for files in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with suppress(FileNotFoundError):
             quota_us, period_us = " ".join((cgroup / name).read_text() for name in files).split()

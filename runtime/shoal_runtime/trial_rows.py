@@ -107,6 +107,7 @@ class MadeUp:
 
     def _made(self, spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
         made = _elements(spec, shape, kind, rng)
+        # A view: assignments change the batch.
         columns = made.reshape(shape[0], -1)
         for place, values in enumerate(self._values.get(spec.name, ())):
             if values:

@@ -141,6 +141,7 @@ def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: floa
             _untar(path, target, meter)
     except _BROKEN as error:
         raise LoadError(f"{name} cannot be unpacked: {error}") from None
+    # Many archives contain one directory with the model.
     inside = list(target.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else target
 
@@ -184,6 +185,7 @@ class _Directory:
         with file:
             while chunk := source.read(CHUNK_BYTES):
                 file.write(chunk)
+            # No other permissions are kept.
             if executable:
                 os.fchmod(file.fileno(), 0o755)
 
@@ -241,6 +243,7 @@ def _unzip(path: Path, target: Path, meter: Meter, limits: Limits) -> None:
         if record and record[zipfile._ECD_SIZE] > limits.max_files * MAX_ENTRY_BYTES:  # type: ignore[attr-defined]
             raise limits.too_many_files(path.name)
         with zipfile.ZipFile(file) as archive:
+            # All names are checked before the first file is written.
             for member in archive.infolist():
                 # zipfile cuts a name at its first NUL, while other tools show all of it.
                 place_of(member.orig_filename)

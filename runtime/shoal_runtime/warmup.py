@@ -104,6 +104,7 @@ def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], 
     """Yield a length for every padded axis, longest first; inputs that are padded together grow together."""
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
+    # The longest first, as memory runs out there.
     for index in reversed(range(max(count, 1))):
         yield {axis: buckets[min(index, len(buckets) - 1)] for axis, buckets in padded.items() if buckets}
 

@@ -105,6 +105,7 @@ class Watchdog:
         if self._reason is not None and not self._stopped:
             try:
                 self._executor.abandon(self._reason)
+                # The event loop sends the errors meanwhile.
                 time.sleep(ANSWER_S)
             finally:
                 self._end(f"the runtime cannot continue: {self._reason}")

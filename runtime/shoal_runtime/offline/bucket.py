@@ -37,6 +37,7 @@ class BucketPlace:
                     return [File(name, found["size"], _tag(found))]
             root = f"{self._prefix}/" if self._prefix else ""
             listed = (each for chunk in obstore.list(self._store, prefix=self._prefix or None) for each in chunk)
+            # Keys such as in-old/ share the prefix's letters but not its directory.
             files = [
                 File(each["path"].removeprefix(root), each["size"], _tag(each))
                 for each in listed
@@ -53,6 +54,7 @@ class BucketPlace:
         """
         what = f"{self.shown} ({file.path})"
         with _job_errors(self.shown), mapped(what):
+            # A file that was replaced would mix rows of two versions.
             if _tag(obstore.head(self._store, self._key(file.path))) != file.validator:
                 raise JobError(f"{what} changed while it was read. Run the job again")
             opened = obstore.open_reader(self._store, self._key(file.path), buffer_size=ahead_bytes)

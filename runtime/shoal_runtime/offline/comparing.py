@@ -170,6 +170,7 @@ def _as_written(value: float) -> Number:
 
 
 def _with_spelled(cells: Cells, sign: str, value: float, unread: dict[int, str]) -> Any:
+    # Fast path: all cells at once as float64.
     near = near_fractions(trimmed(cells.values))
     if near is None or abs(value) > sys.float_info.max:
         return _each(_spelled_numbers(cells, unread), sign, repeat(_as_written(value)))
@@ -213,6 +214,7 @@ def _float64_floor(value: float) -> tuple[float, bool]:
 
 def _by_floor(values: Any, sign: str, floor: float | None, exact: bool) -> Any:  # noqa: FBT001 (of a pair)
     """Compare with the largest value of the column's type not above a number; None: all are above."""
+    # The number itself is a value of the column's type.
     if exact:
         return _ARRAYS[sign](values, pa.scalar(floor, values.type))
     if floor is None or sign in ("==", "!="):
@@ -226,6 +228,7 @@ def _of_numbers(one: Cells, sign: str, other: Cells, unread: dict[int, str]) -> 
     for wanted, matches in ((pa.int64(), pa.types.is_integer), (pa.float64(), pa.types.is_floating)):
         if all(map(matches, kinds)) and pa.uint64() not in kinds:
             return _ARRAYS[sign](one.values.cast(wanted), other.values.cast(wanted))
+    # All other pairs are compared as numbers of Python, which is slower but exact.
     sides = [_spelled_numbers(each, unread) if each.spelled else each.values.to_pylist() for each in (one, other)]
     if any(map(pa.types.is_floating, kinds)):
         # A decimal fraction equals the float64 nearest to it; whole numbers and huge ones stay exact.
@@ -243,6 +246,7 @@ def _with_text(cells: Cells, sign: str, value: str) -> Any:
         if zoned != _is_zoned(kind):
             remedy = "write its offset, as in '2024-05-01T00:00:00+00:00'" if _is_zoned(kind) else "omit its offset"
             raise Incomparable(f"{cells.name} is {kind}, but {value!r} is not: {remedy}")
+        # Text is compared in nanoseconds, the column in its own unit.
         floor, rest = divmod(instant, _unit_nanoseconds(kind))
         whole, exact = _integer_floor(floor, *range_of(pa.int64()))
         return _by_floor(_counts(cells.values), sign, whole, exact and not rest)
@@ -260,6 +264,7 @@ def _instant(text: str) -> tuple[int, bool]:
         seconds = pa.scalar(f"{date}T{time or '00:00'}").cast(pa.timestamp("s")).value
     except pa.ArrowInvalid:
         raise Incomparable(f"{text!r:.60} is not an ISO 8601 date or time") from None
+    # An offset is subtracted: 02:00+02:00 is midnight in UTC.
     offset_s = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if sign == "-" else 60)
     return (seconds - offset_s) * 10**9 + int((fraction or "").ljust(9, "0")), bool(utc or sign)
 
@@ -278,6 +283,7 @@ def _counts(values: Any) -> Any:
 
 
 def _of_times(one: Cells, sign: str, other: Cells) -> Any:
+    # A local time and an instant have no common order.
     kinds = one.values.type, other.values.type
     if _is_zoned(kinds[0]) != _is_zoned(kinds[1]):
         raise Incomparable(f"{one.name} is {kinds[0]}, but {other.name} is {kinds[1]}: only one has a time zone")

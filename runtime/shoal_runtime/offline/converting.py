@@ -54,6 +54,7 @@ def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
         if datatype == "BF16":
             found = float32_to_bfloat16(given.astype(np.float32))
             return found, _lost(given, bfloat16_to_float32(found))
+        # numpy wraps and clips silently, so every value is converted back and compared.
         found = given.astype(DTYPES[datatype])
         if found.dtype.kind == "f":
             return found, _lost(given, found)
@@ -68,6 +69,7 @@ def fitted_to(given: Array, datatype: str) -> tuple[Array, Array]:
 
 def _lost(given: Array, found: Array) -> Array:
     """Return the numbers that floating point does not hold: beyond its range, or integers that float64 rounds."""
+    # A finite number that becomes infinite is out of range.
     beyond: Array = np.isfinite(given) & ~np.isfinite(found)
     if given.dtype.kind in "iu" and given.dtype.itemsize == np.dtype(np.int64).itemsize:
         large = given >= FIRST_ROUNDED

@@ -42,6 +42,7 @@ class _Checked(io.RawIOBase):
             header = text.lstrip(b"\r\n")
             self.quotes.feed(text[: len(text) - len(header)])
             self._begun = bool(header)
+            # Only empty lines so far: read on.
             block = header or self._file.read(size)
         if block:
             self.quotes.feed(block)
@@ -125,6 +126,7 @@ def csv_tables(opened: BinaryIO, file: File, names: Sequence[str], wanted: Seque
             last = (rows.schema.empty_table() for _ in range(1))
             yield from with_bad_lines(itertools.chain(read, last), bad)
     except pa.ArrowInvalid as error:
+        # Arrow's error does not name the line of an unclosed quote.
         checked.quotes.check_closed()
         if "straddl" in str(error):
             raise ValueError(f"a row is larger than {BLOCK_BYTES // 2**20} MiB") from error
@@ -144,6 +146,7 @@ def with_bad_lines(tables: Iterable[pa.Table], bad: dict[int, str]) -> Iterator[
             at += table.num_rows
             yield table.append_column(FAULT, pa.nulls(table.num_rows, pa.string()))
             continue
+        # A skipped line becomes a row of nulls at its own place.
         rows: list[int | None] = []
         messages: list[str | None] = []
         left = iter(range(table.num_rows))

@@ -76,6 +76,7 @@ class DirectoryPlace:
     def put_new(self, name: str, content: bytes) -> bool:
         """Write a file unless its name exists; return whether this call did."""
         with self._job_errors(written=True), self._begin(name) as begun:
+            # Complete and on disk before it gets its name.
             begun.write_bytes(content)
             _sync(begun)
             try:

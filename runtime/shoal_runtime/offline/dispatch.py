@@ -99,6 +99,7 @@ class Dispatch:
         work = self.done(number)
         if work is None or len(work.rows) == 1:
             return work
+        # Later batches are cut to the size that may fit.
         if code == OUT_OF_MEMORY:
             self.limit = min(self.limit, max(1, len(work.rows) // 2))
         self._waiting.extendleft(reversed(work.halved()))
@@ -108,6 +109,7 @@ class Dispatch:
         """Return the row to blame for the end of an engine; None: it held none, or several that are now tried."""
         had = [number for number, each in self._running.items() if each.engine == engine]
         ran = [self._running.pop(number) for number in had]
+        # One row was running, so it ended the process.
         if len(ran) == 1 and len(ran[0].work.rows) == 1:
             if (suspect := ran[0].suspect) is not None:
                 suspect.bad.append(int(ran[0].work.rows[0]))

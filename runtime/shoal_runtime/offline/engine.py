@@ -15,7 +15,8 @@ from typing import Final
 
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.offline.errors import JobError
-from shoal_schema.wire.engine import Batch, Ready, Refused, Told
+from shoal_schema.wire.engine import Batch, Ready, Refused
+from shoal_schema.wire.engine import Told as Message
 
 ENDED_AT_ONCE: Final = 3
 """Consecutive ends without a finished batch that are not the fault of a row."""
@@ -49,6 +50,7 @@ class Engine:
         Raises:
             JobError: the model cannot be loaded, or the process ends repeatedly.
         """
+        # The pair has no name, and closes when either process ends.
         ours, theirs = socket.socketpair()
         with theirs:
             self.started_s = time.monotonic()
@@ -89,7 +91,7 @@ class Engine:
         except OSError:
             raise EngineEnded(self._how()) from None
 
-    def receive(self) -> Told:
+    def receive(self) -> Message:
         """Wait for a message.
 
         Raises:
@@ -97,7 +99,7 @@ class Engine:
         """
         assert self.connection is not None
         try:
-            message: Told = self.connection.recv()
+            message: Message = self.connection.recv()
         except (EOFError, OSError):
             raise EngineEnded(self._how()) from None
         except TypeError:
@@ -113,6 +115,7 @@ class Engine:
             return
         if self.connection is not None:
             self.connection.close()
+        # The whole session, with processes that the model's code started.
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -128,6 +131,7 @@ class Engine:
         self.stop()
         if code == EXIT_DEVICE_LOST:
             return "ended because a forward exceeded runtime.forwardTimeoutSeconds or the device was lost"
+        # A negative code is the number of a signal.
         if code >= 0:
             return f"ended with exit status {code}"
         name = signal.Signals(-code).name

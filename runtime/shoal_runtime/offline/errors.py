@@ -39,6 +39,7 @@ class ShardError(Exception):
 
 def unwritten(where: object, error: OSError) -> JobError:
     """Return the error of a failed write, with its remedy."""
+    # A full disk or quota is the usual cause, with a remedy of its own.
     if error.errno in _FULL:
         return JobError(f"{where} has no space left. Free some, then run the same command again to resume")
     return JobError(f"{where} cannot be written: {error.strerror or error}")

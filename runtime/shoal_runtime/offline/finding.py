@@ -56,6 +56,7 @@ def find_columns(place: Place, files: Sequence[File], kind: RowFormat) -> Found:
             return path, pa.schema([pa.field(each.name, each.type) for each in fields])
 
         found = unified(_each(files, schema_of))
+    # Partitions stand in the paths, not in the files.
     paths = [each.path for each in files]
     return with_partitions(found, paths, partitions_above(place.shown, paths))
 

@@ -46,6 +46,7 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
     """
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), kind)
+    # Storage forms such as dictionaries are decoded first.
     if plain_type(column.type) != column.type:
         column = plain(column)
     if kind == pa.float64() and (pa.types.is_decimal(column.type) or pa.types.is_integer(column.type)):
@@ -68,6 +69,7 @@ def _float64(column: Any) -> Any:
     Raises:
         ArrowInvalid: one has more digits than float64 holds.
     """
+    # Arrow casts large integers to float64 with an error, and decimals with silent rounding.
     whole = pa.types.is_integer(column.type)
     if whole:
         with suppress(pa.ArrowInvalid):  # a cell beyond 2**53 may still be exact
@@ -108,6 +110,7 @@ def constant(value: Any, rows: int, kind: pa.DataType) -> Any:
 
 def _partition(own: Any, wanted: pa.Field, path: str, rows: int, faults: dict[int, str]) -> Any:
     """Return the path's value in all rows; a cell of the file that differs is an error of its row."""
+    # The path wins over a column of the same name in the file.
     value = partition_cell(path, wanted)
     if own is not None and own.null_count < rows:
         for row, cell in enumerate(_comparable(own, wanted.type)):
@@ -147,6 +150,7 @@ def cells_column(rows: Sequence[Mapping[str, Any]], wanted: pa.Field, faults: di
             return column
     except (pa.ArrowException, OverflowError):
         pass
+    # The column has a cell that does not fit: check each by itself.
     for row, cell in enumerate(cells):
         try:
             fits = _same(pa.array([cell], wanted.type)[0].as_py(), cell)

@@ -22,6 +22,7 @@ def digest_of(files: ModelFiles) -> str:
             paths += (path for name in names if not name.startswith(".") and (path := Path(parent, name)).is_file())
     sha256 = hashlib.sha256()
     for path in sorted(paths):
+        # Paths are part of the digest: a renamed file may change the model.
         sha256.update(f"{path.relative_to(files.directory)}\0".encode(errors="surrogateescape"))
         with path.open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):

@@ -114,6 +114,7 @@ def _digits(part: Any, name: str, errors: dict[int, str]) -> Any:
 def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Array]:
     """Return chosen rows as a batch, padded, with the masks that the model takes."""
     given = [spec for spec in specs if spec.name in rows.values]
+    # Fast path: no ragged rows, so nothing is padded.
     if not any(rows.values[spec.name].dtype == object and spec.datatype != "BYTES" for spec in given):
         return {spec.name: np.moveaxis(rows.values[spec.name][chosen], 0, spec.batch_dim) for spec in given}
     made = collate([{spec.name: rows.values[spec.name][row] for spec in given} for row in chosen], given, LIBRARY)
@@ -125,6 +126,7 @@ def take(rows: Rows, chosen: Array, specs: Sequence[TensorSpec]) -> dict[str, Ar
 
 
 def _bytes(part: Any, spec: TensorSpec) -> Array:
+    # Dates are sent as text, other values without a text form as JSON.
     if is_time(part.type):
         part = iso_texts(part)
     if pa.types.is_null(part.type) or is_text(part.type):
@@ -142,6 +144,7 @@ def _tensor(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
     """Return numbers, or lists of them at any depth, as rows; of different shapes, as arrays of objects."""
     if not is_list(part.type):
         return _fit_rank(_numbers(part, spec, errors), spec, errors)
+    # Fast path: all rows of one shape are converted as one flat array.
     shapes, flat = _unfolded(part, len(part))
     if shapes is None or flat.null_count:
         return _row_by_row(part, spec, errors)
@@ -161,6 +164,7 @@ def _unfolded(part: Any, rows: int) -> tuple[tuple[int, ...] | None, Any]:
         if len(lengths) != 1 or None in lengths or (pa.types.is_fixed_size_list(part.type) and part.null_count):
             return None, _innermost(flat)
         shape.append(lengths.pop())
+        # Empty lists and nulls make fewer values than the shape says.
         count *= shape[-1]
         part = flat
     return (tuple(shape), part) if len(part) == count else (None, part)
@@ -184,6 +188,7 @@ def _row_by_row(part: Any, spec: TensorSpec, errors: dict[int, str]) -> Array:
             _check_shape(rows[row].shape, spec)
         except (ValueError, OverflowError) as error:
             errors.setdefault(row, f"{spec.name}: {error}")
+    # Rows that turn out to have one shape are stacked after all.
     kept = {array.shape for row, array in enumerate(rows) if row not in errors}
     if len(kept) == 1 and not errors:
         return np.stack(list(rows))
@@ -234,6 +239,7 @@ def _with_nan(found: Array, nulls: Array) -> Array:
 
 def _fit_rank(array: Array, spec: TensorSpec, errors: dict[int, str]) -> Array:
     """Return rows in the rank of the model's; a number becomes a row of one where the model takes those."""
+    # A column of numbers for a model with rows of one number.
     if array.ndim == 1 and len(spec.row_shape) == 1:
         array = array[:, None]
     elif array.ndim == 2 and array.shape[1] == 1 and not spec.row_shape:

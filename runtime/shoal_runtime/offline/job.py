@@ -79,6 +79,7 @@ class Job:
         kind = format_of(files, settings.input.format)
         if settings.process.progress_listen is not None:
             listen(settings.process.progress_listen, self.tally)
+        # Checked before the model is loaded, which may take minutes.
         keep_apart(self._place, self._failures)
         with ExitStack() as stack:
             for place in outputs:
@@ -87,6 +88,7 @@ class Job:
                 stack.callback(engine.stop)
             for place in outputs:
                 place.sweep()
+            # The first engine describes the model; the others start when rows are read.
             ready = self._engines[0].start()
             self._run(files, kind, ready)
 
@@ -108,6 +110,7 @@ class Job:
         named_columns += kept.values() if settings.output.keep is not None else ()
         named_columns += FILES.names if kind is RowFormat.FILES else ()
         check_extra(settings.model.extra_columns, schema, named_columns)
+        # Every file must have these, also those that could not be read yet.
         required = required_columns(self._inputs, columns, schema)
         check_found(found, needed, required)
         self._source = Source(
@@ -224,6 +227,7 @@ class Job:
             return True
         if self._place.read(record_name(shard.name)) is not None:
             return False
+        # Each run has leases of its own, so those of an earlier run do not block it.
         lease, me = lease_name(shard.name, process.run), str(process.worker).encode()
         # A restarted worker finds its own lease.
         return self._place.put_new(lease, me) or self._place.read(lease) == me

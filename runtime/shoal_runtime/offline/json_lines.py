@@ -40,6 +40,7 @@ def _keys(value: dict[str, Any] | list[Any]) -> int:
 
 
 def _checked(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    # Equal keys replace each other in a dict, so it is shorter than the pairs.
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)

@@ -73,6 +73,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_fixed_size_list(kind):
             return pa.list_(value, kind.list_size)
         return pa.list_(value) if pa.types.is_list(kind) else pa.large_list(value)
+    # Large types, because a view may hold more than 2 GiB.
     views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
     return views.get(kind, kind)
 
@@ -153,6 +154,7 @@ def promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if pa.types.is_null(one):
         return other
+    # Dictionaries may differ in their index types only.
     if pa.types.is_dictionary(one) and pa.types.is_dictionary(other):
         return promoted(one.value_type, other.value_type)
     one, other = plain_type(one), plain_type(other)
@@ -196,6 +198,7 @@ def _promoted_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | No
             digits.append((each.precision - each.scale, each.scale))
         elif pa.types.is_integer(each):
             digits.append((len(str(2**each.bit_width)), 0))
+    # Enough digits on both sides of the point for either type.
     scale = max(scale for _, scale in digits)
     precision = scale + max(whole for whole, _ in digits)
     if len(digits) == 1 or precision > _MOST_DIGITS:

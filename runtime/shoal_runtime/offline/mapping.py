@@ -55,6 +55,7 @@ def mapped_columns(specs: Sequence[TensorSpec], asked: Mapping[str, str], schema
     found = {name: _listed(inputs[name], text, names) for name, text in asked.items()}
     # Padding masks are made by the runtime, not read.
     masks = {each.pad_mask for each in specs}
+    # Padding masks are made when rows are batched, not read.
     required = [spec for spec in specs if not spec.optional and spec.name not in masks]
     for spec in specs:
         if spec.name in found:
@@ -101,6 +102,7 @@ def _only_column(spec: TensorSpec, schema: pa.Schema) -> str | None:
     fields = [each for each in schema if not is_partition(each)]
     if len(fields) == 1 and (spec.datatype == "BYTES" or is_list(plain_type(fields[0].type))):
         return str(fields[0].name) if spec.logical_type is None else None
+    # One column of bytes among others is the obvious input.
     binary = [each.name for each in fields if spec.datatype == "BYTES" and holds_bytes(each.type)]
     return binary[0] if len(binary) == 1 else None
 
@@ -170,6 +172,7 @@ def check_kinds(specs: Sequence[TensorSpec], columns: Mapping[str, Sequence[str]
 
 
 def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
+    # Arrow stores such tensors in another order than their shape says.
     if permuted(column.type):
         raise WrongSettings(
             f"the column {column.name} has the type {column.type}. Store its dimensions in their own order"
@@ -189,6 +192,7 @@ def _check_kind(spec: TensorSpec, column: pa.Field, *, several: bool) -> None:
         return
     # True and false count as numbers in named columns only, not inside lists.
     named = not is_list(kind) and (spec.columns if several else list(spec.row_shape) in ([], [1]))
+    # The innermost values decide.
     while is_list(kind):
         kind = kind.value_type
     good = _BOOLS if spec.datatype == "BOOL" else _NAMED if named else _NUMBERS

@@ -20,6 +20,7 @@ def tensors(described: list[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
         parameters = {name: given[name] for name in _PARAMETERS if name in given}
         if columns := given.get("columns"):
             parameters["columns"] = decode_columns(str(columns))
+        # Lists travel as text in V2 parameters.
         if buckets := given.get("pad_buckets"):
             parameters["pad_buckets"] = tuple(int(size) for size in str(buckets).split(","))
         found.append(TensorSpec(each["name"], each["datatype"], each["shape"], **parameters))

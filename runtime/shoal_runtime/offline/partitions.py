@@ -23,6 +23,7 @@ def partition_values(path: str) -> Mapping[str, str | None]:
         WrongSettings: a value is not UTF-8, or the path has two values of one column.
     """
     found: dict[str, str | None] = {}
+    # The file's own name is not a partition, even with an equals sign.
     for part in path.split("/")[:-1]:
         name, _, value = part.partition("=")
         if not name or "=" not in part:
@@ -69,6 +70,7 @@ def partitions_above(folder: str, paths: Iterable[str]) -> str:
     if len(listed) == 1 and (folder == listed[0] or folder.endswith(f"/{listed[0]}")):
         folder = folder.removesuffix(listed[0])
     found: list[str] = []
+    # Only unbroken partitions at the end of the path count.
     for part in reversed(folder.rstrip("/").split("/")):
         if "=" not in part.strip("="):
             break

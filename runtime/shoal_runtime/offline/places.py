@@ -82,6 +82,7 @@ def open_input(uri: str, written: Sequence[Place]) -> tuple[Place, list[File]]:
     folder, pattern = split_pattern(uri)
     place = open_place(folder)
     outer = f"{place.shown.rstrip('/')}/"
+    # Results below the input's directory must not be read as rows.
     own = tuple(f"{each.shown.rstrip('/').removeprefix(outer)}/" for each in written if each.shown.startswith(outer))
     found = [each for each in place.files(pattern) if not each.path.startswith(own)]
     if not found:

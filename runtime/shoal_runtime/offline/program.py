@@ -43,6 +43,7 @@ def run_job(environ: Mapping[str, str], command: str = "") -> int:
     except SettingsError as error:
         _report(str(error), command)
         return EXIT_USAGE
+    # Errors before this line are logged with the default form.
     configure(settings.logging.level, settings.logging.form)
 
     def stop(*_: Any) -> None:

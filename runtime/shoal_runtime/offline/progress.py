@@ -88,6 +88,7 @@ class Shown:
         self._tally = tally
         self._bar: Any = None
         self._next_s = time.monotonic() + LINE_EVERY_S
+        # Logs of pods would be filled by the frames of a bar.
         if sys.stderr.isatty():
             from tqdm import tqdm  # noqa: PLC0415 (pods have no terminal)
 
@@ -123,6 +124,7 @@ class Shown:
 
 def summary(tally: Tally, output: str, batch_size: int, now_s: float) -> str:
     """Return the table that is printed at the end of a job."""
+    # Without the time to load the model.
     seconds = now_s - tally.begun_s if tally.begun_s is not None else 0.0
     found = tally.found
     rows = [

@@ -39,6 +39,7 @@ class Quotes:
             QuoteError: a cell continues after its closing quote, or is too large.
         """
         text = self._held + block
+        # Most blocks have no quotes, and need no regular expression.
         if b'"' in text:
             found = _CELLS.match(text)
             end = found.end() if found else 0
@@ -51,6 +52,7 @@ class Quotes:
         self._held = text[end:]
         if not self._held.startswith(b'"'):
             return
+        # The regular expression stopped inside a quoted cell, or behind one that does not end well.
         closed = _QUOTED.match(self._held)
         after = self._held[closed.end() :] if closed else b""
         if after not in (b"", b"\r", b"\n", b","):

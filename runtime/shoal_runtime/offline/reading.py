@@ -65,6 +65,7 @@ class Budget:
     def take(self, size_bytes: int) -> None:
         """Wait until more bytes may be held, and take them."""
         with self._changed:
+            # A window larger than the whole budget must be read too.
             self._changed.wait_for(lambda: self._left >= size_bytes or self._left == self.whole_bytes)
             self._left -= size_bytes
 

@@ -82,6 +82,7 @@ class Plan:
         Raises:
             ValueError: it is not a plan.
         """
+        # Unknown or missing fields are a TypeError here.
         try:
             return cls(**orjson.loads(text))
         except TypeError as error:

@@ -61,6 +61,7 @@ def kept_columns(
                 kept[option] = option
     if absent := [name for name in kept.values() if name not in columns]:
         raise WrongSettings(f"the input has no column {absent[0]} to keep: its columns are {few(schema.names)}")
+    # Results and kept columns share one table.
     reserved = {ERROR, *(spec.name for spec in specs)}
     if clash := [name for name in kept if name in reserved]:
         free = {f"input_{name}" if name in reserved else name: column for name, column in kept.items()}

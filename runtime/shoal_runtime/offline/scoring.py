@@ -237,6 +237,7 @@ class Scoring:
         """Fail the row that ended an engine, if it is found, and start the engine again."""
         if ended.error is not None:
             raise ended.error
+        # No batches are sent to it until it reports Ready again.
         self._up.discard(ended.engine)
         blamed = self._dispatch.ended(ended.engine)
         logger.warning("event=engine_ended engine=%d how=%s", ended.engine, ended.how)
@@ -280,9 +281,11 @@ class Scoring:
                 self._passed_bytes += window.read.share_bytes
                 self._writer.batch_size = self._dispatch.limit
                 table = window.results.table(window.read.kept, self._signature.schema)
+                # Blocks while the writer is behind, which limits the memory of results.
                 self._writer.queued.put((table, window.read.size_bytes))
                 check_errors(self._tally, self._max_error_share)
             else:
+                # A shard counts as unwritten from its begin until the writer reports it.
                 self._unwritten += isinstance(head, Begun)
                 self._under_way_bytes[head.shard.name] = self._passed_bytes
                 self._passed_bytes = 0.0
@@ -291,6 +294,7 @@ class Scoring:
 
     def _on_written(self, written: _Written) -> None:
         if isinstance(written.error, ShardError):
+            # One unreadable shard does not stop the others.
             self._tally.broken.append(str(written.error))
             logger.error("event=shard_failed shard=%s why=%s", written.shard.name, written.error)
         elif written.error is not None:

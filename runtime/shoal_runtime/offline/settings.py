@@ -39,6 +39,7 @@ def from_env(environ: Mapping[str, str]) -> JobSettings:
     Raises:
         SettingsError: names every variable that is missing, misspelled or out of range, with its value.
     """
+    # Reported together, before the values of the others are checked.
     required = {"SHOAL_BATCH_INPUT": "the address of the rows", "SHOAL_BATCH_OUTPUT": "the address for the results"}
     if missing := [f"{name} is required: {what}" for name, what in required.items() if not environ.get(name)]:
         raise SettingsError("; ".join(missing))

@@ -162,6 +162,7 @@ def cut(files: Sequence[File], kind: RowFormat, shard_bytes: int) -> list[Shard]
 
 def begins_in(shard: Shard, start: int, stop: int) -> bool:
     """Return whether the middle of a row group, given by its bytes, lies in the shard."""
+    # The middle, so that every row group has exactly one shard.
     middle = (start + stop) // 2
     return shard.start <= middle < shard.stop or (shard.stop >= shard.files[0].size_bytes <= middle)
 
@@ -175,6 +176,7 @@ def own_order(shards: Sequence[Shard], worker: int, workers: int) -> list[Shard]
 
 def named(files: Sequence[File]) -> str:
     """Return the number of files and a digest of their names."""
+    # Names may hold bytes that are not UTF-8.
     names = "\n".join(each.path for each in files).encode(errors="surrogateescape")
     return f"{len(files):,}, named {hashlib.sha256(names).hexdigest()[:16]}"
 

@@ -33,5 +33,6 @@ def seen_gpus(environment: Mapping[str, str], devices: Sequence[str]) -> list[st
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [each.strip() for each in named.split(",") if each.strip()]
+    # Such as nvidia0; nvidiactl and nvidia-uvm are no GPUs.
     numbers = (each.removeprefix("nvidia") for each in devices if each.startswith("nvidia"))
     return [str(number) for number in sorted(int(each) for each in numbers if each.isdecimal())]

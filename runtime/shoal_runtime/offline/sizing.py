@@ -26,6 +26,7 @@ def next_trial(seconds: Mapping[int, float | None], most: int) -> int | None:
     last = max(seconds)
     if last * 2 > min(most, LARGEST) or seconds[last] is None:
         return None
+    # Each trial may have run twice.
     spent_s = sum(2 * each for each in seconds.values() if each is not None)
     slower = last >= SURE and _rate(last, seconds) < _WORSE * max(_rate(rows, seconds) for rows in seconds)
     # Twice the rows take at most twice as long, and run at most twice.

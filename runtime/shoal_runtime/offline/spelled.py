@@ -38,6 +38,7 @@ def trimmed(texts: Any) -> Any:
 
 def exact_number(cell: str) -> Number | None:
     """Return the number that a text spells, or None; NaN and infinities are floats."""
+    # Decimal would also accept these, but integers compare faster.
     if _IS_WHOLE.fullmatch(cell) and len(cell) < _MOST_DIGITS:
         return int(cell)
     if _LIMITLESS.fullmatch(cell):
@@ -97,6 +98,7 @@ def wholes(texts: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
         texts: as `trimmed` returns them.
         kind: int64 or uint64.
     """
+    # Fast path: Arrow parses plain digits exactly.
     if _all(texts, _DIGITS):
         try:
             return texts.cast(kind), {}

@@ -193,6 +193,7 @@ def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
                 yield pa.concat_tables(held)
                 held, count = [], 0
             continue
+        # Slices share the memory of the joined table.
         joined = pa.concat_tables(held)
         for at in range(0, count - count % rows, rows):
             yield joined.slice(at, rows)
@@ -236,6 +237,7 @@ def filtered(window: Window, where: Where) -> Window:
     found, unread = where.select(window.table)
     mask = pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False).copy()
     unknown = [row for row in np.flatnonzero(found.is_null()).tolist() if row in window.faults or row in unread]
+    # Rows with errors stay, so that the error is reported.
     mask[unknown] = True
     faults = {**{row: unread[row] for row in unknown if row in unread}, **window.faults}
     places = {row: place for place, row in enumerate(np.flatnonzero(mask).tolist())}

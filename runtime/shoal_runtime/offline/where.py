@@ -68,6 +68,7 @@ def compiled(text: str | None, schema: pa.Schema) -> Where | None:
 
 def columns_of(text: str | None, schema: pa.Schema) -> list[str]:
     """Return the columns of the input that an expression names."""
+    # Unknown columns are an error of `compiled`.
     known = set(schema.names)
     return [] if text is None else [name for name in _names(_parsed(text)) if name in known]
 

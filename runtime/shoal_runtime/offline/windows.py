@@ -60,6 +60,7 @@ def holds_bytes(kind: pa.DataType) -> bool:
 
 def window_rows(row_bytes: float, batch_size: int) -> int:
     """Return the number of rows in a window: several batches, within about 32 MiB."""
+    # Not less than a batch of up to 64 rows, however large they are.
     fitting = int(TARGET_BYTES / max(row_bytes, 1.0))
     return max(min(fitting, max(MAX_ROWS, 8 * batch_size)), min(batch_size, 64), 1)
 
@@ -81,6 +82,7 @@ def cut_batches(keys: Sequence[Hashable], sizes: Array, rows: Array, limit: int)
         rows: rows to batch.
         limit: rows of a batch.
     """
+    # A stable sort keeps rows of one length in their order, so batches are reproducible.
     order = rows[np.argsort(sizes[rows], kind="stable")]
     groups: dict[Hashable, list[int]] = {}
     for row in order.tolist():

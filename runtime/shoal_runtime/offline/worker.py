@@ -25,12 +25,13 @@ from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
 from shoal_runtime.starting import Started, bring_up
 from shoal_runtime.watchdog import Watchdog
-from shoal_schema.wire.engine import Batch, Done, Failed, Ready, Refused, Told
+from shoal_schema.wire.engine import Batch, Done, Failed, Ready, Refused
+from shoal_schema.wire.engine import Told as Message
 
 IN_FLIGHT: Final = 3
 """Batches held at once: one is prepared and one finished while one computes."""
 
-_Messages = SimpleQueue[Told | None]
+_Messages = SimpleQueue[Message | None]
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 def work(settings: Settings, descriptor: int) -> int:
     """Load the model and compute until the socket closes; return the exit status."""
     connection = Connection(descriptor)
+    # The same parts as the server's, without HTTP.
     executor, readiness = Executor(), Readiness()
     watchdog = Watchdog(executor, readiness, limit_s=settings.runtime.forward_timeout_seconds)
     messages: _Messages = SimpleQueue()

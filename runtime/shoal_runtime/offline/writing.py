@@ -45,7 +45,9 @@ class Part:
         self.failed += table.num_rows - errors.null_count
         if len(self.errors) < RECORDED_ERRORS and errors.null_count < table.num_rows:
             self.errors += [each for each in pc.unique(errors.drop_null()).to_pylist() if each not in self.errors]
+            # The record of a shard names only the first distinct errors.
             del self.errors[RECORDED_ERRORS:]
+        # Without a directory of their own, failed rows stand among the results with their errors.
         if self.failures is None:
             self.results.write(table)
             return

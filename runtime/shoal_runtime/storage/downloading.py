@@ -136,10 +136,12 @@ class Download:
                     file.write(chunk)
                     digest.update(chunk)
                     check_time(self._limits, self._deadline_s)
+                # On disk before its digest is recorded as complete.
                 os.fsync(file.fileno())
             if size_bytes < entry.size_bytes:
                 raise StoreUnavailable(f"{entry.path} ended after {size_bytes} of {entry.size_bytes} bytes")
         except StoreUnavailable:
+            # The next attempt starts from the file's first byte.
             progress.advance(-size_bytes)
             raise
         return digest.hexdigest()
@@ -169,6 +171,7 @@ class Download:
             if self._wait_for(lock):
                 for left_over in parts.glob("partial-*"):
                     left_over.unlink(missing_ok=True)
+            # Another process may have renamed or removed the directory that was locked.
             yield parts.is_dir() and os.path.samestat(os.fstat(lock), parts.stat())
         except OSError as error:
             raise LoadError(f"the model cannot be stored: {error}") from None

@@ -54,6 +54,7 @@ class Hub:
         """Return the files that serving may need."""
         with _mapped(self.shown):
             info = self._api.model_info(self._repository, revision=self._revision, timeout=60.0)
+            # Pinned: a branch may move during the download.
             self._revision = info.sha or self._revision
             tree = self._api.list_repo_tree(self._repository, recursive=True, revision=self._revision)
             files = (_entry(item) for item in tree if isinstance(item, RepoFile))

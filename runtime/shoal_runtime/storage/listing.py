@@ -85,6 +85,7 @@ def checked(listing: Listing, limits: Limits, what: str) -> Listing:
     entries = sorted(listing.entries, key=lambda entry: entry.path)
     places = [str(place_of(entry.path)) for entry in entries]
     known = set(places)
+    # Different keys may have one path, such as a and ./a.
     if len(known) < len(places):
         raise LoadError(f"{what} has two files of one name")
     for place in places:

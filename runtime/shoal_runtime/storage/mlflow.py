@@ -108,6 +108,7 @@ class Server:
         """Yield a successful response, to be read."""
 
         def check_redirect(response: httpx.Response) -> None:
+            # Credentials in headers would follow a redirect to another host.
             if response.has_redirect_location:
                 sent_on(what, str(response.url), response.headers["location"])
 
@@ -237,6 +238,7 @@ class Artifacts:
 
     def _all(self) -> Iterator[_File]:
         """Yield all files and directories with their relative paths."""
+        # Depth first; the server lists one directory per request.
         folders = [""]
         while folders:
             folder = folders.pop()

@@ -60,6 +60,7 @@ class Objects:
                 with suppress(FileNotFoundError):
                     entry = _entry(obstore.head(self._store, self._key))
                     return Listing([entry], entry.path)
+            # Lazy: a bucket may have millions of keys.
             chunks = obstore.list(self._store, prefix=self._key or None)
             found = (entry for chunk in chunks for entry in below(self._key, map(_entry, chunk)))
             return Listing(list(bounded(found, at_most)))
@@ -84,6 +85,7 @@ def open_bucket_of(uri: str) -> Any:
         LoadError: a variable is invalid.
     """
     location = parse(uri)
+    # obstore refuses plain HTTP unless it is allowed explicitly.
     plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
     options: Any = {"allow_http": plain, **PATIENCE}
     if named := roots():

@@ -24,6 +24,7 @@ _QUERY: Final = re.compile(r"\?[^\s\"'()<>]+")
 def safe(text: str, environment: Mapping[str, str]) -> str:
     """Return a text's first line without secrets of the environment, and without users and queries of URLs."""
     text = hidden(text, environment)
+    # Addresses of servers may hold credentials that are in no variable.
     line = _QUERY.sub("", _USER.sub("", text.strip().partition("\n")[0]))
     return line if len(line) <= MOST else f"{line[:MOST]}..."
 

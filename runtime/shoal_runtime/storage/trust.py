@@ -47,6 +47,7 @@ def roots() -> bytes:
     named = [Path(value) for name in (*INSTEAD, *ADDED) if (value := os.environ.get(name))]
     if named:
         trusted()  # checks them
+    # obstore takes PEM text, not paths.
     files = [file for path in named for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     return b"\n".join(file.read_bytes() for file in files if file.is_file())
 

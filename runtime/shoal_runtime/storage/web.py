@@ -45,6 +45,7 @@ class WebDownload:
                 ) as client,
                 client.stream("GET", uri, headers=dict(conditions)) as response,
             ):
+                # The cached file is current.
                 if conditions and response.status_code == 304:
                     return None
                 status = response.status_code
@@ -62,6 +63,7 @@ class WebDownload:
     def _write(self, response: httpx.Response, path: Path) -> str:
         digest = hashlib.sha256()
         length = response.headers.get("content-length")
+        # The length of a compressed response is not that of the file.
         total = int(length) if length and "content-encoding" not in response.headers else None
         self._limits.check_bytes(total or 0, "the download")
         progress = Progress(self._readiness, "downloading", total=total, unit="B")
