@@ -121,7 +121,7 @@ def test_an_interrupt_while_rows_are_stacked_reaches_no_event_loop() -> None:
         result = bench.run({"t": texts(b"1", b"2")})
 
     assert [(e.row, e.status) for e in result.errors] == [(0, 500), (1, 500)]
-    assert result.errors[0].message.endswith("makes no tensor: KeyboardInterrupt")
+    assert result.errors[0].message.endswith("returned no tensor: KeyboardInterrupt")
 
 
 def test_memory_that_runs_out_in_forward_is_told_as_such() -> None:

@@ -136,8 +136,8 @@ def test_the_checksum_of_a_folder_that_lies_here_is_that_of_its_list_of_sums(tmp
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("/no/such/model", "no model at /no/such/model$"),
-        ("file:///models/missing", "no model at /models/missing: .*`shoal local up --model missing=DIR`"),
+        ("/no/such/model", "/no/such/model does not exist$"),
+        ("file:///models/missing", "/models/missing does not exist.*`shoal local up --model missing=DIR`"),
         ("file://elsewhere/etc", "file://elsewhere/etc names a file of another machine: write file:///PATH"),
         ("ftp://b/m", "ftp://b/m must begin with one of file://"),
         ("oci://registry/m:1", "oci://registry/m:1 is mounted by the operator"),

@@ -83,10 +83,10 @@ def test_the_only_class_with_a_forward_needs_no_name(tmp_path: Path) -> None:
     ("text", "message"),
     [
         pytest.param(
-            "class A: pass", r"handler.py defines no class with a forward method.*: write one, or name", id="none"
+            "class A: pass", r"handler.py defines no class with a forward method.*Write one, or name", id="none"
         ),
         pytest.param(
-            CLASS + CLASS.replace("Cat", "Dog"), r"several classes .*\(Cat, Dog\): name one, handler.py:CLASS", id="two"
+            CLASS + CLASS.replace("Cat", "Dog"), r"several classes .*\(Cat, Dog\)handler.py:CLASS", id="two"
         ),
     ],
 )

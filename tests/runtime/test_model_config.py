@@ -46,7 +46,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"handlr": "x"}, "handlr is not one of its keys: name, format"),
+        ({"handlr": "x"}, "handlr is not a key. The keys are name, format"),
         ({"name": 5}, "name must be a string"),
         ({"name": "../../x"}, "name must be letters, digits, .*, not '../../x'"),
         ({"name": ""}, "name must be letters, digits"),

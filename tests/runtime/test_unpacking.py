@@ -315,8 +315,8 @@ def deflated(path: Path, members: dict[str, bytes]) -> Path:
     ("limits", "message"),
     [
         (Limits(max_bytes=50_000, max_ratio=1e9), r"exceeds 50000 bytes \(SHOAL_MODEL_MAX_BYTES\)"),
-        (Limits(max_ratio=10), r"unpacks to over 10 times its size \(SHOAL_MODEL_MAX_RATIO\)"),
-        (Limits(max_files=2, max_ratio=1e9), r"holds over 2 files and folders \(SHOAL_MODEL_MAX_FILES\)"),
+        (Limits(max_ratio=10), r"unpacks to more than 10 times its size \(SHOAL_MODEL_MAX_RATIO\)"),
+        (Limits(max_files=2, max_ratio=1e9), r"has more than 2 files and directories \(SHOAL_MODEL_MAX_FILES\)"),
     ],
 )
 def test_an_archive_that_takes_too_much_is_stopped(

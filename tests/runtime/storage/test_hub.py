@@ -101,7 +101,7 @@ def test_one_file_can_be_named(hub: Hub, tmp_path: Path) -> None:
         ("hf://team/nothing", "hf://team/nothing does not exist, or the token"),
         ("hf://team/encoder@gone", "the revision of hf://team/encoder@gone does not exist"),
         ("hf://team/secret", "hf://team/secret is gated. Accept its terms"),
-        ("hf://team/encoder@v1/nothing", "hf://team/encoder@v1/nothing does not exist"),
+        ("hf://team/encoder@v1/nothing", "there are no files at hf://team/encoder@v1/nothing"),
         ("hf://team", "hf://team is no model's address: hf://OWNER/NAME"),
     ],
 )

@@ -52,8 +52,8 @@ def test_a_file_that_would_land_elsewhere_is_refused(path: str) -> None:
         ([], "there are no files at s3://b/m"),
         (["a", "a"], "two files of one name"),
         (["a", "./a"], "two files of one name"),
-        (["a", "a/b"], "'a' both as a file and as a folder"),
-        (["a-b", "a", "a/b/c"], "'a' both as a file and as a folder"),
+        (["a", "a/b"], "'a' both as a file and as a directory"),
+        (["a-b", "a", "a/b/c"], "'a' both as a file and as a directory"),
     ],
 )
 def test_what_makes_no_folder_is_refused(paths: list[str], expected: str) -> None:

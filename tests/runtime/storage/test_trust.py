@@ -118,5 +118,5 @@ def test_each_fault_of_tls_has_its_own_remedy() -> None:
     assert "is for another name" in tls_fault("a", f"{failed}Hostname mismatch, certificate is not valid for 'a'.")
     assert "is for another name" in tls_fault("a", "error: InvalidCertificate(\n NotValidForName")
     assert "expired" in tls_fault("a", f"{failed}certificate has expired (_ssl.c:1)")
-    assert "does it speak https" in tls_fault("a", str(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version")))
+    assert "https" in tls_fault("a", str(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version")))
     assert tls_fault("a", "Connection refused") == ""
