@@ -118,7 +118,16 @@ class Fetcher:
         path = Path(os.path.abspath(path))
         if path.is_dir():
             if self._digest is not None:
-                self._check(self._sum_of_tree(path), str(path))
+                # As of a directory that a store lists; links are followed.
+                sums: dict[str, str] = {}
+                for parent, _, names in os.walk(path, followlinks=True):
+                    check_time(self._limits, self._deadline_s)
+                    for each in (Path(parent, name) for name in names):
+                        if len(sums) == self._limits.max_files:
+                            raise self._limits.too_many_files(str(path))
+                        if each.is_file():
+                            sums[str(each.relative_to(path))] = self._sum_of(each)
+                self._check(tree_digest(sums), str(path))
             return ModelFiles(path, path.name)
         if not path.is_file():
             if (link := broken(path)) is not None:
@@ -145,18 +154,6 @@ class Fetcher:
         except OSError as error:
             raise LoadError(f"{path} cannot be read: {error.strerror}") from None
         return sha256.hexdigest()
-
-    def _sum_of_tree(self, folder: Path) -> str:
-        """Return the digest of a local directory, equal to that of one that a store lists; links are followed."""
-        sums: dict[str, str] = {}
-        for directory, _, names in os.walk(folder, followlinks=True):
-            check_time(self._limits, self._deadline_s)
-            for path in (Path(directory, name) for name in names):
-                if len(sums) == self._limits.max_files:
-                    raise self._limits.too_many_files(str(folder))
-                if path.is_file():
-                    sums[str(path.relative_to(folder))] = self._sum_of(path)
-        return tree_digest(sums)
 
     def _listed(self, uri: str, name: str) -> ModelFiles:
         """Return the files that a store lists now, or the cached ones if the store is unreachable."""

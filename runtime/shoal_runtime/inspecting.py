@@ -47,12 +47,16 @@ def inspect(settings: Settings) -> Json:
             report["files"] = {"count": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
             started = bring_up(files, settings, readiness)
             model, version = started.model, settings.model.version
+            peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            with suppress(OSError, IndexError, ValueError):
+                # On Linux without the memory of the program that started this one.
+                peak_bytes = int(STATUS.read_text().split("VmHWM:")[1].split()[0]) * 1024
             report |= {
                 "name": model.name,
                 "format": str(model.format),
                 "device": str(model.machine.device),
                 "parameters": _parameters(model.handler),
-                "memory_bytes": _peak_bytes(),
+                "memory_bytes": peak_bytes,
                 "metadata": model_metadata(model.name, version, model.platform, model.signature, started.measured),
             }
             torch = sys.modules.get("torch")
@@ -113,10 +117,3 @@ def _modules(owner: Any, kind: type[Any], depth: int) -> Iterator[Any]:
     elif depth:
         for each in list(getattr(owner, "__dict__", {}).values()):
             yield from _modules(each, kind, depth - 1)
-
-
-def _peak_bytes() -> int:
-    """Return the peak memory of this process; on Linux without that of the program that started it."""
-    with suppress(OSError, IndexError, ValueError):
-        return int(STATUS.read_text().split("VmHWM:")[1].split()[0]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -61,8 +61,16 @@ class Runtime:
 
     async def run(self) -> int:
         """Serve until a signal; return the exit status."""
+
+        def on_signal(number: int) -> None:
+            logger.info("event=stopping signal=%s", signal.Signals(number).name)
+            if self._stopping.is_set() and number == signal.SIGINT:
+                # A second Ctrl-C: do not wait for connections.
+                self._empty.set()
+            self._stopping.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+            asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
         compiled = "no" if inspect.isfunction(App.serve) else "yes"
         logger.info("event=listening address=%s compiled=%s", await self._connections.listen(), compiled)
         start = asyncio.create_task(self._start())
@@ -79,13 +87,6 @@ class Runtime:
             for task in (start, stop):
                 task.cancel()
             await self._close()
-
-    def _on_signal(self, number: int) -> None:
-        logger.info("event=stopping signal=%s", signal.Signals(number).name)
-        if self._stopping.is_set() and number == signal.SIGINT:
-            # A second Ctrl-C: do not wait for connections.
-            self._empty.set()
-        self._stopping.set()
 
     async def _start(self) -> bool:
         try:

@@ -106,7 +106,16 @@ class MadeUp:
         ]
 
     def _made(self, spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
-        made = _elements(spec, shape, kind, rng)
+        if spec.datatype == "BYTES":
+            words: Sequence[str] = DATES if spec.logical_type is not None else TEXTS
+            # A model may reject empty text, as it may large numbers.
+            words = [word for word in words if word] if kind.gentle else words
+            chosen_words = rng.integers(0, len(words), int(np.prod(shape))).tolist()
+            made = object_array([words[index].encode() for index in chosen_words], tuple(shape))
+        else:
+            made = _numbers(spec, shape, kind, rng)
+            if kind.sparse:
+                made[rng.random(shape) < 0.5] = 0
         # A view: assignments change the batch.
         columns = made.reshape(shape[0], -1)
         for place, values in enumerate(self._values.get(spec.name, ())):
@@ -147,19 +156,6 @@ def can_be_made_up(signature: Signature) -> bool:
         or (spec.carries is None and (spec.logical_type == "datetime" or "text/plain" in spec.media_types))
         for spec in signature.inputs
     )
-
-
-def _elements(spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:
-    if spec.datatype == "BYTES":
-        words: Sequence[str] = DATES if spec.logical_type is not None else TEXTS
-        # A model may reject empty text, as it may large numbers.
-        words = [word for word in words if word] if kind.gentle else words
-        chosen = rng.integers(0, len(words), int(np.prod(shape))).tolist()
-        return object_array([words[index].encode() for index in chosen], tuple(shape))
-    numbers = _numbers(spec, shape, kind, rng)
-    if kind.sparse:
-        numbers[rng.random(shape) < 0.5] = 0
-    return numbers
 
 
 def _numbers(spec: TensorSpec, shape: Sequence[int], kind: Kind, rng: "np.random.Generator") -> Array:

@@ -26,6 +26,7 @@ def test_every_variable_is_read() -> None:
             "SHOAL_MODEL_VERSION": "v2",
             "SHOAL_MODEL_CHECKSUM": "sha256:" + "aB" * 32,
             "SHOAL_MODEL_CACHE_DIR": "/cache",
+            "SHOAL_MODEL_CA_BUNDLE": "/ca.pem",
             "SHOAL_MODEL_FETCHED": "true",
             "SHOAL_MODEL_FORMAT": "Handler",
             "SHOAL_MODEL_HANDLER": "handler.py:Model",

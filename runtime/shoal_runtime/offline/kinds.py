@@ -116,23 +116,15 @@ def _plain_array(array: Any) -> Any:
     if pa.types.is_run_end_encoded(kind):
         return _plain_array(pc.run_end_decode(array))
     if any(each(kind) for each in _VIEWS) or (is_list(kind) and plain_type(kind) != kind):
-        return _lists(array)
+        if pa.types.is_fixed_size_list(kind):
+            values = array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size)
+            return pa.FixedSizeListArray.from_arrays(_plain_array(values), kind.list_size, mask=array.is_null())
+        # Built from lengths: the lists of a view may overlap, and a cast of views loses rows (pyarrow 26).
+        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64())
+        lists = pa.LargeListArray.from_arrays(offsets, _plain_array(array.flatten()), mask=array.is_null())
+        return lists.cast(plain_type(kind))
     return array.cast(plain_type(kind)) if plain_type(kind) != kind else array
-
-
-def _lists(array: Any) -> Any:
-    """Return lists in any form of storage as plain ones."""
-    if pa.types.is_fixed_size_list(array.type):
-        size = array.type.list_size
-        values = array.values.slice(array.offset * size, len(array) * size)
-        return pa.FixedSizeListArray.from_arrays(_plain_array(values), size, mask=array.is_null())
-    # Built from lengths: the lists of a view may overlap, and a cast of views loses rows (pyarrow 26).
-    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    values = _plain_array(array.flatten())
-    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, mask=array.is_null()).cast(
-        plain_type(array.type)
-    )
 
 
 def _large_type(kind: pa.DataType) -> pa.DataType:

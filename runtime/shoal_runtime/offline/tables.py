@@ -153,10 +153,21 @@ class Source:
 
     def _files(self, shard: Shard, batch_size: int) -> Iterator[Window]:
         rows = window_rows(shard.size_bytes / len(shard.files), batch_size)
+
+        def content(file: File) -> bytes | str:
+            try:
+                with self._place.open(file) as opened:
+                    return opened.read()
+            except PlaceUnavailable:
+                # Not an error of the row, which would be recorded as failed for good.
+                raise
+            except JobError as error:
+                return str(error)
+
         with ThreadPoolExecutor(READERS, "read") as pool:
             for at in range(0, len(shard.files), rows):
                 files = shard.files[at : at + rows]
-                contents = list(pool.map(self._content, files))
+                contents = list(pool.map(content, files))
                 # A file that cannot be read is an error of its row.
                 faults = {row: error for row, error in enumerate(contents) if isinstance(error, str)}
                 columns: dict[str, Sequence[Any]] = {
@@ -169,16 +180,6 @@ class Source:
                 arrays = [pa.array(columns[each.name], each.type) for each in self.schema]
                 table = pa.table(arrays, schema=self.schema)
                 yield Window(table, faults, sum(each.size_bytes for each in files))
-
-    def _content(self, file: File) -> bytes | str:
-        try:
-            with self._place.open(file) as opened:
-                return opened.read()
-        except PlaceUnavailable:
-            # Not an error of the row, which would be recorded as failed for good.
-            raise
-        except JobError as error:
-            return str(error)
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:

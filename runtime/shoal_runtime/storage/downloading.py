@@ -16,7 +16,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -94,7 +94,11 @@ class Download:
             if not mine:
                 return
             (parts / "files").mkdir(exist_ok=True)
-            done = _read_sums(parts)
+            done: dict[str, str] = {}
+            # Without a readable record all files are downloaded again.
+            with suppress(OSError, ValueError):
+                recorded = orjson.loads((parts / "sums.json").read_bytes())
+                done = recorded if isinstance(recorded, dict) else {}
             sums: dict[str, str] = {}
             with Progress(self._readiness, "downloading", total=listing.size_bytes, unit="B") as progress:
                 for entry in listing.entries:
@@ -191,11 +195,3 @@ class Download:
                 return False
             else:
                 return True
-
-
-def _read_sums(parts: Path) -> dict[str, str]:
-    try:
-        sums = orjson.loads((parts / "sums.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return sums if isinstance(sums, dict) else {}
