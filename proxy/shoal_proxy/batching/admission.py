@@ -1,23 +1,25 @@
-"""Whether a request that arrives now can still be answered in time, if those before it are.
+"""Predict when a request that arrives now would be answered.
 
-Where the objective leaves room for two of the largest batches, one running and one's own, serving first come first
-served in full batches is as good as anything, so a request is refused at once when its place in that order is too late,
-rather than after having waited in vain. Where it does not, whoever comes later may be worth more than whoever waits
-(`selection`, case 3); then only the hopeless are refused at once: those that would be late even if they were next.
+Where the objective leaves room for two of the largest batches, one running and one's own, serving full batches in order
+of arrival is optimal. A request whose place in that order is too late is then rejected at once instead of after a
+wait. Where the objective leaves less room, a later request may be worth more than a waiting one (`selection`, case 3).
+Then only requests that would be late even as the next batch are rejected at once.
 
-A request whose batch starts after others that have not begun yet must expect company: batches are full by then. But
-where those are of other keys, its own key may be a rare one, and then they are not.
+A request whose batch starts after other batches must expect full ones. Where those batches have other keys, its own key
+may be a rare one, and its batch small.
 """
 
 from shoal_proxy.batching.selection import Costs
 
 MIN_GUARD, MAX_GUARD = 0.03, 0.05
-"""Share of its time that a request must have to spare if it comes behind others: the table's own margin, within these.
-What is measured and what will be differ; refusing a few more at once spares many a wait in vain, and full batches lose
-nothing by it."""
+"""Share of its time that a request behind others must have to spare: the table's margin, within these bounds.
+
+Measured and future times differ. The guard rejects a few more requests at once instead of after a wait; full batches
+lose nothing by it.
+"""
 
 
-def predict_finish_s(  # noqa: PLR0913 (what comes before a request has that many parts)
+def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many parts)
     rows_ahead: int,
     rows: int,
     costs: Costs,
@@ -27,24 +29,26 @@ def predict_finish_s(  # noqa: PLR0913 (what comes before a request has that man
     queued_behind: bool,
     others_first: bool = False,
 ) -> float:
-    """Return when a request of ``rows`` would be answered, at the earliest.
+    """Return the earliest time at which a request of ``rows`` would be answered.
 
     Args:
-        rows_ahead: that wait already for batches of the same key.
-        rows: of the request.
-        costs: of its batches.
+        rows_ahead: rows that already wait with the same key.
+        rows: rows of the request.
+        costs: costs of batches of the key.
         free_s: when the runtime could start the next batch of this key.
-        within_s: how long a request may take in all.
-        queued_behind: a full batch waits at the runtime already.
-        others_first: batches of other keys do before that.
+        within_s: the time a request may take in all.
+        queued_behind: whether a full batch already waits at the runtime.
+        others_first: whether batches of other keys run first.
     """
     most = costs.max_rows
     if within_s < 2 * costs.finish_s(0.0, most):
+        # No room for two full batches: assume that the request is in the next batch.
         return costs.finish_s(free_s, min(rows, most))
     before = (rows_ahead + rows - 1) // most
     if not (before or queued_behind or others_first):
         return costs.finish_s(free_s, rows_ahead + rows)
     guard = min(max(costs.table.margin, MIN_GUARD), MAX_GUARD)
     guard_s = min(guard * within_s, within_s - 2 * costs.finish_s(0.0, most))
+    # A request behind full batches expects a full batch itself.
     company = most if before or not others_first else rows_ahead + rows
     return costs.finish_s(free_s + before * costs.table.expected_s(most), company) + guard_s

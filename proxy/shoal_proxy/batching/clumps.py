@@ -1,22 +1,24 @@
-"""Arrivals in clumps: when the next request tends to follow at once, an idle runtime is worth 0.2 ms of patience.
+"""Arrivals in clumps: hold a batch for an idle runtime 0.2 ms when the next request tends to follow at once.
 
-Callers that fan out, retry together or sit behind a gateway that batches its own wake-ups send many requests within
-microseconds. Starting the first of a clump alone makes the rest wait for it. As long as more than half of all requests
-come less than `PATIENCE_S` after the one before, a batch for an idle runtime is held until nothing has come for that
-long. With Poisson arrivals at any usual rate the share stays small, and nothing is held.
+Clients that fan out, retry together, or sit behind a gateway that batches its wake-ups send many requests within
+microseconds. Starting the first request of a clump alone makes the rest wait for it. While more than half of all
+requests come less than `PATIENCE_S` after the one before, a batch for an idle runtime is held until none has come for
+that long. With Poisson arrivals at usual rates the share stays small, and no batch is held.
 """
 
 from shoal_proxy.batching.pending import NEVER_S
 
 PATIENCE_S = 0.0002
 MAX_HOLD_S = 0.001
-"""A clump longer than this is a crowd; the runtime may as well begin with its first."""
+"""Longest clump to wait for, from its first request."""
 _SHARE = 0.5
+"""Share of requests in clumps above which batches are held."""
 _WEIGHT = 0.01
+"""Weight of the newest arrival in the moving average."""
 
 
 class Clumps:
-    """The share of requests that came right after another."""
+    """The share of requests that came right after another, as a moving average."""
 
     __slots__ = ("_last_s", "_share")
 
@@ -25,12 +27,12 @@ class Clumps:
         self._share = 0.0
 
     def arrived(self, now_s: float) -> None:
-        """Count an arrival, served or refused."""
+        """Count an arrival, admitted or rejected."""
         self._share += _WEIGHT * ((now_s - self._last_s <= PATIENCE_S) - self._share)
         self._last_s = now_s
 
     def hold_s(self, now_s: float, oldest_s: float) -> float:
-        """Return how long to wait for the rest of a clump, whose first came at ``oldest_s``; 0 for not at all."""
+        """Return how long (s) to wait for the rest of a clump whose first request came at ``oldest_s``."""
         if self._share <= _SHARE:
             return 0.0
         return max(0.0, min(self._last_s + PATIENCE_S, oldest_s + MAX_HOLD_S) - now_s)

@@ -1,4 +1,4 @@
-"""Identical requests that wait share one row: one is executed, all get its answer. Off unless asked for."""
+"""Coalesce identical waiting requests: one is executed, and all get its result. Off by default."""
 
 from collections.abc import Sequence
 
@@ -6,33 +6,35 @@ from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, P
 from shoal_proxy.batching.suspects import digest
 
 _Mark = tuple[BatchKey, LaneKey, float, bytes]
+"""Requests with equal marks are identical: key, lane, time to live (s), digest of the inputs."""
 
 
 class Coalescing:
-    """Which requests stand for several callers.
+    """The executed request of each set of identical requests.
 
-    What runs is a request of its own, which belongs to no caller: a caller that leaves takes nothing from the others.
-    Callers of another class, priority or time to live do not share it, since it is served, and refused, by those. Nor
-    do callers who come when it has begun: the runtime has been told by when, and that is before their time is up.
+    The executed request is separate and belongs to no client, so a cancelled request takes nothing from the others.
+    Requests of another class, priority or time to live are not coalesced, since those decide order and rejection. A
+    request that arrives after execution began is not coalesced either: the deadline sent to the runtime is earlier than
+    its own.
     """
 
     def __init__(self) -> None:
         self._joinable: dict[_Mark, Pending] = {}
-        """What stands for others and has not begun, as far as it was looked at."""
+        """Executed requests that have not begun, as of the last look-up."""
         self._callers: dict[Pending, list[Pending]] = {}
-        """By what runs for them."""
+        """Clients' requests by executed request."""
         self._standing: dict[Pending, Pending] = {}
-        """What runs for each caller."""
+        """Executed request by client's request."""
         self._marks: dict[Pending, _Mark] = {}
-        """Of what runs."""
+        """Mark by executed request."""
 
     @property
     def empty(self) -> bool:
-        """Return whether nobody shares anything."""
+        """Return whether no request is tracked."""
         return not (self._joinable or self._callers or self._standing or self._marks)
 
     def join(self, caller: Pending) -> Pending | None:
-        """Return the request to run for ``caller``; None when one that stands for it waits already."""
+        """Return the request to execute for ``caller``; None when an identical one already waits."""
         time_to_live_s = round(caller.due_s - caller.arrived_s, 3)
         mark = (caller.key, caller.lane, time_to_live_s, digest(caller))
         shared = self._joinable.get(mark)
@@ -40,7 +42,7 @@ class Coalescing:
             shared.deadline_s = max(shared.deadline_s, caller.deadline_s)
             self._callers[shared].append(caller)
             self._standing[caller] = shared
-            caller.inputs = {}  # nobody reads them again, and no bound counts them
+            caller.inputs = {}  # never read again, and outside the queue's bound of bytes
             return None
         shared = self._joinable[mark] = caller.stand_in()
         self._callers[shared] = [caller]
@@ -49,7 +51,7 @@ class Coalescing:
         return shared
 
     def leave(self, caller: Pending) -> Pending | None:
-        """Forget a caller who has gone; return the request that ran for nobody else."""
+        """Forget a cancelled request; return the executed request if it served no other."""
         shared = self._standing.pop(caller, None)
         if shared is None:
             return None
@@ -61,15 +63,15 @@ class Coalescing:
         return shared
 
     def standing_for(self, caller: Pending) -> Pending:
-        """Return the request that runs for ``caller``: itself, where it shares none."""
+        """Return the request executed for ``caller``: itself, where it is not coalesced."""
         return self._standing.get(caller, caller)
 
     def callers_of(self, shared: Pending) -> Sequence[Pending]:
-        """Return those for whom ``shared`` runs."""
+        """Return the requests for which ``shared`` is executed."""
         return self._callers.get(shared, ())
 
     def deliveries(self, shared: Pending, outcome: Outcome) -> list[Delivery]:
-        """Return what is to be handed over, now that ``shared`` has its outcome: to all who share it."""
+        """Resolve all requests that share ``shared`` with its outcome; return what to deliver."""
         deliveries: list[Delivery] = []
         for caller in self._forget(shared):
             del self._standing[caller]

@@ -1,4 +1,4 @@
-"""By when each request must have its outcome."""
+"""Deadlines of requests."""
 
 import heapq
 
@@ -14,10 +14,10 @@ class Deadlines:
         self._compact_at = 256
 
     def add(self, pending: Pending) -> None:
-        """Watch ``pending`` until it is resolved."""
+        """Track ``pending`` until it is resolved."""
         self._serial += 1
         heapq.heappush(self._heap, (pending.deadline_s, self._serial, pending))
-        # Most requests are answered long before their deadline; drop those, or a busy minute would pile up in here.
+        # Most requests are answered long before their deadline. Drop those, or the heap would hold minutes of traffic.
         if len(self._heap) > self._compact_at:
             self._heap = [entry for entry in self._heap if not entry[2].resolved]
             heapq.heapify(self._heap)
@@ -25,14 +25,14 @@ class Deadlines:
 
     @property
     def next_s(self) -> float:
-        """Return the soonest deadline of an unresolved request; `NEVER_S` where there is none."""
+        """Return the earliest deadline of an unresolved request; `NEVER_S` where there is none."""
         heap = self._heap
         while heap and heap[0][2].resolved:
             heapq.heappop(heap)
         return heap[0][0] if heap else NEVER_S
 
     def expired(self, now_s: float) -> list[Pending]:
-        """Return, and stop watching, the unresolved requests whose deadline has come."""
+        """Return the unresolved requests past their deadline, and stop tracking them."""
         due: list[Pending] = []
         while self.next_s <= now_s:
             due.append(heapq.heappop(self._heap)[2])

@@ -1,8 +1,8 @@
-"""What batches have cost since the process began, by their rows: for clients that read statistics. Pure."""
+"""Totals of batches since the process began, by size: for clients that read statistics. Pure."""
 
 
 class Times:
-    """Seconds of so many executions, by what they were spent on."""
+    """Seconds of a number of executions, by what they were spent on."""
 
     __slots__ = ("count", "infer_s", "input_s", "output_s")
 
@@ -13,7 +13,7 @@ class Times:
         self.output_s = 0.0
 
     def add(self, count: int, input_s: float, infer_s: float, output_s: float) -> None:
-        """Count executions that took this long each."""
+        """Count executions, each of these durations (s)."""
         self.count += count
         self.input_s += count * input_s
         self.infer_s += count * infer_s
@@ -27,11 +27,11 @@ class Executions:
         self.rows = 0
         self.batches = 0
         self.requests = Times()
-        """A request counts with the times of the batch that completed it."""
+        """Each request counts with the times of the batch that completed it."""
         self.by_rows: dict[int, Times] = {}
-        """At most as many as a batch may have rows."""
+        """By batch size: at most as many entries as a batch may have rows."""
         self.last_s: float | None = None
-        """When the last one came back, in monotonic seconds; None before the first."""
+        """Monotonic time (s) of the last response; None before the first."""
 
     def answered(
         self, rows: int, requests: int, *, input_s: float, infer_s: float, output_s: float, now_s: float
@@ -39,12 +39,12 @@ class Executions:
         """Count a batch.
 
         Args:
-            rows: in it.
-            requests: that it completed.
-            input_s: from its formation until it was sent.
-            infer_s: at the runtime.
-            output_s: from its return until its results were split.
-            now_s: when they were.
+            rows: rows of the batch.
+            requests: requests that it completed.
+            input_s: time from its formation until it was sent.
+            infer_s: time at the runtime.
+            output_s: time from its return until its results were split.
+            now_s: monotonic time at which they were.
         """
         self.rows += rows
         self.batches += 1

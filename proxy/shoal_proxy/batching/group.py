@@ -1,4 +1,4 @@
-"""The waiting requests of one batch key, in lanes by who is served first; the queue is made of these."""
+"""The waiting requests of one batch key, in lanes by class and priority. The queue is made of these."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -17,22 +17,22 @@ class Group:
         self.lanes: dict[LaneKey, Lane] = {}
         self.rows = 0
         self.later_rows = 0
-        """Those of large requests beyond their portion, which nobody has to wait for."""
+        """Rows of large requests beyond their portion: later requests do not wait for them."""
         self.work_s = 0.0
-        """What its batches should take, where somebody has asked."""
+        """Expected time of its batches, where it is tracked (`Batcher._weigh`)."""
         self.in_due_order = True
-        """Whoever is served first is also due first, as long as all have the same time to live."""
+        """Whether serving order is also the order of ``due_s``: true while all requests have the same time to live."""
         self.latest_due_s = 0.0
         self._shares = shares
 
     @property
     def claimed_rows(self) -> int:
-        """Return the rows that others of this key must wait for."""
+        """Return the rows that later requests of this key wait for."""
         return self.rows - self.later_rows
 
     @property
     def oldest_s(self) -> float:
-        """Return since when the request that has waited longest has."""
+        """Return the arrival time of the oldest request, or of its present portion."""
         return min([next(iter(lane)).turn_s for lane in self.lanes.values()])
 
     @property
@@ -68,7 +68,7 @@ class Group:
         self.rows -= rows
 
     def wait_again(self, pending: Pending, now_s: float) -> None:
-        """Put ``pending`` behind the others of its lane, as if the rest of it came now."""
+        """Move ``pending`` behind the others of its lane, as if its remaining rows arrived now."""
         pending.turn_s = max(pending.turn_s, now_s)
         self.lanes[pending.lane].move_to_end(pending)
         if pending.due_s < self.latest_due_s:

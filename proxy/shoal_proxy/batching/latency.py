@@ -1,15 +1,14 @@
 """How long a batch of a given size takes, learned from the batches that ran.
 
-A table of knots (the runtime's allowed sizes, or eight to an octave) with the mean time at each; sizes between two
-knots are interpolated, sizes that the runtime pads take the time of the padded one. A straight line, fitted to recent
-batches of every size, stands in where a knot has seen little. The table never falls with size.
+A table of knots (the runtime's allowed sizes, or eight to an octave) with the mean time at each. Sizes between two
+knots are interpolated; sizes that the runtime pads take the time of the padded one. A straight line, fitted to recent
+batches of every size, stands in where a knot has few observations. The table never falls with size.
 
-Beside the mean stands a margin, so that the table's answer is the 95th percentile: it is counted in mean deviations
-and steered by how often batches take longer than it says. A runtime that always takes the same time has no margin.
+A margin above the mean makes the table's answer the 95th percentile. It is counted in mean deviations and steered by
+how often batches take longer than predicted. A runtime that always takes the same time has no margin.
 
 Four batches in a row that all took a quarter more, or all a fifth less, than expected are no noise: the device has
-become slower or faster, and the whole table is scaled. One slow batch alone is a hiccup and counts as at most twice
-its expected time.
+become slower or faster, and the whole table is scaled. A single slow batch counts as at most twice its expected time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,33 +24,35 @@ _KNOT_WEIGHT = 20.0
 """Batches that a knot remembers; the line counts as one more."""
 QUANTILE = 0.95
 _SEEN = 1.0
-"""Batches of about a size after which its time is known, not guessed."""
+"""Batches of about a size after which its time counts as measured."""
 _DRIFT_BATCHES = 4
 _SLOWER, _FASTER = 1.25, 0.8
 _CLIP = 2.0
+"""Factor from the expected time beyond which a single batch is clipped."""
 _MIN_S = 1e-7
-"""A batch that seems to take no time, by a clock that did not move, has taken some."""
+"""Least duration of a batch: a coarse clock may show none."""
 
 
 def knots_for(max_rows: int, allowed_sizes: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the sizes that get an entry of their own, the last ``max_rows`` or the first allowed one from there."""
+    """Return the sizes that get a knot: the last is ``max_rows``, or the first allowed size from there on."""
     if allowed_sizes:
         below = [size for size in allowed_sizes if size < max_rows]
         return tuple(allowed_sizes[: len(below) + 1])
     sizes = list(range(1, min(max_rows, 8) + 1))
     while sizes[-1] < max_rows:
+        # Eight knots to an octave: the step is an eighth of the power of two below.
         sizes.append(min(max_rows, sizes[-1] + (1 << (sizes[-1].bit_length() - 4))))
     return tuple(sizes)
 
 
 class LatencyTable:
-    """Seconds per batch size; empty until the first batch, and then every size is expected to take no time."""
+    """Seconds per batch size; 0 for every size before the first batch."""
 
     def __init__(self, max_rows: int, allowed_sizes: Sequence[int] = ()) -> None:
         self.sizes = knots_for(max_rows, allowed_sizes)
         self.padded_sizes = self.sizes if allowed_sizes else ()
         self.batches = 0
-        """Of which a time was seen; what warm-up measured is not among them."""
+        """Batches observed, without those of warm-up."""
         self._values = [0.0] * len(self.sizes)
         self._weights = [0.0] * len(self.sizes)
         self._fit = FittedLine()
@@ -62,7 +63,7 @@ class LatencyTable:
 
     @property
     def known(self) -> bool:
-        """Return whether any batch has been seen."""
+        """Return whether any batch has been observed."""
         return self._fit.weight > 0
 
     @property
@@ -71,7 +72,7 @@ class LatencyTable:
         return self._margin.value
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Learn that a batch of ``rows`` took ``seconds``; what is no time says nothing."""
+        """Record that a batch of ``rows`` took ``seconds``; values that are no duration are ignored."""
         if not 0 <= seconds < inf:
             return
         self.batches += 1
@@ -81,7 +82,7 @@ class LatencyTable:
             ratio = seconds / expected_s
             self._drift(ratio)
             expected_s = self.expected_s(rows)
-            # What was guessed from other sizes being wrong says nothing of how much batches vary.
+            # An error of a value that was guessed from other sizes is no variation of batches.
             seen = sum([self._weights[index] * share for index, share in self._shares(rows)])
             if expected_s / _CLIP <= seconds <= expected_s * _CLIP and seen >= _SEEN:
                 self._margin.observe(seconds / expected_s - 1)
@@ -94,11 +95,11 @@ class LatencyTable:
         return self._at(self._means, rows)
 
     def seconds(self, rows: int) -> float:
-        """Return the time that 19 of 20 batches of ``rows`` stay within."""
+        """Return the 95th percentile of the time of a batch of ``rows``."""
         return self._at(self._highs, rows)
 
     def largest(self, within_s: float, most: int) -> int:
-        """Return the largest size up to ``most`` whose `seconds` stay within ``within_s``; 0 when none does."""
+        """Return the largest size up to ``most`` whose `seconds` stay within ``within_s``; 0 for none."""
         if self.seconds(most) <= within_s:
             return most
         index = bisect_right(self._highs, within_s) - 1
@@ -106,20 +107,21 @@ class LatencyTable:
             return 0
         rows = self.sizes[index]
         if not self.padded_sizes and index + 1 < len(self.sizes):
+            # Interpolate between the knots on both sides of the bound.
             low, high = self._highs[index], self._highs[index + 1]
             rows += int((self.sizes[index + 1] - rows) * (within_s - low) / (high - low))
         return min(rows, most)
 
     def rows_shown(self) -> list[tuple[int, float, float, bool]]:
-        """Return size, mean, 95th percentile and whether it was seen of each knot, for people and `shoal simulate`."""
+        """Return size, mean, 95th percentile and whether it was measured of each knot."""
         seen = [weight > 0 for weight in self._weights]
         return list(zip(self.sizes, self._means, self._highs, seen, strict=True))
 
     def bounds(self, rows: int) -> tuple[float, float]:
-        """Return what the mean time of ``rows`` must lie between, by sizes that were seen; the two are one for such.
+        """Return bounds of the mean time of ``rows`` by measured sizes; both are equal for a measured size.
 
-        More rows never take less, so the next smaller size and the next larger one bound it: 0 where none is smaller,
-        infinity where none is larger.
+        More rows never take less, so the nearest measured sizes bound it: 0 where none is smaller, infinity where none
+        is larger.
         """
         rows = self._padded(rows)
         below = [mean for size, mean, _, seen in self.rows_shown() if seen and size <= rows]
@@ -128,14 +130,14 @@ class LatencyTable:
 
     @property
     def largest_seen(self) -> int:
-        """Return the largest size of which a time was seen; 0 before the first."""
+        """Return the largest measured size; 0 before the first batch."""
         return max([size for size, weight in zip(self.sizes, self._weights, strict=True) if weight > 0], default=0)
 
     def preset(self, seconds: Sequence[tuple[int, float]]) -> None:
-        """Begin with times that somebody measured before, the runtime's warm-up for one."""
+        """Start with earlier measurements, such as the runtime's warm-up."""
         for rows, time_s in sorted(seconds):
             self._learn(rows, max(time_s, _MIN_S))
-            # A size between two knots is split by what is expected of them, so that has to be up to date.
+            # A size between two knots is divided by their expected times, which must be current.
             self._rebuild()
 
     def _at(self, values: list[float], rows: int) -> float:
@@ -149,11 +151,12 @@ class LatencyTable:
         return values[index - 1] + (values[index] - values[index - 1]) * (rows - below) / (size - below)
 
     def _learn(self, rows: int, seconds: float) -> None:
-        # What the runtime pads costs what the padded size costs; the line must not see a smaller one.
+        # A padded batch costs what the padded size costs; the line must not see a smaller one.
         self._fit.observe(self._padded(rows), seconds)
         ratio = seconds / expected_s if (expected_s := self.expected_s(rows)) > 0 else 1.0
         for index, share in self._shares(rows):
             value = self._values[index] if self._weights[index] else self._means[index]
+            # A size between two knots scales both by its ratio to the expected time.
             seen_s = value * ratio if value > 0 and self.sizes[index] != rows and not self.padded_sizes else seconds
             weight = min(self._weights[index] + share, _KNOT_WEIGHT)
             self._values[index] = value + (seen_s - value) * share / weight
@@ -163,7 +166,7 @@ class LatencyTable:
         return self.sizes[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)] if self.padded_sizes else rows
 
     def _shares(self, rows: int) -> list[tuple[int, float]]:
-        """Return the knots on both sides of ``rows``, and how much each has to do with it."""
+        """Return the knots on both sides of ``rows``, and the share of each by distance."""
         index = min(bisect_left(self.sizes, rows), len(self.sizes) - 1)
         if index == 0 or self.padded_sizes or self.sizes[index] <= rows:
             return [(index, 1.0)]
@@ -172,16 +175,16 @@ class LatencyTable:
         return [(index - 1, 1 - share), (index, share)]
 
     def _drift(self, ratio: float) -> None:
+        """Scale the table when several batches in a row were all slower, or all faster, than expected."""
         self._ratios = [*self._ratios[1 - _DRIFT_BATCHES :], ratio]
         if len(self._ratios) < _DRIFT_BATCHES:
             return
-        if min(self._ratios) > _SLOWER + self.margin or max(self._ratios) < _FASTER:
-            self._scale(median(self._ratios))
-
-    def _scale(self, factor: float) -> None:
-        """Believe that every size has changed as the last ones have, and that little is known about it."""
+        if min(self._ratios) <= _SLOWER + self.margin and max(self._ratios) >= _FASTER:
+            return
+        factor = median(self._ratios)
         self._ratios = []
         self._values = [value * factor for value in self._values]
+        # Older measurements now weigh no more than one batch.
         self._weights = [min(weight, 1.0) for weight in self._weights]
         self._fit.scale(factor)
         self._rebuild()
@@ -192,6 +195,7 @@ class LatencyTable:
             (value * weight + base_s + slope_s * size) / (weight + 1)
             for size, value, weight in zip(self.sizes, self._values, self._weights, strict=True)
         ]
+        # A larger batch never takes less: each knot is at least the one below.
         self._means = list(accumulate(blended, max))
         high = 1 + self.margin
         self._highs = [mean * high for mean in self._means]

@@ -1,13 +1,12 @@
-"""Whose turn it is among all that wait, whatever their batch keys: which group gives the next batch.
+"""The order of groups: which group forms the next batch.
 
-The same order that `order` keeps within a group holds between groups: of the classes that wait the one that has had the
-least is next, and within a class the head whose turn came first. Without classes and priorities that is the oldest
-head, so nobody can be kept waiting by others of another key who are many, and a new key for each request is no way
-past fair shares.
+Between groups the same order holds as within one (`order`): the waiting class that has been served least is next, and
+within a class the head whose turn came first. Without classes and priorities that is the oldest head. So many requests
+of one key cannot starve those of another, and a new key for each request does not evade fair shares.
 
-A heap of classes, and for each a heap of its lanes' heads. Nothing is moved when a head leaves or a class is served:
-what is on top is put right when it is looked at, since turns and shares only ever go up. So an arrival or a batch
-costs the logarithm of the number of keys.
+A heap of classes, and for each class a heap of its lanes' heads. Nothing moves when a head leaves or a class is served:
+the top is corrected when it is read, since turns and shares only ever increase. So an arrival or a batch costs the
+logarithm of the number of keys.
 """
 
 from heapq import heapify, heappop, heappush, heapreplace
@@ -17,23 +16,23 @@ from shoal_proxy.batching.order import Lane, Shares
 from shoal_proxy.batching.pending import LaneKey
 
 _Head = tuple[float, int, Lane, Group, LaneKey]
-"""The turn of a lane's first request, when it was looked at last; a serial number, since the rest has no order."""
+"""Turn of a lane's first request when it was last read; then a serial number that breaks ties."""
 
 
 class Line:
-    """The lanes of all groups, by whose turn it is."""
+    """The lanes of all groups, in the order in which they are served."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
         self._heads: dict[bytes, list[_Head]] = {}
-        """By class; each of them is in `_classes` once."""
+        """Heaps by class; each class is in `_classes` once."""
         self._classes: list[tuple[float, int, bytes]] = []
         self._serial = 0
         self._lanes = 0
         self._compact_at = 256
 
     def add(self, group: Group, key: LaneKey, lane: Lane) -> None:
-        """Take in a lane that has got its first request."""
+        """Add a lane that has received its first request."""
         share = key.share if self._shares.classes else b""
         self._serial += 1
         heads = self._heads.get(share)
@@ -46,7 +45,7 @@ class Line:
             self._compact()
 
     def clear(self) -> None:
-        """Forget all lanes, since they are empty."""
+        """Remove all lanes, which are empty."""
         self._heads.clear()
         self._classes.clear()
         self._lanes = 0
@@ -63,24 +62,26 @@ class Line:
             has_had = self._shares.had(share)
             if has_had == had:
                 return group
+            # The class was served since it was pushed: correct its place.
             self._serial += 1
             heapreplace(self._classes, (has_had, self._serial, share))
 
     def _first_of(self, heads: list[_Head]) -> Group | None:
         while heads:
             turn, serial, lane, group, key = heads[0]
-            if not lane:
+            if not lane:  # its requests were served or cancelled
                 heappop(heads)
                 self._lanes -= 1
                 continue
             now_turn = self._shares.turn(key, next(iter(lane)))
             if now_turn == turn:
                 return group
+            # The head has left since it was pushed: correct the lane's place.
             heapreplace(heads, (now_turn, serial, lane, group, key))
         return None
 
     def _compact(self) -> None:
-        """Drop the lanes that have emptied without ever being on top."""
+        """Drop lanes that emptied without reaching the top."""
         live = {share: [head for head in heads if head[2]] for share, heads in self._heads.items()}
         self._heads = {share: heads for share, heads in live.items() if heads}
         for heads in self._heads.values():

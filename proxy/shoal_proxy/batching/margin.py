@@ -1,15 +1,17 @@
-"""How far to stay on the safe side: a percentile of errors that are seen one at a time."""
+"""A safety margin: a percentile of errors, tracked one error at a time."""
 
 _STEP = 0.25
+"""Change of the factor after one error."""
 _MAX_FACTOR = 8.0
 _FOLLOW = 0.05
+"""Weight of the newest error in the mean deviation."""
 
 
 class Margin:
-    """A percentile of recent errors, at least 0; what never errs has none.
+    """A percentile of recent errors, at least 0.
 
-    It is counted in mean deviations, and steered up when an error exceeds it and down when not, at such a ratio that
-    just as many do as should.
+    It is a factor times the mean deviation. An error above it raises the factor, one below lowers it, in the ratio that
+    leaves the wanted share of errors above.
     """
 
     __slots__ = ("_deviation", "_factor", "_quantile")
@@ -21,11 +23,11 @@ class Margin:
 
     @property
     def value(self) -> float:
-        """Return what that share of the errors stays below."""
+        """Return the bound that the wanted share of errors stays below."""
         return self._factor * self._deviation
 
     def observe(self, error: float) -> None:
-        """Learn from one error: how much more it was than expected."""
+        """Record one error: actual minus expected."""
         self._factor += _STEP * (self._quantile if error > self.value else self._quantile - 1)
         self._factor = min(max(self._factor, 0.0), _MAX_FACTOR)
         self._deviation += _FOLLOW * (abs(error) - self._deviation)

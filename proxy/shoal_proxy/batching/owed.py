@@ -1,4 +1,4 @@
-"""What a batch that runs gives back when it ends: rows of callers who did not wait for it."""
+"""Rows of cancelled requests, charged to their clients until the batch that runs them ends."""
 
 from shoal_proxy.access.gate import Caller
 from shoal_proxy.access.limits import Account
@@ -7,7 +7,7 @@ from shoal_proxy.batching.pending import Pending
 
 
 class Owed:
-    """Rows of ``batch`` that count for those who asked for them until it ends; made when the first of them has gone."""
+    """Charged rows of ``batch``; made when the first of its requests is cancelled while it runs."""
 
     __slots__ = ("_accounts", "_rows_of")
 
@@ -18,14 +18,14 @@ class Owed:
             self._rows_of[part.pending] = self._rows_of.get(part.pending, 0) + part.rows
 
     def take_over(self, caller: Caller, runs: Pending) -> None:
-        """Take over from ``caller`` what the batch runs of the request ``runs``, so that it cannot give it back."""
+        """Charge the rows of ``runs`` in this batch here instead of to ``caller``, which no longer exists then."""
         rows = self._rows_of.get(runs, 0)
         if rows and caller.account is not None:
             caller.rows -= rows
             self._accounts.append((caller.account, rows))
 
     def give_back(self) -> None:
-        """Note that the batch has ended."""
+        """Release the rows: the batch has ended."""
         for account, rows in self._accounts:
             account.rows -= rows
         self._accounts.clear()

@@ -1,11 +1,11 @@
-"""Padding of variable-length rows: which bucket a request belongs to, and filling and cutting arrays.
+"""Padding of variable-length rows: the bucket of a request, and filling and cutting arrays.
 
 Inputs that name the same mask form one pad group and share their lengths; an input without a mask is its own group.
 
-Where a model names no buckets, a batch is padded to its longest row: one long row would make everybody's as long.
-Rows therefore share a batch only with rows of their size class: up to 128 elements, and from there on up to so many
-times (`FACTOR`) as large each. Nobody's row is padded to more than that many times its own size, or 128 elements; and
-since each class has a key of its own, a long row's time, and the memory it takes, is learned apart from the others'.
+A model without buckets pads a batch to its longest row. Rows therefore share a batch only with rows of their size
+class: up to 128 elements, and from there on up to `FACTOR` times as large each. No row is padded to more than that many
+times its own size, or 128 elements. Each class has a key of its own, so the time and memory of long rows are learned
+apart from the others'.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 FACTOR = 4.0
 SMALL_ELEMENTS = 128
-"""Rows of up to so many elements share a batch however they differ: sending them apart would cost more."""
+"""Rows of up to so many elements share a batch at any length: separate batches would cost more."""
 
 
 def pad_group(spec: InputSpec) -> str:
@@ -28,12 +28,12 @@ def pad_group(spec: InputSpec) -> str:
 
 
 def fill_value(spec: InputSpec) -> float | bytes:
-    """Return what one padded element holds."""
+    """Return the value of a padded element."""
     return b"" if spec.datatype == "BYTES" else spec.pad_value
 
 
 def bucket_for(length: int, spec: InputSpec) -> int:
-    """Return the bucket a row of ``length`` goes to, -1 when the model has no buckets.
+    """Return the bucket of a row of ``length``; -1 when the model has no buckets.
 
     Raises:
         InvalidRequest: the row is longer than the last bucket.
@@ -50,14 +50,14 @@ def bucket_for(length: int, spec: InputSpec) -> int:
 
 
 def check_lengths(lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> None:
-    """Refuse inputs of one pad group whose rows differ in length."""
+    """Reject inputs of one pad group whose rows differ in length."""
     seen: dict[str, tuple[str, Sequence[int]]] = {}
     for name, own in lengths.items():
         group = pad_group(signature.inputs[name])
         other, others = seen.setdefault(group, (name, own))
         if list(others) != list(own):
             raise InvalidRequest(
-                f"inputs {other!r} and {name!r} must have the same lengths, but have {list(others)} and {list(own)}"
+                f"inputs {other!r} and {name!r} must have equal lengths, got {list(others)} and {list(own)}"
             )
 
 
@@ -65,15 +65,14 @@ def shape_key(
     inputs: Mapping[str, Array], signature: ModelSignature, factor: float = FACTOR
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return names and trailing shapes, padded axes replaced by bucket or class: equal keys may share a batch."""
-    return tuple((name, _key_shape(array, signature.inputs[name], factor)) for name, array in sorted(inputs.items()))
-
-
-def _key_shape(array: Array, spec: InputSpec, factor: float) -> tuple[int, ...]:
-    shape = list(array.shape)
-    if spec.pad_axis is not None:
-        bucket = bucket_for(shape[spec.pad_axis], spec)
-        shape[spec.pad_axis] = bucket if bucket > 0 else size_class(array.size // max(shape[0], 1), factor)
-    return tuple(shape[1:])
+    key: list[tuple[str, tuple[int, ...]]] = []
+    for name, array in sorted(inputs.items()):
+        spec, shape = signature.inputs[name], list(array.shape)
+        if spec.pad_axis is not None:
+            bucket = bucket_for(shape[spec.pad_axis], spec)
+            shape[spec.pad_axis] = bucket if bucket > 0 else size_class(array.size // max(shape[0], 1), factor)
+        key.append((name, tuple(shape[1:])))
+    return tuple(key)
 
 
 def size_class(elements: int, factor: float) -> int:
@@ -86,7 +85,7 @@ def size_class(elements: int, factor: float) -> int:
 
 
 def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
-    """Return the slices' rows as one array per input, masks made where missing, and how many elements are padding."""
+    """Return the slices' rows as one array per input, missing masks made, and the number of padded elements."""
     names = list(slices[0].inputs)
     targets = _targets(slices, names, signature)
     merged: dict[str, Array] = {}
@@ -98,7 +97,8 @@ def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapp
             _fill(parts, spec, targets[pad_group(spec)]) if spec.pad_axis is not None else np.concatenate(parts)
         )
         padded_elements += _padding(merged[name], slices, spec)
-    for mask in _missing_masks(names, signature):
+    wanted = {signature.inputs[name].pad_mask for name in names} - set(names)
+    for mask in [signature.inputs[mask] for mask in sorted(mask for mask in wanted if mask)]:
         merged[mask.name], padding = _make_mask(slices, mask, targets[mask.name], signature)
         padded_elements += padding
     return merged, padded_elements
@@ -124,6 +124,7 @@ def _fill(parts: Sequence[Array], spec: InputSpec, target: int) -> Array:
     merged = np.full(shape, fill_value(spec), dtype=DTYPES[spec.datatype])
     row = 0
     for part in parts:
+        # Rows of this part, up to its own length; the rest of each row keeps the fill value.
         index = [slice(None)] * merged.ndim
         index[0] = slice(row, row + part.shape[0])
         index[axis] = slice(0, part.shape[axis])
@@ -145,13 +146,8 @@ def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
     return int(padding * per_position)
 
 
-def _missing_masks(names: Sequence[str], signature: ModelSignature) -> list[InputSpec]:
-    wanted = {signature.inputs[name].pad_mask for name in names} - set(names)
-    return [signature.inputs[mask] for mask in sorted(mask for mask in wanted if mask)]
-
-
 def _make_mask(slices: Sequence[Slice], mask: InputSpec, target: int, signature: ModelSignature) -> tuple[Array, int]:
-    """Return 1 for the real positions of each row and 0 for its padding, rows x target, and how many are padding."""
+    """Return a mask, 1 for each row's real positions and 0 for padding (rows x target), and its number of zeros."""
     source = next(name for name in slices[0].inputs if signature.inputs[name].pad_mask == mask.name)
     lengths = np.array(_row_lengths(slices, source))
     made = (np.arange(target) < lengths[:, None]).astype(DTYPES[mask.datatype])
@@ -159,23 +155,25 @@ def _make_mask(slices: Sequence[Slice], mask: InputSpec, target: int, signature:
 
 
 def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None:
-    """Refuse outputs without the axis that is to be cut."""
+    """Reject outputs without the axis that is to be cut."""
     for name, array in outputs.items():
         spec = signature.outputs.get(name)
         if spec is not None and spec.unpad_axis is not None and array.ndim <= spec.unpad_axis:
-            raise ModelFailed(f"the runtime returned {name!r} with {array.ndim} dimensions, too few for its unpad_axis")
+            raise ModelFailed(
+                f"the runtime returned {name!r} with {array.ndim} dimensions; unpad_axis {spec.unpad_axis} needs more"
+            )
 
 
 def unpad_rows(outputs: Mapping[str, Array], part: Slice, signature: ModelSignature) -> Mapping[str, Array]:
-    """Cut each output that follows an input's length back to the longest of the request's own rows."""
-    return {name: _cut(array, part, name, signature) for name, array in outputs.items()}
-
-
-def _cut(array: Array, part: Slice, name: str, signature: ModelSignature) -> Array:
-    spec = signature.outputs.get(name)
-    lengths = part.pending.lengths.get(spec.unpad_input or "") if spec else None
-    if spec is None or spec.unpad_axis is None or not lengths:
-        return array
-    index = [slice(None)] * array.ndim
-    index[spec.unpad_axis] = slice(0, max(lengths))
-    return array[tuple(index)]
+    """Cut each output that follows an input's length to the longest of the request's own rows."""
+    cut: dict[str, Array] = {}
+    for name, array in outputs.items():
+        spec = signature.outputs.get(name)
+        lengths = part.pending.lengths.get(spec.unpad_input or "") if spec else None
+        if spec is None or spec.unpad_axis is None or not lengths:
+            cut[name] = array
+            continue
+        index = [slice(None)] * array.ndim
+        index[spec.unpad_axis] = slice(0, max(lengths))
+        cut[name] = array[tuple(index)]
+    return cut

@@ -1,4 +1,4 @@
-"""A caller's request on its way through the queue, and the key that says whom it may share a batch with."""
+"""A request on its way through the queue, and the key of requests that may share a batch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -15,28 +15,26 @@ from shoal_schema.wire.row_errors import RowError
 
 
 class BatchKey(NamedTuple):
-    """Requests with equal keys may share a batch.
-
-    ``shapes``: per input its name and trailing shape, padded axes replaced by their bucket (or -1 without buckets).
-    ``parameters``, ``tensors``: what the caller asked the model to do differently, as JSON text.
-    ``headers``: the forwarded headers, which the runtime gets once per batch.
-    ``solo``: a serial number for requests that must travel alone, else 0.
-    """
+    """Requests with equal keys may share a batch."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Name and trailing shape of each input, padded axes replaced by their bucket (or -1 without buckets)."""
     parameters: bytes = b""
     tensors: bytes = b""
+    """What the client asks the model to do differently, per request and per tensor, as JSON text."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    """The forwarded headers, which the runtime receives once per batch."""
     solo: int = 0
+    """A serial number for requests that must run alone, else 0."""
 
     def alone(self) -> "BatchKey":
-        """Return this key for a request that must travel alone."""
+        """Return this key for a request that must run alone."""
         return self._replace(solo=next(_serial))
 
 
 _serial = count(1)
 PLAIN_KEY = BatchKey()
-"""The key of every ordinary request to a model whose shapes are fixed."""
+"""The key of every ordinary request to a model with fixed shapes."""
 
 
 class LaneKey(NamedTuple):
@@ -63,7 +61,7 @@ class Answer:
 
 Outcome = Answer | ProxyError
 Delivery = tuple["Pending", Outcome]
-"""What is to be handed over to a caller."""
+"""A request, and the outcome that its client gets."""
 
 
 class Pending:
@@ -98,49 +96,49 @@ class Pending:
         self.size_bytes = size_bytes
         self.arrived_s = arrived_s
         self.turn_s = arrived_s
-        """When it took its place in the queue: later again for each portion of a large request."""
+        """When it took its place in the queue; later for each further portion of a large request."""
         self.deadline_s = deadline_s
         self.deliver = deliver
         self.key = key
         self.lane = lane
         self.due_s = due_s
-        """When the answer should be there, by the caller's word or the latency objective; at ``deadline_s`` nobody
-        waits for it any more."""
+        """When the response is wanted, by the client's timeout or the latency objective. At ``deadline_s`` the client
+        gives up."""
         self.lengths: Mapping[str, Sequence[int]] = {} if lengths is None else lengths
         self.trace = trace
         self.queued_s = 0.0
-        """How long it waited."""
+        """How long it waited (s)."""
         self.timing = b""
-        """What its last batch cost, as Server-Timing says it."""
+        """Cost of its last batch, in the form of Server-Timing."""
         self.taken = 0
-        """Rows that have left the queue in some batch."""
+        """Rows that have left the queue in a batch."""
         self.may_have_run = False
-        """Some of its rows were at the runtime, which did not say that it left them alone."""
+        """Whether the runtime may have run some of its rows."""
         self.finished = 0
         self.handed_over = False
-        """Another replica has given it away: it is not handed on."""
+        """Whether a peer forwarded it: it is not forwarded again."""
         self.tried_elsewhere = False
-        """A sibling has sent it back: it is not given away again."""
+        """Whether a peer sent it back: it is not forwarded again."""
         self.resolved = False
         self.caller: Caller | None = None
-        """Who calls, where that is asked."""
+        """The client's account, where access is limited."""
         self.burst: Burst | None = None
-        """Those it was answered with, for its connection to say when it comes back."""
+        """The requests answered with it; its connection reports there when its next request arrives."""
         self.span: Span | None = None
-        """What a trace is to tell of it; None: it is not traced."""
+        """Its span; None: it is not traced."""
         self.parts: list[tuple[int, Mapping[str, Array]]] = []
         self.errors: list[RowError] = []
-        """Rows that failed on their own."""
+        """Errors of single rows."""
 
     def stand_in(self) -> "Pending":
-        """Return a request for the same, not begun yet, that belongs to no caller."""
+        """Return a copy that has not begun and belongs to no client."""
         return Pending(
             inputs=self.inputs,
             rows=self.rows,
             size_bytes=self.size_bytes,
             arrived_s=self.arrived_s,
             deadline_s=self.deadline_s,
-            deliver=_nobody,
+            deliver=discard,
             key=self.key,
             lane=self.lane,
             due_s=self.due_s,
@@ -150,7 +148,7 @@ class Pending:
 
     @property
     def stays(self) -> bool:
-        """Return whether it is not to be given away: it has begun, or was given away before."""
+        """Return whether it must not be forwarded: it has begun, or was forwarded before."""
         return self.taken > 0 or self.handed_over or self.tried_elsewhere
 
     @property
@@ -159,29 +157,29 @@ class Pending:
         return self.rows - self.taken
 
     def resolve(self, outcome: Outcome) -> Delivery:
-        """Let go of everything but the caller, who is to get ``outcome``; at most once."""
+        """Drop everything but the client's callback, which is to get ``outcome``; at most once."""
         self._let_go()
         return self, outcome
 
     def hand_over(self, outcome: Outcome) -> None:
-        """Give the caller ``outcome``, unless it has gone meanwhile, and let go of the caller too."""
+        """Deliver ``outcome`` to the client unless it has gone, and drop the callback."""
         deliver = self.deliver
-        self.deliver = _nobody
+        self.deliver = discard
         deliver(outcome)
 
     def abandon(self) -> None:
-        """Give up without an answer: the caller has gone."""
+        """Resolve without an outcome: the client has gone."""
         self._let_go()
-        self.deliver = _nobody
+        self.deliver = discard
 
     def _let_go(self) -> None:
         self.resolved = True
-        # `Deadlines` may hold this for a while yet; the caller's body and answer must not stay with it.
+        # `Deadlines` may hold this object longer; the request's body and result must not stay with it.
         self.inputs = {}
         self.parts = []
 
     def finish(self, rows: int) -> Outcome | None:
-        """Count ``rows`` more as executed; after the last one, return the joined answer or the rows' errors."""
+        """Count ``rows`` more as executed; after the last, return the joined result or the rows' errors."""
         self.finished += rows
         if self.resolved or self.finished < self.rows:
             return None
@@ -194,31 +192,31 @@ class Pending:
         return Answer(outputs, self.lengths)
 
 
-def _nobody(_: Outcome) -> None:
-    """Stand in for a caller that has its outcome, has gone, or never was."""
+def discard(_: Outcome) -> None:
+    """Ignore the outcome of a request that has no client, or none any more."""
 
 
 def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Array]:
-    """Put the pieces of a split request together again.
+    """Join the results of a request that was split over batches.
 
     Raises:
-        ModelFailed: the pieces differ in trailing shape, because the model's output depends on its batch.
+        ModelFailed: the parts differ in trailing shape, because the model's output depends on its batch.
     """
     ordered = [outputs for _, outputs in sorted(parts, key=lambda part: part[0])]
     try:
         return {name: np.concatenate([outputs[name] for outputs in ordered]) for name in ordered[0]}
     except (ValueError, KeyError) as error:
         raise ModelFailed(
-            f"the rows of this request ran in {len(parts)} batches whose outputs do not fit together: {error};"
-            " send at most maxBatchSize rows a request, or declare unpad_axis for the output"
+            f"the rows of this request ran in {len(parts)} batches whose outputs cannot be joined: {error}."
+            " Send at most maxBatchSize rows a request, or declare unpad_axis for the output."
         ) from error
 
 
 class Slice:
-    """So many ``rows`` of one request, from ``start`` on, as one batch takes them.
+    """``rows`` rows of one request from row ``start`` on, as part of one batch.
 
-    ``inputs`` are the request's own, all rows of them: a caller who leaves between the closing of its batch and the
-    merge must not take the rows of the others' batch away.
+    ``inputs`` are all rows of the request: a request cancelled between the closing of its batch and the merge drops its
+    own inputs, and the batch must not change.
     """
 
     __slots__ = ("inputs", "pending", "rows", "start")
@@ -231,5 +229,5 @@ class Slice:
 
     @property
     def stop(self) -> int:
-        """Return the row after the last of these."""
+        """Return the index after the last row."""
         return self.start + self.rows

@@ -1,10 +1,10 @@
-"""The bounded queue: requests grouped by whom they may share a batch with, in lanes by who is served first.
+"""The bounded queue: requests grouped by batch key, in lanes by class and priority.
 
-A request's rows leave in order; a request larger than the room left in a batch is split and its rest stays at the head,
-so a batch is always as full as the queue allows. Cancelled and expired requests leave at once.
+A request's rows leave in order. A request larger than the room left in a batch is split, and its rest stays at the
+head, so a batch is always as full as the queue allows. Cancelled and expired requests leave at once.
 
-A request of very many rows is cut into portions: after each it goes to the end of its lane, so that others' rows come
-between, and only one portion counts against the bound of rows. Whoever comes later is behind it all the same.
+A request of very many rows is cut into portions: after each it moves to the end of its lane, so that others' rows come
+between. Only one portion counts against the bound of rows, yet later requests are behind all of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,18 +19,20 @@ from shoal_schema.metrics import Rejection
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """Bounds of what may wait: rows, and bytes of decoded inputs; ``portion_rows`` of one request at a time."""
+    """Bounds of the queue."""
 
     max_rows: int
     max_bytes: int
+    """Of decoded inputs."""
     portion_rows: int = 1 << 62
+    """Rows of one request that are served, and counted, at a time."""
 
 
 class Queue:
-    """What waits, in rows, requests and bytes. Not thread-safe; one event loop owns it.
+    """The waiting requests, and their rows and bytes. Not thread-safe: one event loop owns it.
 
-    With ``full_rows``, the rows of a full batch by key, it knows the groups that could fill one, and the groups' turns
-    come by age alone: for batches that close by size and age.
+    ``full_rows``, rows of a full batch by key, is given for batches that close by size and age. The queue then tracks
+    the groups that could fill a batch, and orders groups by age alone.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class Queue:
         self.limits = limits
         self.groups: dict[BatchKey, Group] = {}
         self.full: dict[BatchKey, Group] = {}
-        """In the order in which they have become full."""
+        """Groups that could fill a batch, in the order in which they became full."""
         self.rows = 0
         self.later_rows = 0
         """As `Group.later_rows`, of all groups."""
@@ -53,12 +55,12 @@ class Queue:
         self._portion_rows = limits.portion_rows
         self._classes = self.shares.classes
         self._lined_up = False
-        """A group that is the only one needs no line."""
+        """Whether groups are in `_line`; a single group is not."""
 
     def refusal(self, rows: int, size_bytes: int) -> Rejection | None:
         """Return why ``rows`` more of ``size_bytes`` do not fit; None where they do.
 
-        A request larger than the whole bound is let in when nothing waits: refusing it for ever would help nobody.
+        A request larger than a bound is admitted when the queue is empty; otherwise it could never be served.
         """
         if self.rows and self.rows - self.later_rows + min(rows, self._portion_rows) > self.limits.max_rows:
             return Rejection.QUEUE_ROWS
@@ -67,13 +69,13 @@ class Queue:
         return None
 
     def first(self) -> Group:
-        """Return the group whose turn it is; there must be one."""
+        """Return the group that is next; there must be one."""
         if len(self.groups) == 1:
             return next(iter(self.groups.values()))
         return self._line.first()
 
     def add(self, pending: Pending) -> None:
-        """Put ``pending`` at the end of its lane; the caller has checked `refusal`."""
+        """Put ``pending`` at the end of its lane; `refusal` must have returned None."""
         group = self.groups.get(pending.key)
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self.shares)
@@ -91,7 +93,7 @@ class Queue:
             self.full.setdefault(group.key, group)
 
     def remove(self, pending: Pending) -> bool:
-        """Take ``pending`` out, whatever rows of it still wait; return whether it was waiting."""
+        """Remove ``pending`` with the rows of it that still wait; return whether it was waiting."""
         group = self.groups.get(pending.key)
         if group is None or pending not in group:
             return False
@@ -117,18 +119,18 @@ class Queue:
             else:
                 self._leave_rest(group, pending, start, now_s)
         if self.full and group.key in self.full:
-            del self.full[group.key]  # the others that are full are next
+            del self.full[group.key]  # the other full groups are next
             if self._fills(group):
                 self.full[group.key] = group
         return slices
 
     def weigh(self, group: Group, work_s: float) -> None:
-        """Note what the batches of ``group`` should take."""
+        """Record the expected time of the batches of ``group``."""
         self.work_s += work_s - group.work_s
         group.work_s = work_s
 
     def _line_up(self, group: Group, key: LaneKey, lane: Lane) -> None:
-        """Take in a new lane; with a second group, all those that there are."""
+        """Put a new lane in line; with a second group, all lanes."""
         if self._lined_up:
             self._line.add(group, key, lane)
         elif len(self.groups) > 1:
@@ -138,7 +140,7 @@ class Queue:
                     self._line.add(each, lane_key, its_lane)
 
     def _leave_rest(self, group: Group, pending: Pending, start: int, now_s: float) -> None:
-        """Keep the rows of ``pending`` that did not fit; at the head, unless a portion is through."""
+        """Keep the rows of ``pending`` that did not fit: at the head, unless a portion is complete."""
         count, portion_rows = pending.taken - start, self._portion_rows
         if pending.rows > portion_rows:
             self._put_off(group, pending.left + count, -1)
@@ -149,7 +151,7 @@ class Queue:
             group.wait_again(pending, now_s)
 
     def _put_off(self, group: Group, rows: int, sign: int) -> None:
-        """Count what of ``rows`` is beyond the portion; subtract it with a ``sign`` of -1."""
+        """Count the part of ``rows`` beyond the portion; subtract it with a ``sign`` of -1."""
         later = sign * max(0, rows - self._portion_rows)
         group.later_rows += later
         self.later_rows += later
@@ -173,14 +175,14 @@ class Queue:
         if not group.lanes:
             del self.groups[group.key]
             if not self.groups:
-                self.work_s = 0.0  # rounding may have left something
+                self.work_s = 0.0  # clear rounding errors
                 if self._lined_up:
                     self._line.clear()
                     self._lined_up = False
 
 
 def _first(requests: Iterator[Pending], rows: int) -> list[Pending]:
-    """Return the requests that hold the first ``rows``; asked for once, since many lanes are dear to look through."""
+    """Return the requests that hold the first ``rows``. It reads the iterator once: ordering many lanes is slow."""
     first: list[Pending] = []
     while rows > 0 and (pending := next(requests, None)) is not None:
         first.append(pending)

@@ -1,20 +1,19 @@
-"""What becomes of a batch that failed as a whole.
+"""What is retried of a batch that failed as a whole.
 
-    failure                        what is tried again
+    failure                        retried
     the device ran out of memory   both halves, by rows; the size is remembered as too large
-    the model failed, or refused   both halves, by callers: the innocent succeed, and the culprit is left alone;
-                                   without those who have gone meanwhile, since one of them may be the culprit
+    the model failed, or rejected  both halves, by requests: valid requests succeed, and the faulty one is isolated;
+                                   without cancelled requests, since one of them may be the faulty one
     the runtime never ran it       the same batch, once
-    the runtime died meanwhile     the same batch, once, but only if the model is idempotent; nobody knows what it did
-    anything else                  nothing; and nothing twice for a caller who is alone
+    the runtime died meanwhile     the same batch, once, but only if the model is idempotent: it may have run
+    anything else                  nothing; and nothing twice for a request that is alone
 
-Trying again costs device time, and a model that fails every batch must not cost twice its load. So there is a budget,
-which the innocent earn: every caller who is answered pays for some tries more. Culprits, however many and however
-different, cost their company a few tries each, and as long as there is anybody to be saved they are looked for;
-only where nobody is answered any more it ends.
+Retries cost device time, and a model that fails every batch must not cost twice its load. So there is a budget, which
+successful requests earn: each pays for some more tries. A faulty request costs its batch a few tries, and the search
+goes on as long as other requests succeed; it ends only where none does.
 
-A refusal costs no device time, and says that one request is wrong: it is looked for whatever the budget, so that nobody
-is refused for a neighbour's sake.
+A rejected batch (`InvalidRequest`) costs no device time and states that one request is wrong. The search then ignores
+the budget, so that no request is rejected for another's fault.
 """
 
 from collections.abc import Sequence
@@ -25,27 +24,27 @@ from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotEx
 
 MAX_TRIES = 256
 EARNED_TRIES = 4
-"""By each caller who is answered. One culprit in two callers costs 62 tries for 16 innocents of a batch of 32."""
+"""By each answered request. One fault in two requests costs 62 tries for 16 valid requests of a batch of 32."""
 
 
 class Recovery:
-    """The budget of tries, and the rule above."""
+    """The budget of tries, and the rules above."""
 
     def __init__(self, *, idempotent: bool = False) -> None:
         self._idempotent = idempotent
         self._tries = MAX_TRIES
 
     def succeeded(self, batch: Batch) -> None:
-        """Earn tries by the callers of ``batch``, whether it was the first try or not."""
+        """Earn tries for the requests of ``batch``, whether it was the first try or not."""
         self._tries = min(MAX_TRIES, self._tries + EARNED_TRIES * len(batch.slices))
 
     def again(self, batch: Batch, error: ProxyError, fitting_rows: int = 0) -> Sequence[Batch]:
-        """Return what to send again instead of delivering ``error``; nothing when it must be delivered.
+        """Return the batches to retry instead of delivering ``error``; none when it must be delivered.
 
         Args:
-            batch: that failed.
-            error: how.
-            fitting_rows: what a batch could hold until then; the pieces remember it from the first failure.
+            batch: the failed batch.
+            error: its error.
+            fitting_rows: what a batch could hold before; the parts keep the value of the first failure.
         """
         batches = self._pieces(batch, error, batch.fitting_rows or fitting_rows)
         if isinstance(error, InvalidRequest):
@@ -62,6 +61,7 @@ class Recovery:
             return [make_batch(half, tries, fitting_rows) for half in halve_rows(live)]
         if isinstance(error, ModelFailed | InvalidRequest):
             if len(live) < len(batch.slices):
+                # Some requests were cancelled: the others may succeed without them.
                 return [make_batch(live, tries, fitting_rows)] if live else []
             middle = len(live) // 2
             return [make_batch(half, tries, fitting_rows) for half in (live[:middle], live[middle:])] if middle else []
@@ -71,7 +71,7 @@ class Recovery:
 
 
 def halve_rows(slices: Sequence[Slice]) -> list[list[Slice]]:
-    """Return the rows of ``slices`` in two halves, a request cut in two where need be; nothing for a single row."""
+    """Return the rows of ``slices`` in two halves, splitting a request where needed; nothing for a single row."""
     rows = sum(part.rows for part in slices)
     if rows < 2:
         return []

@@ -1,23 +1,23 @@
-"""Callers who come back: how long after an answer the next request of the same connection tends to come.
+"""Returning clients: how long after a response the next request of the same connection tends to come.
 
-Callers in closed loops all return at once when their batch is answered. Whoever starts the first of them alone pays
-for two batches: 1 + 63 instead of 64. Here is learned how soon they return, and from that how long it pays to hold a
-batch for them: as long as the device's idle time is shorter than what the second batch would cost on top. With w rows
-waiting, n about to return, and r of those within h:
+Clients in closed loops all return at once when their batch is answered. Starting the first of them alone costs two
+batches: 1 + 63 instead of 64. This module learns how soon they return, and from that how long to hold a batch for them:
+as long as the device's idle time is shorter than the extra time of a second batch. With w rows waiting, n about to
+return, and r of those within h:
 
     hold h, if  h < l(w) + l(n) - l(w + r) - l(n - r)
 
-So it pays only if nearly all come: to hold for some of them, and then run the others as a second batch all the same,
-would be time lost. A few stragglers do not count; they join the next batch.
+So it pays only if nearly all come. To hold for a part of them, and then run the others as a second batch all the same,
+would lose time. A few stragglers do not count; they join the next batch.
 
-And only if it pays in each round that follows. Callers who travel in one batch all return after it, and the device
-idles meanwhile, in every round; in two batches, those of the one return while the other runs. How long the host takes
-to answer, hear and queue n callers grows with n, so it is learned as a line; where that of all, g(w + n), is longer
-than the second batch would cost on top, nobody is held for:
+It must also pay in each round that follows. Clients in one batch all return after it, and the device idles meanwhile,
+in every round; in two batches, the clients of one return while the other runs. The host's time to answer, receive and
+queue n requests grows with n, so it is learned as a line. Where that of all, g(w + n), is longer than the extra time of
+a second batch, no batch is held:
 
     g(w + n) < l(w) + l(n) - l(w + n)
 
-Callers of an open loop return after many milliseconds or never; for them the sum never pays and nothing is held.
+Clients of an open loop return after many milliseconds or never. For them the sum never pays, and nothing is held.
 """
 
 from bisect import bisect_left
@@ -29,15 +29,16 @@ from shoal_proxy.batching.fitted_line import FittedLine
 from shoal_proxy.batching.latency import LatencyTable
 
 THINK_S = (0.0001, 0.0002, 0.0003, 0.0005, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016)
-"""Bounds of the think times told apart; whoever takes longer than the last is not waited for."""
+"""Bounds of the histogram of think times; no batch is held for clients that take longer than the last."""
 _CLOSED = 0.5
+"""Share of clients back within the last bound above which the load counts as a closed loop."""
 _NEARLY_ALL = 0.9
 _FORGET = 0.9
 """Weight that the think times of one burst keep after each later burst."""
 
 
 class Burst:
-    """The callers of one batch: when they were answered, and of how many rows they have not come back yet."""
+    """The clients answered with one batch, and the rows of those that have not returned yet."""
 
     __slots__ = ("answered_s", "back_rows", "back_s", "callers", "outstanding")
 
@@ -45,18 +46,18 @@ class Burst:
         self.answered_s = answered_s
         self.outstanding = 0
         self.callers = 0
-        """Those who have not come back soon."""
+        """Clients that have not returned soon."""
         self.back_s: list[float] = []
-        """Think times of those who came back soon, shortest first."""
+        """Think times of the clients that returned soon, shortest first."""
         self.back_rows = 0
 
     def answered(self, rows: int) -> None:
-        """Count a caller who has been answered."""
+        """Count a response with ``rows`` rows."""
         self.outstanding += rows
         self.callers += 1
 
     def came_back(self, rows: int, now_s: float) -> None:
-        """Count a caller, answered ``rows`` then, that has sent its next request."""
+        """Count a client, answered ``rows`` then, that has sent its next request."""
         self.outstanding -= rows
         think_s = now_s - self.answered_s
         if think_s <= THINK_S[-1]:
@@ -65,7 +66,7 @@ class Burst:
             self.back_rows += rows
 
     def thinks(self) -> list[int]:
-        """Return how many came back within each of `THINK_S`, beyond the one before, and later than that or never."""
+        """Return the number of clients by bucket of `THINK_S`; the last counts those later than that or never."""
         counts = [0] * (len(THINK_S) + 1)
         for think_s in self.back_s:
             counts[bisect_left(THINK_S, think_s)] += 1
@@ -74,12 +75,12 @@ class Burst:
 
     @property
     def gathered_s(self) -> float:
-        """Return how long it took until nearly all who came back soon had done so."""
+        """Return the time (s) until nearly all clients that returned soon had done so."""
         return self.back_s[int(_NEARLY_ALL * (len(self.back_s) - 1))] if self.back_s else 0.0
 
 
 class Returns:
-    """Recent bursts, and the share of callers that return within each of `THINK_S`."""
+    """Recent bursts, and the share of clients that return within each of `THINK_S`."""
 
     def __init__(self) -> None:
         self._bursts: deque[Burst] = deque()
@@ -89,12 +90,19 @@ class Returns:
 
     @property
     def closed_loop(self) -> bool:
-        """Return whether most callers come back soon after their answer."""
+        """Return whether most clients return soon after a response."""
         return self._shares[-1] > _CLOSED
 
     def burst(self, answered_s: float) -> Burst:
-        """Return the burst to which the answers given now belong."""
-        self._expire(answered_s)
+        """Return the burst of the responses sent now; learn from bursts that are over."""
+        while self._bursts and answered_s - self._bursts[0].answered_s > THINK_S[-1]:
+            over = self._bursts.popleft()
+            over.outstanding = 0
+            if over.back_s:
+                self._gathering.observe(over.back_rows, over.gathered_s)
+            self._counts = [_FORGET * old + new for old, new in zip(self._counts, over.thinks(), strict=True)]
+            total = sum(self._counts)
+            self._shares = [count / total for count in accumulate(self._counts[:-1])] if total else self._shares
         burst = Burst(answered_s)
         self._bursts.append(burst)
         return burst
@@ -108,28 +116,28 @@ class Returns:
         free_s: float,
         max_rows: int,
     ) -> float:
-        """Return how long after ``free_s`` the batch of ``waiting`` rows should be held; 0 for not at all.
+        """Return how long (s) after ``free_s`` to hold the batch of ``waiting`` rows; 0 for not at all.
 
         Args:
-            waiting: rows that could leave now.
-            running: per batch at the runtime its rows, and when it will be answered.
-            table: what batches cost.
+            waiting: rows that could be sent now.
+            running: rows and expected response time of each batch at the runtime.
+            table: costs of batches.
             free_s: when the device could start.
-            max_rows: of a batch.
+            max_rows: rows of a batch.
         """
         bursts = [(burst.outstanding, burst.answered_s) for burst in self._bursts if burst.outstanding > 0]
         bursts.extend(running)
         if not bursts or waiting >= max_rows or not self.closed_loop:
             return 0.0
         coming = sum([count * self._share(answered_s, free_s, THINK_S[-1]) for count, answered_s in bursts])
-        if self._gathering.at(waiting + round(coming)) >= _saved_s(
-            waiting, round(coming), round(coming), max_rows, table
-        ):
+        # In every later round too, the second batch must cost more than it takes all clients to gather.
+        together_s = _saved_s(waiting, round(coming), round(coming), max_rows, table)
+        if self._gathering.at(waiting + round(coming)) >= together_s:
             return 0.0
         best_s, most_s = 0.0, 0.0
         for hold_s in THINK_S:
             returning = sum([count * self._share(answered_s, free_s, hold_s) for count, answered_s in bursts])
-            if returning >= _NEARLY_ALL * coming:
+            if returning >= _NEARLY_ALL * coming:  # stragglers do not count
                 returning = coming
             saved_s = _saved_s(waiting, round(coming), round(returning), max_rows, table) - hold_s
             if saved_s > most_s:
@@ -137,7 +145,7 @@ class Returns:
         return best_s
 
     def _share(self, answered_s: float, free_s: float, hold_s: float) -> float:
-        """Return the share of callers, not back at ``free_s``, who will be ``hold_s`` later."""
+        """Return the share of clients, not back at ``free_s``, that will be ``hold_s`` later."""
         gone = self._within(free_s - answered_s)
         return (self._within(free_s + hold_s - answered_s) - gone) / (1 - gone) if gone < 1 else 0.0
 
@@ -145,20 +153,9 @@ class Returns:
         index = bisect_left(THINK_S, think_s + 1e-9)
         return self._shares[min(index, len(THINK_S)) - 1] if index else 0.0
 
-    def _expire(self, now_s: float) -> None:
-        """Learn from the bursts that nobody waits for any more."""
-        while self._bursts and now_s - self._bursts[0].answered_s > THINK_S[-1]:
-            burst = self._bursts.popleft()
-            burst.outstanding = 0
-            if burst.back_s:
-                self._gathering.observe(burst.back_rows, burst.gathered_s)
-            self._counts = [_FORGET * old + new for old, new in zip(self._counts, burst.thinks(), strict=True)]
-            total = sum(self._counts)
-            self._shares = [count / total for count in accumulate(self._counts[:-1])] if total else self._shares
-
 
 def _saved_s(waiting: int, coming: int, returning: int, max_rows: int, table: LatencyTable) -> float:
-    """Return what it saves to run ``returning`` of those ``coming`` together with those ``waiting``."""
+    """Return the time saved by running ``returning`` of the ``coming`` rows together with those ``waiting``."""
     together = min(waiting + returning, max_rows)
     rest = waiting + coming - together
     apart_s = _cost_s(waiting, table) + _cost_s(coming, table)

@@ -1,13 +1,13 @@
-"""How much of the device's time rows run again may take: a share of it, and of what clients leave unused."""
+"""How much device time row checks may take: a share of it, and of what clients leave unused."""
 
 from typing import Final
 
 LEAST_SHARE: Final = 0.006
-"""Of the device's time, for checks at a load below 1."""
+"""Share of the device's time for checks at any load below 1."""
 IDLE_SHARE: Final = 0.08
-"""Of the device's time, besides, where clients need none of it."""
+"""Additional share where clients need none of the device."""
 BURST_S: Final = 0.1
-"""Of the budget, what is saved up at most."""
+"""Most of the budget that is saved up."""
 _LEAST_RATE: Final = 1e-4
 _LEAST_WAIT_S: Final = 0.001
 
@@ -23,7 +23,7 @@ class Budget:
         self._counted_s = -1.0
 
     def earn(self, load: float, now_s: float) -> None:
-        """Add what the time since the last call is worth.
+        """Add the budget of the time since the last call.
 
         Args:
             load: share of the device that clients need.
@@ -34,12 +34,12 @@ class Budget:
         self._counted_s = now_s
 
     def spend(self, seconds: float) -> None:
-        """Subtract what a check took."""
+        """Subtract the time that a check took."""
         self.left_s -= seconds
         self.spent_s += seconds
 
     def wait_s(self, load: float) -> float:
-        """Return in what time there is a budget again; 0 where there is one."""
+        """Return the time (s) until there is a budget again; 0 where there is one."""
         if self.left_s > 0:
             return 0.0
         return max(_LEAST_WAIT_S, -self.left_s / max(_rate(load), _LEAST_RATE))

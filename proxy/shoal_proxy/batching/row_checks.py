@@ -1,14 +1,14 @@
-"""Whether rows of shared batches get results of their own, verified in production by running some of them again.
+"""Verify in production that rows of shared batches get their own results, by running some of them again.
 
 Rows of batches of more than one request are kept (`row_samples`) and run again while the device is idle: rows of
 different batches together, so that one small batch verifies many. A result that differs grossly is a suspicion, and the
-row is run several times more before anything is concluded (`row_suspicion`). Once a row had a result that was not its
-own, the other rows of its batch are run next. What all findings say together: `row_evidence`.
+row is run several more times before a conclusion (`row_suspicion`). Once a row had a foreign result, the other rows of
+its batch are run next. `row_evidence` decides what all findings together show.
 
-Checks have a budget of the device's time (`row_budget`), of the square of what clients leave unused: 7.1 % of it at a
-load of 0.1, 0.7 % at a load of 0.9. A check is sent when nothing waits and nothing runs. Where that
-never happens for `OVERDUE_S`, as on a device that is always busy with batches that are not full, one is sent between
-two batches.
+Checks have a budget of device time (`row_budget`) that grows with the square of the share that clients leave unused:
+7.1 % of the device at a load of 0.1, 0.7 % at a load of 0.9. A check is sent when nothing waits and nothing runs. Where
+that does not happen for `OVERDUE_S`, as on a device that is always busy with partial batches, one is sent between two
+batches.
 """
 
 from collections import deque
@@ -26,42 +26,48 @@ from shoal_proxy.batching.row_suspicion import COPIES, GROSS, Suspicion, Trial
 from shoal_proxy.model.signature import ModelSignature
 
 MOST_ROWS: Final = 32
-"""Of a check."""
+"""Rows of a check."""
 ROWS_PER_S: Final = 256
-"""That are run again at most: comparing them is the proxy's work."""
+"""Most rows that are run again: comparing them is the proxy's work."""
 OBJECTIVE_SHARE: Final = 0.2
-"""Of the latency objective, what a check may take."""
+"""Share of the latency objective that a check may take."""
 ALONE_TIMES: Final = 2.0
-"""So many times as long as a single row a check may take."""
+"""A check may take so many times as long as a single row."""
 OVERDUE_S: Final = 1.0
+"""Wait for an idle moment after which a check is sent between two batches."""
 WAITS_S: Final = 2.0
-"""A kept row waits for others to be checked with, at most."""
+"""Longest wait of a kept row for others to be checked with."""
 _ANCHOR_S: Final = 60.0
+"""Age at which the anchor is replaced."""
 _PAUSE_S: Final = 60.0
 _LONGEST_PAUSE_S: Final = 3600.0
+"""Pause after a failed check, doubled for each further one in a row."""
 _LEAST_TIMEOUT_S: Final = 2.0
 _SUSPICIONS: Final = 4
-"""At a time."""
+"""Most suspicions at a time."""
 _WEIGHT: Final = 1 / 200
+"""Weight of the newest row in the mean noise."""
 _NOISES: Final = 8.0
+"""Distances above so many times the mean noise are suspicions."""
 _LEAST_NOISE: Final = 3e-5
-"""Of a model that repeats itself to the last digit."""
+"""Noise of a model that repeats itself to the last digit."""
 _FEW_COMPARED: Final = 64
+"""Rows compared before the measured noise counts."""
 _MOST_CAUTION: Final = 1e6
 _MOST_OTHERS: Final = 64
 
 
 class Violation(NamedTuple):
-    """That rows of a model are not independent; nothing in it is a client's."""
+    """Rows of a model are not independent. It holds no data of clients."""
 
     finding: Finding
     rows: int
-    """Of the batch that it was found in."""
+    """Rows of the batch that it was found in."""
     checked_rows: int
 
 
 class RowChecks:
-    """Decides what is kept, what is run again and when, and what that means.
+    """Decides which rows are kept, which are run again and when, and what their results show.
 
     Args:
         pick: chooses the batches and rows that are kept.
@@ -72,11 +78,11 @@ class RowChecks:
         self.checked_rows = 0
         self.suspected_rows = 0
         self.violations = 0
-        """Models whose rows were found not to be independent, since the process began."""
+        """Models found to have dependent rows since the process began."""
         self.violated = False
-        """Whether rows of the model that is served are not independent."""
+        """Whether rows of the served model are not independent."""
         self.unchecked = "NoModel"
-        """Why rows are not checked; empty where they are."""
+        """The reason why rows are not checked; empty where they are."""
         self._identity: ModelSignature | None = None
         self._model = 0
         self._rules: Rules | None = None
@@ -88,21 +94,21 @@ class RowChecks:
         self._ruler = Ruler({})
         self._suspicions: deque[Suspicion] = deque()
         self._recent: deque[tuple[Group, float, Row]] = deque(maxlen=_MOST_OTHERS)
-        """Results that clients got, and the time of their batch: one that is common among them proves nothing."""
+        """Results that clients got, and when their batch was answered: a result common among them proves nothing."""
         self._anchor: Sample | None = None
         """A row that agreed when it was checked; checked again with others."""
         self._noise, self._caution, self._compared = 0.0, 1.0, 0
         self._idle_s = self._wanted_s = -1.0
-        """Since when nothing runs, and since when a check is ready; -1: it does not, or is not."""
+        """Since when the device is idle, and since when a check is ready; -1 for neither."""
         self._paused_until_s = self._next_s = 0.0
         self._under_way = False
         self._failures = 0
         self._partners: deque[SampledBatch] = deque()
-        """Batches of a row that had a foreign result."""
+        """Batches with a row that had a foreign result."""
         self.evidence = Evidence()
 
     def serve(self, identity: ModelSignature, rules: Rules) -> None:
-        """Begin with a model, unless it is the one that was served: a restarted runtime changes nothing."""
+        """Start with a model, unless it is already served: a restarted runtime changes nothing."""
         if identity == self._identity:
             return
         self._identity = identity
@@ -110,21 +116,27 @@ class RowChecks:
         self._forget()
         self._rules = rules
         self.violated = False
-        self.unchecked = _why_unchecked(identity)
+        # Rows of these models cannot be run again, or not alone.
+        if not identity.batches:
+            self.unchecked = "NoBatches"
+        elif identity.graphs:
+            self.unchecked = "Graph"
+        else:
+            self.unchecked = "CarriesHeaders" if identity.request_headers or identity.response_head else ""
         self._ruler = Ruler({name: spec.datatype for name, spec in identity.outputs.items()})
 
     @property
     def device_s(self) -> float:
-        """Return the time of the device that checks have used."""
+        """Return the device time (s) that checks have used."""
         return self._budget.spent_s
 
     @property
     def keeps(self) -> bool:
-        """Return whether rows are kept: not of a model that cannot be checked, or needs no more checks."""
+        """Return whether rows are kept: not of a model that cannot be checked or needs no more checks."""
         return not (self.unchecked or self.violated)
 
     def answered(self, batch: Batch, result: Result, now_s: float) -> None:
-        """Keep rows of a batch of several requests, now and then."""
+        """Keep rows of a batch of several requests, at random."""
         key = batch.key
         if self._rules is None or result.errors or key.headers or not self._samples.wants():
             return
@@ -132,13 +144,13 @@ class RowChecks:
         self._next_s = now_s
 
     def due_s(self) -> float:
-        """Return when `next` may have a check, if nothing happens until then; `NEVER_S` where there is none."""
+        """Return when `next` may have a check if nothing happens until then; `NEVER_S` for never."""
         if not self.keeps or self._under_way or not (self._samples.batches or self._suspicions):
             return NEVER_S
         return max(self._paused_until_s, self._next_s)
 
     def may(self, now_s: float, *, busy: bool) -> bool:
-        """Note whether clients' rows wait or run; return whether `next` is to be called."""
+        """Record whether clients' rows wait or run (``busy``); return whether to call `next`."""
         if busy:
             self._idle_s = -1.0
             if self._wanted_s >= 0 and now_s - self._wanted_s < OVERDUE_S:
@@ -146,10 +158,10 @@ class RowChecks:
         return now_s >= self.due_s()
 
     def next(self, batcher: Batcher, now_s: float, *, load: float, busy: bool) -> Check | None:
-        """Return the check to send now, if there is one.
+        """Return the check to send now; None for none.
 
         Args:
-            batcher: what knows how long batches take, and what runs.
+            batcher: the batches that run, and how long others take.
             now_s: monotonic time (s).
             load: share of the device that clients need.
             busy: whether clients' rows wait or run.
@@ -170,35 +182,32 @@ class RowChecks:
         self._under_way = True
         if self._suspicions:
             return self._suspected(batcher, self._suspicions[0])
-        return Check(self._with_anchor(group, check_rows(batcher, group[0])), self._model)
-
-    def _with_anchor(self, group: Group, rows: int) -> list[Sample]:
-        """Take rows to check, and one that agreed before: where it agrees again, nothing has changed since."""
-        anchor = self._anchor
+        rows, anchor = check_rows(batcher, group[0]), self._anchor
+        # One place goes to a row that agreed before: where it agrees again, nothing has changed since.
         if anchor is None or anchor.batch.group != group or rows < 2:
-            return self._taken(group, rows)
-        return [*self._taken(group, rows - 1), anchor]
-
-    def _taken(self, group: Group, rows: int) -> list[Sample]:
+            anchor = None
+        fresh = rows if anchor is None else rows - 1
         if self._partners:
-            return self._samples.take_of(self._partners[0], rows)
-        return self._samples.take(group, rows)
+            samples = self._samples.take_of(self._partners[0], fresh)
+        else:
+            samples = self._samples.take(group, fresh)
+        return Check(samples if anchor is None else [*samples, anchor], self._model)
 
     def _is_idle(self, batcher: Batcher, key: BatchKey, now_s: float) -> bool:
-        """Return whether nothing has come for half of what a single row takes: no client is about to return."""
+        """Return whether no request has come for half the time of a single row: no client is about to return."""
         if self._idle_s < 0:
             self._idle_s = now_s
         self._next_s = self._idle_s + batcher.tables[key].expected_s(1) / 2
         return now_s >= self._next_s
 
     def _is_overdue(self, batcher: Batcher, key: BatchKey, now_s: float) -> bool:
-        """Return whether a check has found no idle moment for too long, and goes between two batches."""
+        """Return whether a check has waited too long for an idle moment, and fits between two batches."""
         if now_s - self._wanted_s < OVERDUE_S or len(batcher.running) > batcher.limits.in_flight:
             return False
         return batcher.has_time(batcher.tables[key].seconds(check_rows(batcher, key)), now_s)
 
     def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
-        """Return what to check: the batch of a foreign row, a group that fills a check, or one that has waited."""
+        """Return the group to check: of the batch of a foreign row, one that fills a check, or one that has waited."""
         while self._partners:
             partner = self._partners[0]
             if partner.samples and check_rows(batcher, partner.group[0]):
@@ -214,12 +223,13 @@ class RowChecks:
         return None
 
     def _suspected(self, batcher: Batcher, suspicion: Suspicion) -> Check:
-        """Return the next run of a suspected row."""
+        """Return the next run of the suspicion's row."""
         trial, sample = suspicion.trial(self._ruler), suspicion.sample
         most = batcher.tables.max_rows(sample.batch.group[0])
         if trial is Trial.ORIGINAL and sample.batch.rows <= most:
             return Check(list(sample.batch.whole), self._model, suspicion, trial, sample.position)
         if trial in {Trial.SIZED, Trial.ORIGINAL}:
+            # Other neighbours at each run, and every second time another position in the batch.
             company = self._samples.company(sample, min(sample.batch.rows, most) - 1, suspicion.runs)
             suspicion.company_s.update([each.batch.taken_s for each in company])
             place = (sample.position if suspicion.runs % 2 else suspicion.runs) % (len(company) + 1)
@@ -231,11 +241,11 @@ class RowChecks:
         return Check([sample], self._model, suspicion, Trial.ALONE)
 
     def timeout_s(self, expected_s: float) -> float:
-        """Return after what time a check is given up."""
+        """Return the timeout (s) of a check that should take ``expected_s``."""
         return max(_LEAST_TIMEOUT_S, 10 * expected_s)
 
     def failed(self, check: Check, now_s: float) -> None:
-        """Forget a check that failed; each one in a row is followed by a longer pause."""
+        """Drop a check that failed. Each further failure in a row doubles the pause."""
         if check.model != self._model:
             return
         self._ended()
@@ -249,9 +259,9 @@ class RowChecks:
         """Conclude from a check's results.
 
         Args:
-            check: what `next` returned.
-            result: one row for each of its samples; with errors it says nothing.
-            took_s: time of the device.
+            check: a check that `next` returned.
+            result: one row for each of its samples; a result with errors is ignored.
+            took_s: device time.
         """
         if check.model != self._model:
             return None
@@ -259,34 +269,48 @@ class RowChecks:
         self._budget.spend(took_s)
         self._paused_until_s = check.sent_s + len(check.samples) / ROWS_PER_S
         self._failures = 0
-        if check.suspicion is not None:
-            return self._tried(check, check.suspicion, result)
-        if not result.errors:
-            self._compare(check, result, check.sent_s)
-        return None
+        suspicion = check.suspicion
+        if suspicion is None:
+            if not result.errors:
+                self._compare(check, result, check.sent_s)
+            return None
+        if result.errors:
+            self._suspicions.remove(suspicion)
+            return None
+        rows = [row_of(result.outputs, place, suspicion.sample.cuts) for place in range(len(check.samples))]
+        suspicion.ran(check.trial, rows, check.place)
+        if suspicion.trial(self._ruler) is not None:
+            return None  # more runs are needed
+        self._suspicions.remove(suspicion)
+        return self._concluded(suspicion, suspicion.conclude(self._ruler))
 
     def _compare(self, check: Check, result: Result, now_s: float) -> None:
-        """Compare the results of kept rows with what their clients got."""
+        """Compare the results of kept rows with those that their clients got."""
         samples = check.samples
         given = [sample.result() for sample in samples]
         again = [row_of(result.outputs, place, sample.cuts) for place, sample in enumerate(samples)]
         self._ruler.learn(given)
-        gross = self._gross()
+        # A suspicion is a distance of many times the usual noise, and more where that was often noise too.
+        gross = GROSS
+        if self._compared >= _FEW_COMPARED:
+            gross = min(GROSS, _NOISES * max(_LEAST_NOISE, self._noise) * self._caution)
         apart = self._ruler.units_of_all(given, again)
-        # What agrees is proof that results have not changed since, of all rows but older ones.
+        # A row that agrees proves that results have not changed since its batch.
         agreed_s = min(
             [each.batch.taken_s for each, far in zip(samples, apart, strict=True) if far <= gross], default=0.0
         )
         anchored = samples[-1] is self._anchor
         checked = len(given) - anchored
         for each, row in zip(samples, given, strict=True):
-            self._recent.append((each.batch.group, each.batch.taken_s, _copied(row)))
+            # Copies, since a view would keep the whole batch in memory.
+            copied = {name: array.copy() for name, array in row.items()}
+            self._recent.append((each.batch.group, each.batch.taken_s, copied))
         self.checked_rows += checked
         self.evidence.checked += checked
         tally = Tally(checked)
         if not anchored or apart[-1] > gross or now_s - samples[-1].batch.taken_s > _ANCHOR_S:
             self._anchor = next((each for each, far in zip(samples, apart, strict=True) if far <= gross), None)
-        for place, sample in enumerate(samples):
+        for place, sample in enumerate(samples):  # the anchor is measured, but raises no suspicion
             self._compared += 1
             self._noise += (min(apart[place], GROSS / _NOISES) - self._noise) * max(_WEIGHT, 1 / self._compared)
             if apart[place] > gross and not (anchored and place == len(samples) - 1):
@@ -298,31 +322,15 @@ class RowChecks:
                     suspicion.agreed = agreed_s > 0
                     self._suspicions.append(suspicion)
 
-    def _gross(self) -> float:
-        """Return what distance is a suspicion: many times the usual one; larger where that was often noise."""
-        if self._compared < _FEW_COMPARED:
-            return GROSS
-        return min(GROSS, _NOISES * max(_LEAST_NOISE, self._noise) * self._caution)
-
-    def _tried(self, check: Check, suspicion: Suspicion, result: Result) -> Violation | None:
-        if result.errors:
-            self._suspicions.remove(suspicion)
-            return None
-        rows = [row_of(result.outputs, place, suspicion.sample.cuts) for place in range(len(check.samples))]
-        suspicion.ran(check.trial, rows, check.place)
-        if suspicion.trial(self._ruler) is not None:
-            return None
-        self._suspicions.remove(suspicion)
-        return self._concluded(suspicion, suspicion.conclude(self._ruler))
-
     def _concluded(self, suspicion: Suspicion, finding: Finding) -> Violation | None:
+        """Count a finding; return a violation once the evidence suffices."""
         if finding is not Finding.RANDOM and not self.evidence.random and self._is_exchanged(suspicion):
             finding = Finding.EXCHANGED
         if finding in {Finding.NOISE, Finding.VARIED}:
             self._caution = min(_MOST_CAUTION, 2 * self._caution)
         tally, batch = suspicion.tally, suspicion.sample.batch
         if finding is Finding.FOREIGN and not (suspicion.steady or (suspicion.agreed and batch.tally.foreign)):
-            finding = Finding.UNSTEADY  # unless a row of the batch was foreign before: nothing had changed until then
+            finding = Finding.UNSTEADY  # without an earlier foreign row of the batch, results may have changed since
         if finding is Finding.FOREIGN:
             tally = batch.tally
             if not tally.foreign:
@@ -338,15 +346,16 @@ class RowChecks:
         return None
 
     def _drop(self) -> None:
-        """Forget what was kept to be run again."""
+        """Drop all rows that were kept to be run again."""
         self._samples.clear()
         self._suspicions.clear()
         self._partners.clear()
 
     def _is_exchanged(self, suspicion: Suspicion) -> bool:
-        """Return whether a run gave the row the result of another, which is no common one."""
+        """Return whether a run gave the row the result of another row, one that is not common."""
         batch, cuts, met = suspicion.sample.batch, suspicion.sample.cuts, suspicion.met(self._ruler)
         kept = [each for each in self._samples.others(suspicion.sample) if each.taken_s not in met]
+        # Results that the row's own batches may have held do not count as others'.
         met = {*met, *(each.taken_s for each in kept)}
         others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
         others += [row_of(each.outputs, row, cuts) for each in kept for row in range(each.rows)]
@@ -358,13 +367,8 @@ class RowChecks:
         self._next_s = 0.0
 
 
-def _copied(row: Row) -> Row:
-    """Return a row's result without the batch that it is a part of."""
-    return {name: array.copy() for name, array in row.items()}
-
-
 def check_rows(batcher: Batcher, key: BatchKey) -> int:
-    """Return how many rows a check may have; 0 where even one would make a client's request late."""
+    """Return how many rows a check may have; 0 where even one row would make a client's request late."""
     table, most = batcher.tables[key], min(MOST_ROWS, batcher.tables.max_rows(key))
     if not table.known:
         return min(4, most)
@@ -374,13 +378,3 @@ def check_rows(batcher: Batcher, key: BatchKey) -> int:
             return 0
         within_s = min(within_s, OBJECTIVE_SHARE * batcher.objective_s)
     return max(1, table.largest(within_s, most))
-
-
-def _why_unchecked(signature: ModelSignature) -> str:
-    if not signature.batches:
-        return "NoBatches"
-    if signature.graphs:
-        return "Graph"
-    if signature.request_headers or signature.response_head:
-        return "CarriesHeaders"
-    return ""

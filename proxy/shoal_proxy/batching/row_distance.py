@@ -1,12 +1,12 @@
-"""How far apart two results of one row are, in units of how far apart the results of different rows are.
+"""The distance of two results of one row, in units of the distance between results of different rows.
 
 A row that is run again among other rows may differ in its last digits: kernels for other batch sizes, half precision
-and quantization do that. The result of another row differs by as much as results of different rows differ, which is
-the unit here (`row_scale`). The unit is never less than a share of the results' magnitude, so that noise is small
-whatever the model.
+and quantization cause that. The result of another row differs by as much as results of different rows differ, which is
+the unit here (`row_scale`). The unit is never less than a share of the results' magnitude, so that noise is small for
+any model.
 
 Labels (integers, texts, booleans) may turn on the last digit of a number. They count only where a model returns no
-floating-point output, and then must be equal; integers that ordinarily differ by many are scores, and are measured.
+floating-point output, and then must be equal. Integers that ordinarily differ by many are scores, and are measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,16 +23,17 @@ Row = Mapping[str, Array]
 _FLOATS: Final = {"FP64": 0.01, "FP32": 0.01, "FP16": 0.02, "BF16": 0.05}
 _INTEGERS: Final = dict.fromkeys(("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"), 0.01)
 _FLOORS: Final = {**_FLOATS, **_INTEGERS}
-"""By datatype, the least that the unit may be, as a share of the magnitude."""
+"""By datatype, the least unit, as a share of the magnitude."""
 SCORES: Final = 8.0
-"""Median difference of integers that are scores, as of a quantized output: they may differ by one, and be noise."""
+"""Least median difference of integers that are scores, as of a quantized output: a difference of 1 may be noise."""
 _MANY: Final = 4
 """Scores of a row that no other row has by chance."""
 _ELEMENTS: Final = 2048
-"""Of a row's output, evenly spread, so many are compared: the comparison holds up the event loop."""
+"""Most elements compared of a row's output, evenly spread: the comparison blocks the event loop."""
 _LIST_DIMENSIONS: Final = 3
+"""Dimensions from which an output holds a list for each row."""
 _ODD: Final = 0.1
-"""Distance where numbers agree but for a NaN or an infinity, which may be the overflow of one kernel: no evidence."""
+"""Distance of numbers that agree but for a NaN or an infinity. One kernel may overflow, so it is no evidence."""
 
 
 class Ruler:
@@ -43,12 +44,12 @@ class Ruler:
         """Whether the model returns no floating-point output."""
         numbers = _INTEGERS if self.labels_only else _FLOATS
         self._datatypes = {name: datatype for name, datatype in datatypes.items() if datatype in numbers}
-        """Of the outputs that are measured."""
+        """Datatypes of the measured outputs."""
         self._scales = {name: Scales() for name in self._datatypes}
 
     @property
     def exact(self) -> bool:
-        """Return whether different rows may have the same result by chance: of labels, and of single scores."""
+        """Return whether different rows may have equal results by chance: labels, and single scores."""
         return self.labels_only and not any(
             _is_of_scores(each) and each.elements >= _MANY for one in self._scales.values() for each in one
         )
@@ -61,7 +62,7 @@ class Ruler:
                 self._scales[name].learn(table, _FLOORS[datatype])
 
     def units_of_all(self, left: Sequence[Row], right: Sequence[Row]) -> list[float]:
-        """Return `units` of each pair: at once where it can be, as a check compares many."""
+        """Return `units` of each pair, vectorized where possible: a check compares many."""
         far = np.zeros(len(left))
         for name, datatype in self._datatypes.items():
             a = _table([row[name] for row in left if name in row], datatype)
@@ -75,30 +76,41 @@ class Ruler:
         return numbers
 
     def units(self, left: Row, right: Row) -> float:
-        """Return how far apart two results are: about 1 or more where they are those of different rows."""
+        """Return the distance of two results: about 1 or more where they are those of different rows."""
         if left.keys() != right.keys():
             return 1.0
         return max([self._apart(name, left[name], right[name]) for name in left], default=0.0)
 
     def share(self, left: Row, right: Row) -> float:
-        """Return how far apart two results are, as a share of their magnitude; 0 for labels.
+        """Return the distance of two results as a share of their magnitude; 0 for labels.
 
-        Of lists the order does not count: near equal scores may be sorted either way.
+        The order of lists does not count: near equal scores may be sorted either way.
         """
+        farthest = 0.0
         if self.labels_only or left.keys() != right.keys():
-            return 0.0
-        return max(
-            [self._share(name, left[name], right[name]) for name in self._datatypes if name in left], default=0.0
-        )
+            return farthest
+        for name in [name for name in self._datatypes if name in left]:
+            a, b = _numbers(left[name], right[name], self._datatypes[name])
+            finite = np.isfinite(a) & np.isfinite(b)
+            magnitude = self._scales[name][a.size].magnitude
+            a, b = a[finite], b[finite]
+            magnitude = max(magnitude, float(np.abs(a).max(initial=0.0)), float(np.abs(b).max(initial=0.0)))
+            difference = np.abs(a - b)
+            if left[name].ndim >= _LIST_DIMENSIONS:
+                difference = np.minimum(difference.max(initial=0.0), np.abs(np.sort(a) - np.sort(b)))
+            if magnitude:
+                farthest = max(farthest, float(difference.max(initial=0.0)) / magnitude)
+        return farthest
 
     def _apart(self, name: str, left: Array, right: Array) -> float:
-        if self.labels_only and _same(left, right):
+        if self.labels_only and left.shape == right.shape and (left == right).all():
             return 0.0
         datatype = self._datatypes.get(name)
         if datatype is None or (self.labels_only and left.shape != right.shape):
             return 1.0 if self.labels_only else 0.0
         a, b = _numbers(left, right, datatype)
         finite = np.isfinite(a) & np.isfinite(b)
+        # Elements that are not finite in one result, and not the same in the other.
         odd = int((~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))).sum())
         if 2 * odd > a.size:
             return 1.0
@@ -111,25 +123,14 @@ class Ruler:
         far = float(scale.units(a[None], b[None], _FLOORS[datatype])[0])
         return max(far, _ODD if odd else 0.0)
 
-    def _share(self, name: str, left: Array, right: Array) -> float:
-        a, b = _numbers(left, right, self._datatypes[name])
-        finite = np.isfinite(a) & np.isfinite(b)
-        magnitude = self._scales[name][a.size].magnitude
-        a, b = a[finite], b[finite]
-        magnitude = max(magnitude, float(np.abs(a).max(initial=0.0)), float(np.abs(b).max(initial=0.0)))
-        difference = np.abs(a - b)
-        if left.ndim >= _LIST_DIMENSIONS:
-            difference = np.minimum(difference.max(initial=0.0), np.abs(np.sort(a) - np.sort(b)))
-        return float(difference.max(initial=0.0)) / magnitude if magnitude else 0.0
-
 
 def row_of(outputs: Mapping[str, Array], position: int, cuts: Mapping[str, tuple[int, int]]) -> Row:
     """Return one row of a batch's outputs.
 
     Args:
-        outputs: batch dimension first.
-        position: of the row.
-        cuts: by output, the axis of the batch that follows an input's length, and the row's own length.
+        outputs: a batch's outputs, batch dimension first.
+        position: index of the row.
+        cuts: by output, the batch's axis that follows an input's length, and the row's own length.
     """
     row: dict[str, Array] = {}
     for name, array in outputs.items():
@@ -146,11 +147,11 @@ def _is_of_scores(scale: Scale) -> bool:
 
 
 def _numbers(left: Array, right: Array, datatype: str) -> tuple[Array, Array]:
-    """Return the same elements of both, of the region that both have, as FP64."""
+    """Return the same elements of both, from the region that both have, as FP64."""
     if left.ndim != right.ndim:
         return np.zeros(1), np.ones(1)
     if left.shape != right.shape:
-        # As of outputs that are as long as the longest row of their batch asks for.
+        # Outputs that are as long as the longest row of their batch.
         region = tuple([slice(0, min(sizes)) for sizes in zip(left.shape, right.shape, strict=True)])
         left, right = left[region], right[region]
     step = max(1, left.size // _ELEMENTS)
@@ -171,7 +172,3 @@ def _table(rows: list[Array], datatype: str) -> Array | None:
     stacked = np.stack([row.ravel()[::step] for row in rows])
     numbers = (bfloat16_to_float32(stacked) if datatype == "BF16" else stacked).astype(np.float64)
     return numbers if np.isfinite(numbers).all() else None
-
-
-def _same(left: Array, right: Array) -> bool:
-    return left.shape == right.shape and bool((left == right).all())

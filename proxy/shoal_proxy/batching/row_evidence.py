@@ -1,4 +1,4 @@
-"""What findings about single rows say together of a model: counts, and when they are no longer chance."""
+"""What findings about single rows show of a model: counts, and when they are no longer chance."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,22 +6,22 @@ from math import exp, log1p
 from typing import Final
 
 CHANCE: Final = 1e-3
-"""Probability of as many foreign rows in batches of foreign rows, below which they are no chance."""
+"""Probability of the foreign rows found in batches of foreign rows below which they are no chance."""
 RANDOM: Final = 3
-"""Rows found to have random results, after which the model is not checked any more."""
+"""Rows with random results after which the model is not checked any more."""
 _DEPENDENT: Final = 2
-"""Rows that depend on their neighbours."""
+"""Rows that depend on their neighbours after which the model violates independence."""
 _LEAST_VARIED: Final = 8
 _LEAST_CHECKED: Final = 64
 VARIED_SHARE: Final = 0.1
 """Share of rows whose result follows their neighbours that ties and rounding do not reach."""
 _ALL: Final = 0.999
 _REPORTED: Final = 4
-"""Rows with another result than their clients got that are reported, though no violation was concluded."""
+"""Rows with another result than their clients got from which they are reported without a violation."""
 
 
 class Finding(StrEnum):
-    """What is concluded of one row."""
+    """The conclusion about one row."""
 
     NOISE = "noise"
     VARIED = "varied"
@@ -31,43 +31,44 @@ class Finding(StrEnum):
     CHANGING = "changing"
     """The result of the same batch changes from run to run, but is the same for all copies in a batch."""
     UNSTEADY = "unsteady"
-    """One run gave another result than all others, which may have changed since."""
+    """One run gave another result than all others; results may have changed since."""
     FOREIGN = "foreign"
-    """What the client got was not the row's own result."""
+    """The client's result was not the row's own."""
     FOREIGN_CHECK = "foreign_check"
-    """What the check got was not."""
+    """The check's result was not the row's own."""
     EXCHANGED = "exchanged"
     """One run gave the row the result of another row."""
     DEPENDENT = "dependent"
+    """The row's result depends on its neighbours."""
 
 
 class Tally:
-    """Of rows that ran in one batch, how many had a result that was not their own."""
+    """The number of foreign results among the checked rows of one batch."""
 
     __slots__ = ("foreign", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        """Those that are looked at."""
+        """Rows that are checked."""
         self.foreign = 0
 
 
 @dataclass(slots=True)
 class Evidence:
-    """Counts of one model."""
+    """Counts of findings about one model."""
 
     checked: int = 0
     """Rows run again."""
     suspected: int = 0
-    """Those that differed."""
+    """Rows whose result differed."""
     concluded: int = 0
-    """Those that further runs have concluded something of."""
+    """Suspected rows with a finding."""
     foreign: int = 0
-    """Rows with a result that was not their own; single ones may be chance."""
+    """Rows with a foreign result; single ones may be chance."""
     batches: int = 0
     """Batches with a foreign row."""
     companions: int = 0
-    """Rows that shared a batch with the first foreign one of it."""
+    """Other rows of those batches."""
     clumped: int = 0
     """Foreign rows among the companions."""
     varied: int = 0
@@ -77,23 +78,23 @@ class Evidence:
 
     @property
     def unchecked(self) -> str:
-        """Return why checking is in vain; empty where it is not."""
+        """Return the reason to stop checking; empty where there is none."""
         if self.random >= RANDOM:
             return "RandomResults"
         return "ChangingResults" if self.changing >= RANDOM else ""
 
     @property
     def varies(self) -> int:
-        """Return of how many rows the client got another result than a later run gave; 0 where they are few."""
+        """Return the number of rows that got another result in a later run; 0 where they are few."""
         rows = self.foreign + self.varied
         return rows if rows >= _REPORTED else 0
 
     def add(self, finding: Finding, tally: Tally) -> bool:
-        """Count a finding; return whether all together show that rows are not independent.
+        """Count a finding; return whether all findings show that rows are not independent.
 
         Args:
-            finding: of one row.
-            tally: of the batch that it was foreign in.
+            finding: the finding about one row.
+            tally: counts of the batch in which it was foreign.
         """
         self.concluded += 1
         match finding:
@@ -106,7 +107,10 @@ class Evidence:
                 return self.dependent >= _DEPENDENT
             case Finding.VARIED:
                 self.varied += 1
-                return self._is_beyond_ties()
+                if self.varied < _LEAST_VARIED or self.checked < _LEAST_CHECKED or self.random or self.changing:
+                    return False
+                # Results follow the batch more often than ties and rounding explain.
+                return self.suspected / self.checked * self.varied / self.concluded > VARIED_SHARE
             case Finding.RANDOM:
                 self.random += 1
             case Finding.CHANGING:
@@ -114,7 +118,7 @@ class Evidence:
         return False
 
     def _add_foreign(self, tally: Tally) -> bool:
-        """Count a foreign row: a leak meets several rows of a batch, while ties meet rows one by one."""
+        """Count a foreign row. A leak affects several rows of a batch, while ties affect rows one by one."""
         self.foreign += 1
         tally.foreign += 1
         if tally.foreign == 1:
@@ -122,30 +126,22 @@ class Evidence:
             self.companions += max(0, tally.rows - 1)
             return False
         self.clumped += 1
-        # Each clump is another chance of a false alarm: the sum over all stays below twice `CHANCE`.
-        return at_least_by_chance(self.clumped, self.companions * self._share()) < CHANCE / self.clumped**2
-
-    def _share(self) -> float:
-        """Return the share of rows that are foreign one by one, by how many batches have one: clumps count once."""
+        # The share of rows that are foreign one by one, from the batches that have one: a clump counts once.
         rows = 1 + self.companions / self.batches
         with_one = min(_ALL, self.batches * rows / max(1, self.checked))
-        return -log1p(-with_one) / rows
-
-    def _is_beyond_ties(self) -> bool:
-        """Return whether results follow the batch more often than ties and rounding explain."""
-        if self.varied < _LEAST_VARIED or self.checked < _LEAST_CHECKED or self.random or self.changing:
-            return False
-        return self.suspected / self.checked * self.varied / self.concluded > VARIED_SHARE
+        share = -log1p(-with_one) / rows
+        # Each clump is another chance of a false alarm: the sum over all stays below twice `CHANCE`.
+        return at_least_by_chance(self.clumped, self.companions * share) < CHANCE / self.clumped**2
 
 
 def at_least_by_chance(found: int, expected: float) -> float:
-    """Return how probable it is to find so many, or more, of independent events of which so many are expected."""
+    """Return the probability of ``found`` or more independent events where ``expected`` are expected (Poisson)."""
     if expected > found:
         return 1.0
     term = exp(-expected)
     for number in range(found):
         term *= expected / (number + 1)
-    # Beyond `found` the terms fall: their own sum, as 1 minus the sum of those before would lose digits.
+    # Sum the terms beyond `found`, which fall: 1 minus the sum of those before would lose digits.
     above, number = 0.0, found
     while term > above * 1e-12:
         above += term

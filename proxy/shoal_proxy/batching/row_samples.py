@@ -1,8 +1,8 @@
-"""Rows of shared batches that were answered, kept to be run again: copies, bounded in number and in bytes.
+"""Answered rows of shared batches, kept to be run again: copies, bounded in number and in bytes.
 
 Rows are kept by what may share a batch: key and lengths. A check takes one row of each of several batches, so that a
-row meets neighbours other than those that it had. Which batches and which rows of them is chance: a model that mixes
-rows in every second batch, or always the first two, would pass checks at a fixed distance.
+row gets other neighbours than before. Batches and rows are chosen at random: a model that mixes rows in every second
+batch, or always the first two, would pass checks at a fixed distance.
 """
 
 from collections import OrderedDict, deque
@@ -22,20 +22,21 @@ from shoal_schema.wire.datatypes import Array
 
 MOST_BATCHES: Final = 64
 MOST_BYTES: Final = 8 << 20
-"""Of copied inputs and of outputs; a batch that takes an eighth of it is not kept."""
+"""Most bytes of copied inputs and of outputs; a batch that takes an eighth of it is not kept."""
 ROWS_OF_BATCH: Final = 32
-"""Rows kept of one batch at most."""
+"""Most rows kept of one batch."""
 _LARGEST: Final = MOST_BYTES // 8
 _MOST_STRIDE: Final = 64
+"""Most batches between two kept ones, on average."""
 
 Lengths = tuple[tuple[str, int], ...]
 Group = tuple[BatchKey, Lengths]
 Pick = Callable[[int], int]
-"""Returns a random whole number from 0 and below its argument."""
+"""Returns a random integer from 0 to below its argument."""
 
 
 class SampledBatch:
-    """A batch that was answered: its outputs, and copies of some rows of its inputs."""
+    """An answered batch: its outputs, and copies of some rows of its inputs."""
 
     __slots__ = ("group", "outputs", "rows", "samples", "size_bytes", "taken_s", "tally", "whole")
 
@@ -45,9 +46,9 @@ class SampledBatch:
         self.rows = rows
         self.taken_s = taken_s
         self.samples: list[Sample] = []
-        """Those that were not run again yet."""
+        """Rows that have not been run again."""
         self.whole: tuple[Sample, ...] = ()
-        """All rows in the order that they ran in; none where not all were kept."""
+        """All rows in the order in which they ran; empty where some were not kept."""
         self.size_bytes = byte_size_of(outputs)
         self.tally = Tally(min(rows, ROWS_OF_BATCH))
 
@@ -72,12 +73,12 @@ class Sample:
         self.cuts = cuts
 
     def result(self) -> Row:
-        """Return what the client got."""
+        """Return the result that the client got."""
         return row_of(self.batch.outputs, self.position, self.cuts)
 
 
 class Samples:
-    """The batches kept; ``pick`` chooses them and their rows."""
+    """The kept batches; ``pick`` chooses them and their rows."""
 
     def __init__(self, pick: Pick) -> None:
         self._pick = pick
@@ -88,9 +89,9 @@ class Samples:
         self.size_bytes = 0
 
     def wants(self) -> bool:
-        """Return whether the next batch is to be kept: all while there is room, then fewer and fewer.
+        """Return whether to keep the next batch: all while there is room, then fewer and fewer.
 
-        So that what is kept is not all of one moment, nor copied in vain.
+        So kept rows are not all of one moment, and few are copied in vain.
         """
         if self.batches < MOST_BATCHES and self.size_bytes < MOST_BYTES:
             return True
@@ -107,17 +108,21 @@ class Samples:
         if kept is None:
             return
         while self._groups and (self.batches >= MOST_BATCHES or self.size_bytes + kept.size_bytes > MOST_BYTES):
-            self._drop_oldest()
+            # Drop the oldest batch of all groups.
+            group = min(self._groups, key=lambda each: self._groups[each][0].taken_s)
+            self._dropped(self._groups[group].popleft())
+            if not self._groups[group]:
+                del self._groups[group]
         self._groups.setdefault(kept.group, deque()).append(kept)
         self.batches += 1
         self.size_bytes += kept.size_bytes
 
     def groups(self) -> list[tuple[Group, int, float]]:
-        """Return each group, how many batches of it are kept, and since when the oldest."""
+        """Return each group, its number of kept batches, and when the oldest was answered."""
         return [(group, len(kept), kept[0].taken_s) for group, kept in self._groups.items()]
 
     def take(self, group: Group, rows: int) -> list[Sample]:
-        """Take one row of each of up to ``rows`` batches, newest batch first: not in the order that they had."""
+        """Take one row of each of up to ``rows`` batches, newest batch first: not in the order of the batches."""
         kept = self._groups[group]
         taken: list[Sample] = []
         left: list[SampledBatch] = []
@@ -151,7 +156,7 @@ class Samples:
     def company(self, sample: Sample, rows: int, turn: int) -> list[Sample]:
         """Return ``rows`` other kept rows that may share a batch with ``sample``; others at each ``turn``.
 
-        Rows come twice where too few are kept: the size of the batch counts. There are none where none is kept.
+        Rows repeat where too few are kept, since the size of the batch matters. Empty where none is kept.
         """
         kept = self._groups.get(sample.batch.group)
         others = [each for batch in kept or () for each in batch.samples]
@@ -161,20 +166,13 @@ class Samples:
         return list(islice(cycle(others[begin:] + others[:begin]), rows))
 
     def others(self, sample: Sample) -> list[SampledBatch]:
-        """Return the other batches kept whose results may be compared with those of ``sample``."""
+        """Return the other kept batches whose results may be compared with those of ``sample``."""
         return [batch for batch in self._groups.get(sample.batch.group, ()) if batch is not sample.batch]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all batches."""
         self._groups.clear()
         self.batches = self.size_bytes = 0
-
-    def _drop_oldest(self) -> None:
-        group = min(self._groups, key=lambda each: self._groups[each][0].taken_s)
-        kept = self._groups[group]
-        self._dropped(kept.popleft())
-        if not kept:
-            del self._groups[group]
 
     def _dropped(self, batch: SampledBatch) -> None:
         self.batches -= 1
@@ -182,11 +180,11 @@ class Samples:
 
 
 class Rules:
-    """What of a model's signature says how its rows are sampled; read once, not for each batch."""
+    """The parts of a model's signature that decide how rows are sampled; read once, not for each batch."""
 
     def __init__(self, signature: ModelSignature) -> None:
         self.axes = {name: spec.pad_axis for name, spec in signature.inputs.items() if spec.pad_axis is not None}
-        """By padded input, its axis."""
+        """Padded axis by input."""
         self.free = any(not signature.inputs[name].pad_buckets for name in self.axes)
         """Whether rows are padded to the longest of their batch."""
         self.cuts = {
@@ -194,12 +192,19 @@ class Rules:
             for name, spec in signature.outputs.items()
             if spec.unpad_axis is not None and spec.unpad_input is not None
         }
+        """Axis and input that it follows, by output that is cut to an input's length."""
 
 
 def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, pick: Pick) -> SampledBatch | None:
-    """Return what to keep of a batch; None where its rows are too large, or none of them is as long as the batch."""
+    """Return the rows to keep of a batch; None where they are too large, or none is as long as the batch."""
     kept: SampledBatch | None = None
-    longest = _longest(batch, rules) if rules.free else ()
+    # What each padded input is padded to.
+    sizes: dict[str, int] = {}
+    for part in batch.slices if rules.free else ():
+        for name, axis in rules.axes.items():
+            if name in part.inputs:
+                sizes[name] = max(sizes.get(name, 0), part.inputs[name].shape[axis])
+    longest = tuple([(name, sizes[name]) for name in sorted(sizes)])
     for position, part, row in _places(batch, rules, longest, pick):
         lengths = _lengths(part, row)
         if kept is None:
@@ -209,6 +214,7 @@ def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, pick: Pic
         if kept.size_bytes + row_bytes > _LARGEST:
             break
         own = dict(lengths)
+        # Copies, since a view would keep the whole request in memory.
         inputs = {name: np.array(array) for name, array in inputs.items()}
         cuts = {name: (axis, own[source]) for name, (axis, source) in rules.cuts.items() if source in own}
         kept.samples.append(Sample(kept, position, inputs, {name: [size] for name, size in lengths}, cuts))
@@ -221,8 +227,8 @@ def _sampled(batch: Batch, result: Result, rules: Rules, now_s: float, pick: Pic
 def _places(batch: Batch, rules: Rules, longest: Lengths, pick: Pick) -> list[tuple[int, Slice, int]]:
     """Return position, slice and row in its request of the rows to keep, in the order of the batch.
 
-    A row that was padded to a neighbour's length may depend on that length, which is nothing of the neighbour's result:
-    such rows are left out.
+    A row that was padded to a neighbour's length is left out: its result may depend on the length, which is no mixing
+    of rows.
     """
     places: list[tuple[int, Slice, int]] = []
     begin = 0
@@ -235,16 +241,6 @@ def _places(batch: Batch, rules: Rules, longest: Lengths, pick: Pick) -> list[tu
         return places
     chosen = [places.pop(pick(len(places))) for _ in range(ROWS_OF_BATCH)]
     return sorted(chosen, key=lambda place: place[0])
-
-
-def _longest(batch: Batch, rules: Rules) -> Lengths:
-    """Return what each padded input is padded to."""
-    sizes: dict[str, int] = {}
-    for part in batch.slices:
-        for name, axis in rules.axes.items():
-            if name in part.inputs:
-                sizes[name] = max(sizes.get(name, 0), part.inputs[name].shape[axis])
-    return tuple([(name, sizes[name]) for name in sorted(sizes)])
 
 
 def _lengths(part: Slice, row: int) -> Lengths:

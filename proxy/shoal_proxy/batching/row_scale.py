@@ -1,7 +1,7 @@
-"""By how much results of different rows differ: running quantiles of each element of one output.
+"""How much results of different rows differ: running quantiles of each element of one output.
 
-Quantiles, since a few huge values say nothing of the others: of outputs with heavy tails (ratios, exponentials) the
-mean difference is that of the largest values, and two ordinary rows that were exchanged would be a small part of it.
+Quantiles resist a few huge values. In outputs with heavy tails (ratios, exponentials) the mean difference is that of
+the largest values, and two ordinary rows that were exchanged would differ by a small part of it.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ import numpy as np
 from shoal_schema.wire.datatypes import Array
 
 TAIL: Final = 0.2
-"""Share of an element's distance from its median that its unit is at least: large values differ by a factor."""
+"""Least unit of an element, as a share of its distance from its median: large values differ by a factor."""
 _LEAST_STEP: Final = 1 / 8
 _FEW: Final = 8
-"""Differences after which each element's own spread counts more than that of all."""
+"""Differences after which an element's own spread counts more than that of all."""
 _MOST_SIZES: Final = 16
 
 
@@ -26,18 +26,18 @@ class Scale:
 
     def __init__(self) -> None:
         self.center: Array | None = None
-        """By element, the median of its values."""
+        """Median of the values, by element."""
         self.spread: Array | None = None
-        """By element, the median difference of different rows; 0 where all rows have been equal."""
+        """Median difference of different rows, by element; 0 where all rows have been equal."""
         self.magnitude = 0.0
         """Median over rows of the largest absolute value."""
         self.apart = 1.0
-        """Lower quartile of how far different rows are apart, by the element where they are farthest; 1 or more."""
+        """Lower quartile of the distance of different rows, by their farthest element; 1 or more."""
         self._learned = self._differences = 0
 
     @property
     def elements(self) -> int:
-        """Return of how many elements something is known."""
+        """Return the number of elements; 0 before the first observation."""
         return 0 if self.spread is None else len(self.spread)
 
     def learn(self, table: Array, floor: float) -> None:
@@ -45,9 +45,23 @@ class Scale:
 
         Args:
             table: rows by elements, FP64, finite.
-            floor: share of a row's largest value that the unit is at least.
+            floor: least unit, as a share of a row's largest value.
         """
-        self._learn_elements(table)
+        largest = float(np.median(np.abs(table).max(axis=1)))
+        differences = np.abs(table[1:] - table[:-1])
+        apart = _medians_above_0(differences)
+        self._learned += 1
+        self._differences += len(differences)
+        if self.center is None or self.spread is None:
+            # More than the median at first: that of two or three differences may be far too small.
+            self.center, self.spread = np.median(table, axis=0), np.quantile(differences, 0.75, axis=0)
+            self.magnitude = largest
+        else:
+            step = max(_LEAST_STEP, 1 / (1 + self._learned))
+            self.magnitude = float(_toward(np.array([self.magnitude]), np.array([largest]), step)[0])
+            self.spread = _toward(self.spread, apart, step)
+            above = np.sign(table - self.center).mean(axis=0)
+            self.center = self.center + step * above * self.spread
         far = self._farthest(table[1:], table[:-1], floor)
         far = far[far > 0]
         if far.size:
@@ -55,30 +69,13 @@ class Scale:
             found = np.quantile(far, 0.25, keepdims=True)
             self.apart = max(1.0, float(_toward(np.array([self.apart]), found, step)[0]))
 
-    def _learn_elements(self, table: Array) -> None:
-        largest = float(np.median(np.abs(table).max(axis=1)))
-        differences = np.abs(table[1:] - table[:-1])
-        apart = _medians_above_0(differences)
-        self._learned += 1
-        self._differences += len(differences)
-        if self.center is None or self.spread is None:
-            # More than the median to begin with: that of two or three differences may be far too small.
-            self.center, self.spread = np.median(table, axis=0), np.quantile(differences, 0.75, axis=0)
-            self.magnitude = largest
-            return
-        step = max(_LEAST_STEP, 1 / (1 + self._learned))
-        self.magnitude = float(_toward(np.array([self.magnitude]), np.array([largest]), step)[0])
-        self.spread = _toward(self.spread, apart, step)
-        above = np.sign(table - self.center).mean(axis=0)
-        self.center = self.center + step * above * self.spread
-
     def units(self, left: Array, right: Array, floor: float) -> Array:
-        """Return, by row, how far apart two tables of results are.
+        """Return the distance of two tables of results by row.
 
         Args:
             left: rows by elements, finite.
             right: the same.
-            floor: share of a row's largest value that the unit is at least.
+            floor: least unit, as a share of a row's largest value.
         """
         farthest: Array = self._farthest(left, right, floor) / self.apart
         return farthest
@@ -90,6 +87,7 @@ class Scale:
         if self.center is not None and self.spread is not None:
             tail = TAIL * np.maximum(np.abs(left - self.center), np.abs(right - self.center))
             unit = np.maximum(np.maximum(unit, self.spread), tail)
+            # With few observations the spread of all elements stands in for each element's own.
             unit = np.maximum(unit, np.median(self.spread) / (1 + self._differences / _FEW))
         unit = np.broadcast_to(unit, difference.shape)
         far = np.divide(difference, unit, out=np.zeros_like(difference), where=difference > 0)
@@ -98,13 +96,13 @@ class Scale:
 
 
 class Scales:
-    """Of one output, the scale of each size of row: of the sizes that came last."""
+    """Scales of one output by size of row, of the sizes seen last."""
 
     def __init__(self) -> None:
         self._of_size: dict[int, Scale] = {}
 
     def __getitem__(self, elements: int) -> Scale:
-        """Return the scale of rows of so many elements; an empty one where none was learned."""
+        """Return the scale of rows of ``elements``; an empty one where none was learned."""
         return self._of_size.get(elements) or Scale()
 
     def __iter__(self) -> Iterator[Scale]:
@@ -120,7 +118,7 @@ class Scales:
 
 
 def _medians_above_0(differences: Array) -> Array:
-    """Return the median of each column's values above 0, and 0 where it has none: equal rows say nothing."""
+    """Return the median of each column's values above 0, and 0 where it has none. Equal rows carry no information."""
     ordered = np.sort(np.where(differences > 0, differences, np.inf), axis=0)
     counts = (differences > 0).sum(axis=0)
     found = np.take_along_axis(ordered, np.maximum(0, (counts - 1) // 2)[None], axis=0)[0]
@@ -129,7 +127,7 @@ def _medians_above_0(differences: Array) -> Array:
 
 
 def _toward(known: Array, found: Array, step: float) -> Array:
-    """Return ``known`` moved toward ``found`` by a factor of e^``step`` at most; ``found`` where nothing was known."""
+    """Return ``known`` moved toward ``found`` by a factor of e^``step`` at most; ``found`` where ``known`` is 0."""
     both = (known > 0) & (found > 0)
     with np.errstate(divide="ignore"):
         shift = np.clip(np.log(np.where(both, found, 1.0)) - np.log(np.where(both, known, 1.0)), -step, step)

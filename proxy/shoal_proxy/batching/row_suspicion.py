@@ -1,17 +1,17 @@
-"""Whether a result that another run does not repeat was a row's own.
+"""Decide whether a result that another run does not repeat was a row's own.
 
 The row is run again: alone, among the neighbours of the check that differed, in the client's batch as it was, and in
-batches as large as that, among others. What its results say together:
+batches of that size among others. The conclusions:
 
     all agree but the client's, or the check's          that one was not the row's own
     alone always the same, among others several others  the row depends on its neighbours
     alone the same, a batch repeats another             it follows the batch: a tie, a scale of quantization
-    a batch of its copies, run twice, differs           the model is random: nothing can be concluded
+    a batch of its copies, run twice, differs           the model is random: no conclusion is possible
     alone it differs, copies in one batch do not        the model changes from run to run
     anything else                                       noise
 
-Random is only what differs when the same batch is run twice in the same order, and in a batch whose rows are all the
-same: rows that are exchanged change nothing there, and what is kept between runs changes all of its rows.
+Random means: the same batch, run twice in the same order, differs, and all its rows are copies. Exchanged rows change
+nothing there, and state kept between runs changes all of its rows.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from shoal_proxy.batching.row_evidence import Finding, Tally
 from shoal_proxy.batching.row_samples import Sample
 
 GROSS: Final = 0.25
-"""In units of a `Ruler`: a distance that noise does not reach."""
+"""Distance, in units of a `Ruler`, that noise does not reach."""
 DEPENDENT: Final = 0.1
-"""Share of the magnitude that a whole batch's scale, as of quantized activations, does not change a row by."""
+"""Share of the magnitude by which a scale common to a batch, as of quantized activations, does not change a row."""
 COPIES: Final = 8
 
 
@@ -36,32 +36,33 @@ class Trial(StrEnum):
     REPEATED = "repeated"
     """In the batch of the check that differed."""
     ORIGINAL = "original"
-    """In the batch of the client, all rows in their order."""
+    """In the client's batch, all rows in their order."""
     SIZED = "sized"
     """In a batch as large as the client's, among others."""
     COPIES = "copies"
-    """In a batch of nothing but itself."""
+    """In a batch of copies of itself."""
 
 
 _FIRST: Final = (Trial.REPEATED, Trial.ALONE, Trial.COPIES, Trial.ALONE, Trial.COPIES, Trial.ORIGINAL)
-"""Copies follow the row alone: what a model keeps of the run before is the row's own, too."""
+"""Copies follow the row alone: state that the model kept of the run before is then the row's own."""
 _OF_NUMBERS: Final = (*_FIRST, *(Trial.SIZED,) * 4, Trial.ALONE)
 _OF_LABELS: Final = (*_FIRST, *(Trial.SIZED,) * 12, Trial.ALONE)
-"""A label that turns on the last digit of a number turns in one of a few batches: more are tried.
+"""More batches are tried: a label that turns on the last digit of a number turns in one of a few batches.
 
 The last run shows that nothing has changed meanwhile.
 """
 _MORE: Final = (Trial.SIZED, Trial.ALONE, Trial.COPIES) * 3
-"""Where results are scattered: those of a random row are so alone, and within one batch."""
+"""Further runs where results are scattered: those of a random row are scattered alone, and within one batch."""
 _ENOUGH: Final = 16
+"""Other rows' results needed to conclude an exchange."""
 _MANY: Final = 64
 _SPARE: Final = 12
 _RESULTS: Final = 4
-"""Of one row: a tie has two, or three."""
+"""Distinct results of one row that are more than a tie: a tie has two or three."""
 
 
 class Suspicion:
-    """A row whose client got another result than the check, and what further runs gave."""
+    """A row whose client got another result than the check, and the results of further runs."""
 
     def __init__(
         self,
@@ -75,15 +76,15 @@ class Suspicion:
     ) -> None:
         self.sample = sample
         self.neighbours = neighbours
-        """The batch of the check, the row itself at ``place``."""
+        """Rows of the check's batch, the row itself at ``place``."""
         self.place = place
         self.tally = tally
-        """Of the check's batch."""
+        """Counts of the check's batch."""
         self.gross = gross
         self.near = gross / 4
-        """Distance of results that are the same."""
+        """Distance of results that count as equal."""
         self.steady = False
-        """Whether the check repeated an older row's result: what the model returns has not changed since."""
+        """Whether the check repeated an older row's result: the model's results have not changed since."""
         self.agreed = False
         """Whether any row of the check agreed."""
         self.given = sample.result()
@@ -94,7 +95,7 @@ class Suspicion:
         self.stale: list[tuple[Row, list[Row]]] = []
         """Results of the row alone, each with those of other rows in the run before."""
         self.company_s: set[float] = set()
-        """When the batches were answered whose rows it ran with later."""
+        """Response times of the batches whose rows it ran with later."""
         self.runs = 0
         self._before: list[Row] = []
 
@@ -113,8 +114,8 @@ class Suspicion:
 
         Args:
             trial: how it ran.
-            rows: of the whole batch.
-            place: of the row in it.
+            rows: results of the whole batch.
+            place: position of the row in it.
         """
         own = {name: array.copy() for name, array in rows[place].items()}
         self.results[trial].append(own)
@@ -126,8 +127,12 @@ class Suspicion:
         self.runs += 1
 
     def conclude(self, ruler: Ruler) -> Finding:
-        """Return what all results say together."""
-        if self._is_random(ruler):
+        """Return the conclusion from all results."""
+        first, *more = self.copies
+        # Random: copies of the row in one batch had different results, and others each time.
+        if any(_spread(each, ruler) > GROSS for each in self.copies) and any(
+            ruler.units(one, other) > GROSS for each in more for one, other in zip(first, each, strict=True)
+        ):
             return Finding.RANDOM
         if self._differs_alone(ruler):
             later = [*self.results[Trial.ALONE][2:], *self.results[Trial.COPIES][2:]]
@@ -136,7 +141,7 @@ class Suspicion:
         return self._of_steady(ruler)
 
     def _of_steady(self, ruler: Ruler) -> Finding:
-        """Return what the results say together of a row that has the same result whenever it is alone."""
+        """Return the conclusion for a row that has the same result whenever it is alone."""
         if _spread(self.results[Trial.ALONE], ruler) > self.near:
             return Finding.NOISE
         others = [row for trial in Trial if trial is not Trial.SIZED for row in self.results[trial]]
@@ -151,9 +156,9 @@ class Suspicion:
         return Finding.VARIED if len(_distinct(every, ruler, GROSS)) > 1 else Finding.NOISE
 
     def _usual(self, rows: list[Row], ruler: Ruler) -> list[Row]:
-        """Return all but one of many results, if one is another: a model that often mixes rows mixes these, too.
+        """Return all but one of many results if one differs: a model that often mixes rows mixes these too.
 
-        But not where the client's batch could not be run again, and a tie may look like a foreign result.
+        All of them where the client's batch could not be run again, and a tie may look like a foreign result.
         """
         if not self.results[Trial.ORIGINAL]:
             return rows
@@ -162,37 +167,35 @@ class Suspicion:
         return same if len(rows) - len(same) == 1 and len(rows) >= _SPARE else rows
 
     def met(self, ruler: Ruler) -> set[float]:
-        """Return when the batches were answered that its results may have come from, of this or of the last run."""
+        """Return the response times of the batches whose results it may have got, in this run or the last."""
         met = {self.sample.batch.taken_s, *(each.batch.taken_s for each in self.neighbours)}
         return met | self.company_s if self._differs_alone(ruler) else met
 
     def _differs_alone(self, ruler: Ruler) -> bool:
-        """Return whether the same batch, of the row alone, had grossly different results."""
+        """Return whether the row alone had grossly different results."""
         return _spread(self.results[Trial.ALONE], ruler) > GROSS
 
-    def _is_random(self, ruler: Ruler) -> bool:
-        """Return whether the same batch, of copies of the row, gave them different results, and others each time."""
-        first, *more = self.copies
-        if all(_spread(each, ruler) <= GROSS for each in self.copies):
-            return False
-        return any(ruler.units(one, other) > GROSS for each in more for one, other in zip(first, each, strict=True))
-
     def _is_scattered(self, ruler: Ruler) -> bool:
-        """Return whether there are more results than a tie has, each grossly apart from the others."""
+        """Return whether there are more distinct results than a tie has."""
         every = [self.again, self.given, *[row for rows in self.results.values() for row in rows]]
         return len(_distinct(every, ruler, GROSS)) >= _RESULTS
 
     def is_exchanged(self, ruler: Ruler, others: list[Row]) -> bool:
         """Return whether one run gave the row another row's result, or that row this one's.
 
-        Whatever further runs said: a model that mixes rows in many batches mixes them in some of these too.
+        It ignores the conclusion from further runs: a model that often mixes rows mixes them in some of these.
 
         Args:
-            ruler: what measures.
-            others: results of rows of other batches: one that is common proves nothing.
+            ruler: measures distances.
+            others: results of rows of other batches; a common result proves nothing.
         """
-        if len(others) < _ENOUGH or (ruler.exact and not _are_distinct(others)):
+        if len(others) < _ENOUGH:
             return False
+        if ruler.exact:
+            # Labels must be many and distinct, or another row has the same one by chance.
+            found = {tuple([(name, array.shape, str(array.tolist())) for name, array in row.items()]) for row in others}
+            if len(others) < _MANY or len(found) < len(others):
+                return False
         own, *more = self.results[Trial.ALONE]
         near, far = self.near, max(GROSS, self.gross)
         if any(ruler.units(own, each) > near for each in more):
@@ -209,7 +212,7 @@ class Suspicion:
         return False
 
     def _is_stale(self, ruler: Ruler, others: list[Row]) -> bool:
-        """Return whether the row alone had a result of the run before, and otherwise one of its own."""
+        """Return whether the row alone once had a result of the run before, and otherwise its own."""
         alone = self.results[Trial.ALONE]
         own = max(alone, key=lambda row: sum([ruler.units(row, each) <= self.near for each in alone]))
         if 2 * sum([ruler.units(own, each) <= self.near for each in alone]) <= len(alone):
@@ -220,12 +223,6 @@ class Suspicion:
         )
 
 
-def _are_distinct(rows: list[Row]) -> bool:
-    """Return whether there are many labels, so that no row has that of another by chance."""
-    found = {tuple([(name, array.shape, str(array.tolist())) for name, array in row.items()]) for row in rows}
-    return len(found) == len(rows) >= _MANY
-
-
 def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: Ruler, near: float) -> bool:
     """Return whether a result is that of one of ``rows``, and of none of the ``others``."""
     if all(ruler.units(wanted, row) > near for row in rows):
@@ -234,12 +231,12 @@ def _is_one_of(wanted: Row, rows: list[Row], others: list[Row], ruler: Ruler, ne
 
 
 def _spread(rows: Sequence[Row], ruler: Ruler) -> float:
-    """Return how far results are from the first of them, at most."""
+    """Return the largest distance of results from the first of them."""
     return max([ruler.units(rows[0], other) for other in rows[1:]], default=0.0)
 
 
 def _distinct(rows: Sequence[Row], ruler: Ruler, gross: float) -> list[Row]:
-    """Return those of ``rows`` that are grossly apart from one another, whatever the unit."""
+    """Return the rows that are grossly apart from one another, in any unit."""
     kept: list[Row] = []
     for row in rows:
         if all(

@@ -1,18 +1,18 @@
-"""The brain: everything that decides, in one object without a clock.
+"""The scheduler: admits, batches and retires requests, in one object without a clock.
 
-It is told what happens and when, and returns what is to be done: batches to send, outcomes to hand over, or how long
-to wait. It never looks at a clock, does no I/O and calls nobody. The proxy's `dispatcher` drives it with sockets, the
-`simulator` with numbers: the code is the same.
+Its methods receive events with their times, and return what to do: batches to send, outcomes to deliver, or how long to
+wait. It reads no clock and does no I/O. The proxy's `dispatcher` drives it with sockets, the `simulator` with numbers:
+the code is the same.
 
     admit ──▶ next ──▶ released ──▶ answered ──▶ delivered
       │        ▲          │
     cancel     └─ pieces ─┴───────▶ failed
     expired
 
-    next_check ──▶ released ──▶ checked / check_failed: rows run again for nobody, to verify results (`row_checks`)
+    next_check ──▶ released ──▶ checked / check_failed: rows run again for no client, to verify results (`row_checks`)
 
-Every admitted request gets exactly one outcome from `next`, `answered`, `failed`, `expired` or `refuse_all`, unless its
-caller has gone (`cancel`).
+Every admitted request gets exactly one outcome from `next`, `answered`, `failed`, `expired` or `refuse_all`, unless it
+is cancelled (`cancel`).
 """
 
 from collections import deque
@@ -39,10 +39,7 @@ from shoal_schema.metrics import Rejection
 
 
 class Step:
-    """Send ``running``, if there is one, and hand over ``refused``; then ask again.
-
-    ``late`` would be late here, but may be tried elsewhere; whom nobody takes is refused with ``error``.
-    """
+    """What to do next: send ``running``, if there is one, deliver ``refused``, and call `Scheduler.next` again."""
 
     __slots__ = ("error", "late", "refused", "running")
 
@@ -56,23 +53,24 @@ class Step:
         self.running = running
         self.refused = refused
         self.late = late
+        """Requests that would be late here and may be forwarded; those that no peer accepts are rejected."""
         self.error = error
+        """The error for ``late`` requests that no peer accepts."""
 
 
 class Failure(NamedTuple):
-    """What becomes of a batch that failed.
-
-    ``deliveries``: the error, to those who get it. ``pieces``: how many smaller or equal batches are sent instead.
-    ``max_rows``: of its kind from now on, where it ran out of memory.
-    """
+    """The consequences of a failed batch."""
 
     deliveries: Sequence[Delivery]
+    """The error, for each request that gets it."""
     pieces: int = 0
+    """Number of smaller or equal batches that are sent instead."""
     max_rows: int | None = None
+    """New limit of rows for batches of its shape, where it ran out of memory."""
 
 
 class Scheduler:
-    """Decides who is let in, what is sent when, and which outcome everybody gets."""
+    """Decides which requests are admitted, which are sent when, and the outcome of each."""
 
     def __init__(
         self, batcher: Batcher, *, idempotent: bool = False, coalesce: bool = False, checks: RowChecks | None = None
@@ -82,38 +80,38 @@ class Scheduler:
         self.throughput = Throughput()
         self.traffic = Traffic()
         self.gives_away = False
-        """Whether those who would be late may be tried elsewhere."""
+        """Whether requests that would be late may be forwarded to a peer."""
         self.coalesced_rows = 0
-        """Rows that have been let in and never run, since others like them ran."""
+        """Rows admitted that were not executed, since identical ones were."""
         self.checks = checks
-        """Verify that rows of shared batches get results of their own; None: nothing does."""
+        """Verifies that rows of shared batches get their own results; None for no verification."""
         self._coalescing = Coalescing() if coalesce else None
         self._deadlines = Deadlines()
         self._recovery = Recovery(idempotent=idempotent)
         self._suspects = Suspects()
         self._pieces: deque[Batch] = deque()
-        """Of failed batches; they go before everything that waits."""
+        """Parts of failed batches; they are sent before everything that waits."""
         self._unsettled: set[Running] = set()
-        """Batches that were sent and are neither answered nor failed: at the runtime, or just back from it."""
+        """Batches that were sent and neither answered nor failed: at the runtime, or just back from it."""
 
     @property
     def settled(self) -> bool:
-        """Return whether nothing waits and nothing runs."""
+        """Return whether no request waits or runs."""
         return not (self.queue.requests or self._unsettled or any(batch.live for batch in self._pieces))
 
     @property
     def running(self) -> Sequence[Running]:
-        """Return the clients' batches that are at the runtime."""
+        """Return the clients' batches at the runtime."""
         return [running for running in self.batcher.running if running.check is None]
 
     @property
     def in_flight_rows(self) -> int:
-        """Return how many rows are at the runtime."""
+        """Return the number of clients' rows at the runtime."""
         return sum([running.rows for running in self.batcher.running if running.check is None])
 
     @property
     def next_deadline_s(self) -> float:
-        """Return when somebody's deadline passes next; `NEVER_S` where nobody has one."""
+        """Return the earliest deadline; `NEVER_S` where no request has one."""
         return self._deadlines.next_s
 
     def serve(
@@ -122,19 +120,19 @@ class Scheduler:
         allowed_sizes: tuple[int, ...] = (),
         measured: tuple[tuple[int, float], ...] = (),
     ) -> None:
-        """Begin with a model: its own limit of rows, the sizes that it pads to, and what its warm-up measured."""
+        """Start with a model: its own limit of rows, the sizes it pads to, and warm-up measurements."""
         self.throughput = Throughput()
         self.batcher.serve(max_rows, allowed_sizes, measured)
 
     def verify(self, signature: ModelSignature) -> None:
-        """Begin to verify a model's results; a violation of the same model stands, though its runtime was restarted."""
+        """Start to verify a model's results; a violation of the same model outlasts a restart of its runtime."""
         if self.checks is not None:
-            # What warm-up measured is another figure at each start.
+            # Warm-up measures other times at each start, so they are no part of a model's identity.
             self.checks.serve(replace(signature, measured=()), Rules(signature))
             self.batcher.separate(alone=self.checks.violated)
 
     def admit(self, pending: Pending, now_s: float) -> Overloaded | None:
-        """Let ``pending`` wait for its turn and return None, or return why it is refused."""
+        """Queue ``pending`` and return None, or return why it is rejected."""
         if self.batcher.limits.alone or self._suspects.must_go_alone(pending, now_s):
             pending.key = pending.key.alone()
         runs = self._coalescing.join(pending) if self._coalescing else pending
@@ -142,42 +140,40 @@ class Scheduler:
             self.coalesced_rows += pending.rows
         else:
             self.traffic.arrived_rows += pending.rows
-            refusal = Rejection.LATE if self._no_room_for_guest(pending, now_s) else self.batcher.admit(runs, now_s)
+            # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
+            guest = pending.handed_over and self.lags(pending, now_s)
+            refusal = Rejection.LATE if guest else self.batcher.admit(runs, now_s)
             if refusal is not None:
                 if self._coalescing:
                     self._coalescing.leave(pending)
-                if not self.gives_away:
+                if not self.gives_away:  # otherwise it counts once no peer accepts it
                     self.traffic.refused(refusal, pending.rows)
                 return self._overloaded(refusal, pending.rows)
         self._deadlines.add(pending)
         return None
 
     def lags(self, pending: Pending, now_s: float) -> bool:
-        """Return whether ``pending`` would be late, served in turn, or make the batch late for who waits already."""
+        """Return whether ``pending``, served in turn, would be late or make the waiting batch late."""
         batcher, group = self.batcher, self.queue.groups.get(pending.key)
         if self._coalescing is not None:
-            return False  # it may cost nothing: one like it may wait already
+            return False  # an identical request may already wait, and then this one costs nothing
         if group is None or (pending.due_s == NEVER_S and batcher.objective_s == NEVER_S):
             return False
         finish_s = now_s + batcher.expected_wait_s(pending.key, now_s)
         return finish_s > min(batcher.wanted_s(pending), group.head.due_s)
 
     def has_room(self, key: BatchKey, now_s: float) -> bool:
-        """Return whether another row would be in time here, and leave those in time who wait already."""
+        """Return whether another row of ``key`` would be in time without making waiting requests late."""
         group = self.queue.groups.get(key)
         if group is None:
             return True
         due_s = min(group.head.due_s, now_s + self.batcher.objective_s)
         return now_s + self.batcher.expected_wait_s(key, now_s) <= due_s
 
-    def _no_room_for_guest(self, pending: Pending, now_s: float) -> bool:
-        """Return whether a sibling's request would cost one of ours its place: when all are full, nobody gains."""
-        return pending.handed_over and self.lags(pending, now_s)
-
     def cancel(self, pending: Pending) -> bool:
-        """Forget a request whose caller has gone; return whether it had no outcome yet.
+        """Drop a request whose client has gone; return whether it had no outcome yet.
 
-        Rows that run already are computed for nobody, and count for the caller until their batch has ended.
+        Rows that already run are computed in vain, and count for the client until their batch has ended.
         """
         if pending.resolved:
             return False
@@ -187,7 +183,7 @@ class Scheduler:
         return True
 
     def next(self, now_s: float) -> Step | Wait:
-        """Return the next batch to send, or until when there is none: pieces of failed ones before all others."""
+        """Return the next batch to send, or how long to wait. Parts of failed batches come first."""
         self.traffic.passed(now_s)
         step = self._next(now_s)
         self.traffic.holds(self.queue.rows, self.in_flight_rows)
@@ -205,6 +201,7 @@ class Scheduler:
         if formed.refused:
             error = self._overloaded(Rejection.LATE, len(formed.refused))
             gone: Sequence[Pending] = formed.refused
+            # Rejections of requests that may be forwarded are counted in `refuse`.
             if self.gives_away and self._coalescing is None:
                 late = [pending for pending in gone if not pending.stays]
                 gone = [pending for pending in gone if pending.stays]
@@ -218,17 +215,19 @@ class Scheduler:
         return Step(formed.running, refused, late, error)
 
     def refuse(self, pending: Pending, error: ProxyError) -> Sequence[Delivery]:
-        """Return what one gets who left the queue as late, now that nobody else takes it."""
+        """Reject a late request that no peer accepted."""
         self.traffic.refused(Rejection.LATE, pending.rows)
         return self._drop((pending,), error)
 
     def _next_piece(self, now_s: float) -> Step | Wait | None:
+        """Return the next part of a failed batch; None where there is none."""
         while self._pieces:
             if len(self.batcher.running) >= self.batcher.limits.in_flight:
                 return Wait()
             batch = self._pieces.popleft()
             waiting = [part for part in batch.slices if not part.pending.resolved]
             if self.batcher.limits.alone and len(waiting) > 1:
+                # A violation was found since it was split: one request each from now on.
                 alone = [make_batch([part], batch.tries, batch.fitting_rows) for part in waiting]
                 self._pieces.extendleft(reversed(alone))
                 continue
@@ -239,23 +238,23 @@ class Scheduler:
         return None
 
     def released(self, running: Running, now_s: float) -> None:
-        """Note that the runtime is done with a batch, whatever came of it."""
+        """Record that the runtime has finished a batch, with any outcome."""
         self.batcher.released(running, now_s)
 
     def answered(
         self, running: Running, result: Result, signature: ModelSignature, *, answered_s: float, timing: bytes = b""
     ) -> list[Delivery]:
-        """Return what a batch's callers get, each its own rows.
+        """Return the outcomes of a batch's requests, each its own rows.
 
         Args:
             running: the batch, which was `released`.
-            result: what the runtime answered.
-            signature: of its model.
-            answered_s: when its answer came.
-            timing: what the batch cost, as its callers are told.
+            result: the runtime's result.
+            signature: signature of its model.
+            answered_s: when the result arrived.
+            timing: costs of the batch, in the form of Server-Timing.
 
         Raises:
-            ModelFailed: the answer cannot be split. Nobody got anything; tell `failed`.
+            ModelFailed: the result cannot be split. No request has an outcome; call `failed`.
         """
         batch = running.batch
         for part in batch.slices:
@@ -276,42 +275,39 @@ class Scheduler:
         return deliveries
 
     def delivered(self, running: Running, now_s: float, cpu_s: float = 0.0) -> None:
-        """Learn from a batch that was `answered`; its answers have left.
+        """Learn from an `answered` batch whose responses have left.
 
         Args:
             running: the batch.
-            now_s: when they had.
-            cpu_s: processor time that the proxy's thread has used in its life.
+            now_s: when its responses had left.
+            cpu_s: processor time of the proxy's thread since it started.
         """
         self.batcher.delivered(running, now_s)
         self.throughput.served(running.rows, sent_s=running.sent_s, answered_s=now_s, cpu_s=cpu_s)
 
     def next_check(self, now_s: float) -> Running | None:
-        """Return rows to run again now, to verify their results; they belong to no client."""
+        """Return a check to run now; None for none. Its rows belong to no client."""
         checks, batcher = self.checks, self.batcher
         if checks is None:
             return None
         busy = self.queue.requests > 0 or len(batcher.running) > 0 or len(self._pieces) > 0
         if not checks.may(now_s, busy=busy):
             return None
-        check = checks.next(batcher, now_s, load=self._load(), busy=busy)
+        # The share of the device that clients need, at full batches.
+        load, shapes = 0.0, batcher.tables.last_shapes
+        if shapes is not None:
+            row_s = batcher.row_s(BatchKey(shapes=shapes))
+            load = self.traffic.offered_rows_per_s * row_s / batcher.limits.in_flight
+        check = checks.next(batcher, now_s, load=load, busy=busy)
         if check is None:
             return None
         key, rows = check.samples[0].batch.group[0], len(check.samples)
         timeout_s = checks.timeout_s(batcher.tables[key].seconds(rows))
         return batcher.sending(check.batch(now_s, timeout_s), now_s, check)
 
-    def _load(self) -> float:
-        """Return what share of the device clients need: at full batches, as its time is best used."""
-        shapes = self.batcher.tables.last_shapes
-        if shapes is None:
-            return 0.0
-        row_s = self.batcher.row_s(BatchKey(shapes=shapes))
-        return self.traffic.offered_rows_per_s * row_s / self.batcher.limits.in_flight
-
     @property
     def check_s(self) -> float:
-        """Return when there may be a check if nothing happens until then; `NEVER_S` for not at all."""
+        """Return when there may be a check if nothing happens until then; `NEVER_S` for never."""
         if self.checks is None or self.queue.requests or self.batcher.running:
             return NEVER_S
         return self.checks.due_s()
@@ -322,7 +318,7 @@ class Scheduler:
         """Compare the results of a check, which was `released`; after a violation batches hold one request each.
 
         Raises:
-            ModelFailed: the result cannot be split. Tell `check_failed`.
+            ModelFailed: the result cannot be split. Call `check_failed`.
         """
         assert self.checks is not None
         assert running.check is not None
@@ -334,19 +330,20 @@ class Scheduler:
         return violation
 
     def check_failed(self, running: Running, now_s: float) -> None:
-        """Forget a check that failed."""
+        """Drop a failed check."""
         assert self.checks is not None
         assert running.check is not None
         self.checks.failed(running.check, now_s)
 
     def failed(self, running: Running, error: ProxyError, now_s: float) -> Failure:
-        """Decide what of a batch is tried again, and who gets ``error``."""
+        """Decide which rows of a failed batch are retried, and which requests get ``error``."""
         self._ended(running)
         batch = running.batch
         fitting_rows, max_rows = 0, None
         if isinstance(error, BatchTooLarge):
             tables = self.batcher.tables
             fitting_rows = tables.max_rows(batch.key)
+            # A single row does not fit: its size was to blame, not the number of rows that failed first.
             if batch.rows == 1 and batch.fitting_rows:
                 tables.forgive(batch.key, batch.fitting_rows)
             max_rows = tables.ran_out_of_memory(batch.key, batch.rows)
@@ -359,19 +356,19 @@ class Scheduler:
         return Failure(self._give_up(batch, error, now_s), 0, max_rows)
 
     def expired(self, now_s: float) -> list[Delivery]:
-        """Return what those get whose deadline has passed."""
+        """Return the outcomes of the requests whose deadline has passed."""
         deliveries: list[Delivery] = []
         for pending in self._deadlines.expired(now_s):
             runs = self._coalescing.standing_for(pending) if self._coalescing else pending
             pending.may_have_run = runs.may_have_run or runs.taken > 0
             self._keep_charged(pending)
-            waited = "for the model's answer" if pending.may_have_run else "in the queue"
+            waited = "while the model ran" if pending.may_have_run else "in the queue"
             deliveries.append(pending.resolve(DeadlineExceeded(f"the deadline passed {waited}")))
             self._leave(pending)
         return deliveries
 
     def refuse_all(self, error: ProxyError, now_s: float) -> list[Delivery]:
-        """Return ``error`` for everybody who has no outcome; what runs is computed for nobody."""
+        """Return ``error`` for every request without an outcome; running batches are computed in vain."""
         deliveries: list[Delivery] = []
         for running in self._unsettled:
             callers = waiting_callers(running.batch)
@@ -387,7 +384,7 @@ class Scheduler:
 
     def _overloaded(self, refusal: Rejection, rows: int) -> Overloaded:
         if refusal is Rejection.LATE:
-            message = "the answer would come too late"
+            message = "the response would be late"
         elif refusal is Rejection.QUEUE_ROWS:
             message = f"the queue is full ({self.queue.rows} rows wait)"
         else:
@@ -396,18 +393,18 @@ class Scheduler:
         return Overloaded(message, reason=refusal, retry_after_s=retry_after_s)
 
     def _drop(self, refused: Sequence[Pending], error: ProxyError) -> list[Delivery]:
-        """Refuse those who wait in the queue, or have just left it."""
+        """Reject requests that wait in the queue, or have just left it."""
         _mark([pending for pending in refused if pending.taken > 0])
         return self._resolve(refused, error)
 
     def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
-        """Give ``error`` to everybody in a batch who still waits, and remember who made it fail."""
+        """Give ``error`` to every unresolved request of a batch, and remember the request that made it fail."""
         callers = waiting_callers(batch)
         offended = batch.tries > 0 or batch.key.solo > 0
         if offended and callers and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
             self._suspects.forget_old(now_s)
             self._suspects.failed(callers[0], now_s)
-            # As many rows as its first batch had, about: they ran twice to find it out.
+            # Charge about as many rows as its first batch had: they ran twice to isolate this request.
             self.queue.shares.charged(callers[0].lane.share, batch.rows << batch.tries)
         _mark([part.pending for part in batch.slices if part.pending.taken > part.rows])
         return self._resolve(callers, error)
@@ -421,9 +418,9 @@ class Scheduler:
         return self._to_callers(deliveries) if self._coalescing else deliveries
 
     def _keep_charged(self, pending: Pending) -> None:
-        """Let rows that still run count for a caller who is about to have its outcome, or has gone, until they end.
+        """Charge rows that still run to their client until they end, though the request has its outcome.
 
-        Or else whoever leaves again and again could have any number of them run.
+        Otherwise a client that cancels repeatedly could have any number of rows run.
         """
         caller = pending.caller
         if caller is None or caller.account is None:
@@ -442,7 +439,7 @@ class Scheduler:
             running.owed.give_back()
 
     def _to_callers(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Return the same outcomes for those whom the requests stand for."""
+        """Return the same outcomes for the clients' requests that share the executed ones."""
         assert self._coalescing is not None
         callers: list[Delivery] = []
         for shared, outcome in deliveries:
@@ -450,7 +447,7 @@ class Scheduler:
         return callers
 
     def _leave(self, pending: Pending) -> None:
-        """Take a caller's rows out of the queue, unless others share them."""
+        """Remove a request's rows from the queue, unless other requests share them."""
         runs: Pending | None = pending
         if self._coalescing:
             runs = self._coalescing.leave(pending)
@@ -461,6 +458,6 @@ class Scheduler:
 
 
 def _mark(seen: Sequence[Pending]) -> None:
-    """Remember that the runtime may have executed rows of these."""
+    """Mark requests of which the runtime may have executed rows."""
     for pending in seen:
         pending.may_have_run = True

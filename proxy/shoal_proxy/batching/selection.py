@@ -1,14 +1,14 @@
-"""Which waiting requests form the next batch, and which are refused because no batch could answer them in time.
+"""Select the waiting requests of the next batch, and reject those that no batch could answer in time.
 
 Given when the batch starts and how long batches take:
 
-1. A request that would be late even alone is refused.
-2. The normal case: the first in line, as many as the batch holds, if all of them are in time together.
-3. Otherwise somebody will be late, whoever is served. Serve as many as possible: of all batch sizes take the one with
-   the most rows per second, counting only requests that are in time in a batch of that size; of equal ones the
-   smallest, which holds the oldest. Whoever would be late after it is refused now.
-4. Where the runtime pads to a few sizes, a batch just above one of them costs as much as the next one: send the
-   smaller full size if it serves more rows a second and the rest still makes the batch after.
+1. A request that would be late even alone is rejected.
+2. The normal case: the first requests, as many as the batch holds, if all of them are in time together.
+3. Otherwise some request will be late in any case. Serve as many as possible: take the batch size with the most rows
+   per second, counting only requests that are in time in a batch of that size; of equal ones the smallest, which holds
+   the oldest. Requests that would be late after it are rejected now.
+4. Where the runtime pads to certain sizes, a batch just above one of them costs as much as the next size. Send the
+   smaller full size if it serves more rows per second and the rest is still in time in the batch after.
 
 Serving the head at any price in case 3 would shrink every batch to what the head still allows, and the shortage would
 grow with it.
@@ -24,7 +24,7 @@ from shoal_proxy.batching.pending import NEVER_S
 
 
 class Waiting(Protocol):
-    """What a selection needs to know of a request."""
+    """The properties of a request that a selection depends on."""
 
     @property
     def left(self) -> int:
@@ -32,33 +32,36 @@ class Waiting(Protocol):
 
     @property
     def due_s(self) -> float:
-        """When its answer should be there."""
+        """When the response is wanted."""
 
 
 W = TypeVar("W", bound=Waiting)
 
 
 class Costs:
-    """``table``: the device's time; ``around_s``: the host's, before and after each; ``max_rows`` of a batch."""
+    """Costs of batches of one key."""
 
     __slots__ = ("around_s", "max_rows", "table")
 
     def __init__(self, table: LatencyTable, around_s: float, max_rows: int) -> None:
         self.table = table
+        """The device's time."""
         self.around_s = around_s
+        """The host's time before and after a batch."""
         self.max_rows = max_rows
+        """Rows of a batch."""
 
     def finish_s(self, start_s: float, rows: int) -> float:
         """Return when a batch of ``rows`` that starts at ``start_s`` has been answered."""
         return start_s + self.table.seconds(rows) + self.around_s
 
     def rate(self, rows: int) -> float:
-        """Return the rows per second of batches of ``rows``, one after another."""
+        """Return the rows per second of consecutive batches of ``rows``."""
         return rows / max(self.table.seconds(rows), 1e-9)
 
 
 class Selection(Generic[W]):
-    """``rows`` to take from the head of what is left once ``refused`` are gone; 0 when nothing is."""
+    """``rows`` to take from the head once ``refused`` have been removed; 0 where none is left."""
 
     # No dataclass: mypyc does not compile generic ones.
     def __init__(self, rows: int, refused: Sequence[W] = ()) -> None:
@@ -73,9 +76,16 @@ def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selectio
     if not hopeful:
         return Selection(0, waiting)
     rows = min(sum([request.left for request in hopeful]), costs.max_rows)
-    if costs.finish_s(start_s, rows) > _soonest_s(hopeful, rows):
+    if costs.finish_s(start_s, rows) > _soonest_s(hopeful, rows):  # case 3
         rows = _best_rate(hopeful, costs, start_s)
-        hopeful = _in_time(hopeful, costs.finish_s(start_s, rows), rows, costs)
+        finish_s = costs.finish_s(start_s, rows)
+        # Requests behind the batch must be in time in the one after it.
+        after_s = costs.finish_s(finish_s - costs.around_s, 1)
+        candidates, left, hopeful = hopeful, rows, []
+        for request in candidates:
+            if request.due_s >= finish_s and (left > 0 or request.due_s >= after_s):
+                hopeful.append(request)
+                left -= request.left
     rows = _trim(hopeful, rows, costs, start_s)
     if len(hopeful) == len(waiting):
         return Selection(rows)
@@ -84,7 +94,7 @@ def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selectio
 
 
 def _soonest_s(waiting: Sequence[W], rows: int) -> float:
-    """Return when the first answer is due of the requests that make up the first ``rows``."""
+    """Return the earliest time at which a response is wanted, of the requests with the first ``rows``."""
     soonest_s = NEVER_S
     for request in waiting:
         soonest_s = min(soonest_s, request.due_s)
@@ -95,10 +105,11 @@ def _soonest_s(waiting: Sequence[W], rows: int) -> float:
 
 
 def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
-    """Return the size of the batch that serves the most rows a second, all of them in time."""
+    """Return the size of the batch that serves the most rows per second, all of them in time."""
     order = sorted([(-request.due_s, request.left) for request in hopeful])
     due_s = [due for due, _ in order]
     rows_due_later = [0, *accumulate([left for _, left in order])]
+    # Both lists are by falling deadline: the rows in time for a size are those before its finish.
 
     def in_time(size: int) -> int:
         return min(size, rows_due_later[bisect_right(due_s, -costs.finish_s(start_s, size))])
@@ -106,7 +117,7 @@ def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
     best = last = 1
     for size in [size for size in costs.table.sizes if size < costs.max_rows] + [costs.max_rows]:
         fills = in_time(size) == size
-        # Where the size is no longer filled, the largest that is lies above the one before.
+        # The largest size that is filled lies between the last one that was and this one.
         rows = size if fills else bisect_left(range(size), x=True, lo=last + 1, key=lambda few: in_time(few) < few) - 1
         if costs.rate(rows) > costs.rate(best):
             best = rows
@@ -116,19 +127,8 @@ def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
     return best
 
 
-def _in_time(hopeful: Sequence[W], finish_s: float, rows: int, costs: Costs) -> list[W]:
-    """Return those that are in time in a batch of ``rows`` that ends at ``finish_s``, or after it."""
-    after_s = costs.finish_s(finish_s - costs.around_s, 1)
-    kept: list[W] = []
-    for request in hopeful:
-        if request.due_s >= finish_s and (rows > 0 or request.due_s >= after_s):
-            kept.append(request)
-            rows -= request.left
-    return kept
-
-
 def _trim(hopeful: Sequence[W], rows: int, costs: Costs, start_s: float) -> int:
-    """Return the largest padded size below ``rows`` if it pays to leave the rest for the next batch, else ``rows``."""
+    """Return the largest padded size below ``rows`` if the rest is better left to the next batch, else ``rows``."""
     sizes = costs.table.padded_sizes
     index = bisect_left(sizes, rows) - 1
     if index < 0 or sizes[index + 1 : index + 2] == (rows,):
@@ -144,7 +144,7 @@ def _trim(hopeful: Sequence[W], rows: int, costs: Costs, start_s: float) -> int:
 
 
 def _after(waiting: Sequence[W], rows: int) -> Sequence[W]:
-    """Return the requests of which something is left when the first ``rows`` are gone."""
+    """Return the requests with rows left after the first ``rows``."""
     for index, request in enumerate(waiting):
         rows -= request.left
         if rows < 0:

@@ -1,8 +1,8 @@
-"""One latency table per shape of input, since a longer row takes longer, and the most rows that its memory held.
+"""One latency table per shape of input, since longer rows take longer, and the most rows that fit into memory.
 
-A batch that runs out of memory halves the limit of its shape. It heals: after so many full batches that fitted, twice
-as many rows are tried, and twice as many batches must fit before the next try each time that one fails. A single row
-that does not fit says nothing of the limit; if halving a batch has led to it, the limit is what it was before.
+A batch that runs out of memory halves the limit of its shape. The limit recovers: after `PROBE_AFTER` full batches that
+fitted, twice as many rows are tried; each failed try doubles the number of batches before the next. A single row that
+does not fit proves nothing about the limit; if halving a batch has led to it, the limit is restored.
 """
 
 from collections import OrderedDict
@@ -20,7 +20,7 @@ _MAX_PROBE_AFTER = 1024
 
 
 class Cap:
-    """The ``rows`` that a batch of one shape may have: with more, the device ran out of memory."""
+    """The most ``rows`` of a batch of one shape: with more, the device ran out of memory."""
 
     __slots__ = ("fitted", "probe_after", "probed", "rows")
 
@@ -33,7 +33,7 @@ class Cap:
         """Full batches since it changed."""
 
     def lower(self, rows: int) -> None:
-        """Fall to ``rows``, and be slower to rise again if it had risen too soon."""
+        """Lower the limit to ``rows``; raise it more slowly if it was raised too early."""
         self.rows = rows
         self.fitted = 0
         if self.probed:
@@ -41,7 +41,7 @@ class Cap:
             self.probed = False
 
     def fits(self, most: int) -> bool:
-        """Count a full batch that fitted; return whether the limit has proved to be none."""
+        """Count a full batch that fitted; return whether the limit is no longer needed."""
         self.fitted += 1
         if self.fitted < self.probe_after:
             return False
@@ -54,7 +54,7 @@ class Cap:
 
 
 class Tables:
-    """The tables of one model; of many shapes the ones used last."""
+    """The tables of one model, by shape; of many shapes those used last."""
 
     def __init__(self, max_rows: int, allowed_sizes: tuple[int, ...] = ()) -> None:
         self._max_rows = max_rows
@@ -80,28 +80,28 @@ class Tables:
         return next(reversed(self._tables), None)
 
     def preset(self, seconds: tuple[tuple[int, float], ...]) -> None:
-        """Begin every table with what the runtime measured when it warmed up: rows and seconds."""
+        """Start every table with warm-up measurements: rows and seconds."""
         self._presets = seconds
 
     def max_rows(self, key: BatchKey) -> int:
-        """Return how many rows a batch of ``key`` may have."""
+        """Return the most rows of a batch of ``key``."""
         cap = self.caps.get(key.shapes) if self.caps else None
         return self._max_rows if cap is None else min(cap.rows, self._max_rows)
 
     @property
     def least_max_rows(self) -> int:
-        """Return the least that any shape may have."""
+        """Return the lowest limit of all shapes."""
         return min([self._max_rows, *[cap.rows for cap in self.caps.values()]])
 
     @property
     def capped_rows(self) -> int | None:
-        """Return the least that memory allows some shape; None where it holds all batches."""
+        """Return the lowest limit that memory sets; None where all batches fit."""
         return self.least_max_rows if self.least_max_rows < self._max_rows else None
 
     def ran_out_of_memory(self, key: BatchKey, rows: int) -> int:
-        """Remember that ``rows``, more than one, were too many, and return how many may be tried."""
+        """Lower the limit after a batch of ``rows`` did not fit; return the new one."""
         most = self.max_rows(key)
-        if rows < 2:
+        if rows < 2:  # a single row does not fit at any limit
             return most
         most = min(rows // 2, most)
         if (cap := self.caps.get(key.shapes)) is None:
@@ -112,13 +112,13 @@ class Tables:
         return most
 
     def fitted(self, key: BatchKey, rows: int) -> None:
-        """Learn from a batch that succeeded."""
+        """Record a batch that succeeded."""
         cap = self.caps.get(key.shapes)
         if cap is not None and rows >= min(cap.rows, self._max_rows) and cap.fits(self._max_rows):
             del self.caps[key.shapes]
 
     def forgive(self, key: BatchKey, rows: int) -> None:
-        """Allow ``rows`` again, as before a failure that a single row was to blame for."""
+        """Restore a limit of ``rows`` after a failure that a single row caused."""
         cap = self.caps.get(key.shapes)
         if cap is not None and cap.rows < rows:
             cap.rows, cap.fitted = rows, 0

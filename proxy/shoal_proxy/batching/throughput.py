@@ -1,32 +1,32 @@
-"""How many rows a second were served in truth, the host's work and every pause included.
+"""The rows per second that were served, the host's work and pauses included.
 
-What a model's own time would allow says little of it: reading requests, carrying batches and writing answers may take
-longer than the model. So the second in which most rows were served is kept, with what tells whether it could have been
-more: how full its batches were, how long the runtime was at work, and how much of its core the proxy used.
+A model's own time does not bound throughput alone: reading requests, carrying batches and writing responses may take
+longer. So the second in which most rows were served is kept, with the figures that show whether it could have been
+more: how full its batches were, how long the runtime worked, and how much of its core the proxy used.
 """
 
 from dataclasses import dataclass
 
 _WINDOW_S = 1.0
 _FORGET_S = 600.0
-"""After so long a second of fewer rows takes the place of the busiest: models, machines and requests change."""
+"""Age after which a second of fewer rows replaces the busiest: models, machines and requests change."""
 
 
 @dataclass(frozen=True)
 class Busiest:
-    """The busiest second of late. Shares are of its time."""
+    """The busiest recent second. Shares are of its time."""
 
     rows_per_s: float
     batch_rows: float
-    """Rows of a batch, mean."""
+    """Mean rows of a batch."""
     runtime_busy: float
-    """Share in which a batch was at the runtime."""
+    """Share with a batch at the runtime."""
     proxy_busy: float
     """Share in which the proxy's thread used a core."""
 
 
 class Throughput:
-    """Counts rows by the second; it is told of each batch when its answers have left."""
+    """Counts rows by the second, batch by batch, when their responses have left."""
 
     def __init__(self) -> None:
         self._best: Busiest | None = None
@@ -39,17 +39,24 @@ class Throughput:
         """Count a batch.
 
         Args:
-            rows: in it.
+            rows: rows of the batch.
             sent_s: when it was sent to the runtime.
-            answered_s: when its answers had left.
-            cpu_s: processor time that the proxy's thread has used in its life.
+            answered_s: when its responses had left.
+            cpu_s: processor time of the proxy's thread since it started.
         """
         if not self._batches or sent_s >= self._begin_s + _WINDOW_S:
-            self._close()
+            # The second is over: keep it if it was the busiest, and begin the next.
+            if self._batches:
+                now = self._now()
+                if self._beats(now):
+                    self._best, self._best_s = now, self._ended_s
+            self._rows = self._batches = 0
+            self._runtime_s = 0.0
             self._begin_s = self._ended_s = sent_s
             self._cpu_begin_s = cpu_s
         self._rows += rows
         self._batches += 1
+        # Batches may overlap; count each moment once.
         self._runtime_s += max(0.0, answered_s - max(sent_s, self._ended_s))
         self._ended_s = max(self._ended_s, answered_s)
         self._cpu_s = cpu_s
@@ -59,14 +66,6 @@ class Throughput:
         """Return the second in which most rows were served; None before the first batch."""
         now = self._now() if self._batches else None
         return now if now is not None and self._beats(now) else self._best
-
-    def _close(self) -> None:
-        if self._batches:
-            now = self._now()
-            if self._beats(now):
-                self._best, self._best_s = now, self._ended_s
-        self._rows = self._batches = 0
-        self._runtime_s = 0.0
 
     def _beats(self, now: Busiest) -> bool:
         best = self._best
