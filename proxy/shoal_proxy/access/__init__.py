@@ -1,4 +1,4 @@
-"""Who may ask, in whose name, and how much: decided from a request's headers and the time.
+"""Authentication and limits of clients: decided from a request's headers and the time.
 
-Pure: files and issuers are read, and clocks too, by `shoal_proxy.credentials`.
+Pure: `shoal_proxy.credentials` reads files, issuers and clocks.
 """

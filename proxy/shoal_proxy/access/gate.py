@@ -1,4 +1,4 @@
-"""Who a request's headers say that calls, and whether they prove it."""
+"""Identify the client of a request by its headers, and verify its credentials."""
 
 import re
 from collections import defaultdict
@@ -12,38 +12,38 @@ from shoal_proxy.errors import Forbidden, InvalidRequest, Unauthenticated
 API_KEY: Final = b"x-api-key"
 AUTHORIZATION: Final = b"authorization"
 TOKENS: Final = "(jwt)"
-"""Stands in the metrics for all who show a token and have no limit by name; no key can be called so."""
+"""Label in metrics of clients with a token and no limit by name; no key can have this name."""
 _BEARER: Final = re.compile(rb"(?i)bearer +(\S+)")
 _NAMED: Final = re.compile(rb"[\x21-\x7e]([\x20-\x7e]{0,251}[\x21-\x7e])?")
 _HOW: Final = "as Authorization: Bearer KEY, or as x-api-key: KEY"
 CheckToken = Callable[[bytes], str]
-"""Returns whose a token is; raises Unauthenticated, Forbidden or IssuerAway."""
+"""Returns the client's name for a token; raises Unauthenticated, Forbidden or IssuerAway."""
 
 
 class Caller:
-    """Who calls, and what it holds of its limits while it does.
-
-    ``label`` names it in metrics; ``credentials`` are the headers that prove it, for a sibling to see.
-    """
+    """A client, and the rows that it holds of its limits."""
 
     __slots__ = ("account", "credentials", "label", "name", "rows")
 
     def __init__(self, name: str, label: str, credentials: tuple[tuple[bytes, bytes], ...]) -> None:
         self.name = name
         self.label = label
+        """Its name in metrics."""
         self.credentials = credentials
+        """The headers that prove its identity, forwarded with its requests."""
         self.account: Account | None = None
+        """Its account while a request is charged to it; None without limits."""
         self.rows = 0
 
 
 class Gate:
-    """Knows keys and tokens, and counts what callers do.
+    """Verifies keys and tokens, and counts requests of clients.
 
     Args:
-        limits: of callers.
-        header: in lower case, where a gateway says for whom it calls; empty: nowhere.
-        gateways: names of the keys whose holders are believed to be such gateways.
-        check_token: None: no tokens are taken.
+        limits: limits of clients.
+        header: header (lower case) in which a gateway names its client; empty for none.
+        gateways: names of the keys of such gateways.
+        check_token: None where tokens are not accepted.
     """
 
     def __init__(
@@ -55,43 +55,43 @@ class Gate:
         check_token: CheckToken | None = None,
     ) -> None:
         self.keys: Keys | None = None
-        """Replaced whenever they change; None where there are none to be."""
+        """Replaced when they change; None where there are none."""
         self.reasons: dict[str, str] = {}
-        """Why those could not be let in who are known by that, as long as it is so."""
+        """Why clients cannot be authenticated at present, by source of credentials."""
         self._limits = limits
         self._header = header
         self._said_once = (API_KEY, AUTHORIZATION, header)
         self._gateways = frozenset(gateways)
         self._check_token = check_token
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
-        """Answers, by the caller's label and the status."""
+        """Responses by label and status."""
         self.rows: dict[str, int] = defaultdict(int)
-        """Rows let in, by the caller's label."""
+        """Admitted rows by label."""
 
     @property
     def reason(self) -> str:
-        """Return why callers could not be let in, for readiness to tell, or nothing."""
+        """Return why clients cannot be authenticated, for readiness; empty where they can."""
         return "; ".join(self.reasons.values())
 
     def check_once(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Refuse a head that says twice who calls: who looks at the first and who looks at the last would not agree.
+        """Reject a head with a credential header twice: one component would use the first, another the last.
 
         Args:
-            headers: names in lower case.
+            headers: headers with names in lower case.
 
         Raises:
-            InvalidRequest: it does.
+            InvalidRequest: a header occurs twice.
         """
         names = [name for name, _ in headers]
         for once in self._said_once:
             if names.count(once) > 1:
-                raise InvalidRequest(f"the request has more than one {once.decode()} header: send one")
+                raise InvalidRequest(f"the request has more than one {once.decode()} header. Send one.")
 
     def identify(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """Return who calls.
+        """Return the client.
 
         Raises:
-            ProxyError: nobody who may.
+            Unauthenticated, Forbidden, IssuerAway: the credentials are missing, invalid, or cannot be checked yet.
         """
         name_of_header = API_KEY
         presented = headers.get(API_KEY)
@@ -99,7 +99,7 @@ class Gate:
             name_of_header = AUTHORIZATION
             bearer = _BEARER.fullmatch(headers.get(AUTHORIZATION, b""))
             if bearer is None:
-                raise Unauthenticated(f"this service asks for a key: send it {_HOW}")
+                raise Unauthenticated(f"the request has no key, which this service requires. Send it {_HOW}.")
             presented = bearer[1]
         credentials = ((name_of_header, headers[name_of_header]),)
         owner = None if self.keys is None else self.keys.owner(presented)
@@ -108,26 +108,29 @@ class Gate:
                 return self._named(owner, headers, credentials)
             return Caller(owner, owner, credentials)
         if self._check_token is None or name_of_header is API_KEY:
-            raise Unauthenticated("this is no key of this service, or none any more")
+            raise Unauthenticated("the key is not valid for this service, or no longer")
         name = self._check_token(presented)
         return Caller(name, name if name in self._limits.names else TOKENS, credentials)
 
     def _named(
         self, gateway: str, headers: Mapping[bytes, bytes], credentials: tuple[tuple[bytes, bytes], ...]
     ) -> Caller:
-        """Return for whom a gateway calls."""
+        """Return the client that a gateway names."""
         given = headers.get(self._header)
         if given is None or not _NAMED.fullmatch(given):
             header = self._header.decode()
-            raise Forbidden(f"the key of {gateway} is a gateway's, which must name its caller in the header {header}")
+            raise Forbidden(f"the key of {gateway} is a gateway's, and the header {header} must name its client")
         name = given.decode("ascii")
         label = name if name in self._limits.names else gateway
         return Caller(name, label, (*credentials, (self._header, given)))
 
     def enter(self, caller: Caller, rows: int, now_s: float, *, handed_over: bool) -> None:
-        """Charge a request's rows to its caller, or raise `LimitReached`.
+        """Charge a request's rows to its client.
 
-        What is ``handed_over`` is counted like all else: whoever calls can say so, and would be unseen.
+        Requests marked as forwarded (``handed_over``) are counted like all others: any client can send the mark.
+
+        Raises:
+            LimitReached: the client is at its limit.
         """
         caller.account = self._limits.account(caller.name, now_s, handed_over=handed_over)
         if caller.account is not None:
@@ -136,12 +139,12 @@ class Gate:
         self.rows[caller.label] += rows
 
     def answered(self, caller: Caller, status: int) -> None:
-        """Note that the caller has its answer."""
+        """Count the client's response and release its rows."""
         self.requests[caller.label, status] += 1
         self.leave(caller)
 
     def leave(self, caller: Caller) -> None:
-        """Give back what the caller holds, once; what still runs of it is given back with its batch."""
+        """Release the rows that the client holds, once; rows that still run are released with their batch."""
         if caller.account is not None:
             caller.account.rows -= caller.rows
             caller.account = None

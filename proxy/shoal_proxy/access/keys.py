@@ -1,4 +1,4 @@
-"""API keys: what is kept of them, and whose a presented one is."""
+"""API keys: how they are stored, and the owner of a presented one."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from hashlib import blake2b, sha256
 from typing import Final
 
 LEAST_CHARACTERS: Final = 16
-"""Of a key: a shorter one can be guessed."""
+"""Least length of a key: a shorter one can be guessed."""
 MAX_CHARACTERS: Final = 4096
 MAX_KEYS: Final = 10_000
 _NAME: Final = re.compile(r"[-._A-Za-z0-9]{1,253}")
@@ -16,10 +16,10 @@ _HASHED: Final = re.compile(rb"sha256:[0-9a-fA-F]{64}")
 
 
 class Keys:
-    """Keys that were read once; a rotation makes another of these.
+    """Keys that were read once; a rotation makes another object.
 
-    Neither a key nor its plain hash is kept, but a hash of it under a ``salt`` that only this process knows: how long a
-    look-up takes tells nothing of any key, as nobody can choose, or know, what is compared.
+    A key is stored as a hash of its hash, under a ``salt`` that only this process has. So the duration of a look-up
+    reveals nothing about any key, since a client can neither choose nor predict what is compared.
 
     Args:
         entries: by name, a key in each line; ``sha256:`` and 64 hexadecimal digits stand for a key with that hash.
@@ -30,17 +30,17 @@ class Keys:
         self._salt = salt
         self._names: dict[bytes, str] = {}
         self.faults: list[str] = []
-        """What was passed over, in words that hold no key."""
+        """Entries that were skipped and why, in words that hold no key."""
         for name, text in sorted(entries.items()):
             self._take(name, text)
 
     @property
     def names(self) -> frozenset[str]:
-        """Return whose keys are known."""
+        """Return the names of the keys."""
         return frozenset(self._names.values())
 
     def owner(self, presented: bytes) -> str | None:
-        """Return the name of a presented key, None where it is no key."""
+        """Return the name of a presented key; None where it is not a key."""
         return None if len(presented) > MAX_CHARACTERS else self._names.get(self._kept(sha256(presented).digest()))
 
     def _kept(self, digest: bytes) -> bytes:
@@ -48,7 +48,7 @@ class Keys:
 
     def _take(self, name: str, text: bytes) -> None:
         if not _NAME.fullmatch(name):
-            self.faults.append(f"{name!r:.100} is no name of a key: {_NAMES}")
+            self.faults.append(f"{name!r:.100} is not a valid name of a key: use {_NAMES}")
             return
         for line in text.splitlines():
             if given := line.strip():
@@ -59,12 +59,12 @@ class Keys:
             self.faults.append(f"{name} is empty")
 
     def _kept_as(self, name: str, given: bytes) -> str:
-        """Keep a key; return what is wrong with it beside the others."""
+        """Store a key; return what is wrong with it, compared with the others."""
         hashed = given.startswith(b"sha256:")
         kept = self._kept(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
         other = self._names.get(kept, name)
         if other != name:
-            return f"is one of {other} too, and counts as that"
+            return f"is also one of {other}, and counts as that"
         if len(self._names) >= MAX_KEYS:
             return f"is beyond the first {MAX_KEYS}"
         self._names[kept] = name
@@ -72,10 +72,10 @@ class Keys:
 
 
 def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
-    """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and what is wrong with others.
+    """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and the faults of other lines.
 
-    The form that ``kubectl create secret generic --from-env-file`` reads; empty lines and those with ``#`` are skipped.
-    A line that is passed over is told by its number alone: what stands where a name should may be a key.
+    The form is that of ``kubectl create secret generic --from-env-file``; empty lines and lines with ``#`` are skipped.
+    A fault names only the number of its line: what stands in the place of a name may be a key.
     """
     entries: dict[str, bytes] = {}
     faults = []
@@ -88,7 +88,7 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
         if not equals:
             faults.append(f"line {number} is not NAME=KEY")
         elif not _NAME.fullmatch(named):
-            faults.append(f"line {number} has no name of a key before its '=': {_NAMES}")
+            faults.append(f"line {number} has no valid name of a key before its '=': use {_NAMES}")
         elif refusal := _refusal(key.strip()):
             faults.append(f"the key in line {number} {refusal}")
         else:
@@ -98,7 +98,7 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
 
 def _refusal(given: bytes) -> str:
     if given.startswith(b"sha256:"):
-        return "" if _HASHED.fullmatch(given) else "begins with sha256: and is not 64 hexadecimal digits after it"
+        return "" if _HASHED.fullmatch(given) else "begins with sha256: but not with 64 hexadecimal digits after it"
     if not LEAST_CHARACTERS <= len(given) <= MAX_CHARACTERS:
-        return f"has {len(given)} characters; {LEAST_CHARACTERS} to {MAX_CHARACTERS} are taken"
-    return "" if _KEY.fullmatch(given) else "holds a space, or what is not ASCII"
+        return f"has {len(given)} characters; it must have {LEAST_CHARACTERS} to {MAX_CHARACTERS}"
+    return "" if _KEY.fullmatch(given) else "holds a space, or a character that is not ASCII"

@@ -1,4 +1,4 @@
-"""How many rows a caller may ask for in a second, and have waiting and running at a time."""
+"""Limits of clients: rows per second, and rows waiting and running at a time."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -7,13 +7,13 @@ from typing import Final
 from shoal_proxy.errors import LimitReached
 
 OTHERS: Final = "*"
-"""Stands for each caller without a limit of its own."""
+"""Name of the limits for clients without limits of their own."""
 MAX_ACCOUNTS: Final = 10_000
-"""Callers that are remembered: names of tokens are not ours to count."""
+"""Most clients that are remembered: names in tokens are chosen elsewhere, and their number is unbounded."""
 
 
 class Account:
-    """What one caller has left; ``rate_s`` 0 and ``most_rows`` 0 are without limit."""
+    """What a client has left; a ``rate_s`` or ``most_rows`` of 0 means no limit."""
 
     __slots__ = ("_at_s", "_burst", "_most_rows", "_rate_s", "_tokens", "rows")
 
@@ -25,33 +25,36 @@ class Account:
         self._tokens = self._burst
         self._at_s = now_s
         self.rows = 0
-        """That wait or run."""
+        """Rows that wait or run."""
 
     def take(self, rows: int, now_s: float) -> None:
-        """Charge ``rows``, or raise `LimitReached`.
+        """Charge ``rows``.
 
-        A request of more rows than ever are free at a time is let in when all of them are; what it takes beyond them
-        is paid for by who comes next.
+        A request of more rows than the limit is admitted when the client has none; the excess is charged to its later
+        requests.
+
+        Raises:
+            LimitReached: the client is at its limit.
         """
         if self._most_rows and self.rows and self.rows + rows > self._most_rows:
-            held = f"you have {self.rows} rows here, and {self._most_rows} are allowed at a time"
-            raise LimitReached(f"{held}: wait for their answers", retry_after_s=1)
+            held = f"{self.rows} of this client's rows wait or run, and its limit is {self._most_rows} at a time"
+            raise LimitReached(f"{held}. Wait for their responses.", retry_after_s=1)
         if self._rate_s:
             self._tokens = min(self._burst, self._tokens + self._rate_s * max(0.0, now_s - self._at_s))
             self._at_s = now_s
-            lacking = min(float(rows), self._burst) - self._tokens
-            if lacking > 0:
-                wait_s = max(1, ceil(lacking / self._rate_s))
-                raise LimitReached(f"you may ask for {self._rate_s:g} rows a second", retry_after_s=wait_s)
+            missing = min(float(rows), self._burst) - self._tokens
+            if missing > 0:
+                wait_s = max(1, ceil(missing / self._rate_s))
+                raise LimitReached(f"the client's limit is {self._rate_s:g} rows per second", retry_after_s=wait_s)
             self._tokens -= rows
         self.rows += rows
 
 
 class Limits:
-    """Accounts, by who calls.
+    """Accounts by client.
 
     Args:
-        rows_per_second: by caller's name, or ``*``; others have no limit.
+        rows_per_second: by client's name, or ``*`` for all others; clients without an entry have no limit.
         rows_in_flight: likewise.
     """
 
@@ -62,10 +65,10 @@ class Limits:
         self.names = (self._rates.keys() | self._rows.keys()) - {OTHERS}
 
     def account(self, name: str, now_s: float, *, handed_over: bool) -> Account | None:
-        """Return a caller's account; None: it has no limit.
+        """Return a client's account; None for no limit.
 
-        What siblings hand over has one of its own: it was charged where it came in, and whoever only says that it is
-        handed over gains no more than that.
+        Forwarded requests have an account of their own: they were charged at the first replica, and a client that only
+        marks its requests as forwarded gains no more than that.
         """
         account = self._accounts.get((name, handed_over))
         if account is None:
@@ -74,12 +77,10 @@ class Limits:
             if not (rate_s or most_rows):
                 return None
             if len(self._accounts) >= MAX_ACCOUNTS:
-                self._forget_one()
+                # Drop the first account without rows.
+                for who, idle in self._accounts.items():
+                    if not idle.rows:
+                        del self._accounts[who]
+                        break
             account = self._accounts[name, handed_over] = Account(rate_s, most_rows, now_s)
         return account
-
-    def _forget_one(self) -> None:
-        for who, account in self._accounts.items():
-            if not account.rows:
-                del self._accounts[who]
-                return

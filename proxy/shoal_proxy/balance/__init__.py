@@ -1,4 +1,4 @@
-"""Which sibling a request is handed to, if any, and how load is told to whoever asks: values and their rules.
+"""Which peer a request is forwarded to, and how load is reported: values and their rules.
 
 Pure: times are arguments, in monotonic seconds.
 """

@@ -1,6 +1,6 @@
-"""Load as Envoy, vLLM and Triton tell it: ORCA's header `endpoint-load-metrics`, in its text and JSON forms.
+"""Load reports as Envoy, vLLM and Triton send them: ORCA's header `endpoint-load-metrics`, as text or JSON.
 
-Asked for with `endpoint-load-metrics-format: TEXT` or `JSON`. The expected wait is one of ORCA's named metrics.
+A client requests it with `endpoint-load-metrics-format: TEXT` or `JSON`. The expected wait is a named metric of ORCA.
 """
 
 from typing import Final
@@ -19,23 +19,25 @@ _LONGEST_BYTES: Final = 1024
 
 
 class Report:
-    """How busy this replica is: ``utilization`` 0 to 1, and what a request of one row that arrives now would take."""
+    """The load of this replica."""
 
     __slots__ = ("expected_wait_s", "requests_per_s", "utilization")
 
     def __init__(self, expected_wait_s: float, utilization: float, requests_per_s: float) -> None:
         self.expected_wait_s = expected_wait_s
+        """What a request of one row would take if it arrived now."""
         self.utilization = utilization
+        """0 to 1."""
         self.requests_per_s = requests_per_s
 
 
 def asked_format(value: bytes | None) -> int:
-    """Return `TEXT`, `JSON`, or 0 where nobody asks, or asks for what there is not."""
+    """Return `TEXT`, `JSON`, or 0 where no format or an unknown one is requested."""
     return 0 if value is None else _FORMATS.get(value.lower(), 0)
 
 
 def load_line(load: Report, form: int) -> bytes:
-    """Return the header line."""
+    """Return the header as a line."""
     return b"%b%b\r\n" % (_LINE, load_value(load, form))
 
 
@@ -57,7 +59,7 @@ def load_value(load: Report, form: int) -> bytes:
 
 
 def promised_wait_s(value: bytes | None) -> float | None:
-    """Return the expected wait that a text report holds; None where it holds none, or is malformed."""
+    """Return the expected wait of a text report; None where it has none, or is malformed."""
     if value is None or len(value) > _LONGEST_BYTES or not value.startswith(b"TEXT "):
         return None
     _, found, rest = value.partition(_WAIT_TEXT)

@@ -1,23 +1,23 @@
-"""The one rule that says what bounds a replica; everybody who names a bound names what it concludes."""
+"""The one rule that determines what bounds a replica. Everything that names a bound uses it."""
 
 from shoal_proxy.batching.throughput import Busiest
 from shoal_schema.bounds import Bound
 
 BUSY = 0.9
 FULL = 0.9
-"""Share of a second, and of a batch's room, beyond which there is no more to be had."""
+"""Shares of a second, and of a batch's rows, from which a resource counts as exhausted."""
 ENOUGH_BATCHES = 20
-"""From which on their times are more than a guess: the 95th percentile of fewer is the slowest of them."""
+"""Batches from which their times are conclusive: the 95th percentile of fewer is the slowest of them."""
 
 
 def bound(busiest: Busiest | None, *, batches: int, model_ms: tuple[float, float], host_ms: float) -> Bound:
-    """Return what is used up first.
+    """Return what is exhausted first when the load grows.
 
     Args:
         busiest: the second in which most rows were served; None before the first request.
-        batches: that have run; the times of fewer than 20 conclude nothing.
-        model_ms: what the model's own time for a batch lies between.
-        host_ms: the host's work around a batch; 0 where nobody tells it from the model's time.
+        batches: batches that have run; fewer than 20 are inconclusive.
+        model_ms: bounds of the model's own time for a batch.
+        host_ms: the host's work around a batch; 0 where it cannot be told from the model's time.
     """
     if busiest is not None and busiest.proxy_busy >= BUSY:
         return Bound.PROXY
@@ -28,7 +28,12 @@ def bound(busiest: Busiest | None, *, batches: int, model_ms: tuple[float, float
 
 
 def at_its_end(busiest: Busiest | None, *, room_rows: int) -> bool:
-    """Return whether the busiest second had no room left: batches of up to ``room_rows`` without a pause, or a core."""
+    """Return whether the busiest second had no room left: full batches without a pause, or a whole core.
+
+    Args:
+        busiest: the second in which most rows were served.
+        room_rows: rows of a full batch.
+    """
     if busiest is None:
         return False
     full = busiest.runtime_busy >= BUSY and busiest.batch_rows >= FULL * room_rows

@@ -1,8 +1,8 @@
-"""What one replica can serve with its objective kept: learned, as nobody measures it before.
+"""What one replica can serve within its objective, learned from the batches that ran.
 
-A request that just misses a batch waits for that one and travels in the next, so the largest batch of which two in a
-row end within the objective is the one to count with. Without an objective, or where even a request alone cannot meet
-it, that is the batch that serves most rows a second.
+A request that just misses a batch waits for that one and runs in the next. So capacity is that of the largest batch of
+which two in a row end within the objective. Without an objective, or where even a request alone misses it, it is that
+of the batch that serves most rows per second.
 """
 
 from shoal_proxy.batching.batcher import Batcher
@@ -15,13 +15,14 @@ from shoal_schema.load import Capacity
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _MEAN_BATCHES = 1.5
-"""A request waits for half a batch, on average, and travels in one."""
+"""A request waits for half a batch, on average, and runs in one."""
 _LEAST = 1e-6
 _MOST = 1e9
+"""Bounds of reported figures."""
 
 
 def room_rows(batcher: Batcher, key: BatchKey, table: LatencyTable) -> int:
-    """Return the rows of a batch for which even a request that just missed one is answered within the objective."""
+    """Return the most rows of a batch with which a request that just missed one meets the objective."""
     most = 1 if batcher.limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
     if batcher.objective_s == NEVER_S:
         return most
@@ -30,13 +31,13 @@ def room_rows(batcher: Batcher, key: BatchKey, table: LatencyTable) -> int:
 
 
 def capacity(batcher: Batcher, busiest: Busiest | None, limiting: Bound, last: BatchKey) -> Capacity | None:
-    """Return what a replica can serve, of the mix of shapes that there was; None while no batch's time is known.
+    """Return what a replica can serve, for the mix of shapes seen so far; None while no batch's time is known.
 
     Args:
-        batcher: what was learned.
+        batcher: the learned times.
         busiest: the second in which most rows were served.
-        limiting: what is used up first. Where it is not the model, a second without room left says what there is.
-        last: the shape that was used last, to go by until batches have run.
+        limiting: what is exhausted first. Where it is not the model, a second without room left is the capacity.
+        last: the shape used last, which stands in until batches have run.
     """
     tables = [(BatchKey(shapes), table) for shapes, table in batcher.tables.all().items() if table.batches]
     if not tables:
@@ -45,7 +46,12 @@ def capacity(batcher: Batcher, busiest: Busiest | None, limiting: Bound, last: B
     row_s = batch_s = rows = 0.0
     for key, table in tables:
         share = max(table.batches, 1) / batches
-        best = _best(batcher, key, table)
+        most = 1 if batcher.limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
+        if batcher.objective_s < NEVER_S and batcher.attainable(key):
+            best = room_rows(batcher, key, table)
+        else:  # the batch that serves most rows per second
+            sizes = (*(size for size in table.sizes if size < most), most)
+            best = max(sizes, key=lambda size: size / table.expected_s(size))
         rows += share * best
         row_s += share * table.expected_s(best) / best
         batch_s += share * table.expected_s(best)
@@ -56,11 +62,3 @@ def capacity(batcher: Batcher, busiest: Busiest | None, limiting: Bound, last: B
         rows_per_s = min(rows_per_s, busiest.rows_per_s)
     held = rows_per_s * (_MEAN_BATCHES * batch_s + batcher.pace.overhead_s)
     return Capacity(min(max(rows_per_s, _LEAST), _MOST), min(max(held, _LEAST), _MOST))
-
-
-def _best(batcher: Batcher, key: BatchKey, table: LatencyTable) -> int:
-    """Return the rows of the batch to count with."""
-    if batcher.objective_s < NEVER_S and batcher.attainable(key):
-        return room_rows(batcher, key, table)
-    most = 1 if batcher.limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
-    return max((*(size for size in table.sizes if size < most), most), key=lambda size: size / table.expected_s(size))

@@ -1,6 +1,5 @@
-"""The document of ``GET /v1/load``: what a proxy holds, has done and can do."""
+"""The document of ``GET /v1/load``: what a proxy holds, has served and can serve."""
 
-from shoal_proxy.batching.row_checks import RowChecks
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.explaining.capacity import capacity
 from shoal_proxy.explaining.report import last_key, limiting
@@ -16,19 +15,20 @@ def read_load(
     taking: bool = True,
     graph: GraphState | None = None,
 ) -> Load:
-    """Return what is so at ``now_s``.
+    """Return the load at ``now_s``.
 
     Args:
-        scheduler: whose load.
+        scheduler: the scheduler to report on.
         now_s: monotonic time (s).
-        draining: whether this replica is about to go.
-        taking: whether it takes requests: not without a runtime, nor in the drain.
-        graph: of a proxy that runs one, whether it can.
+        draining: whether this replica is about to stop.
+        taking: whether it accepts requests: not without a runtime, nor while it drains.
+        graph: the state of a graph's proxy; None for a model's.
     """
     batcher, traffic = scheduler.batcher, scheduler.traffic
     key = last_key(batcher)
     traffic.passed(now_s)
     traffic.holds(batcher.queue.rows, scheduler.in_flight_rows)
+    checks = scheduler.checks
     serves = _capacity(scheduler)
     return Load(
         time_s=now_s,
@@ -48,29 +48,25 @@ def read_load(
         expected_wait_s=expected_wait_s(scheduler, now_s) if taking else None,
         batches=traffic.batches,
         graph=graph,
-        rows=_rows(scheduler.checks),
+        rows=None
+        if checks is None
+        else RowsChecked(not checks.violated, checks.checked_rows, checks.violations, checks.unchecked),
     )
-
-
-def _rows(checks: RowChecks | None) -> RowsChecked | None:
-    if checks is None:
-        return None
-    return RowsChecked(not checks.violated, checks.checked_rows, checks.violations, checks.unchecked)
 
 
 _REASONS = (Rejection.QUEUE_ROWS, Rejection.QUEUE_BYTES, Rejection.LATE, Rejection.RUNTIME_AWAY)
 
 
 def utilization(scheduler: Scheduler, now_s: float) -> float:
-    """Return how much of what could be served was asked for in the last second or so, 0 to 1."""
+    """Return the share of the capacity that was requested in the last second or so, 0 to 1."""
     scheduler.traffic.passed(now_s)
     return _utilization(scheduler, _capacity(scheduler))
 
 
 def demand(scheduler: Scheduler, now_s: float) -> float:
-    """Return how many such replicas would serve what was asked for in the last seconds and not handed over.
+    """Return how many such replicas would serve the requests of the last seconds that were not forwarded.
 
-    Until it is known what one can serve, how much of the last second it was busy.
+    While the capacity is unknown, the share of the last second in which it was busy.
     """
     traffic, serves = scheduler.traffic, _capacity(scheduler)
     traffic.passed(now_s)
@@ -78,7 +74,7 @@ def demand(scheduler: Scheduler, now_s: float) -> float:
 
 
 def expected_wait_s(scheduler: Scheduler, now_s: float) -> float:
-    """Return in how many seconds a request of one row would be answered that arrived now."""
+    """Return the time (s) that a request of one row would take if it arrived now."""
     return scheduler.batcher.expected_wait_s(last_key(scheduler.batcher), now_s)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a proxy at one moment, as numbers: what `sentences` explain and ``GET /v1/latency`` shows."""
+"""The figures of a proxy at one moment, which `sentences` explain and ``GET /v1/latency`` shows."""
 
 from dataclasses import asdict, dataclass
 from math import isinf
@@ -15,31 +15,31 @@ from shoal_schema.bounds import Bound
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _CLOSE = 1.15
-"""Bounds of a time that differ by less are one figure: the sizes that a table keeps are an eighth apart."""
+"""Ratio below which two bounds of a time count as one figure: the sizes of a table are an eighth apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a figure lies between, by what was measured; ``high`` is None where nothing bounds it."""
+    """Bounds of a figure by measurements; ``high`` is None where nothing bounds it."""
 
     low: float
     high: float | None
 
     @property
     def known(self) -> bool:
-        """Return whether the two are so close that they are one figure."""
+        """Return whether the bounds are so close that they count as one figure."""
         return self.high is not None and self.high <= _CLOSE * self.low
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The numbers. Times are in milliseconds, rates in rows per second; None where nothing is known yet."""
+    """The figures. Times are in milliseconds, rates in rows per second; None where nothing is known yet."""
 
     model: str
     shapes: dict[str, list[int]]
-    """Of the inputs whose batches the times are of; empty where all have one shape."""
+    """Shapes of the inputs that the times are of; empty where all have one shape."""
     known_shapes: int
-    """Of how many shapes anything is known."""
+    """Number of shapes with known times."""
     policy: BatchingPolicy
     max_rows: int
     configured_rows: int
@@ -47,48 +47,48 @@ class Report:
     in_flight: int
     objective_ms: float | None
     batches: int
-    """That have run with inputs of this shape."""
+    """Batches that have run with inputs of this shape."""
     alone_ms: Span | None
-    """For a request alone: the model's 95th percentile, the host's work, and how late answers are."""
+    """A request alone: the model's 95th percentile, the host's work, and how late responses are."""
     most_rows: int
-    """Rows that a batch may have, after what the device's memory held."""
+    """Most rows of a batch, also by the device's memory."""
     full_ms: Span | None
-    """What a batch of ``most_rows`` takes, likewise."""
+    """A batch of ``most_rows``, likewise."""
     measured_rows: int
-    """The largest batch whose time was measured; all that is said of larger ones is a guess."""
+    """The largest batch whose time was measured; times of larger ones are guesses."""
     overhead_ms: float
     """The host's work around a batch; 0 before the first request."""
     late_ms: float
-    """How much later than that answers leave, 75th percentile."""
+    """How much later than expected responses leave, 75th percentile."""
     allowed_rows: int
-    """Rows of a batch for which even a request that just missed one is answered within the objective."""
+    """Most rows of a batch with which a request that just missed one meets the objective."""
     busiest: Busiest | None
     """The second in which most rows were served; None before the first request."""
     model_rows_per_s: Span | None
-    """What the model's own time allows with batches of ``allowed_rows``: a bound, without the host's work."""
+    """Rate that the model's own time allows with batches of ``allowed_rows``, without the host's work."""
     model_alone_ms: Span | None
-    """The model's own time for a request alone, mean."""
+    """The model's own mean time for a request alone."""
     model_full_ms: Span | None
-    """The model's own time for a batch of ``most_rows``, mean."""
+    """The model's own mean time for a batch of ``most_rows``."""
     waiting_rows: int
     running_batches: int
     padding: float
     """Share of the elements sent that were padding."""
     capped_rows: int | None
-    """What the device's memory held, where it was less than the limit."""
+    """Rows that fit into the device's memory, where they are fewer than the limit."""
     rejected: dict[str, int]
     bound: Bound
-    """What is used up first when requests become more."""
+    """What is exhausted first when the load grows."""
     at_its_end: bool
     """Whether the busiest second had no room left."""
     independent: bool = True
-    """Whether each row gets a result of its own, as far as rows run again tell."""
+    """Whether each row gets its own result, as far as row checks show."""
     checked_rows: int = 0
-    """Run again to verify that."""
+    """Rows run again to verify that."""
     varying_rows: int = 0
-    """Rows whose clients got another result than later runs gave, where no violation was concluded; 0 for few."""
+    """Rows that got another result in a later run, without a violation; 0 for few."""
     unchecked: str = ""
-    """Why rows are not run again; empty where they are."""
+    """The reason why rows are not checked; empty where they are."""
 
 
 def report(
@@ -100,7 +100,7 @@ def report(
     rejected: dict[str, int],
     checks: RowChecks | None = None,
 ) -> Report:
-    """Return what is known now, about the shape of input that a batch was of last."""
+    """Return the figures for the shape of input used last."""
     key = last_key(batcher)
     table = batcher.tables[key]
     limits, around_s = batcher.limits, batcher.pace.overhead_s + batcher.slack.value
@@ -108,6 +108,9 @@ def report(
     most = 1 if limits.policy is BatchingPolicy.NONE or limits.alone else batcher.tables.max_rows(key)
     allowed = room_rows(batcher, key, table)
     known = table.known
+    low_s, high_s = table.bounds(allowed)
+    # A batch whose time has no upper bound guarantees no rate.
+    rate = Span(limits.in_flight * allowed / high_s, limits.in_flight * allowed / low_s if low_s else None)
     return Report(
         model=model,
         shapes={name: list(shape) for name, shape in key.shapes},
@@ -127,7 +130,7 @@ def report(
         late_ms=1000 * batcher.slack.value,
         allowed_rows=allowed,
         busiest=busiest,
-        model_rows_per_s=_rate(table, allowed, limits.in_flight) if known else None,
+        model_rows_per_s=rate if known else None,
         model_alone_ms=_span_ms(table.bounds(1)) if known else None,
         model_full_ms=_span_ms(table.bounds(most)) if known else None,
         waiting_rows=batcher.queue.rows,
@@ -145,13 +148,15 @@ def report(
 
 
 def limiting(batcher: Batcher, busiest: Busiest | None) -> Bound:
-    """Return what is used up first when requests become more, of the shape that a batch was of last."""
+    """Return what is exhausted first when the load grows, for the shape used last."""
     key = last_key(batcher)
-    table = batcher.tables[key]
+    table, in_flight = batcher.tables[key], batcher.limits.in_flight
+    low_s, high_s = table.bounds(room_rows(batcher, key, table))
     return bound(
         busiest,
         batches=table.batches,
-        model_ms=_batch_ms(table, room_rows(batcher, key, table), batcher.limits.in_flight),
+        # Several batches run at a time, each taking its share of the device.
+        model_ms=(1000 * low_s / in_flight, 1000 * high_s / in_flight),
         host_ms=1000 * batcher.pace.overhead_s,
     )
 
@@ -166,27 +171,15 @@ def _span_ms(bounds_s: tuple[float, float]) -> Span:
     return Span(1000 * low_s, None if isinf(high_s) else 1000 * high_s)
 
 
-def _batch_ms(table: LatencyTable, rows: int, in_flight: int) -> tuple[float, float]:
-    """Return what the model's own time for a batch lies between, where so many run at a time."""
-    low_s, high_s = table.bounds(rows)
-    return 1000 * low_s / in_flight, 1000 * high_s / in_flight
-
-
-def _rate(table: LatencyTable, rows: int, in_flight: int) -> Span:
-    """Return what the model allows with batches of ``rows``; one that may take any time allows next to nothing."""
-    low_s, high_s = table.bounds(rows)
-    return Span(in_flight * rows / high_s, in_flight * rows / low_s if low_s else None)
-
-
 def last_key(batcher: Batcher) -> BatchKey:
-    """Return a key of the shape of input that was used last, of those whose time is known if there are any."""
+    """Return the key of the shape used last, preferably of one with known times."""
     tables = batcher.tables.all()
     known = (shapes for shapes in reversed(tables) if tables[shapes].known)
     return BatchKey(shapes=next(known, next(reversed(tables), ())))
 
 
 def latency_document(batcher: Batcher, busiest: Busiest | None) -> dict[str, Any]:
-    """Return the latency tables, and how much was served in truth, as JSON: what `shoal simulate` starts from."""
+    """Return latency tables and served rates as JSON: the input of `shoal simulate`."""
     return {
         "tables": [
             {

@@ -3,19 +3,19 @@
     state      accepts  ready  keeps connections   next
     SERVING    yes      yes    yes                 STAYING on SIGTERM or POST /drain
     STAYING    yes      yes    no                  LEAVING when another replica is ready, or at the time-out (`stay`)
-    LEAVING    yes      no     no                  DRAINING after the drain delay: routers have seen us unready by then
+    LEAVING    yes      no     no                  DRAINING after the drain delay: routers have observed it by then
     DRAINING   no       no     no                  STOPPED when nothing waits or runs, or at the time-out
     STOPPED    no       no     no                  -
 
-From STAYING on every answer carries ``Connection: close``, so that callers move to other replicas before ours stop
-accepting. In DRAINING a new request on a connection still open is answered 503; requests accepted before are finished.
+From STAYING on every response carries ``Connection: close``, so that clients move to other replicas before this one
+stops accepting. In DRAINING a new request on an open connection gets 503; requests accepted before are finished.
 """
 
 from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where in its life the proxy is."""
+    """The state of the proxy."""
 
     SERVING = "serving"
     STAYING = "staying"
@@ -30,14 +30,14 @@ NEXT = {
     Phase.LEAVING: Phase.DRAINING,
     Phase.DRAINING: Phase.STOPPED,
 }
-# Tuples: a look into a set would hash the member, which for an enum is Python code.
+# Tuples: a look-up in a set would hash the member, which for an enum runs Python code.
 ACCEPTS = (Phase.SERVING, Phase.STAYING, Phase.LEAVING)
 READY = (Phase.SERVING, Phase.STAYING)
 KEEPS_CONNECTIONS = (Phase.SERVING,)
 
 
 def unready_reason(phase: Phase, runtime_reason: str) -> str:
-    """Return why this proxy should get no traffic, or nothing when it is ready."""
+    """Return why this proxy should receive no traffic; empty when it is ready."""
     if phase not in READY:
         return f"proxy is {phase}"
     return runtime_reason

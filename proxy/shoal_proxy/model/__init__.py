@@ -1,4 +1,4 @@
-"""What the proxy knows of the model: its signature, as V2 metadata tells it, and the datatypes of the wire.
+"""The model's signature, read from V2 metadata, and the datatypes of the wire.
 
 Pure: no I/O, no clock.
 """

@@ -1,4 +1,4 @@
-"""What a deployment sets otherwise than its model says."""
+"""Settings of a deployment that override the model's own."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,25 +10,25 @@ NO_BUCKETS: Final[PadBuckets] = {}
 
 
 def with_pad_buckets(metadata: Mapping[str, Any], buckets: PadBuckets) -> Mapping[str, Any]:
-    """Return V2 model ``metadata`` with other lengths to pad to: per input, instead of the model's own.
+    """Return V2 model ``metadata`` with pad buckets replaced, by input.
 
     Raises:
-        SignatureError: the model has no such input, or does not pad it; buckets alone would have no effect.
+        SignatureError: the model has no such input, or does not pad it.
     """
     wanted = dict(buckets)
-    tensors = [_replaced(tensor, wanted.pop(str(tensor.get("name")), None)) for tensor in metadata.get("inputs") or ()]
+    tensors: list[Mapping[str, Any]] = []
+    for tensor in metadata.get("inputs") or ():
+        own = wanted.pop(str(tensor.get("name")), None)
+        if own is None:
+            tensors.append(tensor)
+            continue
+        parameters = tensor.get("parameters") or {}
+        if parameters.get("pad_axis") is None:  # buckets alone would have no effect
+            raise SignatureError(
+                f"batching.padBuckets names input {tensor['name']!r}, which the model does not pad: it has no pad_axis"
+            )
+        tensors.append({**tensor, "parameters": {**parameters, "pad_buckets": ",".join(map(str, own))}})
     if wanted:
         names = [str(tensor.get("name")) for tensor in tensors]
         raise SignatureError(f"batching.padBuckets names {sorted(wanted)}, but the model's inputs are {names}")
     return {**metadata, "inputs": tensors}
-
-
-def _replaced(tensor: Mapping[str, Any], buckets: Sequence[int] | None) -> Mapping[str, Any]:
-    if buckets is None:
-        return tensor
-    parameters = tensor.get("parameters") or {}
-    if parameters.get("pad_axis") is None:
-        raise SignatureError(
-            f"batching.padBuckets names input {tensor['name']!r}, which the model does not pad: it has no pad_axis"
-        )
-    return {**tensor, "parameters": {**parameters, "pad_buckets": ",".join(map(str, buckets))}}

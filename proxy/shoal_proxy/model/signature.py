@@ -1,7 +1,7 @@
-"""A model's signature: the tensors it takes and gives, read from V2 model metadata.
+"""A model's signature: its inputs and outputs, read from V2 model metadata.
 
 Arrays inside the proxy are *canonical*: their batch dimension, wherever the model has it, comes first. Shapes here are
-canonical too; ``batch_dim`` says where the dimension belongs on the wire.
+canonical too; ``batch_dim`` is the place of the dimension on the wire.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,11 @@ from shoal_schema.wire.columns import decode_columns
 from shoal_schema.wire.datatypes import DTYPES
 
 _NULLABLE = ("FP16", "FP32", "FP64", "BYTES")
+"""Datatypes that can hold a missing value."""
 
 
 class SignatureError(ValueError):
-    """The runtime's metadata cannot be used; the message says which part."""
+    """The runtime's metadata is unusable; the message names the part."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class InputSpec:
     pad_mask: str | None = None
     carries: str = ""
     example: str = ""
-    """A text that the model takes."""
+    """An example text that the model accepts."""
     one_row: list[int] | None = None
-    """The wire shape of a single row, where rows have one shape only: what most requests say."""
+    """The wire shape of a single row, where rows have one shape only: the shape in most requests."""
 
     @property
     def holds_json(self) -> bool:
@@ -65,10 +66,7 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class ModelSignature:
-    """What one loaded model takes and gives.
-
-    ``batches`` is false for a model without a batch dimension: its requests travel alone and count as one row.
-    """
+    """Inputs and outputs of a loaded model."""
 
     name: str
     versions: tuple[str, ...]
@@ -76,25 +74,26 @@ class ModelSignature:
     inputs: Mapping[str, InputSpec]
     outputs: Mapping[str, OutputSpec]
     batches: bool = True
+    """False for a model without a batch dimension: its requests run alone and count as one row."""
     max_batch_size: int | None = None
     allowed_batch_sizes: tuple[int, ...] = ()
     measured: tuple[tuple[int, float], ...] = ()
-    """Rows and seconds of forwards that the runtime measured when it warmed up."""
+    """Rows and seconds of the runtime's warm-up forwards."""
     pads: bool = False
     """Whether any input has a padding rule."""
     columns: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """By the name of a column that is part of an input: that input, and the column's place in it."""
+    """Input and position in it, by name of a column that is part of an input."""
     fixed: bool = False
     """Whether every row of every request has the same shapes, so that all requests may share a batch."""
     request_headers: str = ""
-    """The input that is given each caller's headers; empty: there is none."""
+    """The input that receives each client's headers; empty for none."""
     response_head: str = ""
-    """The output that holds status and headers of each answer; empty: there is none."""
+    """The output that holds status and headers of each response; empty for none."""
     graphs: str = ""
-    """Of a graph: itself and those that it calls, separated by commas."""
+    """For a graph: its own name and those of the graphs that it calls, separated by commas."""
 
     def largest_batch(self, configured_rows: int) -> int:
-        """Return the rows that a batch may have: what is configured, or the model's own limit if that is less."""
+        """Return the most rows of a batch: the configured number, or the model's own limit if that is less."""
         if not self.batches:
             return 1
         return configured_rows if self.max_batch_size is None else min(configured_rows, self.max_batch_size)
@@ -112,6 +111,10 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
         input_specs = _with_masks({name: _input_spec(tensor, batches) for name, tensor in inputs.items()})
         output_specs = {name: _output_spec(tensor, batches) for name, tensor in outputs.items()}
         _check_unpadding(output_specs.values(), input_specs)
+        parameters = _parameters(metadata)
+        max_batch_size = parameters.get("max_batch_size")
+        if max_batch_size is not None and int(max_batch_size) < 1:
+            raise ValueError(f"max_batch_size must be at least 1, not {max_batch_size!r}")
         return ModelSignature(
             name=str(metadata["name"]),
             versions=tuple(map(str, metadata.get("versions") or ())),
@@ -119,26 +122,36 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             inputs=input_specs,
             outputs=output_specs,
             batches=batches,
-            max_batch_size=_max_batch_size(_parameters(metadata).get("max_batch_size")),
-            allowed_batch_sizes=tuple(map(int, _words(_parameters(metadata).get("allowed_batch_sizes")))),
-            measured=_measured(_parameters(metadata).get("forward_us")),
+            max_batch_size=None if max_batch_size is None else int(max_batch_size),
+            allowed_batch_sizes=tuple(map(int, _words(parameters.get("allowed_batch_sizes")))),
+            measured=_measured(parameters.get("forward_us")),
             pads=any(spec.pad_axis is not None for spec in input_specs.values()),
-            columns=_places_of_columns(input_specs.values()) if batches else {},
-            fixed=batches and all(_is_fixed(spec) for spec in input_specs.values()),
+            columns={
+                name: (spec.name, place)
+                for spec in input_specs.values()
+                for place, name in enumerate(spec.columns)
+                if batches
+            },
+            # All requests have the same shapes if no dimension varies and no input may be missing.
+            fixed=batches
+            and all(
+                min(spec.shape[1:], default=0) >= 0 and not spec.optional and spec.pad_axis is None
+                for spec in input_specs.values()
+            ),
             request_headers=_carrier(input_specs.values(), REQUEST_HEADERS),
             response_head=_carrier(output_specs.values(), RESPONSE_HEAD),
-            graphs=str(_parameters(metadata).get("graphs", "")),
+            graphs=str(parameters.get("graphs", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SignatureError(f"model metadata is unusable: {type(error).__name__}: {error}") from error
 
 
 def _carrier(specs: Iterable[InputSpec | OutputSpec], what: str) -> str:
-    """Return the name of the tensor that carries ``what``; it must hold one element a row."""
+    """Return the name of the tensor that carries ``what``, which must hold one element per row; empty for none."""
     for spec in specs:
         if spec.carries == what:
             if spec.datatype != "BYTES" or len(spec.shape) != 1:
-                raise ValueError(f"tensor {spec.name!r} carries {what} and must be BYTES, one element a row")
+                raise ValueError(f"tensor {spec.name!r} carries {what}; it must be BYTES, one element per row")
             return spec.name
     return ""
 
@@ -148,21 +161,13 @@ def _by_name(tensors: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any
     for tensor in tensors:
         name = tensor["name"]
         if type(name) is not str or not name or name in named:
-            raise ValueError(f"tensor name {name!r} is not text, or is used twice")
+            raise ValueError(f"tensor name {name!r} is not text, or is not unique")
         named[name] = tensor
     return named
 
 
-def _max_batch_size(given: Any) -> int | None:
-    if given is None:
-        return None
-    if int(given) < 1:
-        raise ValueError(f"max_batch_size must be at least 1, not {given!r}")
-    return int(given)
-
-
 def _measured(given: Any) -> tuple[tuple[int, float], ...]:
-    """Read ``rows:microseconds`` pairs."""
+    """Return the pairs of ``rows:microseconds``, in seconds."""
     pairs = [word.split(":") for word in _words(given)]
     measured = tuple((int(rows), int(micros) / 1e6) for rows, micros in pairs)
     if not all(rows > 0 and seconds >= 0 for rows, seconds in measured):
@@ -175,14 +180,10 @@ def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _batches(tensors: Sequence[Mapping[str, Any]]) -> bool:
-    """A tensor that names its batch dimension batches; without a word, -1 in front everywhere means the same."""
+    """Return whether the model batches: a tensor names its batch dimension, or all shapes start with -1."""
     if any("batch_dim" in _parameters(tensor) for tensor in tensors):
         return True
     return all(tensor["shape"] and int(tensor["shape"][0]) == -1 for tensor in tensors)
-
-
-def _is_fixed(spec: InputSpec) -> bool:
-    return all(size >= 0 for size in spec.shape[1:]) and not spec.optional and spec.pad_axis is None
 
 
 def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], int]:  # noqa: FBT001
@@ -198,17 +199,18 @@ def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], 
     if not 0 <= batch_dim < len(shape):
         raise ValueError(f"tensor {tensor['name']!r} has batch_dim {batch_dim} but shape {shape}")
     rows = shape.pop(batch_dim)
+    # Canonical arrays have the batch dimension in front.
     return (rows, *shape), batch_dim
 
 
 def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_dim: int) -> int | None:  # noqa: FBT001
-    """Return where the wire axis ``key`` lies once the batch dimension has moved to the front."""
+    """Return the place of the wire axis ``key`` once the batch dimension has moved to the front."""
     given = _parameters(tensor).get(key)
     if given is None:
         return None
     axis, name = int(given), tensor["name"]
     if not batches:
-        raise ValueError(f"tensor {name!r} has {key} {axis}, but without a batch dimension there is no row to pad")
+        raise ValueError(f"tensor {name!r} has {key} {axis}, which needs a batch dimension")
     if axis == batch_dim or not 0 <= axis < len(tensor["shape"]):
         raise ValueError(
             f"tensor {name!r} has {key} {axis}; it must be an axis of {tensor['shape']} other than the batch dimension"
@@ -217,16 +219,16 @@ def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_di
 
 
 def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
-    """A mask is padded with its inputs, by zeros, and may be left out, without having to say so itself."""
+    """Add padding rules to masks: padded with their inputs, by zeros, and optional."""
     for spec in list(specs.values()):
         if spec.pad_axis is None and (spec.pad_mask or spec.pad_buckets):
             raise ValueError(f"input {spec.name!r} has pad_mask or pad_buckets, which need pad_axis")
         mask = specs.get(spec.pad_mask or "")
         if spec.pad_mask and mask is None:
-            raise ValueError(f"input {spec.name!r} names {spec.pad_mask!r} as its mask, which is not an input")
+            raise ValueError(f"input {spec.name!r} has pad_mask {spec.pad_mask!r}, which is not an input")
         if mask is not None:
             if len(mask.shape) != 2 or mask.datatype in ("BYTES", "BF16"):
-                raise ValueError(f"mask {mask.name!r} must be rows x length of numbers or BOOL, so that it can be made")
+                raise ValueError(f"mask {mask.name!r} must be rows x length, of numbers other than BF16 or of BOOL")
             axis = mask.pad_axis if mask.pad_axis is not None else len(mask.shape) - 1
             specs[mask.name] = replace(
                 mask,
@@ -243,11 +245,11 @@ def _check_unpadding(outputs: Iterable[OutputSpec], inputs: Mapping[str, InputSp
     for spec in outputs:
         source = inputs.get(spec.unpad_input or "")
         if spec.unpad_axis is not None and (source is None or source.pad_axis is None):
-            raise ValueError(f"output {spec.name!r} has unpad_axis; its unpad_input must name a padded input")
+            raise ValueError(f"output {spec.name!r} has unpad_axis; its unpad_input must be a padded input")
 
 
 def _pad_value(tensor: Mapping[str, Any]) -> float:
-    """Return what fills the padding; it must be a number that the tensor can hold."""
+    """Return the value of padding, a number that the tensor can hold."""
     value, datatype = _parameters(tensor).get("pad_value", 0), tensor["datatype"]
     if type(value) not in (int, float, bool):
         raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which is not a number")
@@ -257,32 +259,22 @@ def _pad_value(tensor: Mapping[str, Any]) -> float:
     return float(value) if type(value) is float else int(value)
 
 
-def _pad_buckets(tensor: Mapping[str, Any]) -> tuple[int, ...]:
-    buckets = sorted({int(bucket) for bucket in _words(_parameters(tensor).get("pad_buckets"))})
-    if buckets and buckets[0] < 1:
-        raise ValueError(f"tensor {tensor['name']!r} has pad_buckets {buckets}; lengths are 1 or more")
-    return tuple(buckets)
-
-
-def _columns(tensor: Mapping[str, Any], shape: tuple[int, ...], batch_dim: int) -> tuple[str, ...]:
-    text = _parameters(tensor).get("columns")
-    names = decode_columns(str(text)) if text is not None else ()
-    if names and (batch_dim or shape[1:] != (len(names),) or tensor["datatype"] == "BYTES"):
-        raise ValueError(f"tensor {tensor['name']!r} names {len(names)} columns, but its shape is {tensor['shape']}")
-    return names
-
-
-def _places_of_columns(specs: Iterable[InputSpec]) -> dict[str, tuple[str, int]]:
-    return {name: (spec.name, place) for spec in specs for place, name in enumerate(spec.columns)}
-
-
 def _words(text: Any) -> tuple[str, ...]:
     return tuple(word.strip() for word in str(text or "").split(",") if word.strip())
 
 
 def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa: FBT001
+    """Return the specification of an input, checking its parameters."""
     shape, batch_dim = _placed(tensor, batches)
     rules = _parameters(tensor)
+    buckets = sorted({int(bucket) for bucket in _words(rules.get("pad_buckets"))})
+    if buckets and buckets[0] < 1:
+        raise ValueError(f"tensor {tensor['name']!r} has pad_buckets {buckets}; lengths must be at least 1")
+    text = rules.get("columns")
+    columns = decode_columns(str(text)) if text is not None else ()
+    # Columns are single numbers of a row, so only a tensor of rows x columns can have them.
+    if columns and (batch_dim or shape[1:] != (len(columns),) or tensor["datatype"] == "BYTES"):
+        raise ValueError(f"tensor {tensor['name']!r} names {len(columns)} columns, but its shape is {tensor['shape']}")
     return InputSpec(
         name=tensor["name"],
         datatype=tensor["datatype"],
@@ -290,13 +282,13 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         batch_dim=batch_dim,
         content_types=_words(rules.get("content_type")),
         optional=rules.get("optional") in (True, "true"),
-        columns=_columns(tensor, shape, batch_dim),
+        columns=columns,
         nullable=rules.get("nullable") in (True, "true") and tensor["datatype"] in _NULLABLE,
         logical_type=str(rules.get("logical_type", "")),
         unit=str(rules.get("unit", "")),
         pad_axis=_canonical_axis(tensor, "pad_axis", batches, batch_dim),
         pad_value=_pad_value(tensor),
-        pad_buckets=_pad_buckets(tensor),
+        pad_buckets=tuple(buckets),
         pad_mask=rules.get("pad_mask"),
         carries=str(rules.get("carries", "")),
         example=str(rules.get("example", "")),

@@ -1,4 +1,4 @@
-"""How many bytes arrays hold."""
+"""Sizes of arrays in bytes."""
 
 from collections.abc import Mapping
 from math import prod
@@ -8,14 +8,14 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 
 def byte_size(array: Array) -> int:
-    """Return the bytes that ``array`` holds, counting each ``BYTES`` element's own length."""
+    """Return the size of ``array`` in bytes, counting each ``BYTES`` element's own length."""
     if array.dtype.hasobject:
         return sum(map(len, array.ravel().tolist())) + 4 * array.size
     return array.nbytes
 
 
 def byte_size_of(inputs: Mapping[str, Array]) -> int:
-    """Return the bytes that all ``inputs`` hold."""
+    """Return the size of all ``inputs`` in bytes."""
     size_bytes = 0
     for array in inputs.values():
         size_bytes += byte_size(array)
