@@ -1,4 +1,4 @@
-"""``shoal simulate``: what would become of a trace under another objective, batch size or load."""
+"""``shoal simulate``: simulate a trace under another objective, batch size or load."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
 from shoal_proxy.simulator.balance import Balance
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
 from shoal_proxy.simulator.report import lines, per_s
-from shoal_proxy.simulator.study import Service, Study, study
+from shoal_proxy.simulator.study import Service, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
 from shoal_schema.arguments import CommandParser, at_least, choice, integer, numbers, positive, share
 from shoal_schema.resource.traffic import BatchingPolicy
@@ -29,25 +29,25 @@ examples:
   shoal record --from http://127.0.0.1:9090 --seconds 60 > trace.csv
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30 --speed 2
 
-A trace is CSV with the columns arrived_s,rows,shape,deadline_ms, of which only the first must be there. A latency
-table is what /v1/latency of a proxy answers, or JSON of rows to seconds, each size at most twice the one before:
+A trace is CSV with the columns arrived_s,rows,shape,deadline_ms; only the first is required. A latency table is the
+response of a proxy's /v1/latency, or JSON of rows to seconds, each size at most twice the one before:
 {"1": 0.004, "2": 0.0042, "4": 0.0045, "8": 0.005, "16": 0.006, "32": 0.009}
-The policy is the proxy's own code; the device, the network and the callers are not.
+The scheduler is the proxy's own code; device, network and clients are simulated.
 """
 
 
 REMEDY = (
-    "send it more requests at the same time, simulate with a smaller --max-batch-size, or have the rest guessed with"
-    " --extrapolate"
+    "Send it more requests at the same time, simulate with a smaller --max-batch-size, or guess the other times with"
+    " --extrapolate."
 )
 
 
 class UnreadableError(Exception):
-    """A file that was named cannot be read."""
+    """A named file cannot be read."""
 
 
 class NotMeasuredError(Exception):
-    """The running proxy does not know yet what the simulation needs."""
+    """The running proxy has not measured a time that the simulation needs."""
 
 
 WRONG_ARGUMENTS = (AddressError, LatencyError, TraceError, UnreadableError)
@@ -55,24 +55,29 @@ FAILED = (AskError, NotMeasuredError)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate, print what became of it, and return the exit status."""
+    """Simulate, print the result, and return the exit status."""
     try:
         latencies = _latencies(options)
         entries = _entries(options)
         service = _service(options, latencies)
         guesses = _guesses(entries, service)
         if guesses and options.source and not options.extrapolate:
-            raise NotMeasuredError(f"{options.source} has not measured {guesses}; {REMEDY}")
+            raise NotMeasuredError(f"{options.source} has not measured {guesses}. {REMEDY}")
     except (*WRONG_ARGUMENTS, *FAILED) as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, WRONG_ARGUMENTS) else 1
-    for note in _notes(entries, service):
-        print(f"shoal: {note}", file=sys.stderr)  # noqa: T201
-    with _progress() as tell:
-        result = study(entries, service, tell)
-    guesses = "; ".join([guess for guess in (guesses, _host_guess(result)) if guess])
+    # Events after the last arrival would have no effect.
+    lasts_s = entries[-1].arrived_s - entries[0].arrived_s
+    if service.death_s < NEVER_S and service.death_s + service.start_s > lasts_s:
+        late = "pod dies" if service.death_s > lasts_s else "dead pod's successor starts"
+        print(f"shoal: the {late} after the last request: the trace lasts {lasts_s:.3g} s", file=sys.stderr)  # noqa: T201
+    with _progress() as progress:
+        result = study(entries, service, progress)
+    if result.served_per_s is not None and result.beyond_served(result.outcome.offered_per_s):
+        host = f"the host's work at more than {per_s(result.served_per_s)}, the highest measured rate"
+        guesses = f"{guesses}; {host}" if guesses else host
     if guesses:
-        warning = f"shoal: a guess, nobody has measured {guesses}: figures that rest on them may be far off"
+        warning = f"shoal: guessed, since not measured: {guesses}. Figures that depend on it may be far off."
         print(warning, file=sys.stderr)  # noqa: T201
     document = {**asdict(result), "guessed": guesses or None}
     print(json.dumps(document, indent=1) if options.json else "\n".join(lines(result, service, guesses)))  # noqa: T201
@@ -81,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Give what shows on a terminal, in one line that goes again, what is simulated: half a minute is long."""
+    """Yield a function that shows the present step in one line of a terminal, which is cleared at the end."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -96,7 +101,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _guesses(entries: Sequence[Entry], service: Service) -> str:
-    """Say which times the simulation needs and nobody has measured."""
+    """Return the times that the simulation needs and that were not measured, in words."""
     latencies, most = service.latencies, service.limits.max_rows
     shapes = sorted({entry.shape for entry in entries})
     sizes = {f" of shape {shape}" if shape and len(latencies.shapes) > 1 else "": shape for shape in shapes}
@@ -107,37 +112,19 @@ def _guesses(entries: Sequence[Entry], service: Service) -> str:
     return "; ".join(unmeasured)
 
 
-def _notes(entries: Sequence[Entry], service: Service) -> list[str]:
-    """Say which of what was asked for happens only when the last request has come."""
-    lasts_s = entries[-1].arrived_s - entries[0].arrived_s
-    if service.death_s == NEVER_S or service.death_s + service.start_s <= lasts_s:
-        return []
-    late = (
-        "no pod dies while requests come" if service.death_s > lasts_s else "the dead pod's successor starts too late"
-    )
-    return [f"{late}: the trace lasts {lasts_s:.3g} s"]
-
-
-def _host_guess(result: Study) -> str:
-    """Say what is guessed where the rate is beyond what was served: the host's work at it."""
-    if result.served_per_s is None or not result.beyond_served(result.outcome.offered_per_s):
-        return ""
-    return f"what the host's work takes at more than {per_s(result.served_per_s)}, the most that was served"
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
     made = CommandParser(
         "shoal simulate",
-        description="Say what would become of a trace under another objective, batch size or load.",
+        description="Simulate a trace under another objective, batch size or load, with the proxy's own scheduler.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arrivals = made.add_mutually_exclusive_group(required=True)
     arrivals.add_argument("trace", nargs="?", metavar="TRACE.csv", help="recorded arrivals; - reads standard input")
     arrivals.add_argument("--poisson", type=positive(), metavar="RATE", help="random arrivals, per second")
-    arrivals.add_argument("--gamma", type=numbers(2), metavar="RATE,CV", help="clumped ones: 1 is Poisson, 4 bursty")
-    arrivals.add_argument("--on-off", type=numbers(3), metavar="LOW,HIGH,SECONDS", help="two rates by turns")
+    arrivals.add_argument("--gamma", type=numbers(2), metavar="RATE,CV", help="clumped: a CV of 1 is Poisson, 4 bursty")
+    arrivals.add_argument("--on-off", type=numbers(3), metavar="LOW,HIGH,SECONDS", help="two alternating rates")
     _add_trace(made)
     _add_service(made)
     _add_replicas(made)
@@ -148,20 +135,23 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_trace(made: CommandParser) -> None:
     requests = made.add_argument(
-        "--requests", type=integer(1), default=20_000, help="of a random trace (%(default)s); fewer are quicker"
+        "--requests",
+        type=integer(1),
+        default=20_000,
+        help="requests of a random trace (%(default)s); fewer are quicker",
     )
-    made.add_argument("--seed", type=integer(), default=1, help="of everything random (%(default)s)")
+    made.add_argument("--seed", type=integer(), default=1, help="seed of all random numbers (%(default)s)")
     made.add_argument("--speed", type=positive(), default=1.0, help="replay so many times as fast (%(default)g)")
     ignore = made.add_argument(
-        "--ignore-deadlines", action="store_true", help="the trace's own, where sooner than the objective"
+        "--ignore-deadlines", action="store_true", help="ignore the trace's own deadlines, where before the objective"
     )
-    made.only(requests, lambda given: given.trace is None, "a recorded trace has as many as it has")
+    made.only(requests, lambda given: given.trace is None, "a recorded trace has a fixed number")
     made.only(ignore, lambda given: given.trace is not None, "random arrivals have no deadlines")
 
 
 def _add_service(made: CommandParser) -> None:
     device = made.add_mutually_exclusive_group(required=True)
-    device.add_argument("--latency", metavar="TABLE", help="4ms+0.15ms (a batch, each row), or a JSON file")
+    device.add_argument("--latency", metavar="TABLE", help="4ms+0.15ms (per batch, per row), or a JSON file")
     device.add_argument("--from", dest="source", metavar="URL", help="admin port of a running proxy")
     guess = made.add_argument(
         "--extrapolate", action="store_true", help="with --from: guess times that were not measured"
@@ -174,27 +164,29 @@ def _add_service(made: CommandParser) -> None:
         type=choice(BatchingPolicy),
         choices=list(BatchingPolicy),
         default=BatchingPolicy.ADAPTIVE,
-        help="(%(default)s)",
+        help="batching policy (%(default)s)",
     )
-    delay = made.add_argument("--max-delay-ms", type=at_least(0), default=0.0, help="of policy Fixed (%(default)g)")
+    delay = made.add_argument(
+        "--max-delay-ms", type=at_least(0), default=0.0, help="delay of policy Fixed (%(default)g)"
+    )
     made.only(guess, lambda given: given.source is not None, "it needs --from")
     made.only(delay, lambda given: given.policy is BatchingPolicy.FIXED, "it needs --policy Fixed")
 
 
 def _add_replicas(made: CommandParser) -> None:
-    made.add_argument("--replicas", type=integer(1), default=1, help="(%(default)s)")
+    made.add_argument("--replicas", type=integer(1), default=1, help="number of replicas (%(default)s)")
     balance = made.add_argument(
         "--balance",
         type=choice(Balance),
         choices=list(Balance),
         default=Balance.RANDOM,
-        help="how requests come to replicas (%(default)s)",
+        help="routing of requests to replicas (%(default)s)",
     )
     connections = made.add_argument(
-        "--connections", type=integer(1), default=4, help="kept, a replica, with Pinned, SecondChance (%(default)s)"
+        "--connections", type=integer(1), default=4, help="per replica, with Pinned or SecondChance (%(default)s)"
     )
     stale = made.add_argument(
-        "--stale-ms", type=at_least(0), default=0.0, help="how old waits known to SecondChance may be (%(default)g)"
+        "--stale-ms", type=at_least(0), default=0.0, help="age of waits known to SecondChance (%(default)g)"
     )
     made.only(balance, lambda given: given.replicas > 1, "it needs --replicas 2 or more")
     made.only(connections, lambda given: given.balance.keeps_connections, "it needs --balance Pinned or SecondChance")
@@ -203,37 +195,33 @@ def _add_replicas(made: CommandParser) -> None:
 
 def _add_troubles(made: CommandParser) -> None:
     made.add_argument(
-        "--slow", type=positive(), default=1.0, metavar="X", help="one replica takes X times as long (%(default)g)"
+        "--slow", type=positive(), default=1.0, metavar="X", help="factor on one replica's batch times (%(default)g)"
     )
-    death = made.add_argument("--pod-death", type=positive(), metavar="SECONDS", help="after which one dies")
+    death = made.add_argument("--pod-death", type=positive(), metavar="SECONDS", help="time at which a pod dies")
     start = made.add_argument(
-        "--start-seconds", type=positive(), default=30.0, help="that its successor needs (%(default)g)"
+        "--start-seconds", type=positive(), default=30.0, help="start time of its successor (%(default)g)"
     )
-    made.add_argument("--timeout-ms", type=positive(), help="after which callers get an error; else they wait")
+    made.add_argument("--timeout-ms", type=positive(), help="time after which clients get an error; default: none")
     made.add_argument(
-        "--failing", type=share(), default=0.0, metavar="SHARE", help="of requests that fail their batch (%(default)g)"
+        "--failing", type=share(), default=0.0, metavar="SHARE", help="share of requests that fail (%(default)g)"
     )
     made.add_argument(
-        "--identical", type=share(), default=0.0, metavar="SHARE", help="of requests that share one row (%(default)g)"
+        "--identical", type=share(), default=0.0, metavar="SHARE", help="share of identical requests (%(default)g)"
     )
     made.only(start, lambda given: given.pod_death is not None, f"it needs {death.option_strings[0]}")
 
 
 def _latencies(options: argparse.Namespace) -> Latencies:
     if options.source:
-        return _measured(options.source)
+        # Errors in the proxy's response are not the user's.
+        try:
+            return parse_document(_json(ask(options.source, "/v1/latency"), f"{options.source}/v1/latency"))
+        except LatencyError as error:
+            raise NotMeasuredError(str(error)) from None
     path = Path(options.latency)
     if path.suffix == ".json" or path.exists():
         return parse_document(_json(_read(path), str(path)))
     return parse_terms(options.latency)
-
-
-def _measured(source: str) -> Latencies:
-    answer = ask(source, "/v1/latency")
-    try:
-        return parse_document(_json(answer, f"{source}/v1/latency"))
-    except LatencyError as error:
-        raise NotMeasuredError(str(error)) from None
 
 
 def _json(text: str, where: str) -> object:
@@ -251,7 +239,15 @@ def _read(path: Path) -> str:
 
 
 def _entries(options: argparse.Namespace) -> list[Entry]:
-    entries = _recorded(options.trace) if options.trace else [Entry(time) for time in _random(options).tolist()]
+    if options.trace == "-":
+        entries = read_trace(sys.stdin)
+    elif options.trace:
+        try:
+            entries = read_trace(_read(Path(options.trace)).splitlines())
+        except TraceError as error:
+            raise TraceError(f"{options.trace}: {error}") from None
+    else:
+        entries = [Entry(time) for time in _random(options).tolist()]
     return [
         Entry(
             entry.arrived_s / options.speed,
@@ -261,15 +257,6 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
         )
         for entry in entries
     ]
-
-
-def _recorded(trace: str) -> list[Entry]:
-    if trace == "-":
-        return read_trace(sys.stdin)
-    try:
-        return read_trace(_read(Path(trace)).splitlines())
-    except TraceError as error:
-        raise TraceError(f"{trace}: {error}") from None
 
 
 def _random(options: argparse.Namespace) -> Times:

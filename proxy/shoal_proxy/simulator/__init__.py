@@ -1,4 +1,4 @@
-"""Batching without a runtime: arrivals and a latency table in, what would have happened out.
+"""Batching without a runtime: simulate arrivals on a device with given latencies.
 
 Pure: no I/O, no clock, randomness from a seed. The policy is the proxy's own `shoal_proxy.batching`.
 """

@@ -1,6 +1,6 @@
-"""When requests come: the processes that benchmarks use, seeded and in seconds.
+"""Arrival processes of benchmarks, seeded, in seconds.
 
-All are open loops, whose callers do not wait for one another, but `ClosedLoop`, whose callers do.
+All are open loops, whose clients do not wait for responses, except `ClosedLoop`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Times = npt.NDArray[np.float64]
 
 
 def poisson(rate: float, count: int, *, seed: int) -> Times:
-    """Return ``count`` arrivals of many independent callers, ``rate`` a second."""
+    """Return ``count`` arrivals of many independent clients, ``rate`` a second."""
     return gamma(rate, count, cv=1.0, seed=seed)
 
 
@@ -26,15 +26,15 @@ def gamma(rate: float, count: int, *, cv: float, seed: int) -> Times:
 
 
 def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float, seed: int) -> Times:
-    """Return Poisson arrivals whose rate is ``low``, then ``high``, and so on.
+    """Return Poisson arrivals whose rate alternates between ``low`` and ``high``.
 
     Args:
-        low: arrivals per second in a quiet time; may be 0.
-        high: arrivals per second in a busy time.
-        count: how many.
-        quiet_s: mean length of a quiet time; lengths are exponential.
-        busy_s: mean length of a busy time.
-        seed: of the random numbers.
+        low: arrivals per second in a quiet period; may be 0.
+        high: arrivals per second in a busy period.
+        count: number of arrivals.
+        quiet_s: mean length of a quiet period; lengths are exponential.
+        busy_s: mean length of a busy period.
+        seed: seed of the random numbers.
     """
     random = np.random.default_rng(seed)
     lengths_s: list[float] = []
@@ -58,9 +58,9 @@ def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
 
     Args:
         rate: mean arrivals per second.
-        count: how many.
+        count: number of arrivals.
         duration_s: span of the cascade; repeated, with other random numbers, when it ends.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
     """
     random = np.random.default_rng(seed)
     pieces: list[Times] = []
@@ -75,24 +75,24 @@ def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
     rates = np.concatenate(pieces)
     edges = np.linspace(0.0, duration_s * len(pieces), len(rates) + 1)
     arrivals = _inhomogeneous(edges, rates, count, random)
-    # A cascade cut off at ``count`` has not its mean rate; what is wanted is that of the trace.
+    # A cascade cut off at ``count`` has another mean rate: scale it to the wanted one.
     return scaled(arrivals, float(arrivals[-1]) * rate / count)
 
 
 def scaled(arrived_s: Times, factor: float) -> Times:
-    """Return the same trace ``factor`` times as fast."""
+    """Return the same trace, ``factor`` times as fast."""
     return arrived_s / factor
 
 
 def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -> list[Request]:
-    """Return a request of one row per arrival, due ``objective_s`` later."""
+    """Return a request of one row per arrival, wanted within ``objective_s``."""
     return [Request(float(time), float(time) + objective_s) for time in arrived_s]
 
 
 class ClosedLoop:
-    """Callers who each send the next request a while after the answer to the last, for ``until_s``.
+    """Clients that each send the next request a think time after the response to the last, until ``until_s``.
 
-    A refused caller tries again after its think time as well.
+    A client whose request was rejected tries again after its think time as well.
     """
 
     def __init__(self, callers: int, think_s: Callable[[], float], *, until_s: float, objective_s: float) -> None:
@@ -103,11 +103,11 @@ class ClosedLoop:
         self._objective_s = objective_s
 
     def start(self) -> list[Request]:
-        """Return everybody's first request."""
+        """Return the first request of each client."""
         return [self._send(self._think_s()) for _ in range(self._callers)]
 
     def following(self, request: Request, now_s: float) -> Request | None:
-        """Return the next request of the caller whose ``request`` was answered or refused just now."""
+        """Return the next request of the client whose ``request`` was answered or rejected just now."""
         time_s = now_s + self._think_s()
         return self._send(time_s, request) if time_s < self._until_s else None
 
@@ -119,12 +119,12 @@ class ClosedLoop:
 
 _CASCADE_LEVELS = 12
 _CASCADE_BETA = 6.0
-"""Halves share like this beta distribution: at 6 the rate of 12 levels has a CV of 1.2, at 1 it would have 5.5."""
+"""Parameter of the beta distribution of halves: at 6 the rate of 12 levels has a CV of 1.2, at 1 it would have 5.5."""
 
 
 def _inhomogeneous(edges_s: Times, rates: Times, count: int, random: np.random.Generator) -> Times:
     """Return the first ``count`` arrivals of a Poisson process whose rate is constant between the edges."""
     due = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges_s))])
     wanted = np.cumsum(random.exponential(1.0, count))
-    # Where the rate is 0 nothing comes, so any inverse will do.
+    # Where the rate is 0 nothing arrives, so any inverse is right.
     return np.interp(wanted, due, edges_s)

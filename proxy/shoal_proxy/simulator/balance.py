@@ -1,4 +1,4 @@
-"""Which replica a request goes to: the rules of gateways and Services, with what each of them knows."""
+"""Load balancing: the rules of gateways and Services, with the knowledge that each of them has."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -8,36 +8,33 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.engine import Request
 
 Pick = Callable[[int], int]
-"""Draws a whole number below its argument."""
+"""Draws an integer from 0 to below its argument."""
 
 
 class Balance(StrEnum):
-    """The rules by name.
-
-    ``PINNED``: callers keep their connections, and a Service has spread those at random. ``SECOND_CHANCE``: the same,
-    but a replica gives what it would refuse as late to a sibling, once. All others choose anew for each request, as a
-    gateway does that knows all replicas.
-    """
+    """The rules by name. All but the first and the last choose anew for each request, as a gateway does."""
 
     PINNED = "Pinned"
+    """Clients keep their connections, which a Service has distributed at random."""
     RANDOM = "Random"
     LEAST_ROWS = "LeastRows"
     POWER_OF_TWO = "PowerOfTwo"
     SOONEST_FINISH = "SoonestFinish"
     SECOND_CHANCE = "SecondChance"
+    """As `PINNED`, but a replica forwards a request that it would reject as late to a peer, once."""
 
     @property
     def keeps_connections(self) -> bool:
-        """Return whether a caller's requests all go where its connection leads."""
+        """Return whether all requests of a connection go to the replica that it leads to."""
         return self in (Balance.PINNED, Balance.SECOND_CHANCE)
 
 
 class Choosable(Protocol):
-    """What a rule may know of a replica."""
+    """The properties of a replica that a rule may use."""
 
     @property
     def rows(self) -> int:
-        """Return how many rows wait and run there."""
+        """Return the rows that wait and run there."""
 
     def promise_s(self, request: Request, now_s: float) -> float:
         """Return when it would answer ``request``."""
@@ -48,7 +45,7 @@ Lead = TypeVar("Lead")
 
 
 def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: float, pick: Pick) -> R:
-    """Return the replica that a per-request rule gives ``request``; chance decides between equals."""
+    """Return the replica for ``request`` by a per-request rule; ties are broken at random."""
     match balance:
         case Balance.LEAST_ROWS:
             return _least(replicas, lambda replica: replica.rows, pick)
@@ -62,7 +59,7 @@ def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: flo
 
 
 def second_chance(siblings: Sequence[R], request: Request, now_s: float, pick: Pick) -> R | None:
-    """Return the sibling that would answer ``request`` soonest; None if none would in time, or it was handed over."""
+    """Return the peer that would answer ``request`` soonest; None if it would be late there or was forwarded before."""
     if request.handed_over or not siblings:
         return None
     best = _least(siblings, lambda replica: replica.promise_s(request, now_s), pick)
@@ -77,10 +74,10 @@ def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:
 
 
 class Connections(Generic[Lead]):
-    """Kept connections: each leads to the replica that chance gave it when it was opened.
+    """Kept connections: each leads to the replica that was drawn when it was opened.
 
-    It is opened again when that replica no longer serves, and ``max_age_s`` after it was opened, where that is set; the
-    first time anywhere between nothing and that, so that not all come at once.
+    It is opened again when that replica stops serving, and ``max_age_s`` after it was opened. The first age is drawn
+    between 0 and that, so that connections do not expire together.
     """
 
     def __init__(self, count: int, pick: Pick, max_age_s: float = NEVER_S) -> None:
@@ -90,7 +87,7 @@ class Connections(Generic[Lead]):
         self._max_age_s = max_age_s
 
     def next(self, serving: Sequence[Lead], now_s: float) -> Lead:
-        """Return where the next request goes, which may come over any of the connections."""
+        """Return the replica of the next request, which may use any of the connections."""
         number = self._pick(len(self._leads))
         lead = self._leads[number]
         old = self._until_s is not None and now_s >= self._until_s[number]
@@ -102,3 +99,4 @@ class Connections(Generic[Lead]):
 
 
 _STEPS = 1000
+"""Resolution of the first ages."""

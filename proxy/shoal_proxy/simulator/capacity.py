@@ -1,4 +1,4 @@
-"""The search for the rate that is just borne, and how long a trace must last for it to be known."""
+"""Search for the highest rate that meets the objective, and for how long a trace must last to prove it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,13 +7,13 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.engine import Request
 
 DOUBLINGS = 12
-"""How often a trace is made twice as fast, or half as fast, in search of where it bends."""
+"""Most times that a trace is made twice as fast, or half as fast, in search of its limit."""
 _LASTS = 20
-"""How many objectives a trace must last: what waits at its end is served after it, for one objective at the most."""
+"""Least length of a trace, in objectives: requests that wait at its end take up to one objective more."""
 
 
 def largest(bears: Callable[[float], bool], most: float = math.inf) -> float:
-    """Return the largest factor up to ``most`` that is borne, to 0.5 %; 0 if none is found, infinity if all are."""
+    """Return the largest factor up to ``most`` that holds, to 0.5 %; 0 if none is found, infinity if all hold."""
     low = high = min(1.0, most)
     if bears(high):
         for _ in range(DOUBLINGS):
@@ -31,7 +31,7 @@ def largest(bears: Callable[[float], bool], most: float = math.inf) -> float:
 
 
 def enough_requests(requests: Sequence[Request], rate_per_s: float) -> int | None:
-    """Return how many would last long enough at a rate for it to be known that it is borne; None if these do."""
+    """Return how many requests would last long enough to prove a rate; None if these do."""
     longest_s = max([each.due_s - each.arrived_s for each in requests if each.due_s < NEVER_S])
     enough = math.ceil(_LASTS * longest_s * rate_per_s)
     return enough if len(requests) < enough else None

@@ -11,83 +11,82 @@ from shoal_proxy.errors import ProxyError
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One arrival, and when what became of it: exactly one of the last four is set in the end.
-
-    ``due_s`` is when the answer counts as late. ``own``: the caller said so itself, and the discipline is told.
-    ``previous``: the request to whose answer this one is the same caller's next. ``payload``: of its rows; requests of
-    the same hold the same. ``deadline_s``: when it gets an error instead. ``leaves_s``: when its caller hangs up.
-    """
+    """One arrival and its outcome: exactly one of the last four times is set in the end."""
 
     arrived_s: float
     due_s: float = NEVER_S
+    """When the response counts as late."""
     rows: int = 1
     shape: str = ""
     own: bool = False
+    """Whether ``due_s`` is the client's own timeout, which the discipline then knows."""
     previous: "Request | None" = None
+    """The request of the same client whose response this one follows."""
     payload: int = 0
+    """Contents of its rows; requests with equal ones are identical."""
     deadline_s: float = NEVER_S
+    """When it gets an error instead."""
     leaves_s: float = NEVER_S
+    """When its client disconnects."""
     handed_over: bool = False
-    """Whether the replica that would have refused it gave it to a sibling, which may not do so again."""
+    """Whether a replica forwarded it; it is not forwarded again."""
     answered_s: float | None = None
     refused_s: float | None = None
     failed_s: float | None = None
-    """When it got an error, its own or that its deadline had passed."""
+    """When it got an error: its own, or of its deadline."""
     left_s: float | None = None
 
     @property
     def in_time(self) -> bool:
-        """Return whether it was answered when it was due."""
+        """Return whether it was answered in time."""
         return self.answered_s is not None and self.answered_s <= self.due_s
 
     @property
     def settled(self) -> bool:
-        """Return whether something has become of it."""
+        """Return whether it has an outcome."""
         return any(at_s is not None for at_s in (self.answered_s, self.refused_s, self.failed_s, self.left_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send these requests as one batch, refuse those, and give an error to others; each may be empty.
-
-    ``counts``: how many rows of each request are in this batch, where it is not all of them.
-    """
+    """Send ``batch``, reject ``refused`` and give ``failed`` an error; each may be empty."""
 
     batch: Sequence[Request] = ()
     refused: Sequence[Request] = ()
     counts: Sequence[int] = ()
+    """Rows of each request in this batch; empty for all of them."""
     failed: Sequence[Request] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Do nothing before ``until_s``, unless something happens."""
+    """Do nothing before ``until_s``, unless an event occurs."""
 
     until_s: float = NEVER_S
 
 
 class Discipline(Protocol):
-    """A rule of batching under test. It is told what happens, and asked after each event until it sleeps."""
+    """A batching policy under test. It receives events, and decides after each one until it sleeps."""
 
     def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
-        """Take a request; return the requests that are refused because of it."""
+        """Accept a request; return the requests that are rejected because of it."""
 
     def decide(self, now_s: float) -> Send | Sleep:
         """Return what to do now."""
 
     def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
-        """Learn that ``batch`` has run, for ``took_s`` on the device; return the requests that are answered."""
+        """Record that ``batch`` took ``took_s`` on the device; return the requests that are answered."""
 
     def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
-        """Learn that ``batch`` has failed as a whole; return the requests that get the error."""
+        """Record that ``batch`` failed as a whole; return the requests that get the error."""
 
     def left(self, request: Request, now_s: float) -> None:
-        """Learn that the caller of ``request`` waits no more."""
+        """Record that the client of ``request`` has disconnected."""
 
 
 @dataclass(slots=True)
 class Agenda:
-    """What is still to happen, in order of time, to one device or to many."""
+    """Future events in order of time, of one device or of many."""
 
     now_s: float = 0.0
     _events: list[tuple[float, int, Callable[..., object], object]] = field(default_factory=list)
@@ -95,20 +94,20 @@ class Agenda:
     _touched: "dict[Engine, None]" = field(default_factory=dict)
 
     def at(self, time_s: float, happen: Callable[..., object], what: object) -> None:
-        """Have ``happen(what)`` called at ``time_s``."""
+        """Schedule ``happen(what)`` at ``time_s``."""
         self._serial += 1
         heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
     def touch(self, engine: "Engine") -> None:
-        """Have ``engine`` ask its discipline when all that happens at this moment has happened."""
+        """Let ``engine`` ask its discipline after all events of this moment."""
         self._touched[engine] = None
 
     def run(self, until_s: float = NEVER_S) -> None:
-        """Go on until nothing is left to happen, or ``until_s``."""
+        """Process events until none is left, or ``until_s``."""
         events = self._events
         while events and events[0][0] <= until_s:
             self.now_s = max(self.now_s, events[0][0])
-            # What happens at the same moment is seen together, as in one turn of an event loop.
+            # Events of the same moment are seen together, as in one turn of an event loop.
             while events and events[0][0] <= self.now_s:
                 _, _, happen, what = heapq.heappop(events)
                 happen(what)
@@ -119,46 +118,46 @@ class Agenda:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """Arrivals, a discipline, and a device that takes ``latency_s(rows, shape)`` for a batch and runs one at a time.
+    """Arrivals, a discipline, and a device that runs one batch at a time, each in ``latency_s(rows, shape)``.
 
     A batch sent while another runs starts when that one ends. ``host_s`` passes between a batch's sending and its
-    start, and again between its end and the answers, beside whatever the device does. ``fault`` says of a batch, by
-    requests and rows of each, how it fails; None where it does not.
+    start, and again between its end and the responses, in parallel to the device.
     """
 
     discipline: Discipline
     latency_s: Callable[[int, str], float]
     host_s: float = 0.0
     following: Callable[[Request, float], Request | None] | None = None
-    """Asked after each answer or refusal for the caller's next request: a closed loop."""
+    """Returns the client's next request after each response or rejection: a closed loop."""
     fault: Callable[[Sequence[Request], Sequence[int]], ProxyError | None] = lambda batch, counts: None
+    """Returns the error of a batch, by its requests and rows of each; None where it succeeds."""
     elsewhere: Callable[[Request], bool] = lambda request: False
-    """Asked of each request that is about to be refused whether another takes it."""
+    """Returns whether another replica accepts a request that is about to be rejected."""
     agenda: Agenda = field(default_factory=Agenda)
     busy_s: float = 0.0
     free_s: float = 0.0
-    """When the device has run all that it was sent."""
+    """When the device has run all batches that it was sent."""
     batches: list[int] = field(default_factory=list)
     """Rows of each batch, in order."""
     lost: bool = False
-    """Whether the device has gone; nothing comes back from it."""
+    """Whether the device has failed; no result returns from it."""
     _wake_s: float = NEVER_S
     _given: set[Request] = field(default_factory=set)
-    """To others: the caller who leaves leaves them."""
+    """Requests forwarded to other replicas; a client that disconnects does so there."""
 
     @property
     def now_s(self) -> float:
-        """Return the time of what happened last."""
+        """Return the time of the last event."""
         return self.agenda.now_s
 
     def run(self, requests: Sequence[Request], until_s: float = NEVER_S) -> None:
-        """Let every request arrive, and go on until nothing is left to happen."""
+        """Let every request arrive, and process events until none is left."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)
 
     def arrive(self, request: Request) -> None:
-        """Take a request; one that was on its way when the device was lost fails."""
+        """Accept a request; one that was on its way when the device was lost fails."""
         if self.lost:
             self._fail([request])
             return
@@ -168,17 +167,18 @@ class Engine:
         self._refuse(self.discipline.arrive(request, self.now_s))
 
     def lose(self, requests: Sequence[Request]) -> None:
-        """Let the device go, and ``requests`` with it: all that it had and not answered."""
+        """Lose the device, and ``requests`` with it: all that it had not answered."""
         self.lost = True
         self._fail(requests)
 
     def _leave(self, request: Request) -> None:
         if not request.settled and request not in self._given:
+            # A forwarded request leaves the replica that it was forwarded to.
             request.left_s = self.now_s
             self.discipline.left(request, self.now_s)
 
     def _come_back(self, flight: "_Flight") -> None:
-        if self.lost:
+        if self.lost:  # the result died with the device
             return
         self.agenda.touch(self)
         if flight.error is not None:
@@ -210,12 +210,21 @@ class Engine:
                 self.agenda.at(following.arrived_s, self.arrive, following)
 
     def ask(self) -> None:
-        """Do what the discipline wants done now."""
+        """Do what the discipline decides, until it sleeps."""
         while isinstance(action := self.discipline.decide(self.now_s), Send):
             self._refuse(action.refused)
             self._fail(action.failed)
-            if action.batch:
-                self._send(action.batch, action.counts or [request.rows for request in action.batch])
+            if not action.batch:
+                continue
+            counts = action.counts or [request.rows for request in action.batch]
+            rows = sum(counts)
+            took_s = self.latency_s(rows, action.batch[0].shape)
+            # It starts when the host has sent it and the device has run the batches before.
+            self.free_s = max(self.now_s + self.host_s, self.free_s) + took_s
+            self.busy_s += took_s
+            self.batches.append(rows)
+            flight = _Flight(action.batch, took_s, self.fault(action.batch, counts))
+            self.agenda.at(self.free_s + self.host_s, self._come_back, flight)
         if self.now_s < action.until_s < NEVER_S and action.until_s != self._wake_s:
             self._wake_s = action.until_s
             self.agenda.at(action.until_s, self._wake, None)
@@ -223,15 +232,6 @@ class Engine:
     def _wake(self, _: None) -> None:
         if not self.lost:
             self.agenda.touch(self)
-
-    def _send(self, batch: Sequence[Request], counts: Sequence[int]) -> None:
-        rows = sum(counts)
-        took_s = self.latency_s(rows, batch[0].shape)
-        start_s = max(self.now_s + self.host_s, self.free_s)
-        self.free_s = start_s + took_s
-        self.busy_s += took_s
-        self.batches.append(rows)
-        self.agenda.at(self.free_s + self.host_s, self._come_back, _Flight(batch, took_s, self.fault(batch, counts)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Many replicas, each with the proxy's own brain and a device of its own, and how requests come to them."""
+"""Many replicas, each with the proxy's own scheduler and a device of its own, and the routing of requests."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from shoal_proxy.simulator.shoal import Shoal
 
 
 class Replica:
-    """One pod. ``ready_s``: when it has started; ``ended_s``: when it was gone, drained or dead."""
+    """One pod. ``ready_s``: when it has started; ``ended_s``: when it had drained or died."""
 
     def __init__(self, shoal: Shoal, engine: Engine, ready_s: float) -> None:
         self.shoal = shoal
@@ -19,11 +19,11 @@ class Replica:
         self.leaving = False
         self.ended_s: float | None = None
         self.knows: dict[Replica, Known] = {}
-        """Of its siblings."""
+        """Its estimates of its peers' waits."""
 
     @property
     def rows(self) -> int:
-        """Return how many rows wait and run (`Choosable`)."""
+        """Return the rows that wait and run (`Choosable`)."""
         return self.shoal.rows
 
     def promise_s(self, request: Request, now_s: float) -> float:
@@ -32,7 +32,7 @@ class Replica:
 
 
 class Known:
-    """What a replica knows of a sibling's waits: ``stale_s`` old at most, and what it gave it since then added."""
+    """A replica's estimate of a peer's wait: at most ``stale_s`` old, plus the rows forwarded since."""
 
     def __init__(self, sibling: Replica, stale_s: float) -> None:
         self.sibling = sibling
@@ -43,7 +43,7 @@ class Known:
 
     @property
     def rows(self) -> int:
-        """Return how many rows wait and run there (`Choosable`)."""
+        """Return the rows that wait and run there (`Choosable`)."""
         return self.sibling.rows
 
     def promise_s(self, request: Request, now_s: float) -> float:
@@ -54,24 +54,24 @@ class Known:
         return now_s + self._wait_s + self._given_rows * self.sibling.shoal.row_s
 
     def give(self, request: Request) -> None:
-        """Note that it is given ``request``."""
+        """Count ``request``, which is forwarded to it."""
         self._given_rows += request.rows
 
 
 class Fleet:
-    """Replicas that come and go, and a rule that spreads requests over those that serve.
+    """Replicas that come and go, and a rule that distributes requests over those that serve.
 
     Args:
-        make: the engine and brain of replica 0, 1, ..., on the agenda it is given.
+        make: makes the engine and scheduler of replica 0, 1, ..., on the given agenda.
         balance: the rule.
-        pick: what chance decides.
-        connections: that the callers keep, all together, where the rule keeps them.
-        max_age_s: of a connection, after which it is opened anew.
-        hop_s: what handing a request over takes.
-        stale_s: how old what replicas know of one another's waits may be.
+        pick: draws random integers.
+        connections: connections of all clients together, where the rule keeps them.
+        max_age_s: age after which a connection is opened again.
+        hop_s: duration of forwarding a request.
+        stale_s: most age of what replicas know about one another's waits.
     """
 
-    def __init__(  # noqa: PLR0913 (what a fleet is)
+    def __init__(  # noqa: PLR0913 (properties of a fleet)
         self,
         make: Callable[[int, Agenda], Engine],
         balance: Balance,
@@ -84,9 +84,9 @@ class Fleet:
     ) -> None:
         self.agenda = Agenda()
         self.replicas: list[Replica] = []
-        """All that there ever were."""
+        """All replicas, also those that have ended."""
         self.serving: list[Replica] = []
-        """Those that new requests may go to."""
+        """Replicas that accept new requests."""
         self.handed_over = 0
         self._make = make
         self._balance = balance
@@ -112,32 +112,32 @@ class Fleet:
         return replica
 
     def drain(self, replica: Replica) -> None:
-        """Give it nothing new; it is gone when all that it has is answered."""
+        """Send it no new requests; it ends when all that it has are answered."""
         replica.leaving = True
         if replica in self.serving:
             self.serving.remove(replica)
         self._end_when_settled(replica)
 
     def kill(self, replica: Replica) -> None:
-        """Let it die: whatever it had fails."""
+        """Let it die: all of its requests fail."""
         self.drain(replica)
         replica.ended_s = self.agenda.now_s
         replica.engine.lose(replica.shoal.lose(self.agenda.now_s))
 
     def run(self, requests: Sequence[Request], until_s: float = NEVER_S) -> None:
-        """Let every request arrive, and go on until nothing is left to happen."""
+        """Let every request arrive, and process events until none is left."""
         for request in requests:
             self.agenda.at(request.arrived_s, self.arrive, request)
         self.agenda.run(until_s)
 
     def arrive(self, request: Request) -> None:
-        """Let ``request`` come by the way that the rule leads it."""
+        """Route ``request`` by the rule."""
         now_s = self.agenda.now_s
         if not self.serving:
             request.failed_s = now_s
         elif self._connections is not None:
             replica = self._connections.next(self.serving, now_s)
-            # A replica that may let it in, but knows that it would answer late, need not wait until that is certain.
+            # A replica that could admit it, but expects to answer late, forwards it at once.
             late = self._balance is Balance.SECOND_CHANCE and replica.promise_s(request, now_s) > request.due_s
             if not (late and self._second_chance(replica, request)):
                 replica.engine.arrive(request)
@@ -153,31 +153,30 @@ class Fleet:
             return
         if replica.shoal.scheduler.settled:
             replica.ended_s = self.agenda.now_s
-        else:
+        else:  # check again later
             self.agenda.at(self.agenda.now_s + _LOOK_S, self._end_when_settled, replica)
 
     def _second_chance(self, replica: Replica, request: Request) -> bool:
-        """Hand ``request``, which ``replica`` would refuse, to a sibling; return whether there was one for it."""
+        """Forward ``request``, which ``replica`` would reject, to a peer; return whether one accepts it."""
         if self._balance is not Balance.SECOND_CHANCE:
             return False
-        siblings = [self._known(replica, each) for each in self.serving if each is not replica]
+        siblings: list[Known] = []
+        for each in self.serving:
+            if each is not replica:
+                if each not in replica.knows:
+                    replica.knows[each] = Known(each, self._stale_s)
+                siblings.append(replica.knows[each])
         at_s = self.agenda.now_s + self._hop_s
         chosen = second_chance(siblings, request, at_s, self._pick)
         if chosen is None:
             return False
         chosen.give(request)
-        # Its deadline travels with it.
+        # Its deadline is forwarded with it.
         request.handed_over = request.own = True
         self.handed_over += 1
         self.agenda.at(at_s, chosen.sibling.engine.arrive, request)
         return True
 
-    def _known(self, replica: Replica, sibling: Replica) -> Known:
-        known = replica.knows.get(sibling)
-        if known is None:
-            known = replica.knows[sibling] = Known(sibling, self._stale_s)
-        return known
-
 
 _LOOK_S = 0.01
-"""How often it is looked whether a replica has answered all."""
+"""Interval at which a draining replica is checked for unanswered requests."""

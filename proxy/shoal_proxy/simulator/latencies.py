@@ -1,10 +1,9 @@
-"""What batches take on the simulated device: ``4ms+0.15ms``, or a table of sizes as a proxy or a person wrote it."""
+"""Durations of batches on the simulated device: ``4ms+0.15ms``, or a table by size, measured or written by hand."""
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shoal_proxy.batching.pending import NEVER_S
 
@@ -13,31 +12,33 @@ _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _P95_DEVIATIONS = 1.645
 """The 95th percentile of a normal distribution, in standard deviations."""
 _GAP = 2
-"""Sizes that differ by no more than this factor tell enough of those between them."""
+"""Ratio of neighbouring sizes up to which sizes between them count as measured."""
 
 
 class LatencyError(Exception):
-    """The latencies cannot be read; the message says what was expected."""
+    """The latencies cannot be read; the message states what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Batches of one shape: ``rows``, rising; the mean time of each; and its spread, as a share of the mean.
+    """Durations of batches of one shape.
 
-    Sizes between two take what lies between their times, or, if ``padded``, what the larger takes. If ``exact``, time
-    is known at every size, by a formula, and nothing is a guess. ``unmeasured`` are sizes that the runtime pads to and
-    that no batch has had.
+    A size between two measured ones takes the interpolated time or, if ``padded``, that of the larger one.
     """
 
     rows: Sequence[int]
+    """Measured sizes, rising."""
     mean_s: Sequence[float]
     spread: Sequence[float]
+    """Standard deviation, as a share of the mean."""
     padded: bool = False
     exact: bool = False
+    """Whether a formula gives the time of every size, so that none is a guess."""
     unmeasured: Sequence[int] = ()
+    """Sizes that the runtime pads to, and that no batch has had."""
 
     def guesses(self, most: int) -> str:
-        """Say which batches of up to ``most`` rows take a time that nobody measured; nothing where all are known."""
+        """Return the batches of up to ``most`` rows whose time was not measured, in words; empty where all were."""
         if self.exact:
             return ""
         if most > self.rows[-1]:
@@ -49,7 +50,7 @@ class Sizes:
         return ", ".join([f"batches between {low} and {high} rows" for low, high in gaps])
 
     def at(self, rows: int) -> tuple[float, float]:
-        """Return mean time and spread of a batch of ``rows``; above the last size time goes on as it rose last."""
+        """Return mean time and spread of a batch of ``rows``; above the last size the last slope continues."""
         index = min(bisect_left(self.rows, rows), len(self.rows) - 1)
         size = self.rows[index]
         if index == 0 or size == rows or (self.padded and size > rows):
@@ -60,25 +61,23 @@ class Sizes:
         return self.mean_s[index] + (rows - size) * slope_s, self.spread[index]
 
     def row_s(self, most: int) -> float:
-        """Return what a row takes in those batches of up to ``most`` rows that serve the most rows a second."""
-        # Between two sizes time is a straight line, so the best is one of them.
+        """Return the least time per row of batches of up to ``most`` rows."""
+        # Between two sizes time is linear, so the best size is one of them.
         return min([self.at(size)[0] / size for size in (*[size for size in self.rows if size < most], most)])
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """``shapes`` by name; requests of a shape that is not there take the first one's time.
-
-    ``overhead_s`` is the host's work around each batch, before and after it; ``objective_s`` and ``max_batch_size`` are
-    those of the service that was asked. ``served_rows_per_s`` is the most that the proxy has served: up to there the
-    host's work was there to be measured, beyond it nobody knows what it takes.
-    """
+    """Latencies by name of a shape; requests of an unknown shape take those of the first."""
 
     shapes: Mapping[str, Sizes]
     overhead_s: float = 0.0
+    """The host's work around each batch, before and after it."""
     objective_s: float = NEVER_S
     max_batch_size: int | None = None
+    """Objective and batch size of the measured service."""
     served_rows_per_s: float | None = None
+    """The most that the proxy has served; the host's work at higher rates was never measured."""
 
     def sizes(self, shape: str) -> Sizes:
         """Return the sizes of a shape."""
@@ -89,7 +88,7 @@ class Latencies:
 
         def latency_s(rows: int, shape: str) -> float:
             mean_s, spread = self.sizes(shape).at(rows)
-            # Nothing takes no time, however wide the spread.
+            # No batch takes no time, however wide the spread.
             return mean_s * max(0.1, 1 + spread * gauss()) if spread else mean_s
 
         return latency_s
@@ -99,7 +98,7 @@ def parse_terms(text: str) -> Latencies:
     """Return the latencies of ``4ms+0.15ms``: of a batch, and of each row in it.
 
     Raises:
-        LatencyError: it is no such text.
+        LatencyError: the text has another form.
     """
     terms = [_TERM.fullmatch(term.strip()) for term in text.split("+")]
     if len(terms) != 2 or None in terms:
@@ -111,10 +110,10 @@ def parse_terms(text: str) -> Latencies:
 
 
 def parse_document(document: object) -> Latencies:
-    """Return the latencies of a JSON document: ``{"1": 0.004, "8": 0.005}``, or what ``/v1/latency`` answers.
+    """Return the latencies of a JSON document: ``{"1": 0.004, "8": 0.005}``, or the response of ``/v1/latency``.
 
     Raises:
-        LatencyError: something in it is not as it should be.
+        LatencyError: the document has another form.
     """
     if not isinstance(document, dict) or not document:
         raise LatencyError('latencies must be a JSON object like {"1": 0.004, "8": 0.005}: rows to seconds')
@@ -123,41 +122,37 @@ def parse_document(document: object) -> Latencies:
         return Latencies({"": _sizes(list(rows.values()), padded=False)})
     tables = document["tables"]
     if not isinstance(tables, list) or not tables:
-        raise LatencyError('"tables" is empty: the proxy has not run a batch yet; send it some requests first')
-    shapes = {_shape(_table(table).get("shapes")): table for table in tables}
+        raise LatencyError('"tables" is empty: the proxy has not run a batch yet. Send it some requests first.')
+    shapes: dict[str, Sizes] = {}
+    for table in tables:
+        if not isinstance(table, dict):
+            raise LatencyError(f'each of "tables" must be an object with "shapes" and "sizes", not {table!r}')
+        named = table.get("shapes")
+        # The name that a recorded trace gives to the shape.
+        items = named.items() if isinstance(named, dict) else ()
+        name = " ".join([f"{tensor}:{'x'.join(map(str, shape))}" for tensor, shape in items])
+        shapes[name] = _sizes(table.get("sizes"), padded=table.get("padded") is True)
+    objective_s = document.get("objective_s")
     return Latencies(
-        {name: _sizes(table.get("sizes"), padded=table.get("padded") is True) for name, table in shapes.items()},
+        shapes,
         _number(document.get("overhead_s", 0.0), "overhead_s"),
-        _objective(document.get("objective_s")),
+        NEVER_S if objective_s is None else _number(objective_s, "objective_s") or NEVER_S,
         _rows(document["max_batch_size"]) if "max_batch_size" in document else None,
         _served(document.get("busiest")),
     )
 
 
-def _shape(shapes: object) -> str:
-    """Name a shape as a recorded trace does."""
-    if not isinstance(shapes, dict):
-        return ""
-    return " ".join([f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()])
-
-
-def _table(table: object) -> Mapping[str, Any]:
-    if not isinstance(table, dict):
-        raise LatencyError(f'each of "tables" must be an object with "shapes" and "sizes", not {table!r}')
-    return table
-
-
 def _sizes(entries: object, *, padded: bool) -> Sizes:
     if not isinstance(entries, list) or not entries:
         raise LatencyError('"sizes" must be a list like [{"rows": 1, "mean_s": 0.004, "p95_s": 0.005}]')
-    # What a proxy has only concluded from other sizes is left to the same rules as all that is not there.
+    # Sizes that the proxy has not measured follow the rules for missing ones.
     known = [entry for entry in entries if not isinstance(entry, dict) or entry.get("measured") is not False]
     if not known:
-        raise LatencyError("none of the sizes has been measured yet; send the proxy some requests first")
+        raise LatencyError("none of the sizes has been measured yet. Send the proxy some requests first.")
     read = sorted([_size(entry) for entry in known])
     rows = [each[0] for each in read]
     if len(set(rows)) < len(rows):
-        raise LatencyError(f"a number of rows is there twice: {rows}")
+        raise LatencyError(f"a number of rows occurs twice: {rows}")
     spread = [max(0.0, p95_s / mean_s - 1) / _P95_DEVIATIONS for _, mean_s, p95_s in read]
     unmeasured = [entry["rows"] for entry in entries if entry not in known] if padded else []
     return Sizes(rows, [each[1] for each in read], spread, padded, unmeasured=unmeasured)
@@ -183,7 +178,7 @@ def _rows(value: object) -> int:
     except ValueError:
         rows = 0
     if rows < 1:
-        raise LatencyError(f"{value!r} is not a number of rows: give a whole number of at least 1")
+        raise LatencyError(f"{value!r} is not a number of rows: expected an integer of at least 1")
     return rows
 
 
@@ -199,7 +194,3 @@ def _served(busiest: object) -> float | None:
     if not isinstance(busiest, dict):
         raise LatencyError(f'"busiest" must be an object with "rows_per_s", not {busiest!r}')
     return _number(busiest.get("rows_per_s"), "rows_per_s") or None
-
-
-def _objective(value: object) -> float:
-    return NEVER_S if value is None else _number(value, "objective_s") or NEVER_S

@@ -1,19 +1,19 @@
-"""The most requests that anybody could have answered in time, who knew the whole trace from the start.
+"""The most requests that could be answered in time with knowledge of the whole trace from the start.
 
-One device that runs one batch at a time, one row a request, and requests that fall due in the order in which they
-arrive. Then two exchanges lose nothing: whoever came first is served first, and a batch that ends with request i takes
-the most recent ones, since that only loosens its deadline. So batches are stretches of the trace, with refusals
-between them, and a table of the earliest time at which the device can be free decides it all:
+One device runs one batch at a time, one row a request, and requests are due in the order in which they arrive. Then two
+exchanges lose nothing: requests are served in order of arrival, and a batch that ends with request i holds the most
+recent ones, since that only relaxes its deadline. So batches are stretches of the trace with rejections between them,
+and a table of the earliest time at which the device can be free decides it all:
 
-    free[i][m]   with the first i requests decided and at most m of them refused
+    free[i][m]   with the first i requests decided and at most m of them rejected
                = min( free[i-1][m-1],  min over b of  max(free[i-b][m], arrived[i]) + latency[b]
                                        where that is at most due[i-b+1] )
 
-The answer is N - min{m : free[N][m] < inf}.
+The result is N - min{m : free[N][m] < inf}.
 Source: Baptiste, Batching identical jobs, Mathematical Methods of Operations Research 52 (2000).
 
-Only a narrow band of m matters for each i: below it too much was kept to be in time, above it the device would stand
-idle when the next request comes, and refusing more buys nothing. Within the band a step is one numpy operation.
+Only a narrow band of m matters for each i: below it too much was kept to be in time, above it the device would be idle
+when the next request arrives, and more rejections gain nothing. Within the band a step is one numpy operation.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ def most_in_time(
     Args:
         arrived_s: arrivals, in order.
         due_s: when each must be answered; in order as well.
-        latency_s: how long a batch of 1, 2, ... rows takes, up to the largest; not falling.
-        give_up_at: stop when at least so many must be refused, and return what is then still possible at most.
+        latency_s: duration of a batch of 1, 2, ... rows, up to the largest; not falling.
+        give_up_at: stop when at least so many must be rejected, and return the remaining upper bound.
 
     Raises:
         ValueError: a sequence is not in order.
@@ -56,20 +56,20 @@ def most_in_time(
 
 
 class _Band:
-    """The last rows of the table; columns from the fewest refusals possible to where the device idles.
+    """The last rows of the table; columns from the fewest rejections possible to where the device idles.
 
-    Row ``end`` is at ``_row(end)`` of a block of rows whose first column stands for ``_base`` refusals; when the block
-    is full, the rows still needed move to a new one. Beyond its idle column a row is -inf: the device is free.
+    Row ``end`` is at ``end - _first_row`` of a block of rows whose first column stands for ``_base`` rejections. When
+    the block is full, the rows still needed move to a new one. Beyond its idle column a row is -inf: a free device.
     """
 
     def __init__(self, arrived_s: _Times, due_s: _Times, latency_s: _Times) -> None:
         self.fewest = 0
-        """Refusals that cannot be avoided among the requests decided so far."""
+        """Rejections that cannot be avoided among the requests decided so far."""
         self._arrived_s, self._due_s, self._latency_s = arrived_s, due_s, latency_s
         self._largest = len(latency_s)
         self._column_latency_s = latency_s[::-1].reshape(-1, 1)
         self._idle = 0
-        """The column, in refusals, from which on the device is free when the next request comes."""
+        """The column, in rejections, from which on the device is free when the next request arrives."""
         self._base = 0
         self._first_row = 0
         self._table: _Times = np.full((self._largest + _BLOCK, self._largest + _BLOCK + 2), -np.inf)
@@ -82,20 +82,22 @@ class _Band:
         row = end - self._first_row
         free_s = np.full(high - low + 1, np.inf)
         free_s[1:] = self._table[row - 1, low:high]
-        if (most := self._largest_in_time(end)) > 0:
+        # The largest batch ending with `end` that is in time on a free device; smaller ones are too.
+        most = min(self._largest, end)
+        finish_s = self._arrived_s[end - 1] + self._latency_s[:most]
+        most = int(np.count_nonzero(finish_s <= self._due_s[end - most : end][::-1]))
+        if most > 0:
             np.minimum(free_s, self._batches(end, most, slice(low, high + 1)), out=free_s)
         self._table[row, :low] = np.inf
         self._table[row, low : high + 1] = free_s
-        self._settle(end, free_s)
-
-    def _largest_in_time(self, end: int) -> int:
-        """Return the largest batch ending with ``end`` that is in time on a free device; smaller ones are too."""
-        most = min(self._largest, end)
-        finish_s = self._arrived_s[end - 1] + self._latency_s[:most]
-        return int(np.count_nonzero(finish_s <= self._due_s[end - most : end][::-1]))
+        # Narrow the band to where the device is neither late nor idle.
+        next_s = self._arrived_s[end] if end < len(self._arrived_s) else np.inf
+        fewest = self.fewest
+        self.fewest = fewest + int(np.count_nonzero(np.isinf(free_s) & (free_s > 0)))
+        self._idle = fewest + int(np.count_nonzero(free_s > next_s))
 
     def _batches(self, end: int, most: int, columns: slice) -> _Times:
-        """Return, per number of refusals, the earliest end of a last batch of up to ``most`` requests."""
+        """Return, by number of rejections, the earliest end of a last batch of up to ``most`` requests."""
         row = end - self._first_row
         finish_s = np.maximum(self._table[row - most : row, columns], self._arrived_s[end - 1])
         finish_s += self._column_latency_s[-most:]
@@ -103,15 +105,8 @@ class _Band:
         best: _Times = finish_s.min(axis=0)
         return best
 
-    def _settle(self, end: int, free_s: _Times) -> None:
-        """Narrow the band to where the device is neither too late nor idle."""
-        next_s = self._arrived_s[end] if end < len(self._arrived_s) else np.inf
-        low = self.fewest
-        self.fewest = low + int(np.count_nonzero(np.isinf(free_s) & (free_s > 0)))
-        self._idle = low + int(np.count_nonzero(free_s > next_s))
-
     def _move(self, end: int) -> None:
-        """Begin a new block with the rows that the next steps look back to."""
+        """Begin a new block with the rows that the next steps refer to."""
         kept = self._table[-self._largest :]
         lowest = int(np.count_nonzero(np.isposinf(kept[0])))
         width = self._idle - self._base - lowest + _BLOCK + 2

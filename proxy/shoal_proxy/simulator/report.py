@@ -1,4 +1,4 @@
-"""A study as a table for people."""
+"""A study as a table of text."""
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.capacity import DOUBLINGS
@@ -6,16 +6,21 @@ from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
 
 
 def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
-    """Return the lines of the table; the last says which times were guessed, if any."""
+    """Return the lines of the table; the last one states which times were guessed, if any."""
     outcome = study.outcome
     replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
+    kept = f", {service.connections} connections a replica" if service.balance.keeps_connections else ""
+    forwarded = f"; {_share(outcome.handed_over, outcome)} forwarded" if outcome.handed_over else ""
+    best = "" if study.best_in_time is None else f"; the optimum is {_share(study.best_in_time, outcome)}"
+    after_s = outcome.refused_after_p99_s
+    soon = "" if after_s is None else f", 99 % of them within {_ms(after_s)}"
     rows = [
         ("offered", f"{outcome.offered:,} requests, {outcome.offered_per_s:,.0f}/s, {replicas}"),
-        *([("balance", _balance(service, outcome))] if service.replicas > 1 else []),
+        *([("balance", f"{service.balance}{kept}{forwarded}")] if service.replicas > 1 else []),
         ("objective", "none" if service.objective_s == NEVER_S else f"{1000 * service.objective_s:g} ms"),
-        ("in time", _share(outcome.in_time, outcome) + _best(study)),
+        ("in time", _share(outcome.in_time, outcome) + best),
         ("late", _share(outcome.late, outcome)),
-        ("refused", _share(outcome.refused, outcome) + _refusals(outcome)),
+        ("rejected", _share(outcome.refused, outcome) + soon),
         *([("failed", _share(outcome.failed, outcome))] if outcome.failed else []),
         ("latency", f"p50 {_ms(outcome.p50_s)}, p95 {_ms(outcome.p95_s)}, p99 {_ms(outcome.p99_s)}"),
         ("batches", f"mean {outcome.mean_batch_rows:.1f} rows of {service.limits.max_rows}"),
@@ -24,13 +29,13 @@ def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
     if service.objective_s < NEVER_S:
         rows.append((f"capacity at {IN_TIME:.0%}", _capacity(study)))
     if guesses:
-        rows.append(("guessed", f"{guesses}: not measured"))
+        rows.append(("guessed", f"{guesses} (not measured)"))
     width = max(len(name) for name, _ in rows)
     return [f"{name:<{width}}  {text}" for name, text in rows]
 
 
 def per_s(rate: float) -> str:
-    """Return a rate as people write it."""
+    """Return a rate in requests per second."""
     return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
 
 
@@ -38,48 +43,32 @@ def _share(count: int, outcome: Outcome) -> str:
     return f"{count:,} ({count / outcome.offered:.2%})"
 
 
-def _balance(service: Service, outcome: Outcome) -> str:
-    kept = f", {service.connections} connections a replica" if service.balance.keeps_connections else ""
-    given = f"; {_share(outcome.handed_over, outcome)} handed over" if outcome.handed_over else ""
-    return f"{service.balance}{kept}{given}"
-
-
-def _best(study: Study) -> str:
-    best = study.best_in_time
-    return "" if best is None else f"; nobody could have served more than {best:,} ({best / study.outcome.offered:.2%})"
-
-
-def _refusals(outcome: Outcome) -> str:
-    after_s = outcome.refused_after_p99_s
-    return "" if after_s is None else f", 99 % of them within {_ms(after_s)}"
-
-
 def _capacity(study: Study) -> str:
     offered_per_s = study.outcome.offered_per_s
     if study.capacity_per_s is None and not offered_per_s:
-        return "not known: requests that all come at once have no rate"
+        return "unknown: requests that all arrive at once have no rate"
     if study.capacity_per_s is None and study.met_at_any_rate:
-        return f"more than {per_s(2**DOUBLINGS * offered_per_s)}: the objective was met at every rate that was tried"
+        return f"more than {per_s(2**DOUBLINGS * offered_per_s)}: the objective was met at every rate tried"
     if study.capacity_per_s is None:
         return (
-            "none: the objective was missed at every rate that was tried, down to"
-            f" {per_s(offered_per_s / 2**DOUBLINGS)}; even a request alone takes longer, or those that come together do"
+            "none: the objective was missed at every rate tried, down to"
+            f" {per_s(offered_per_s / 2**DOUBLINGS)}; a request alone, or requests that arrive together, take longer"
         )
     if study.served_per_s and study.beyond_served(study.capacity_per_s):
         return (
-            f"at most {study.capacity_per_s:,.0f}/s, by the model's own time; with the host's no more than"
+            f"at most {study.capacity_per_s:,.0f}/s by the model's own time; with the host's work no more than"
             f" {per_s(study.served_per_s)} were measured{_too_short(study, study.capacity_per_s)}"
         )
     if study.enough_requests is not None:
         rate = per_s(study.capacity_per_s)
         bound = (
-            f"at most {rate}, all that devices can do"
+            f"at most {rate}, the limit of the devices"
             if study.capacity_per_s == study.device_per_s
             else f"about {rate}"
         )
         return bound + _too_short(study, study.capacity_per_s)
     best = study.best_capacity_per_s
-    return f"{study.capacity_per_s:,.0f}/s" + ("" if best is None else f"; nobody could exceed {best:,.0f}/s")
+    return f"{study.capacity_per_s:,.0f}/s" + ("" if best is None else f"; the optimum is {best:,.0f}/s")
 
 
 def _too_short(study: Study, capacity_per_s: float) -> str:
@@ -87,8 +76,8 @@ def _too_short(study: Study, capacity_per_s: float) -> str:
         return ""
     count = study.outcome.offered
     return (
-        f"; {count:,} requests last {count / capacity_per_s:.2g} s at that rate, too short to know:"
-        f" {study.enough_requests:,} would do (--requests, or a longer trace)"
+        f"; {count:,} requests last {count / capacity_per_s:.2g} s at that rate, too short to be sure."
+        f" Simulate {study.enough_requests:,} (--requests, or a longer trace)"
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal_proxy.batching.batch import Result
 from shoal_proxy.batching.batcher import Batcher, Running
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Outcome, Pending
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Pending, discard
 from shoal_proxy.batching.policy import BatchLimits, Wait
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.returns import Burst
@@ -23,7 +23,7 @@ _MODEL = ModelSignature("simulated", ("1",), "", {}, {})
 
 
 class _Inputs(dict[str, Array]):
-    """A request's rows, and whose they are: what runs for several callers is a request that the engine never saw."""
+    """A request's rows, and the request: executed copies of coalesced requests are unknown to the engine."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(x=np.full((request.rows, 1), request.payload))
@@ -46,13 +46,13 @@ class Shoal:
         self.scheduler = Scheduler(batcher, idempotent=idempotent, coalesce=coalesce)
         self._requests: dict[Pending, Request] = {}
         self._pendings: dict[Request, Pending] = {}
-        """Those that have no outcome yet, both ways."""
+        """Requests without an outcome, in both directions."""
         self._sent: deque[Running] = deque()
-        """In the order in which the device runs them."""
+        """Batches in the order in which the device runs them."""
         self._bursts: dict[Request, Burst] = {}
 
     def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
-        """Ask for admission (`Discipline`)."""
+        """Admit or reject a request (`Discipline`)."""
         if request.previous is not None and (burst := self._bursts.pop(request.previous, None)) is not None:
             burst.came_back(request.rows, now_s)
         pending = Pending(
@@ -61,7 +61,7 @@ class Shoal:
             size_bytes=0,
             arrived_s=now_s,
             deadline_s=request.deadline_s,
-            deliver=_nowhere,
+            deliver=discard,
             key=_key(request),
             due_s=request.due_s if request.own else NEVER_S,
         )
@@ -72,32 +72,32 @@ class Shoal:
 
     @property
     def rows(self) -> int:
-        """Return how many rows wait and run."""
+        """Return the rows that wait and run."""
         return self.scheduler.queue.rows + self.scheduler.in_flight_rows
 
     @property
     def row_s(self) -> float:
-        """Return what each row adds to the waits of those behind it, where batches are full."""
+        """Return the time that each row adds to the waits of later ones, with full batches."""
         limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
         return tables[BatchKey(shapes=(("", ()),))].seconds(limits.max_rows) / limits.max_rows
 
     def promise_s(self, request: Request, now_s: float) -> float:
-        """Return when ``request`` would be answered, were it to come now, by what the proxy tells its siblings."""
+        """Return when ``request`` would be answered if it arrived now, by the wait that the proxy reports to peers."""
         wait_s = self.scheduler.batcher.expected_wait_s(_key(request), now_s)
         return now_s + wait_s + (request.rows - 1) * self.row_s
 
     def lose(self, now_s: float) -> Sequence[Request]:
-        """Return all that had no outcome when the pod died."""
+        """Return all requests without an outcome when the pod dies."""
         return self._settled(self.scheduler.refuse_all(RuntimeLost("the pod died"), now_s))
 
     def left(self, request: Request, now_s: float) -> None:
-        """Take it out (`Discipline`)."""
+        """Cancel a request (`Discipline`)."""
         pending = self._pendings.pop(request)
         del self._requests[pending]
         self.scheduler.cancel(pending)
 
     def decide(self, now_s: float) -> Send | Sleep:
-        """Give up those whose deadline has come, then form the next batch (`Discipline`)."""
+        """Expire requests past their deadline, then form the next batch (`Discipline`)."""
         if self.scheduler.next_deadline_s <= now_s:
             return Send(failed=self._settled(self.scheduler.expired(now_s)))
         step = self.scheduler.next(now_s)
@@ -112,7 +112,7 @@ class Shoal:
         return Send(batch, refused, [part.rows for part in slices])
 
     def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
-        """Pass on the answer, and what the device took (`Discipline`)."""
+        """Return the requests answered by a batch (`Discipline`)."""
         running = self._sent.popleft()
         self.scheduler.released(running, now_s)
         result = Result({"y": np.zeros(running.rows)}, forward_s=took_s)
@@ -126,7 +126,7 @@ class Shoal:
         return answered
 
     def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
-        """Pass on the error (`Discipline`)."""
+        """Return the requests that get the error of a batch (`Discipline`)."""
         running = self._sent.popleft()
         self.scheduler.released(running, now_s)
         return self._settled(self.scheduler.failed(running, error, now_s).deliveries)
@@ -140,7 +140,3 @@ class Shoal:
 
 def _key(request: Request) -> BatchKey:
     return BatchKey(shapes=((request.shape, ()),))
-
-
-def _nowhere(outcome: Outcome) -> None:
-    """Deliver to nobody: the engine keeps the books."""

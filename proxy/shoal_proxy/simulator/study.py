@@ -1,4 +1,4 @@
-"""A service of several replicas on one trace: what becomes of the requests, and how much more it could bear."""
+"""Simulate a service of several replicas on a trace: the outcome of its requests, and its capacity."""
 
 import math
 import random
@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
-from shoal_proxy.errors import ModelFailed, ProxyError
+from shoal_proxy.errors import ModelFailed
 from shoal_proxy.simulator.balance import Balance
 from shoal_proxy.simulator.capacity import enough_requests, largest
 from shoal_proxy.simulator.engine import Agenda, Engine, Request
@@ -22,21 +22,16 @@ from shoal_proxy.simulator.shoal import Shoal
 from shoal_proxy.simulator.trace import Entry
 
 IN_TIME = 0.99
+"""Share of requests in time that defines capacity."""
 _MAX_FOR_OPTIMUM = 50_000
+"""Most requests for which the optimum is computed."""
 _SAME = 1.15
+"""Ratio up to which two rates count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is simulated. Without an objective whoever is answered is in time.
-
-    ``timeout_s``: after it a request gets an error. ``failing``: share of requests that make their batch fail.
-    ``identical``: share that hold the same rows, which then run once for all who wait for them. ``connections``: that
-    callers keep, a replica, where ``balance`` keeps them. ``slow``: how many times as long batches of the first
-    replica take. ``death_s``: when, after the first arrival, the first replica dies; its successor has started
-    ``start_s`` later. ``stale_s``: how old what replicas know of one another's waits may
-    be.
-    """
+    """The simulated service. Without an objective every answered request is in time."""
 
     latencies: Latencies
     limits: BatchLimits
@@ -45,32 +40,40 @@ class Service:
     max_queue_rows: int = 1 << 40
     seed: int = 1
     timeout_s: float = NEVER_S
+    """Time after which a request gets an error."""
     failing: float = 0.0
+    """Share of requests that make their batch fail."""
     identical: float = 0.0
+    """Share of requests with the same rows, which are coalesced."""
     balance: Balance = Balance.RANDOM
     connections: int = 4
+    """Connections that clients keep to each replica, where ``balance`` keeps them."""
     slow: float = 1.0
+    """Factor on the duration of the first replica's batches."""
     death_s: float = NEVER_S
+    """When the first replica dies, after the first arrival."""
     start_s: float = 30.0
+    """Time until its successor has started."""
     stale_s: float = 0.0
+    """Most age of what replicas know about one another's waits."""
 
     @property
     def plain(self) -> bool:
-        """Return whether replicas are equal, and where a request goes depends on nothing but chance."""
+        """Return whether replicas are equal and requests are routed at random."""
         return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
     def served_per_s(self, entries: Sequence[Entry]) -> float | None:
-        """Return the most requests like these that were served a second, by so many replicas, if it is known."""
+        """Return the most requests like these that were served per second by the replicas; None if unknown."""
         rows_per_s = self.latencies.served_rows_per_s
         return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 
     def device_per_s(self, entries: Sequence[Entry]) -> float:
-        """Return how many requests like these the devices run a second when every batch is of the best size."""
+        """Return how many requests like these the devices run per second when every batch has the best size."""
         rows: Counter[str] = Counter()
         for entry in entries:
             rows[entry.shape] += entry.rows
         row_s = {shape: self.latencies.sizes(shape).row_s(self.limits.max_rows) for shape in rows}
-        # Rows that others hold too need not run again.
+        # Coalesced rows need not run again.
         took_s = (1 - self.identical) * sum([count * row_s[shape] for shape, count in rows.items()])
         devices = self.replicas - 1 + 1 / self.slow
         return devices * len(entries) / took_s if took_s > 0 else math.inf
@@ -78,7 +81,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a trace. Times in seconds, None where nobody was answered."""
+    """The outcomes of a trace. Times in seconds; None where no request was answered."""
 
     offered: int
     offered_per_s: float
@@ -86,7 +89,7 @@ class Outcome:
     late: int
     refused: int
     failed: int
-    """Those that got an error: their own, or that their deadline had passed."""
+    """Requests that got an error: their own, or of their deadline."""
     p50_s: float | None
     p95_s: float | None
     p99_s: float | None
@@ -99,11 +102,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """An outcome; the rate at which 99 % would still be in time; and what nobody could exceed.
+    """An outcome; the rate at which 99 % would still be in time; and the optimum of both.
 
-    The bounds know the whole trace and the routing to replicas. None where they are not defined: without an objective,
-    with requests of several rows or shapes, with deadlines that overtake one another, or where the routing is not by
-    chance alone.
+    The optimum has knowledge of the whole trace and of the routing. None where it is undefined: without an objective,
+    with requests of several rows or shapes, with deadlines not in order of arrival, or with routing that is not random.
     """
 
     outcome: Outcome
@@ -111,25 +113,31 @@ class Study:
     best_in_time: int | None
     best_capacity_per_s: float | None
     served_per_s: float | None = None
-    """The most that was served in truth; what the host's work takes at higher rates is in none of these figures."""
+    """The highest rate that was measured; the host's work at higher rates is in none of these figures."""
 
     met_at_any_rate: bool | None = None
-    """Without a capacity: whether even the fastest replay that was tried was in time, or not even the slowest."""
+    """Without a capacity: whether even the fastest replay was in time, or not even the slowest."""
 
     device_per_s: float | None = None
-    """The most that the devices can do of requests like these; no capacity is above it. None if there is no end."""
+    """The most requests like these that the devices can run per second; no capacity exceeds it. None if unlimited."""
 
     enough_requests: int | None = None
-    """How many would last long enough, at the capacity, to know it; None where those that there are do."""
+    """Requests that would last long enough to prove the capacity; None where the given ones do."""
 
     def beyond_served(self, rate_per_s: float | None) -> bool:
-        """Return whether so many requests a second are more than were ever served, by more than chance."""
+        """Return whether a rate exceeds the measured ones by more than chance."""
         return bool(self.served_per_s and rate_per_s and rate_per_s > _SAME * self.served_per_s)
 
 
-def study(entries: Sequence[Entry], service: Service, tell: Callable[[str], None] = lambda _: None) -> Study:
-    """Simulate ``entries``, which are in order of arrival, on ``service``; ``tell`` hears what is done meanwhile."""
-    tell(f"{len(entries):,} requests")
+def study(entries: Sequence[Entry], service: Service, progress: Callable[[str], None] = lambda _: None) -> Study:
+    """Simulate ``entries``, which are in order of arrival, on ``service``.
+
+    Args:
+        entries: the trace.
+        service: the service.
+        progress: receives a description of each step.
+    """
+    progress(f"{len(entries):,} requests")
     requests = [entry.request(service.objective_s) for entry in entries]
     outcome = simulate(requests, service)
     if all(request.due_s == NEVER_S for request in requests):
@@ -137,17 +145,17 @@ def study(entries: Sequence[Entry], service: Service, tell: Callable[[str], None
     enough = math.ceil(IN_TIME * len(entries))
 
     def bears(factor: float) -> bool:
-        tell(f"in search of the capacity, {factor * outcome.offered_per_s:,.4g} requests/s")
+        progress(f"the capacity, {factor * outcome.offered_per_s:,.4g} requests/s")
         return simulate(_faster(entries, factor, service), service).in_time >= enough
 
     def could_bear(factor: float) -> bool:
-        tell(f"in search of the best possible, {factor * outcome.offered_per_s:,.4g} requests/s")
+        progress(f"the optimum, {factor * outcome.offered_per_s:,.4g} requests/s")
         best = _best_in_time(_faster(entries, factor, service), service, enough)
         return best is not None and best >= enough
 
     device_per_s = service.device_per_s(entries)
     most = device_per_s / outcome.offered_per_s if outcome.offered_per_s else math.inf
-    tell("the best possible")
+    progress("the optimum")
     best = _best_in_time(requests, service)
     factor = largest(bears, most)
     capacity_per_s = _rate(factor, outcome)
@@ -164,8 +172,15 @@ def study(entries: Sequence[Entry], service: Service, tell: Callable[[str], None
 
 
 def simulate(requests: Sequence[Request], service: Service) -> Outcome:
-    """Spread ``requests`` over the replicas by the service's rule, and run them."""
-    _burden(requests, service)
+    """Route ``requests`` by the service's rule, and run them."""
+    # Deadlines, and rows that fail or that other requests have too.
+    chance = random.Random(service.seed)
+    for number, request in enumerate(requests, 1):
+        request.deadline_s = min(request.deadline_s, request.arrived_s + service.timeout_s)
+        if service.failing or service.identical:
+            kind = chance.random()
+            fails, shares = kind < service.failing, kind >= 1 - service.identical
+            request.payload = -number if fails else 0 if shares else number
     count = service.replicas
     fleet = Fleet(
         partial(_engine, service),
@@ -184,6 +199,7 @@ def simulate(requests: Sequence[Request], service: Service) -> Outcome:
 
 
 def _replace(service: Service, fleet: Fleet) -> None:
+    """Let the first replica die, and start its successor."""
     fleet.kill(fleet.replicas[0])
     fleet.add(service.start_s)
 
@@ -195,36 +211,13 @@ def _engine(service: Service, number: int, agenda: Agenda) -> Engine:
         _shoal(service, slow),
         lambda rows, shape: slow * draw_s(rows, shape),
         host_s=service.latencies.overhead_s / 2,
-        fault=_fault,
+        fault=lambda batch, _: ModelFailed("simulated") if any(request.payload < 0 for request in batch) else None,
         agenda=agenda,
     )
 
 
-def _burden(requests: Sequence[Request], service: Service) -> None:
-    """Give requests their deadlines, and rows that fail or that others hold too."""
-    chance = random.Random(service.seed)
-    for number, request in enumerate(requests, 1):
-        request.deadline_s = min(request.deadline_s, request.arrived_s + service.timeout_s)
-        if service.failing or service.identical:
-            kind = chance.random()
-            fails, shares = kind < service.failing, kind >= 1 - service.identical
-            request.payload = -number if fails else 0 if shares else number
-
-
-def _fault(batch: Sequence[Request], counts: Sequence[int]) -> ProxyError | None:
-    return ModelFailed("simulated") if any(request.payload < 0 for request in batch) else None
-
-
-def _spread(requests: Sequence[Request], service: Service) -> list[list[Request]]:
-    choice = random.Random(service.seed)
-    shares: list[list[Request]] = [[] for _ in range(service.replicas)]
-    for request in requests:
-        shares[choice.randrange(service.replicas)].append(request)
-    return shares
-
-
 def _shoal(service: Service, slow: float) -> Shoal:
-    """Return the policy of a replica that has been at it for a while: it knows what batches take."""
+    """Return the scheduler of a replica that already knows the durations of batches."""
     shoal = Shoal(
         service.limits,
         objective_s=service.objective_s,
@@ -246,7 +239,7 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine], replicas: i
     refusals_s = [each.refused_s - each.arrived_s for each in requests if each.refused_s is not None]
     in_time = sum([request.in_time for request in requests])
     batches = [rows for engine in engines for rows in engine.batches]
-    # Not until the clock's last event: that may be a deadline, long after the last answer.
+    # Up to the devices' last batch: the last event may be a deadline, long after the last response.
     ends_s = max(requests[-1].arrived_s, *(engine.free_s for engine in engines))
     span_s = ends_s - requests[0].arrived_s
     arriving_s = requests[-1].arrived_s - requests[0].arrived_s
@@ -272,7 +265,7 @@ def _faster(entries: Sequence[Entry], factor: float, service: Service) -> list[R
 
 
 def _rate(factor: float, outcome: Outcome) -> float | None:
-    """Return the rate of the same trace at so many times its speed; None if there is none or no end to it."""
+    """Return the rate of the trace at ``factor`` times its speed; None if there is none or it is unlimited."""
     return factor * outcome.offered_per_s if 0 < factor < math.inf else None
 
 
@@ -284,15 +277,20 @@ def _best_in_time(requests: Sequence[Request], service: Service, enough: int = 0
     sizes = service.latencies.sizes(requests[0].shape)
     table_s = [sizes.at(rows)[0] for rows in range(1, service.limits.max_rows + 1)]
     half_s = service.latencies.overhead_s / 2
+    # The routing of `simulate`.
+    choice = random.Random(service.seed)
+    shares: list[list[Request]] = [[] for _ in range(service.replicas)]
+    for request in requests:
+        shares[choice.randrange(service.replicas)].append(request)
     return sum(
         [
             most_in_time(
                 [each.arrived_s + half_s for each in share],
                 [each.due_s - half_s for each in share],
                 table_s,
-                # With so many refused the rest cannot be enough, whatever the other replicas do.
+                # With so many rejected the rest cannot suffice, whatever the other replicas do.
                 give_up_at=len(requests) - enough + 1,
             )
-            for share in _spread(requests, service)
+            for share in shares
         ]
     )

@@ -1,11 +1,11 @@
-"""A trace of arrivals as text: what `shoal record` writes and `shoal simulate` reads.
+"""A trace of arrivals as text: the output of `shoal record` and input of `shoal simulate`.
 
 CSV with a header line. Columns, in any order:
 
-    arrived_s    seconds since whenever the trace begins
-    rows         of the request; 1 where the column is absent
-    shape        of one row, as the proxy names it; requests of different shapes share no batch. Absent: all the same
-    deadline_ms  after which the caller waits no longer; absent or empty: there is none
+    arrived_s    seconds since any fixed time
+    rows         rows of the request; 1 where the column is absent
+    shape        shape of one row, as the proxy names it; requests of different shapes share no batch. Absent: all equal
+    deadline_ms  timeout of the client; absent or empty for none
 """
 
 import csv
@@ -19,7 +19,7 @@ from shoal_proxy.simulator.engine import Request
 COLUMNS = ("arrived_s", "rows", "shape", "deadline_ms")
 HEADER = ",".join(COLUMNS)
 MAX_ROWS = 262_144
-"""Rows of one request: the simulation takes time and memory for each."""
+"""Most rows of one request: the simulation takes time and memory for each."""
 
 
 class TraceError(Exception):
@@ -28,7 +28,7 @@ class TraceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One recorded arrival. ``deadline_ms`` is None where the caller named no deadline."""
+    """One recorded arrival. ``deadline_ms`` is None where the client set no deadline."""
 
     arrived_s: float
     rows: int = 1
@@ -38,12 +38,15 @@ class Entry:
     def line(self) -> str:
         """Return it as a line of CSV, without the end of line; times to a microsecond."""
         deadline = "" if self.deadline_ms is None else f"{self.deadline_ms:g}"
-        return f"{self.arrived_s:.6f},{self.rows},{_quoted(self.shape)},{deadline}"
+        shape = self.shape
+        if set(shape) & set(',"\r\n'):
+            shape = '"' + shape.replace('"', '""') + '"'
+        return f"{self.arrived_s:.6f},{self.rows},{shape},{deadline}"
 
     def request(self, objective_s: float) -> Request:
-        """Return it as a request that is due after ``objective_s``, or by its own deadline if that is sooner."""
+        """Return it as a request that is due after ``objective_s``, or at its own deadline if that is earlier."""
         own = self.deadline_ms is not None
-        # Whoever names a deadline gets an error when it passes; an objective is the service's own business.
+        # A client gets an error at its own deadline. The objective is the service's and causes no error.
         deadline_s = self.arrived_s + self.deadline_ms / 1000 if self.deadline_ms is not None else NEVER_S
         due_s = min(self.arrived_s + objective_s, deadline_s)
         return Request(self.arrived_s, due_s, self.rows, self.shape, own, deadline_s=deadline_s)
@@ -53,7 +56,7 @@ def read_trace(lines: Iterable[str]) -> list[Entry]:
     """Return the entries of a trace, in order of arrival.
 
     Raises:
-        TraceError: a line or column is not as it should be.
+        TraceError: a line or column is malformed.
     """
     reader = csv.reader(lines, strict=True)
     try:
@@ -62,7 +65,7 @@ def read_trace(lines: Iterable[str]) -> list[Entry]:
     except csv.Error as error:
         raise TraceError(f"line {reader.line_num} is not CSV: {error}") from None
     if not entries:
-        raise TraceError("the trace has no arrivals: one line each after the header")
+        raise TraceError("the trace has no arrivals: expected one line each after the header")
     return sorted(entries, key=lambda entry: entry.arrived_s)
 
 
@@ -73,28 +76,24 @@ def write_trace(entries: Iterable[Entry]) -> Iterator[str]:
         yield entry.line()
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text
-
-
 def _columns(header: Sequence[str]) -> list[str]:
     columns = [name.strip() for name in header]
     for name in columns:
         if name not in COLUMNS:
-            raise TraceError(f"line 1: there is no column {name!r}; columns are {HEADER}")
+            raise TraceError(f"line 1: unknown column {name!r}; columns are {HEADER}")
         if columns.count(name) > 1:
-            raise TraceError(f"line 1: column {name} is there twice")
+            raise TraceError(f"line 1: column {name} occurs twice")
     if "arrived_s" not in columns:
-        raise TraceError(f"line 1 must name the columns, arrived_s at least: {HEADER}")
+        raise TraceError(f"line 1 must name the columns, at least arrived_s: {HEADER}")
     return columns
 
 
 def _entry(columns: Sequence[str], cells: Sequence[str], line: int) -> Entry:
     if len(cells) != len(columns):
-        raise TraceError(f"line {line} has {len(cells)} cells, the header {len(columns)}")
+        raise TraceError(f"line {line} has {len(cells)} cells, but the header {len(columns)}")
     cell = dict(zip(columns, cells, strict=True))
     arrived_s = _number(cell["arrived_s"], line, "arrived_s", "a number of seconds", _finite)
-    rows = _number(cell.get("rows", "1"), line, "rows", f"a whole number of 1 to {MAX_ROWS}", _count)
+    rows = _number(cell.get("rows", "1"), line, "rows", f"an integer from 1 to {MAX_ROWS}", _count)
     deadline = cell.get("deadline_ms", "").strip()
     within = _number(deadline, line, "deadline_ms", "milliseconds above 0, or empty", _positive) if deadline else None
     return Entry(arrived_s, int(rows), cell.get("shape", ""), within)
