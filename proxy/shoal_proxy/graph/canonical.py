@@ -1,4 +1,4 @@
-"""What a composer's code hands over, as arrays of the declared datatype and shape; nothing wraps or is cut."""
+"""Convert the results of a composer's code to the declared datatype and shape, without overflow or truncation."""
 
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -9,32 +9,32 @@ from shoal_schema.graphs.tensors import ANY, Tensor
 from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16
 
 _FROM = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
-"""By the kind of a datatype, the kinds of numpy that become it."""
+"""Kinds of numpy that convert to a datatype, by its kind."""
 
 
 def canonical(
     given: Mapping[str, Any], tensors: Mapping[str, Tensor], optional: frozenset[str], whose: str
 ) -> tuple[dict[str, Array], int]:
-    """Return tensors as they travel, and how many rows they have.
+    """Return tensors in canonical form, and their number of rows.
 
     Args:
-        given: by name, arrays or nested lists, rows first.
-        tensors: what they are to be.
-        optional: those that may be missing.
-        whose: whom sentences speak of.
+        given: arrays or nested lists by name, rows first.
+        tensors: the declared tensors.
+        optional: names that may be missing.
+        whose: the subject of error messages.
 
     Raises:
-        ValueError: one is missing, unknown, or something else; or they have different numbers of rows.
+        ValueError: a tensor is missing, unknown, or of another datatype or shape; or the numbers of rows differ.
     """
     if isinstance(given, Coroutine):
         given.close()
-        raise ValueError(f"{whose} is a coroutine, not a dict of tensors by name: it is to be awaited")
+        raise ValueError(f"{whose} is a coroutine, expected a dict of tensors by name. Await it.")
     if not isinstance(given, Mapping):
-        raise ValueError(f"{whose} is a {type(given).__name__}, not a dict of tensors by name")
+        raise ValueError(f"{whose} is a {type(given).__name__}, expected a dict of tensors by name")
     if unknown := [name for name in given if name not in tensors]:
-        raise ValueError(f"{whose} holds {unknown[0]!r}, which is none of {', '.join(tensors)}")
+        raise ValueError(f"{whose} holds {unknown[0]!r}, expected {', '.join(tensors)}")
     if missing := [name for name in tensors if name not in given and name not in optional]:
-        raise ValueError(f"{whose} lacks {missing[0]!r}")
+        raise ValueError(f"{whose} does not hold {missing[0]!r}")
     if not given:
         raise ValueError(f"{whose} has no tensors")
     arrays = {name: _array(value, tensors[name], f"{whose}: {name!r}") for name, value in given.items()}
@@ -46,13 +46,13 @@ def canonical(
 
 def _array(value: Any, tensor: Tensor, what: str) -> Array:
     try:
-        # A copy: it is sent later, on another thread, and code that fills one buffer again and again keeps its own.
+        # A copy: it is sent later, on another thread, and the code may reuse its buffer.
         array = _texts(value) if tensor.datatype == "BYTES" else _numbers(np.array(value, order="C"), tensor.datatype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{what} is no {tensor.datatype}: {error}") from None
+        raise ValueError(f"{what} is not {tensor.datatype}: {error}") from None
     sizes = zip(tensor.shape, array.shape[1:], strict=False)
     if array.ndim != len(tensor.shape) + 1 or any(want not in (ANY, size) for want, size in sizes):
-        raise ValueError(f"{what} has the shape {array.shape}, rows first; a row is {tensor}")
+        raise ValueError(f"{what} has the shape {array.shape}, rows first; expected rows of {tensor}")
     return array
 
 
@@ -73,21 +73,16 @@ def _numbers(array: Array, datatype: str) -> Array:
     with np.errstate(over="ignore"):
         cast = array.astype(dtype, copy=False)
     bits = float32_to_bfloat16(cast) if datatype == "BF16" else cast
-    lost = _lost(array, bfloat16_to_float32(bits) if datatype == "BF16" else cast)
+    # Integers must be equal; fractions may be rounded, but must not become infinite.
+    held = bfloat16_to_float32(bits) if datatype == "BF16" else cast
+    lost = np.asarray(np.isinf(held) & np.isfinite(array) if held.dtype.kind == "f" else held != array)
     if lost.any():
-        raise ValueError(f"it does not hold {array[lost][0]}")
+        raise ValueError(f"it cannot hold {array[lost][0]}")
     return bits
 
 
-def _lost(array: Array, cast: Array) -> Array:
-    """Return where numbers are others in ``cast``; those with a fraction may be rounded, and not become infinite."""
-    if cast.dtype.kind != "f":
-        return np.asarray(cast != array)
-    return np.asarray(np.isinf(cast) & np.isfinite(array))
-
-
 def readable(arrays: Mapping[str, Array], tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    """Return tensors as a composer's code reads them: numpy knows no BF16, of which the numbers are FP32."""
+    """Return tensors as a composer's code reads them: BF16, which numpy does not have, as FP32."""
     return {
         name: bfloat16_to_float32(array) if tensors[name].datatype == "BF16" else array
         for name, array in arrays.items()

@@ -1,4 +1,4 @@
-"""What a composer's code is given of the steps, and what it means by what it raises."""
+"""The interface of a composer's code: the steps that it calls, and the errors that it raises."""
 
 import asyncio
 import operator
@@ -12,7 +12,6 @@ from shoal_proxy.graph.canonical import canonical, readable
 from shoal_proxy.graph.frame import Ask
 from shoal_proxy.graph.values import filled_shape, gaps
 from shoal_schema.graphs.plan import Step
-from shoal_schema.graphs.tensors import Tensor
 from shoal_schema.graphs.types import Typed
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
@@ -21,23 +20,23 @@ _REFUSALS: Final = range(400, 500)
 
 
 class Refused(Exception):
-    """Raised by a composer whose caller is wrong: one row of the request, or all of it."""
+    """Raised by a composer to reject one row of the request, or all of it."""
 
     def __init__(self, message: str, *, row: int | None = None, status: int = 400) -> None:
         super().__init__(message)
         self.row = None if row is None else operator.index(row)
         self.status = operator.index(status)
         if not _REFUSALS[0] <= self.status <= _REFUSALS[-1]:
-            raise ValueError(f"a refusal has a status of {_REFUSALS[0]} to {_REFUSALS[-1]}, not {status}")
+            raise ValueError(f"the status of a rejection must be {_REFUSALS[0]} to {_REFUSALS[-1]}, not {status}")
 
 
 class Failed(Exception):
-    """Raised where a step fails; a composer that does not catch it fails likewise, with the step's status.
+    """Raised where a step fails; a composer that does not catch it fails with the step's status.
 
     Attributes:
-        step: its name.
-        status: of the answer, as HTTP has it.
-        rows: numbers of the rows that failed alone, among those that the step was asked; empty: all did.
+        step: name of the step.
+        status: HTTP status of its response.
+        rows: rows that failed alone, by number in the call; empty: all failed.
     """
 
     def __init__(self, step: str, error: ProxyError) -> None:
@@ -49,7 +48,7 @@ class Failed(Exception):
 
 
 class Steps:
-    """The steps, as a composer asks them for one request: ``await steps.NAME(input=array)`` gives a dict of arrays."""
+    """The steps for one request: in a composer ``await steps.NAME(input=array)`` returns a dict of arrays."""
 
     Refused = Refused
     Failed = Failed
@@ -65,14 +64,14 @@ class Steps:
 
     @property
     def left_s(self) -> float:
-        """Return the seconds that are left until the caller stops waiting."""
+        """Return the seconds until the client's deadline."""
         return self._deadline_s - time.monotonic()
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, dict[str, Array]]]:
-        """Return what asks the step of this name."""
+        """Return a function that calls the step of this name."""
         plan = self.__dict__.get("_plan", {})
         if name not in plan:
-            raise AttributeError(f"there is no step {name!r}; there are {', '.join(plan)}")
+            raise AttributeError(f"there is no step {name!r}; steps are {', '.join(plan)}")
 
         async def ask(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
             if unnamed:
@@ -84,11 +83,12 @@ class Steps:
 
     async def _asked(self, step: Step, given: Mapping[str, Any]) -> dict[str, Array]:
         model = self._graph.signatures[step.name]
-        inputs, rows = canonical(given, model.inputs, model.optional, f"what step {step.name} is given")
-        if not rows:
-            return readable(_nothing(model.outputs), model.outputs)
+        inputs, rows = canonical(given, model.inputs, model.optional, f"the input of step {step.name}")
+        if not rows:  # a model is not called for no rows
+            empty = {name: gaps(tensor, (0, *filled_shape(tensor))) for name, tensor in model.outputs.items()}
+            return readable(empty, model.outputs)
         if self._ended:
-            raise RuntimeError(f"step {step.name} is asked after the request has ended")
+            raise RuntimeError(f"step {step.name} is called after the request has ended")
         asking = asyncio.run_coroutine_threadsafe(self._ask(step, inputs, rows), self._loop)
         self._under_way.add(asking)
         try:
@@ -99,27 +99,28 @@ class Steps:
             self._under_way.discard(asking)
 
     def end(self) -> None:
-        """End what is still asked for a request that has its answer: the rows leave the models' queues."""
+        """Cancel calls of a request that has its response: their rows leave the models' queues."""
         self._ended = True
         for asking in list(self._under_way):
             asking.cancel()
 
 
-def _nothing(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    """Return what a model gives that is asked about no rows."""
-    return {name: gaps(tensor, (0, *filled_shape(tensor))) for name, tensor in tensors.items()}
-
-
 def meant(error: BaseException, rows: int) -> ProxyError | None:
-    """Return what the caller is told of what the code raised for it; None: that was a mistake of the code's own."""
+    """Return the error for the client that an exception of the code stands for; None for a bug of the code."""
     told = _told(error)
-    if isinstance(told, Failed):
-        return _of_step(told)
-    return _refusal(told, rows) if isinstance(told, Refused) else None
+    if isinstance(told, Refused):
+        return _refusal(told, rows)
+    if not isinstance(told, Failed):
+        return None
+    if isinstance(told.error, RowsFailed):
+        # The numbers of rows are those of the call, which are not the client's.
+        failed = InvalidRequest(f"of the rows of its call, {told.error.message}")
+        return StepFailed(told.step, failed, told.error.status)
+    return told.error
 
 
 def words(error: BaseException) -> str:
-    """Return what an exception of the code's says as an answer can hold it: text throughout, and no book."""
+    """Return the text of an exception of the code, valid and of bounded length."""
     try:
         text = str(error)
     except BaseException as odd:
@@ -128,7 +129,7 @@ def words(error: BaseException) -> str:
 
 
 def _told(error: BaseException) -> BaseException | None:
-    """Return what was raised for the caller; of what several tasks raised the first such."""
+    """Return the exception that is meant for the client; the first one of an exception group."""
     left = [error]
     while left:
         each = left.pop()
@@ -139,19 +140,11 @@ def _told(error: BaseException) -> BaseException | None:
     return None
 
 
-def _of_step(failed: Failed) -> ProxyError:
-    """Return a step's error as the graph's; rows that failed there are not the caller's, by number."""
-    error = failed.error
-    if isinstance(error, RowsFailed):
-        return StepFailed(failed.step, InvalidRequest(f"of the rows that it was asked, {error.message}"), error.status)
-    return error
-
-
 def _refusal(refused: Refused, rows: int) -> ProxyError:
     message = words(refused)
     if refused.row is not None:
         if not 0 <= refused.row < rows:
-            return ModelFailed(f"the composer refused row {refused.row} of {rows}: {message}")
+            return ModelFailed(f"the composer rejected row {refused.row} of {rows}: {message}")
         return RowsFailed([RowError(refused.row, refused.status, message)])
     error = InvalidRequest(message)
     error.status = refused.status

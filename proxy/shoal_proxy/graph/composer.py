@@ -1,7 +1,7 @@
-"""A composer: Python of the user's that takes a request through the steps.
+"""A composer: the user's Python code that passes a request through the steps.
 
-It runs on a loop and a thread of its own, so that code that computes or blocks holds up neither probes nor the drain;
-what it asks of steps is asked on the proxy's loop, by the clients that any graph has.
+It runs on a loop and a thread of its own, so that code that computes or blocks delays neither probes nor the drain. Its
+calls of steps run on the proxy's loop, with the clients that any graph has.
 """
 
 import asyncio
@@ -30,15 +30,16 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _LOADS_S: Final = 60.0
-"""How long its code may take to be loaded: what it imports may be large."""
+"""Longest time to load its code: its imports may be large."""
 _ANSWERS_S: Final = 5.0
-"""How long its loop may be held up before it counts as blocked."""
+"""Delay of its loop from which it counts as blocked."""
 _LOG_S: Final = 1.0
-_UNBLOCK: Final = "await what waits, and compute in asyncio.to_thread"
+"""Least time between two logged tracebacks."""
+_UNBLOCK: Final = "Await what waits, and compute in asyncio.to_thread."
 
 
 class Threads(ThreadPoolExecutor):
-    """Threads for `asyncio.to_thread` that end with the process; the library's are waited for, whatever they do."""
+    """Threads for `asyncio.to_thread` that end with the process; the library joins its own, however long they run."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         """Run a function on a thread of its own."""
@@ -57,7 +58,7 @@ class Threads(ThreadPoolExecutor):
 
 
 class Composer:
-    """A class of the user's, on its own thread."""
+    """A user's class on its own thread."""
 
     def __init__(self, spec: ComposerSpec, folder: str) -> None:
         self._spec = spec
@@ -72,26 +73,26 @@ class Composer:
         self._loading: asyncio.Future[Signature | GraphError] | None = None
 
     async def look(self) -> Signature:
-        """Return what it takes and gives; its code is loaded when first asked.
+        """Return its inputs and outputs; the first call loads its code.
 
         Raises:
-            GraphError: it cannot be loaded, or blocks the loop that it runs on.
+            GraphError: it cannot be loaded, or blocks its event loop.
         """
-        if self._loading is None:  # once: what a module does when it is imported is not done again
+        if self._loading is None:  # once: the import of a module has side effects
             self._loading = asyncio.ensure_future(_elsewhere(self._load(), self._loop))
         try:
             async with asyncio.timeout(_LOADS_S):
                 found = await asyncio.shield(self._loading)
         except TimeoutError:
             raise GraphError(self._path, f"its code has not been loaded for {_LOADS_S:g} s: it blocks") from None
-        if isinstance(found, GraphError):  # another each time: one that is raised again and again keeps every frame
+        if isinstance(found, GraphError):  # a new one: an exception that is raised repeatedly keeps every frame
             raise GraphError(found.path, found.what)
         try:
             async with asyncio.timeout(_ANSWERS_S):
                 await _elsewhere(asyncio.sleep(0), self._loop)
         except TimeoutError:
             raise GraphError(
-                "composer", f"its code has blocked the event loop for {_ANSWERS_S:g} s: {_UNBLOCK}"
+                "composer", f"its code has blocked the event loop for {_ANSWERS_S:g} s. {_UNBLOCK}"
             ) from None
         return found
 
@@ -101,7 +102,7 @@ class Composer:
         """Return the outputs of one request's rows.
 
         Raises:
-            ProxyError: what a step raised, or the code; or the deadline has passed.
+            ProxyError: the error of a step or of the code, or the deadline has passed.
         """
         steps = Steps(graph, deadline_s, ask, asyncio.get_running_loop())
         try:
@@ -112,14 +113,14 @@ class Composer:
                 raise
             raise ModelFailed("the composer cancelled itself") from None
         except TimeoutError:
-            late = DeadlineExceeded("the composer did not answer in time")
+            late = DeadlineExceeded("the composer did not return before the deadline")
             late.may_have_run = True
             raise late from None
         finally:
             steps.end()
 
     def close(self) -> None:
-        """Let the thread end, once nothing blocks it."""
+        """Stop the thread as soon as nothing blocks it."""
         self._loop.call_soon_threadsafe(self._stop)
 
     def _stop(self) -> None:
@@ -132,7 +133,7 @@ class Composer:
         while not self._stopped:
             try:
                 self._loop.run_forever()
-            except BaseException:  # a task of the user's own that called sys.exit()
+            except BaseException:  # a task of the user's code called sys.exit()
                 logger.exception("event=composer_task_failed")
         self._loop.close()
 
@@ -169,33 +170,30 @@ class Composer:
             return module, declared.name
         assert self._spec.import_path is not None
         name, _, member = self._spec.import_path.partition(":")
-        # Last: a file of the user's named as one of the library's must not stand in its place.
+        # Last, so that a user's file does not shadow a library module of the same name.
         sys.path.append(self._folder)
         return importlib.import_module(name), member
-
-    def _log(self, error: BaseException) -> None:
-        """Log a traceback, but not for each caller who knows how to cause one."""
-        now_s = time.monotonic()
-        if now_s - self._logged_s >= _LOG_S:
-            self._logged_s = now_s
-            logger.error("event=composer_failed", exc_info=error)
 
     async def _run(self, graph: Typed, inputs: Mapping[str, Array], rows: int, steps: Steps) -> Mapping[str, Array]:
         try:
             answer = await self._composer.run(readable(inputs, graph.request), steps)
-            outputs, count = canonical(answer, graph.outputs, frozenset(), "the composer's answer")
+            outputs, count = canonical(answer, graph.outputs, frozenset(), "the composer's result")
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             if (told := meant(error, rows)) is None:
-                self._log(error)
+                # Log a bug of the code, but not for each client that can cause it.
+                now_s = time.monotonic()
+                if now_s - self._logged_s >= _LOG_S:
+                    self._logged_s = now_s
+                    logger.error("event=composer_failed", exc_info=error)
                 told = ModelFailed(f"the composer raised {type(error).__name__}: {words(error)}")
             raise told from None
         if count != rows:
-            raise ModelFailed(f"the composer answered {count} rows, and was asked {rows}")
+            raise ModelFailed(f"the composer returned {count} rows, expected {rows}")
         return outputs
 
 
 async def _elsewhere(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Return what a coroutine gives on another thread's loop; it is cancelled with this one."""
+    """Run a coroutine on another thread's loop and return its result; it is cancelled with this one."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

@@ -1,7 +1,7 @@
-"""Which rows an expression means, computed over whole columns.
+"""Evaluate an expression over whole columns: the rows for which it is true.
 
-In three values: what is compared with an unknown one is unknown, and a row for which the whole is unknown is not meant.
-Numbers are compared as what they are: 64-bit floats, or integers.
+The logic has three values: a comparison with an unknown value is unknown, and a row with an unknown result is not
+selected. Numbers are compared as 64-bit floats or as integers.
 """
 
 import math
@@ -20,18 +20,18 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 _BELOW: Final[Mapping[str, str]] = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 _ABOVE: Final[Mapping[str, str]] = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
-"""How what is nearest to a number is compared in its place, where that lies below or above it."""
+"""The operator for the nearest number that a type holds, where that is below or above the literal."""
 
 
 class Truth(NamedTuple):
-    """What is so, row by row, and where that is known; never so where it is not known."""
+    """Truth by row (``so``), and where it is known; never true where it is unknown."""
 
     so: Array
     known: Array
 
 
 class Values1D(NamedTuple):
-    """One value a row, and which rows have one."""
+    """One value per row, and which rows have one."""
 
     array: Array
     known: Array
@@ -41,7 +41,7 @@ Columns = Mapping[str, Values1D]
 
 
 def column(array: Array, datatype: str, known: Array) -> Values1D:
-    """Return a tensor with one value a row as it is compared."""
+    """Return a tensor with one value per row in the form that is compared."""
     flat = array.reshape(len(known))
     if datatype == "BF16":
         flat = bfloat16_to_float32(flat)
@@ -49,7 +49,7 @@ def column(array: Array, datatype: str, known: Array) -> Values1D:
 
 
 def meant(expression: Expression, columns: Columns) -> Array:
-    """Return the rows for which the expression is so, as a mask."""
+    """Return a mask of the rows for which the expression is true."""
     return _truth(expression, columns).so
 
 
@@ -59,7 +59,12 @@ def _truth(expression: Expression, columns: Columns) -> Truth:
             values, known = columns[name]
             return Truth(values.astype(bool) & known, known)
         case Comparison(column=of, operator=name, value=value):
-            return _compared(columns[of.name], name, columns[value.name] if isinstance(value, Column) else value)
+            left = columns[of.name]
+            if isinstance(value, Column):
+                right = columns[value.name]
+                both = left.known & right.known
+                return Truth(_pairwise(left.array, name, right.array) & both, both)
+            return Truth(_against(left.array, name, value) & left.known, left.known)
         case Among(column=of, values=values):
             return _among(columns[of.name], values)
         case IsNull(column=of):
@@ -72,15 +77,8 @@ def _truth(expression: Expression, columns: Columns) -> Truth:
             return _joined([_truth(part, columns) for part in parts], every=every)
 
 
-def _compared(left: Values1D, name: str, right: Any) -> Truth:
-    if isinstance(right, Values1D):
-        known = left.known & right.known
-        return Truth(_pairwise(left.array, name, right.array) & known, known)
-    return Truth(_against(left.array, name, right) & left.known, left.known)
-
-
 def _against(column: Array, name: str, literal: Any) -> Array:
-    """Compare a column with one value as Python does: also with a number that its own type does not hold."""
+    """Compare a column with a literal exactly, also with a number that the column's type cannot hold."""
     if isinstance(literal, str):
         literal = literal.encode()
     elif column.dtype.kind in "iuf":
@@ -94,7 +92,7 @@ def _against(column: Array, name: str, literal: Any) -> Array:
 
 
 def _nearest(number: Any, dtype: Any) -> Any:
-    """Return what a datatype holds in the place of a number; nothing that it holds lies between the two."""
+    """Return the nearest number that a datatype holds; none lies between the two."""
     if dtype.kind == "f":
         try:
             return float(number)
@@ -108,8 +106,8 @@ def _pairwise(left: Array, name: str, right: Array) -> Array:
     compare = _OPERATORS[name]
     so = np.asarray(compare(left, right), bool)
     if {left.dtype.kind, right.dtype.kind} in ({"f", "i"}, {"f", "u"}):
-        # numpy makes floats of the integers. Those of 64 bits may be rounded: where the two are equal then, it is told
-        # from what they were.
+        # numpy converts the integers to floats, which rounds large ones of 64 bits. Where the two are then equal,
+        # compare the original numbers.
         floats = left.astype(np.float64)
         rounded = np.flatnonzero((floats == right.astype(np.float64)) & (np.abs(floats) >= FIRST_ROUNDED))
         so[rounded] = compare(left[rounded].astype(object), right[rounded].astype(object))
@@ -129,7 +127,7 @@ def _among(values: Values1D, among: tuple[Any, ...]) -> Truth:
 
 
 def _joined(parts: list[Truth], *, every: bool) -> Truth:
-    """Kleene's and, or: what is false makes all false, what is true makes any true, whatever the unknown ones are."""
+    """Return the conjunction or disjunction (Kleene): one false part decides the former, one true part the latter."""
     so, decided = parts[0].so.copy(), parts[0].known.copy()
     for part in parts[1:]:
         if every:

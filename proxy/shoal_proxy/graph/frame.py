@@ -1,6 +1,6 @@
-"""One request on its way through a graph: what is known of its rows, what a step is given, what it has answered.
+"""One request in a graph: the values of its rows, the inputs of each step, and the outputs.
 
-No I/O and no clock: `walk` asks the models.
+No I/O and no clock: `walk` calls the models.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -21,7 +21,7 @@ from shoal_schema.wire.row_errors import RowError
 
 
 class RowsError(ValueError):
-    """Rows of the request cannot go on, by no fault of a model's."""
+    """Rows of the request cannot be processed further, not through a model's fault."""
 
     def __init__(self, errors: Sequence[RowError]) -> None:
         super().__init__(errors[0].message)
@@ -29,27 +29,29 @@ class RowsError(ValueError):
 
 
 class Call(NamedTuple):
-    """What a step's model is to be ``asked``: so many rows, ``inputs`` of those ``rows`` of its space (None: all)."""
+    """The call of a step's model."""
 
     inputs: Mapping[str, Array]
     rows: Array | None
+    """The rows of the step's space that it is called for; None: all."""
     asked: int
+    """Their number."""
 
 
 Ask = Callable[[Step, Mapping[str, Array], int], Coroutine[Any, Any, Mapping[str, Array]]]
-"""Asks a step's model for the answers to so many rows; raises a `ProxyError`."""
+"""Calls a step's model for a number of rows; raises a `ProxyError`."""
 MOST_ROWS = 1 << 18
-"""Of a space: as many as a request may have."""
+"""Most rows of a space: as many as a request may have."""
 
 
 class Frame:
-    """What is known of one request's rows.
+    """The values of one request's rows.
 
     Args:
-        graph: the graph, and what its tensors are.
-        inputs: what the caller sent.
-        count: of rows.
-        most_bytes: that lists of items may take.
+        graph: the graph, and the types of its tensors.
+        inputs: the client's inputs.
+        count: number of rows.
+        most_bytes: most bytes of lists of items.
     """
 
     def __init__(self, graph: Typed, inputs: Mapping[str, Array], count: int, most_bytes: int) -> None:
@@ -62,22 +64,29 @@ class Frame:
         self._chosen: dict[Space, Array | None] = {}
         self._items: dict[tuple[Space, Ref], Values] = {}
         self.omitted: dict[str, int] = {}
-        """By step, how many rows go on without it, as it failed for them."""
+        """By step, the number of rows that continue without it, since it failed for them."""
 
     def begin(self, step: Step) -> Call:
-        """Return what a step's model is to be asked, now that all it needs is known.
+        """Return the call of a step's model, whose inputs must be known.
 
         Raises:
-            RowsError: some rows cannot go on.
+            RowsError: some rows cannot be processed.
         """
         if step.each and step.space not in self._spaces:
-            self._open(step)
+            # The step opens a space: each item of a list becomes a row.
+            source = self._values[step.each[0]]
+            opened, chosen = open_rows(source, self._counts(step, source))
+            if opened.count > MOST_ROWS:
+                self._refuse(step, f"{opened.count} items of {step.each[0]}; the limit is {MOST_ROWS}", 413)
+            self._spaces[step.space], self._chosen[step.space] = opened, chosen
         count = self._rows(step.space)
         given = {name: self._seen(ref, step) for name, ref in step.inputs.items()}
         present = [values.present(count) for values in given.values()]
         masks = [mask for mask in present if mask is not None]
         if step.when is not None:
-            masks.append(meant(step.when, {str(ref): self._compared(ref, step) for ref in step.conditions}))
+            columns = {str(ref): self._compared(ref, step) for ref in step.conditions}
+            masks.append(meant(step.when, columns))
+        # A row takes part if it has a value for each input and its condition is true.
         alive = np.logical_and.reduce(masks) if masks else None
         rows = None if alive is None or alive.all() else np.flatnonzero(alive)
         wanted = self._graph.signatures[step.name].inputs
@@ -85,12 +94,12 @@ class Frame:
         return Call(inputs, rows, count if rows is None else len(rows))
 
     def finish(self, step: Step, call: Call, outputs: Mapping[str, Array]) -> None:
-        """Note what a step's model has answered: a row for each that it was asked."""
+        """Record a step's outputs: a row for each row of the call."""
         for name, array in outputs.items():
             self._values[Ref(step.name, name)] = Values(array, call.rows)
 
     def finish_parts(self, step: Step, call: Call, parts: Sequence[tuple[Sequence[int], Mapping[str, Array]]]) -> None:
-        """Note what it has answered to some rows of the call, and to others; the rest goes on without it."""
+        """Record outputs of some rows of the call, and of others; the remaining rows continue without the step."""
         if omitted := call.asked - sum(len(rows) for rows, _ in parts):
             self.omitted[step.name] = omitted
         if not parts:
@@ -100,6 +109,7 @@ class Frame:
             self.finish(step, call, parts[0][1])
             return
         asked = np.arange(call.asked) if call.rows is None else call.rows
+        # Parts may come in any order; their rows are sorted.
         numbers = np.concatenate([np.asarray(rows, np.int64) for rows, _ in parts])
         order = np.argsort(numbers)
         for name, tensor in self._graph.signatures[step.name].outputs.items():
@@ -108,20 +118,20 @@ class Frame:
                 self._values[Ref(step.name, name)] = Values(array[order], asked[numbers[order]])
 
     def skip(self, step: Step) -> None:
-        """Note that no row has a step's outputs."""
+        """Record that no row has a step's outputs."""
         for name, tensor in self._graph.signatures[step.name].outputs.items():
             self._values[Ref(step.name, name)] = Values(gaps(tensor, (0, *filled_shape(tensor))), np.arange(0))
 
     def outputs(self) -> Mapping[str, Array]:
-        """Return the answer, now that every step has ended.
+        """Return the graph's outputs, once every step has ended.
 
         Raises:
-            RowsError: an output cannot be made of what there is.
+            RowsError: an output would be too large.
         """
         return {output.name: self._output(output) for output in self._plan.outputs}
 
     def blamed(self, step: Step, call: Call, errors: Sequence[RowError]) -> list[RowError]:
-        """Return the errors of rows of a call as those of the request's rows; the first of each, with the step."""
+        """Return errors of a call as errors of the request's rows: the first of each row, with the step's name."""
         found: dict[int, RowError] = {}
         for error in errors:
             row = error.row if call.rows is None else int(call.rows[error.row])
@@ -130,7 +140,7 @@ class Frame:
         return [found[row] for row in sorted(found)]
 
     def _origin(self, space: Space, row: int) -> tuple[int, str]:
-        """Return the request's row that a row of a space comes from, and which item of it that is."""
+        """Return the request's row from which a row of a space comes, and its items in words."""
         where = ""
         while space:
             rows = self._spaces[space]
@@ -141,14 +151,8 @@ class Frame:
     def _rows(self, space: Space) -> int:
         return self._spaces[space].count if space else self._count
 
-    def _open(self, step: Step) -> None:
-        source = self._values[step.each[0]]
-        rows, chosen = open_rows(source, self._counts(step, source))
-        if rows.count > MOST_ROWS:
-            self._refuse(step, f"{rows.count} items of {step.each[0]}; at most {MOST_ROWS} are taken", 413)
-        self._spaces[step.space], self._chosen[step.space] = rows, chosen
-
     def _counts(self, step: Step, source: Values) -> Array | None:
+        """Return the number of items of each row; None where the step does not limit it."""
         if step.count is None:
             return None
         counts = self._values[step.count]
@@ -156,20 +160,16 @@ class Frame:
         wanted = known if source.rows is None else known[source.rows]
         width = source.array.shape[1]
         if len(wrong := np.flatnonzero((wanted < 0) | (wanted > width))):
-            rows = wrong if source.rows is None else source.rows[wrong]
-            self._refuse_counts(
-                step, step.count, {int(row): int(wanted[at]) for row, at in zip(rows, wrong, strict=True)}
-            )
+            status = 400 if step.count.step == REQUEST else 500
+            errors: dict[int, RowError] = {}
+            for at in wrong:
+                row, where = self._origin(step.space[:-1], int(at if source.rows is None else source.rows[at]))
+                what = (
+                    f"step {step.name}{where}: {step.count} is {wanted[at]}, but {step.each[0]} has 0 to {width} items"
+                )
+                errors.setdefault(row, RowError(row, status, what))
+            raise RowsError([errors[row] for row in sorted(errors)])
         return wanted.astype(np.int64)
-
-    def _refuse_counts(self, step: Step, count: Ref, wrong: Mapping[int, int]) -> None:
-        status = 400 if count.step == REQUEST else 500
-        errors: dict[int, RowError] = {}
-        for of, given in wrong.items():
-            row, where = self._origin(step.space[:-1], of)
-            what = f"step {step.name}{where}: {count} is {given}, more or less than {step.each[0]} can hold"
-            errors.setdefault(row, RowError(row, status, what))
-        raise RowsError([errors[row] for row in sorted(errors)])
 
     def _refuse(self, step: Step, what: str, status: int) -> None:
         raise self._all_refused(f"step {step.name}: {what}", status)
@@ -181,9 +181,10 @@ class Frame:
         return self._graph.tensor(ref, "")
 
     def _seen(self, ref: Ref, step: Step) -> Values:
-        """Return what a step sees of a tensor."""
+        """Return a tensor as rows of a step's space."""
         if not is_item(ref, step):
             return self._moved(ref, step.space)
+        # An item of an outer list is repeated for each item of the lists inside.
         space = step.space
         while str(ref) != space[-1] and ref not in step.each:
             space = space[:-1]
@@ -193,17 +194,18 @@ class Frame:
         return values
 
     def _item(self, ref: Ref, space: Space, step: Step) -> Values:
+        """Return the items of a list as rows of the space that they open."""
         if (space, ref) not in self._items:
             source, first = self._values[ref], self._values[self._plan.opener(space).each[0]]
             own, most = source.array.shape[1], first.array.shape[1]
             if own != most:
                 status = 400 if ref.step == REQUEST else 500
-                self._refuse(step, f"{ref} holds {own} items in each row, {space[-1]} {most}", status)
+                self._refuse(step, f"{ref} has {own} items in each row, but {space[-1]} has {most}", status)
             self._items[space, ref] = Values(items_of(source, self._chosen[space]))
         return self._items[space, ref]
 
     def _moved(self, ref: Ref, space: Space) -> Values:
-        """Return a tensor as rows of another space have it: lists on the way up, repeated on the way down."""
+        """Return a tensor as rows of another space: gathered into lists on the way up, repeated on the way down."""
         own = self._plan.space_of(ref)
         values = self._raised(self._values[ref], self._tensor(ref), own, meeting(own, space))
         for depth in range(len(meeting(own, space)) + 1, len(space) + 1):
@@ -226,32 +228,29 @@ class Frame:
         return values
 
     def _compared(self, ref: Ref, step: Step) -> Values1D:
+        """Return a tensor as the column of a step's condition."""
         values, count = self._seen(ref, step), self._rows(step.space)
-        mask = values.present(count)
-        tensor = self._tensor(ref)
+        mask, tensor = values.present(count), self._tensor(ref)
         return column(completed(values, count, tensor), tensor.datatype, np.ones(count, bool) if mask is None else mask)
 
     def _output(self, output: Output) -> Array:
+        """Return one of the graph's outputs."""
         tensors = [self._tensor(ref) for ref in output.of]
         moved = [self._moved(ref, output.space) for ref in output.of]
         count = self._rows(output.space)
-        self._check_room(output, moved, count)
+        # Completing absent rows makes each as large as the largest of those that there are.
+        size_bytes = count * max(each.array[:1].nbytes for each in moved)
+        if size_bytes > self._most_bytes and any(len(each.array) < count for each in moved):
+            raise self._all_refused(f"output {output.name} of {count} rows would take {size_bytes} bytes", 413)
         values = combined(output.combine, moved, tensors, count)
         tensor = tensors[0]
         if output.space:
             values = self._raised(values, tensor, output.space, ROOT)
         return completed(values, self._count, tensor)
 
-    def _check_room(self, output: Output, values: Sequence[Values], count: int) -> None:
-        """Refuse rows that would each be as large as the largest of a few."""
-        size_bytes = count * max(each.array[:1].nbytes for each in values)
-        if size_bytes > self._most_bytes and any(len(each.array) < count for each in values):
-            message = f"output {output.name} of {count} rows would take {size_bytes} bytes"
-            raise self._all_refused(message, 413)
-
 
 def _given(array: Array, tensor: Tensor) -> Array:
-    """Return what a model takes: its own datatype; and of lists without an item in any row, which none takes, a gap."""
+    """Return a model's input in its own datatype; for lists without an item in any row, a gap."""
     dtype = DTYPES[tensor.datatype]
     if not array.size and len(array):
         return gaps(tensor, tuple(size or 1 for size in array.shape))

@@ -1,4 +1,4 @@
-"""The graph that a proxy runs: whether its models can be asked and fit one another, and one request's way."""
+"""The graph that a proxy serves: whether its models are available and compatible, and the walk of each request."""
 
 import asyncio
 import logging
@@ -40,17 +40,17 @@ logger = logging.getLogger(__name__)
 
 _GRAPHS, _PRIORITY = GRAPHS.encode(), PRIORITY.encode()
 _LOOK_S: Final = 10.0
-"""How long models may take to say what they take, and how often they are asked once one was another than before."""
+"""Longest time for a model's metadata, and interval of reading it again once a model has changed."""
 _AWAY_INTERVAL_S, _SLOWER, _AWAY_MOST_S = 0.5, 1.2, 3.0
-"""How often models are asked that do not say it yet: less and less often."""
+"""Interval of requests to models that are not available yet, its growth, and its maximum."""
 _BEAT_S: Final = 1.0
-"""How often a composer's loop is looked at."""
+"""Interval of checks of a composer's loop."""
 _DOUBT_S: Final = 5.0
-"""How often models are asked again what they take, where they refuse what they are given or give something else."""
+"""Least time between two reads of metadata because models reject their inputs or return unexpected outputs."""
 
 
 class Walked:
-    """A request that has come through a graph, what each step took, and how many rows went on without it."""
+    """A request that has passed a graph, the time of each step, and the number of rows that each omitted."""
 
     def __init__(
         self, outputs: Mapping[str, Array], steps_s: Mapping[str, float], omitted: Mapping[str, int], sent_s: float
@@ -62,11 +62,11 @@ class Walked:
         self.answered_s = time.monotonic()
 
     def result(self, signature: ModelSignature) -> Result:
-        """Return the rows that came back."""
+        """Return the rows as a result."""
         return Result(self._outputs)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return what the request cost, step by step, as Server-Timing says it."""
+        """Return the costs of the request, step by step, in the form of Server-Timing."""
         own = b"graph;dur=%.2f" % (1000 * batch_s)
         steps = [b"%b;dur=%.2f" % (name.encode(), 1000 * took_s) for name, took_s in self._steps_s.items()]
         without = [b'%b;desc="%d omitted"' % (name.encode(), rows) for name, rows in self._omitted.items()]
@@ -74,9 +74,9 @@ class Walked:
 
 
 class GraphLink:
-    """A graph in the place of a runtime: ready once every model has said what it takes, and they fit one another.
+    """A graph instead of a runtime: ready once every model has sent its metadata, and they are compatible.
 
-    It stays ready when a model goes away: its callers are told by the step's name, and the others are served.
+    It stays ready when a model becomes unavailable: requests that need it fail with the step's name, others are served.
     """
 
     def __init__(self, spec: GraphSpec, settings: Settings) -> None:
@@ -87,26 +87,30 @@ class GraphLink:
         self._most_bytes = settings.queue.max_bytes
         self._room = Room(settings.queue.max_bytes)
         self._plan: Plan = make_plan(spec, settings.name)
-        self._steps = {each.name: StepClient(each, _used(self._plan, each.name), self._room) for each in spec.steps}
+        # Of each step only the outputs that the graph uses are requested.
+        used = {each.name: [ref.tensor for _, ref in self._plan.refs if ref.step == each.name] for each in spec.steps}
+        self._steps = {
+            each.name: StepClient(each, list(dict.fromkeys(used[each.name])), self._room) for each in spec.steps
+        }
         self._composer = Composer(spec.composer, settings.process.composer_dir) if spec.composer else None
         self._typed: Typed | None = None
         self._walks: dict[Pending, asyncio.Task[Any]] = {}
         self._wake = asyncio.Event()
         self._doubted_s = 0.0
         self._again_s: float | None = None
-        """How often models are asked although nothing is odd: once one has become another, it may do so again."""
+        """Interval of metadata requests while ready; None until a model has changed once, since it may change again."""
         self.signature: ModelSignature | None = None
         self.binary = True
         self.fault = ""
-        """Why the graph cannot work as it is, in a word; empty where that is not known, or it can."""
-        self.reason = "the graph's models have not been asked yet"
+        """The reason word for a graph that cannot work as it is; empty where it can, or where that is unknown."""
+        self.reason = "metadata of the graph's models has not been requested yet"
         self.on_change: Callable[[], None] = lambda: None
         self.losses = 0
         self.started = asyncio.Event()
 
     @property
     def ready(self) -> bool:
-        """Tell whether requests may be sent."""
+        """Return whether requests may be sent."""
         return not self.reason
 
     @property
@@ -116,20 +120,20 @@ class GraphLink:
 
     @property
     def graph_state(self) -> GraphState | None:
-        """Return whether the models can be asked and fit one another."""
+        """Return whether the models are available and compatible."""
         if self.fault:
             return GraphState(self.fault, self.reason[:1024])
         if self.reason:
             return GraphState(STEP_NOT_READY, self.reason[:1024])
-        return GraphState(GRAPH_VALID, "every step's model takes what it is given")
+        return GraphState(GRAPH_VALID, "every step's model accepts its inputs")
 
     async def watch(self) -> None:
-        """Ask the models what they take until all have said it and fit; then only when one refuses what it gets."""
+        """Request the models' metadata until they are compatible; then only when a model rejects its inputs."""
         away_s = _AWAY_INTERVAL_S
         while True:
             self._wake.clear()
             reason, fault = await self._look()
-            # A model that has gone for a while is its callers' to hear of; one that is another now is everybody's.
+            # While a model is unavailable only its own requests fail. A changed model makes the graph unready.
             if not self.ready or fault in (Fault.MISMATCH, Fault.CYCLE, Fault.INVALID):
                 self._become(reason, fault)
             away_s = _AWAY_INTERVAL_S if self.ready else min(away_s * _SLOWER, _AWAY_MOST_S)
@@ -140,7 +144,7 @@ class GraphLink:
                 continue
 
     async def _until_doubtful(self) -> None:
-        """Wait until a model is to be asked again; meanwhile look whether the composer's code holds up its loop."""
+        """Wait until metadata must be requested again; meanwhile check that the composer does not block its loop."""
         while self.ready and self._composer is not None and not self._wake.is_set():
             try:
                 await self._composer.look()
@@ -155,7 +159,7 @@ class GraphLink:
         await self._wake.wait()
 
     async def _look(self) -> tuple[str, str]:
-        """Ask every model; return why the graph cannot serve, in a sentence and in a word."""
+        """Request all metadata; return why the graph cannot serve, in a sentence and as a reason word."""
         try:
             composer = None if self._composer is None else await self._composer.look()
         except GraphError as wrong:
@@ -169,9 +173,13 @@ class GraphLink:
             for name, document in documents.items():
                 step = self._steps[name]
                 step.signature = parse_metadata(document)
-                if self._composer is not None:  # which outputs its code looks at, it alone knows
+                if self._composer is not None:  # its code may use any output
                     step.used = tuple(graph.signatures[name].outputs)
-            self._become_another(parse_metadata(graph_metadata(graph, self._name, frozenset({self._identity}))))
+            signature = parse_metadata(graph_metadata(graph, self._name, frozenset({self._identity})))
+            if self.signature is not None and signature != self.signature:
+                logger.warning("event=signature_changed inputs=%s", list(signature.inputs))
+                self._again_s = _LOOK_S
+            self.signature = signature
         except GraphError as wrong:
             return str(wrong), wrong.fault
         except SignatureError as error:
@@ -179,20 +187,14 @@ class GraphLink:
         self._typed = graph
         return "", ""
 
-    def _become_another(self, signature: ModelSignature) -> None:
-        if self.signature is not None and signature != self.signature:
-            logger.warning("event=signature_changed inputs=%s", list(signature.inputs))
-            self._again_s = _LOOK_S
-        self.signature = signature
-
     async def _ask_metadata(self, step: StepClient) -> tuple[dict[str, Any], str, str]:
-        """Return a model's metadata, or why there is none, in a sentence and in a word."""
+        """Return a model's metadata, or why there is none, in a sentence and as a reason word."""
         try:
             async with asyncio.timeout(_LOOK_S):
                 document = await step.upstream.metadata()
                 step.binary = await step.upstream.speaks_binary()
                 return document, "", ""
-        except RuntimeLost:  # how it was lost differs from time to time, and each word more is a write of a status
+        except RuntimeLost:  # a constant text, since each change of it is a write of a status
             return {}, f"step {step.name}: {LOST} ({step.url})", ""
         except RuntimeAway as away:
             fault = Fault.MISSING if isinstance(away, UnknownHost) else ""
@@ -200,12 +202,12 @@ class GraphLink:
         except (ProxyError, SignatureError) as error:
             return {}, f"step {step.name}: {error} ({step.url})", Fault.MISSING
         except TimeoutError:
-            return {}, f"step {step.name}: nothing answers at {step.url}", ""
+            return {}, f"step {step.name}: no response from {step.url} within {_LOOK_S:g} s", ""
 
     def _become(self, reason: str, fault: str) -> None:
         changed = bool(reason) != bool(self.reason)
         if reason and reason != self.reason:
-            # Models that start beside it are nothing to warn of.
+            # Models that start at the same time are no fault.
             logger.log(logging.WARNING if fault else logging.INFO, "event=not_ready reason=%r", reason[:1000])
         self.losses += changed and bool(reason)
         self.reason, self.fault = reason, fault
@@ -215,15 +217,15 @@ class GraphLink:
             self.on_change()
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Walked:
-        """Take a request, which travels alone, through the graph.
+        """Pass a request, which is alone in its batch, through the graph.
 
         Raises:
-            ProxyError: by the name of the step that failed.
+            ProxyError: with the name of the step that failed.
         """
         pending, task = batch.slices[0].pending, asyncio.current_task()
         assert task is not None
-        if pending.resolved:  # it left after it was sent, and before this began: nothing could be ended then
-            raise DeadlineExceeded("the caller has gone")
+        if pending.resolved:  # it was cancelled after it was sent, before there was a task to cancel
+            raise DeadlineExceeded("the client has gone")
         self._walks[pending] = task
         try:
             return await self._walk(batch, metrics)
@@ -231,7 +233,7 @@ class GraphLink:
             del self._walks[pending]
 
     def abandoned(self, pending: Pending) -> None:
-        """End the walk of a caller that has gone: the models need not answer it."""
+        """Cancel the walk of a cancelled request."""
         if (task := self._walks.get(pending)) is not None:
             task.cancel()
 
@@ -255,7 +257,7 @@ class GraphLink:
                 outputs = await walk(graph.plan, frame, ask)
             else:
                 outputs = await self._composer.run(graph, part.inputs, part.pending.rows, batch.deadline_s, ask)
-        except RowsError as refused:  # another name: a compiled function knows one type for each
+        except RowsError as refused:  # another name: a compiled function has one type for each
             raise RowsFailed(refused.errors) from None
         except ProxyError as error:
             error.may_have_run = error.may_have_run or bool(took_s)
@@ -273,44 +275,38 @@ class GraphLink:
         inputs: Mapping[str, Array],
         rows: int,
     ) -> Mapping[str, Array]:
+        """Call a step's model, and record its time or failure."""
         begun_s = time.monotonic()
         try:
             outputs = await self._steps[step.name].ask(inputs, rows, asked)
         except ProxyError as error:
             metrics.step_failures[step.name] += 1
-            self._doubt(error)
+            # A model that rejects its inputs may have changed: request its metadata again.
+            now_s = time.monotonic()
+            odd = error.status == InvalidRequest.status or (isinstance(error, StepFailed) and error.unfit)
+            if odd and now_s - self._doubted_s > _DOUBT_S:
+                self._doubted_s = now_s
+                self._wake.set()
             raise
         took_s[step.name] = took_s.get(step.name, 0.0) + time.monotonic() - begun_s
         metrics.step_seconds[step.name].observe(time.monotonic() - begun_s)
         return outputs
 
-    def _doubt(self, error: ProxyError) -> None:
-        """Look again where a model refuses what it gets, as it may be another one now."""
-        now_s = time.monotonic()
-        odd = error.status == InvalidRequest.status or (isinstance(error, StepFailed) and error.unfit)
-        if odd and now_s - self._doubted_s > _DOUBT_S:
-            self._doubted_s = now_s
-            self._wake.set()
-
     def _headers(self, batch: Batch) -> list[tuple[bytes, bytes]]:
-        """Return what every step is told beside the tensors.
+        """Return the headers for every step.
 
         Raises:
-            InvalidRequest: the request has been here before.
+            InvalidRequest: the request has passed this graph before.
         """
         pending = batch.slices[0].pending
         passed = dict(batch.key.headers)
         through = passed.pop(_GRAPHS, b"")
         if self._identity.encode() in through.split(b","):
             raise InvalidRequest(f"the graph calls itself: {through.decode('latin-1')},{self._identity}")
+        # Each graph adds its name, so that a cycle of graphs ends.
         passed[_GRAPHS] = b",".join([*filter(None, [through]), self._identity.encode()])
         if pending.lane.level:
             passed[_PRIORITY] = b"%d" % pending.lane.level
         if self._fair_share_header and pending.lane.share:
             passed[self._fair_share_header] = pending.lane.share
         return [*trace_headers(batch), *passed.items()]
-
-
-def _used(plan: Plan, step: str) -> list[str]:
-    """Return the outputs of a step that the graph makes something of."""
-    return list(dict.fromkeys(ref.tensor for _, ref in plan.refs if ref.step == step))

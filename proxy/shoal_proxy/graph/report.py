@@ -1,6 +1,6 @@
-"""``shoal-proxy composer FILE``: load a graph's composer as a pod does, and write down what it takes and gives.
+"""``shoal-proxy composer FILE``: load a graph's composer as a pod does, and write its inputs and outputs to a file.
 
-What ``shoal inspect`` asks: nobody can ask the composer anything.
+For ``shoal inspect``, since no server answers for a composer.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from shoal_schema.resource.graph import ComposerSpec
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
-    made = CommandParser("shoal-proxy composer", description="Say what a graph's composer takes and gives.")
-    made.add_argument("file", type=Path, help="where the report is written, as JSON")
+    made = CommandParser("shoal-proxy composer", description="Write the inputs and outputs of a graph's composer.")
+    made.add_argument("file", type=Path, help="output file (JSON)")
     return made
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the report of the graph that the environment tells of; return the exit status."""
+    """Write the report of the graph in the environment; return the exit status."""
     process = Settings.from_env(os.environ).process
     assert process.graph is not None
     assert process.graph.composer is not None

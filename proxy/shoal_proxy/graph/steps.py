@@ -1,4 +1,4 @@
-"""Asking the model of one step: what is sent, and what its answers mean to the graph's caller."""
+"""Call the model of one step: its request, and the meaning of its response for the graph's client."""
 
 import ssl
 import time
@@ -31,13 +31,14 @@ from shoal_schema.wire.row_errors import RowError
 
 _TIMEOUT_MS, _EXECUTED, _HEADER_LENGTH = TIMEOUT_MS.encode(), EXECUTED.encode(), HEADER_LENGTH.encode()
 _LATE_S = 1.0
-"""How long after the deadline an answer is still waited for: the model's own proxy says so by then."""
+"""Wait for a response after the deadline: the model's own proxy reports the late request by then."""
 _EARLY_S = 0.01
+"""Least time by which the model's deadline is before the client's."""
 _MODELS = "/v2/models/"
 
 
 class Asked:
-    """What a caller asks for beside its rows, which every step is told; and the room that their answers take."""
+    """The terms of a request that every step receives beside its rows, and the memory of their responses."""
 
     __slots__ = ("_ended", "_held_bytes", "_room", "deadline_s", "headers", "parameters")
 
@@ -45,20 +46,20 @@ class Asked:
         self, deadline_s: float, headers: Sequence[tuple[bytes, bytes]], parameters: bytes, room: Room
     ) -> None:
         self.deadline_s = deadline_s
-        """When the caller stops waiting, in monotonic seconds."""
+        """The client's deadline, in monotonic seconds."""
         self.headers = headers
         self.parameters = parameters
-        """Of the request, as JSON; empty: none."""
+        """Parameters of the request, as JSON; empty for none."""
         self._room = room
         self._held_bytes = 0
         self._ended = False
 
     def hold(self, size_bytes: int) -> None:
-        """Take room for an answer until the request ends.
+        """Reserve memory for a response until the request ends.
 
         Raises:
-            Overloaded: there is none.
-            DeadlineExceeded: the request has ended, and nobody would give it back.
+            Overloaded: there is not enough.
+            DeadlineExceeded: the request has ended, and would not release it.
         """
         if self._ended:
             raise DeadlineExceeded("the request has ended")
@@ -68,14 +69,14 @@ class Asked:
             raise self._room.refusal(self._held_bytes)
 
     def end(self) -> None:
-        """Give back the room."""
+        """Release the memory."""
         self._ended = True
         self._room.taken_bytes -= self._held_bytes
         self._held_bytes = 0
 
 
 class StepClient:
-    """The model of one step, wherever it is served."""
+    """The client of one step's model."""
 
     def __init__(self, spec: StepSpec, used: Sequence[str], room: Room) -> None:
         assert spec.url is not None
@@ -86,37 +87,41 @@ class StepClient:
         self.upstream = Upstream(
             origin.address,
             model,
-            on_lost=_nothing,
+            on_lost=lambda: None,  # each request gets the error of its own connection
             tls=ssl.create_default_context() if origin.secure else None,
             room=room,
         )
         self.signature: ModelSignature | None = None
         self.binary = True
         self.used = tuple(used)
-        """The outputs that the graph makes something of: no others are asked for."""
+        """The outputs that the graph uses; no others are requested."""
 
     async def ask(self, inputs: Mapping[str, Array], rows: int, terms: Asked) -> Mapping[str, Array]:
-        """Return the answers to so many rows.
+        """Return the model's outputs for ``rows`` rows.
 
         Args:
-            inputs: by name, canonical arrays.
-            rows: how many there are.
-            terms: what the caller asks for beside them.
+            inputs: canonical arrays by name.
+            rows: their number of rows.
+            terms: the terms of the request.
 
         Raises:
             RowsFailed: some rows failed on their own.
-            StepFailed: the model failed, or refused.
-            DeadlineExceeded: there is no time left, or the answer did not come in time.
+            StepFailed: the model failed, or rejected the call.
+            DeadlineExceeded: the deadline has passed, before the call or during it.
         """
         assert self.signature is not None
         try:
             header, tail = self._encoded(inputs, self.signature, terms.parameters)
-            response = await self._sent_once(header, tail, terms)
-            if response is None:  # another connection may lead to another replica
+            response: Response | None
+            try:
+                response = await self._sent(header, tail, terms)
+            except NotExecuted:  # nothing was sent: another connection may lead to another replica
+                response = None
+            if response is None:  # compiled code must not await in `except`
                 response = await self._sent(header, tail, terms)
             terms.hold(len(response.body))
         except TimeoutError:
-            late = DeadlineExceeded(f"step {self.name}: the model did not answer in time")
+            late = DeadlineExceeded(f"step {self.name}: the model did not answer before the deadline")
             late.may_have_run = True
             raise late from None
         except (InvalidRequest, ModelFailed, Overloaded, RuntimeAway) as error:
@@ -125,24 +130,19 @@ class StepClient:
             raise self._failure(response, rows)
         return self._decoded(response, rows, self.signature)
 
-    async def _sent_once(self, header: bytes, tail: list[bytes | memoryview], terms: Asked) -> Response | None:
-        """Return the answer; None where nothing was sent."""
-        try:
-            return await self._sent(header, tail, terms)
-        except NotExecuted:
-            return None
-
     async def _sent(self, header: bytes, tail: list[bytes | memoryview], terms: Asked) -> Response:
         left_s = terms.deadline_s - time.monotonic()
+        """Send one request and return the response."""
         if left_s <= 0:
-            raise DeadlineExceeded(f"step {self.name}: the deadline passed before it")
-        # Earlier than our own end, so that its word on where the time went comes before that.
+            raise DeadlineExceeded(f"step {self.name}: the deadline passed before the call")
+        # Before the client's deadline, so that the model's own error arrives in time.
         timeout = (_TIMEOUT_MS, b"%d" % max(1, int(1000 * max(0.9 * left_s, left_s - _EARLY_S))))
         return await self.upstream.infer(header, tail, [*terms.headers, timeout], terms.deadline_s + _LATE_S)
 
     def _encoded(
         self, inputs: Mapping[str, Array], signature: ModelSignature, parameters: bytes
     ) -> tuple[bytes, list[bytes | memoryview]]:
+        """Return the request body: JSON, and the binary tensors behind it."""
         if not self.binary:
             check_json(inputs, signature)
         tail: list[bytes | memoryview] = []
@@ -159,6 +159,7 @@ class StepClient:
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), tail
 
     def _decoded(self, response: Response, rows: int, signature: ModelSignature) -> Mapping[str, Array]:
+        """Return the outputs of a response."""
         try:
             result = decode_answer(response.body, response.headers.get(_HEADER_LENGTH), signature)
         except ProxyError as error:
@@ -166,24 +167,27 @@ class StepClient:
         for name in self.used:
             wrong = _wrong(result.outputs.get(name), signature.outputs[name], rows)
             if wrong:
-                what = ModelFailed(f"its answer holds {wrong} {name!r} for {rows} rows")
-                unfit = StepFailed(self.name, what)
+                unfit = StepFailed(self.name, ModelFailed(f"the model returned {wrong} {name!r} for {rows} rows"))
                 unfit.unfit = True
                 raise unfit
         return {name: result.outputs[name] for name in self.used}
 
     def _failure(self, response: Response, rows: int) -> ProxyError:
+        """Return the error of a response."""
         error = decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
         failed = decode_rows_failed(response.body)
         if failed is not None and all(each.row < rows for each in failed.errors):
             return failed
+        # The only row of a call is to blame for it.
         if isinstance(error, InvalidRequest) and rows == 1:
             return RowsFailed([RowError(0, error.status, error.message)])
-        return StepFailed(self.name, error, response.status, _retry_after_s(response))
+        after_s = response.headers.get(b"retry-after", b"")
+        retry_after_s = min(int(after_s), 3600) if after_s.isdigit() else None
+        return StepFailed(self.name, error, response.status, retry_after_s)
 
 
 def _wrong(array: Array | None, spec: OutputSpec, rows: int) -> str:
-    """Return what an answer holds in the place of an output; empty where it is that output."""
+    """Return what a response has instead of an output, in words; empty where it has the output."""
     if array is None:
         return "no"
     if array.dtype != DTYPES[spec.datatype]:
@@ -191,12 +195,3 @@ def _wrong(array: Array | None, spec: OutputSpec, rows: int) -> str:
     sizes = zip((rows, *spec.shape[1:]), array.shape, strict=False)
     fits = array.ndim == len(spec.shape) and all(want in (-1, size) for want, size in sizes)
     return "" if fits else f"the shape {array.shape} as"
-
-
-def _retry_after_s(response: Response) -> int | None:
-    given = response.headers.get(b"retry-after", b"")
-    return min(int(given), 3600) if given.isdigit() else None
-
-
-def _nothing() -> None:
-    """A step's connections come and go; each request says what came of its own."""

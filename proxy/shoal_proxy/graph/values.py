@@ -1,4 +1,4 @@
-"""Tensors over the rows of a space, of which some rows may be absent; and how they move from space to space."""
+"""Tensors over the rows of a space, of which some rows may be absent, and their conversion between spaces."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,11 +10,11 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 _BF16_NAN: Final = 0x7FC0
 TEXT_BYTES: Final = 256
-"""What a text counts beside its own bytes: to be kept, and written into an answer."""
+"""Bytes that a text counts beside its own: to be stored, and written into a response."""
 
 
 class Values:
-    """The values of those ``rows`` (ascending numbers) that have one; ``rows`` is None where all have."""
+    """The values of ``rows`` (ascending numbers), the rows that have one; ``rows`` is None where all have."""
 
     __slots__ = ("array", "rows")
 
@@ -23,7 +23,7 @@ class Values:
         self.rows = rows
 
     def pick(self, rows: Array | None) -> Array:
-        """Return the values of some rows, all of which have one; None is all rows. Nothing is copied needlessly."""
+        """Return the values of ``rows``, all of which have one; None is all rows. It copies only where needed."""
         if rows is None or rows is self.rows:
             return self.array
         if self.rows is None:
@@ -33,7 +33,7 @@ class Values:
         return self.array[np.searchsorted(self.rows, rows)]
 
     def present(self, count: int) -> Array | None:
-        """Return which of so many rows have a value; None: all."""
+        """Return a mask of the ``count`` rows that have a value; None: all."""
         if self.rows is None:
             return None
         mask = np.zeros(count, bool)
@@ -42,36 +42,37 @@ class Values:
 
 
 class Rows:
-    """The rows of a space: of each its ``parents`` row, and which of that row's items it is.
-
-    ``opened`` are the parents' rows that have a list of items, be it empty; None: all.
-    """
+    """The rows of a space: one for each item of a list."""
 
     __slots__ = ("count", "numbers", "opened", "parents")
 
     def __init__(self, parents: Array, numbers: Array, opened: Array | None) -> None:
         self.count = len(parents)
         self.parents = parents
+        """By row, the row of the space above."""
         self.numbers = numbers
+        """By row, the index of its item in that row's list."""
         self.opened = opened
+        """Rows of the space above that have a list, perhaps an empty one; None: all."""
 
     def repeat(self, values: Values, most_bytes: int) -> Values:
-        """Return values of the parents' rows, each for every item.
+        """Return values of the rows above, repeated for each item.
 
         Raises:
             ValueError: they would take too many bytes.
         """
         chosen, parents = None, self.parents
         if values.rows is not None:
+            # Only items whose row above has a value.
             chosen = np.flatnonzero(np.isin(self.parents, values.rows))
             parents = np.searchsorted(values.rows, self.parents[chosen])
         size_bytes = int(_row_bytes(values.array)[parents].sum())
         if size_bytes > most_bytes:
-            raise ValueError(f"what each of {self.count} items is given would take {size_bytes} bytes")
+            raise ValueError(f"the values repeated for each of {self.count} items would take {size_bytes} bytes")
         return Values(values.array[parents], None if chosen is None or len(chosen) == self.count else chosen)
 
     def gather(self, values: Values, parents: int, tensor: Tensor, most_bytes: int) -> Values:
-        """Return lists of items, for each of so many parents' rows that has one; the shorter are filled up.
+        """Return a list of items for each row above that has one; shorter lists are filled up.
 
         Raises:
             ValueError: the lists would take too many bytes.
@@ -89,11 +90,11 @@ class Rows:
 
 
 def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]:
-    """Return the rows that items make, and which of the source's items they are (None: all of them).
+    """Return the rows of the items of lists, and which of the source's items they are (None: all).
 
     Args:
         source: rows of items, the items in the second dimension.
-        counts: how many there are of each row that has any; None: all, of texts without the empty ones at the end.
+        counts: number of items by row; None: all, but of texts without the empty ones at the end.
     """
     array = source.array
     rows, width = array.shape[:2]
@@ -103,12 +104,13 @@ def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]
         counts = np.fromiter(map(_filled, array.reshape(rows, width, each).tolist()), np.int64, rows)
     if counts is None or (counts == width).all():
         return Rows(np.repeat(of, width), np.tile(np.arange(width), rows), source.rows), None
+    # Rows have different numbers of items: keep the first of each.
     chosen = np.arange(width) < counts[:, None]
     return Rows(np.repeat(of, counts), np.nonzero(chosen)[1], source.rows), chosen
 
 
 def _row_bytes(array: Array) -> Array:
-    """Return how many bytes each row takes."""
+    """Return the size of each row in bytes."""
     rows = len(array)
     if not array.dtype.hasobject:
         return np.full(rows, array[:1].nbytes, np.int64)
@@ -118,23 +120,23 @@ def _row_bytes(array: Array) -> Array:
 
 
 def items_of(source: Values, chosen: Array | None) -> Array:
-    """Return the items themselves, one after another."""
+    """Return the items, one after another."""
     array = source.array
     return array.reshape(-1, *array.shape[2:]) if chosen is None else array[chosen]
 
 
 def _filled(items: Sequence[Sequence[Any]]) -> int:
-    """Return how many items there are up to the last that is not empty."""
+    """Return the number of items up to the last that is not empty."""
     return next((len(items) - index for index, item in enumerate(reversed(items)) if any(item)), 0)
 
 
 def filled_shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return a row's shape where no row tells it: what may vary is nothing."""
+    """Return a row's shape where no row shows it: variable dimensions are 0."""
     return tuple(max(0, size) for size in tensor.shape)
 
 
 def gaps(tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    """Return an array of what stands for no value: NaN, an empty text; of other numbers 0, which fills up lists."""
+    """Return an array of absent values: NaN, the empty text, and 0 for other numbers, which fills up lists."""
     if tensor.datatype == "BYTES":
         texts = np.empty(shape, object)
         texts.fill(b"")
@@ -144,7 +146,7 @@ def gaps(tensor: Tensor, shape: tuple[int, ...]) -> Array:
 
 
 def completed(values: Values, count: int, tensor: Tensor) -> Array:
-    """Return one value for each of so many rows, with gaps where there is none."""
+    """Return one value for each of ``count`` rows, with gaps where there is none."""
     if values.rows is None:
         return values.array
     array = gaps(tensor, (count, *values.array.shape[1:]))

@@ -1,7 +1,7 @@
-"""One request's way through a graph: steps begin as soon as what they need is there, and end together.
+"""The walk of one request through a graph: a step starts once its inputs are known.
 
-A chain is walked without a task of its own for each step; where several can run, they do, and the first that fails ends
-the others: their connections are closed, and with them their rows leave the queues of the models.
+A chain is walked without a task for each step. Where several steps can run, they run concurrently, and the first that
+fails cancels the others: their connections are closed, and their rows leave the queues of the models.
 """
 
 import asyncio
@@ -13,23 +13,24 @@ from shoal_schema.graphs.plan import Plan, Step
 from shoal_schema.wire.datatypes import Array
 
 _TRIES = 32
-"""How often a model is asked at most for those rows of a request that do not fail, where a step may be left out."""
+"""Most calls of an optional step's model for the rows of a request that do not fail."""
 _OF_ROWS = (400, 413, 422, ModelFailed.status)
-"""What a model says of all rows that may be of one, or of how many they are; not that it is busy, or away."""
+"""Statuses that may be caused by single rows, or by their number; not by load or by a lost model."""
 
 
 async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
     """Return the graph's outputs.
 
     Raises:
-        RowsError: rows cannot go on.
-        ProxyError: a step that is required failed, by its name.
+        RowsError: rows cannot be processed.
+        ProxyError: a required step failed, with its name.
     """
     left = {step.name: step for step in plan.steps}
     running: dict[asyncio.Task[None], Step] = {}
     try:
         while left or running:
-            ready = [step for step in left.values() if not step.after & (left.keys() | _names(running))]
+            waited_for = left.keys() | {step.name for step in running.values()}
+            ready = [step for step in left.values() if not step.after & waited_for]
             for step in ready:
                 del left[step.name]
             if len(ready) == 1 and not running:
@@ -38,27 +39,19 @@ async def walk(plan: Plan, frame: Frame, ask: Ask) -> Mapping[str, Array]:
             running |= {asyncio.create_task(_take(step, frame, ask)): step for step in ready}
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # one that failed stays among those that are ended
+                task.result()  # a failed one stays in `running`, which is ended below
             for task in done:
                 del running[task]
     finally:
-        await _end(running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.gather(*running, return_exceptions=True)
     return frame.outputs()
 
 
-def _names(running: Mapping[asyncio.Task[None], Step]) -> set[str]:
-    return {step.name for step in running.values()}
-
-
-async def _end(running: Mapping[asyncio.Task[None], Step]) -> None:
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)
-
-
 async def _take(step: Step, frame: Frame, ask: Ask) -> None:
-    """Take the rows through one step."""
+    """Pass the rows through one step."""
     call = frame.begin(step)
     if not call.asked:
         frame.skip(step)
@@ -72,9 +65,9 @@ async def _take(step: Step, frame: Frame, ask: Ask) -> None:
 
 
 async def _take_what_goes(step: Step, frame: Frame, call: Call, ask: Ask) -> None:
-    """Take those rows through a step that do not fail; the others go on without it.
+    """Pass the rows that do not fail through an optional step; the others continue without it.
 
-    A model that names the rows that failed is asked for the others; one that fails as a whole is asked in halves.
+    A model that names the failed rows is called for the others; one that fails as a whole is called with halves.
     """
     left, answered = [list(range(call.asked))], []
     for _ in range(_TRIES):
