@@ -81,11 +81,11 @@ def test_an_unknown_balance_is_refused_with_those_that_there_are(capsys: pytest.
 @pytest.mark.parametrize(
     ("given", "needs"),
     [
-        ("--balance SecondChance", "--balance: has no effect: it needs --replicas 2 or more"),
-        ("--connections 8 --replicas 2", "--connections: has no effect: it needs --balance Pinned or SecondChance"),
+        ("--balance SecondChance", "--balance: does nothing here"),
+        ("--connections 8 --replicas 2", "--connections: does nothing here"),
         (
             "--stale-ms 9 --replicas 2 --balance Pinned",
-            "--stale-ms: has no effect: it needs --balance SecondChance",
+            "--stale-ms: does nothing here",
         ),
         ("--start-seconds 3", "--start-seconds: has no effect: it needs --pod-death"),
         ("--max-delay-ms 3", "--max-delay-ms: has no effect: it needs --policy Fixed"),
@@ -200,15 +200,15 @@ def test_what_a_proxy_has_never_measured_is_not_simulated_as_fact(capsys: pytest
     given = ["--poisson", "100", "--requests", "100", "--from"]
     with admin_port({"/v1/latency": sizes(1)}) as url:
         assert main("simulate", [*given, url]) == 1
-        assert f"{url} has not measured batches of more than 1 row; send it more" in capsys.readouterr().err
+        assert f"{url} has not measured batches of more than 1 row" in capsys.readouterr().err
 
         assert main("simulate", [*given, url, "--max-batch-size", "1"]) == 0
         assert capsys.readouterr().err == ""
 
         assert main("simulate", [*given, url, "--extrapolate"]) == 0
         out, err = capsys.readouterr()
-        assert "batches of more than 1 row: not measured" in out
-        assert "a guess, nobody has measured batches of more than 1 row" in err
+        assert "batches of more than 1 row (not measured)" in out
+        assert "guessed, since not measured: batches of more than 1 row" in err
 
         assert main("simulate", [*given, url, "--extrapolate", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["guessed"] == "batches of more than 1 row"
@@ -242,8 +242,8 @@ def test_a_load_beyond_what_was_served_is_a_guess_because_of_the_host(capsys: py
         given = ["--poisson", "100", "--requests", "200", "--from", url]
         assert main("simulate", given) == 0
         out, err = capsys.readouterr()
-        assert "what the host's work takes at more than 60/s, the most that was served" in err
-        assert "what the host's work takes" in out
+        assert "the host's work at more than 60/s" in err
+        assert "the host's work" in out
 
         # Two replicas serve twice as much.
         assert main("simulate", [*given, "--replicas", "2"]) == 0
@@ -255,7 +255,7 @@ def test_a_capacity_beyond_what_was_served_is_told_as_a_bound(capsys: pytest.Cap
     with admin_port({"/v1/latency": served(60.0)}) as url:
         assert main("simulate", [*given, url]) == 0
         out, err = capsys.readouterr()
-        assert re.search(r"capacity at 99% +at most [0-9]+/s, by the model's own time; .* 60/s were measured", out)
+        assert re.search(r"capacity at 99% +at most [0-9]+/s .* 60/s were measured", out)
         assert err == ""
         assert main("simulate", [*given, url, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["served_per_s"] == 60

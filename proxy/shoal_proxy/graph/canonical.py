@@ -46,8 +46,17 @@ def canonical(
 
 def _array(value: Any, tensor: Tensor, what: str) -> Array:
     try:
-        # A copy: it is sent later, on another thread, and the code may reuse its buffer.
-        array = _texts(value) if tensor.datatype == "BYTES" else _numbers(np.array(value, order="C"), tensor.datatype)
+        if tensor.datatype == "BYTES":
+            given = np.asarray(value, object)
+            texts = [each.encode() if isinstance(each, str) else each for each in given.ravel().tolist()]
+            if wrong := [each for each in texts if not isinstance(each, bytes)]:
+                raise ValueError(f"it holds a {type(wrong[0]).__name__}")
+            array = np.empty(len(texts), object)
+            array[:] = texts
+            array = array.reshape(given.shape)
+        else:
+            # A copy: it is sent later, on another thread, and the code may reuse its buffer.
+            array = _numbers(np.array(value, order="C"), tensor.datatype)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{what} is not {tensor.datatype}: {error}") from None
     sizes = zip(tensor.shape, array.shape[1:], strict=False)
@@ -56,20 +65,11 @@ def _array(value: Any, tensor: Tensor, what: str) -> Array:
     return array
 
 
-def _texts(value: Any) -> Array:
-    array = np.asarray(value, object)
-    texts = [each.encode() if isinstance(each, str) else each for each in array.ravel().tolist()]
-    if wrong := [each for each in texts if not isinstance(each, bytes)]:
-        raise ValueError(f"it holds a {type(wrong[0]).__name__}")
-    result = np.empty(len(texts), object)
-    result[:] = texts
-    return result.reshape(array.shape)
-
-
 def _numbers(array: Array, datatype: str) -> Array:
     dtype = np.dtype(np.float32) if datatype == "BF16" else DTYPES[datatype]
     if array.dtype.kind not in _FROM.get(dtype.kind, ""):
         raise ValueError(f"it is {array.dtype}")
+    # Overflow gives an infinity, which is detected below.
     with np.errstate(over="ignore"):
         cast = array.astype(dtype, copy=False)
     bits = float32_to_bfloat16(cast) if datatype == "BF16" else cast

@@ -11,7 +11,6 @@ from shoal_proxy.errors import MOST_WORDS, InvalidRequest, ModelFailed, ProxyErr
 from shoal_proxy.graph.canonical import canonical, readable
 from shoal_proxy.graph.frame import Ask
 from shoal_proxy.graph.values import filled_shape, gaps
-from shoal_schema.graphs.plan import Step
 from shoal_schema.graphs.types import Typed
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
@@ -74,29 +73,28 @@ class Steps:
             raise AttributeError(f"there is no step {name!r}; steps are {', '.join(plan)}")
 
         async def ask(*unnamed: Any, **inputs: Any) -> dict[str, Array]:
+            """Return the outputs of the step for the given inputs."""
+            step, model = plan[name], self._graph.signatures[name]
             if unnamed:
-                wanted = self._graph.signatures[name].inputs
-                raise TypeError(f"steps.{name} takes its inputs by name: {', '.join(f'{each}=...' for each in wanted)}")
-            return await self._asked(plan[name], inputs)
+                wanted = ", ".join(f"{each}=..." for each in model.inputs)
+                raise TypeError(f"steps.{name} takes its inputs by name: {wanted}")
+            arrays, rows = canonical(inputs, model.inputs, model.optional, f"the input of step {name}")
+            if not rows:  # a model is not called for no rows
+                empty = {each: gaps(tensor, (0, *filled_shape(tensor))) for each, tensor in model.outputs.items()}
+                return readable(empty, model.outputs)
+            if self._ended:
+                raise RuntimeError(f"step {name} is called after the request has ended")
+            # The call runs on the proxy's loop; the code awaits it on the composer's.
+            asking = asyncio.run_coroutine_threadsafe(self._ask(step, arrays, rows), self._loop)
+            self._under_way.add(asking)
+            try:
+                return readable(await asyncio.wrap_future(asking), model.outputs)
+            except ProxyError as error:
+                raise Failed(name, error) from None
+            finally:
+                self._under_way.discard(asking)
 
         return ask
-
-    async def _asked(self, step: Step, given: Mapping[str, Any]) -> dict[str, Array]:
-        model = self._graph.signatures[step.name]
-        inputs, rows = canonical(given, model.inputs, model.optional, f"the input of step {step.name}")
-        if not rows:  # a model is not called for no rows
-            empty = {name: gaps(tensor, (0, *filled_shape(tensor))) for name, tensor in model.outputs.items()}
-            return readable(empty, model.outputs)
-        if self._ended:
-            raise RuntimeError(f"step {step.name} is called after the request has ended")
-        asking = asyncio.run_coroutine_threadsafe(self._ask(step, inputs, rows), self._loop)
-        self._under_way.add(asking)
-        try:
-            return readable(await asyncio.wrap_future(asking), model.outputs)
-        except ProxyError as error:
-            raise Failed(step.name, error) from None
-        finally:
-            self._under_way.discard(asking)
 
     def end(self) -> None:
         """Cancel calls of a request that has its response: their rows leave the models' queues."""
@@ -107,28 +105,35 @@ class Steps:
 
 def meant(error: BaseException, rows: int) -> ProxyError | None:
     """Return the error for the client that an exception of the code stands for; None for a bug of the code."""
-    told = _told(error)
-    if isinstance(told, Refused):
-        return _refusal(told, rows)
-    if not isinstance(told, Failed):
+    raised = _intended(error)
+    if isinstance(raised, Refused):
+        message = words(raised)
+        if raised.row is None:
+            rejection = InvalidRequest(message)
+            rejection.status = raised.status
+            return rejection
+        if not 0 <= raised.row < rows:
+            return ModelFailed(f"the composer rejected row {raised.row} of {rows}: {message}")
+        return RowsFailed([RowError(raised.row, raised.status, message)])
+    if not isinstance(raised, Failed):
         return None
-    if isinstance(told.error, RowsFailed):
+    if isinstance(raised.error, RowsFailed):
         # The numbers of rows are those of the call, which are not the client's.
-        failed = InvalidRequest(f"of the rows of its call, {told.error.message}")
-        return StepFailed(told.step, failed, told.error.status)
-    return told.error
+        failed = InvalidRequest(f"of the rows of its call, {raised.error.message}")
+        return StepFailed(raised.step, failed, raised.error.status)
+    return raised.error
 
 
 def words(error: BaseException) -> str:
     """Return the text of an exception of the code, valid and of bounded length."""
-    try:
+    try:  # the user's class may raise anything in `__str__`
         text = str(error)
     except BaseException as odd:
         text = f"(its text raises {type(odd).__name__})"
     return text.encode(errors="backslashreplace").decode()[:MOST_WORDS]
 
 
-def _told(error: BaseException) -> BaseException | None:
+def _intended(error: BaseException) -> BaseException | None:
     """Return the exception that is meant for the client; the first one of an exception group."""
     left = [error]
     while left:
@@ -138,14 +143,3 @@ def _told(error: BaseException) -> BaseException | None:
         if isinstance(each, BaseExceptionGroup):
             left += reversed(each.exceptions)
     return None
-
-
-def _refusal(refused: Refused, rows: int) -> ProxyError:
-    message = words(refused)
-    if refused.row is not None:
-        if not 0 <= refused.row < rows:
-            return ModelFailed(f"the composer rejected row {refused.row} of {rows}: {message}")
-        return RowsFailed([RowError(refused.row, refused.status, message)])
-    error = InvalidRequest(message)
-    error.status = refused.status
-    return error

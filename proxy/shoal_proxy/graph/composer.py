@@ -106,9 +106,11 @@ class Composer:
         """
         steps = Steps(graph, deadline_s, ask, asyncio.get_running_loop())
         try:
+            # The deadline ends the code even where its steps do not.
             async with asyncio.timeout(max(0.0, steps.left_s)):
                 return await _elsewhere(self._run(graph, inputs, rows, steps), self._loop)
         except asyncio.CancelledError:
+            # Cancelled by the client, or by the code itself.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             raise ModelFailed("the composer cancelled itself") from None
@@ -142,26 +144,24 @@ class Composer:
         return "composer.source" if self._spec.source else "composer.importPath"
 
     async def _load(self) -> Signature | GraphError:
-        try:
-            return self._loaded()
-        except GraphError as wrong:
-            return GraphError(wrong.path, wrong.what)
-
-    def _loaded(self) -> Signature:
+        """Load the code. Errors are returned, since the result is awaited repeatedly."""
         try:
             module, name = self._module()
             made = getattr(module, name)()
         except BaseException as error:
             logger.exception("event=composer_failed")
-            what = f"its code cannot be loaded: {type(error).__name__}: {words(error)}"
-            raise GraphError(self._path, what) from None
+            return GraphError(self._path, f"its code cannot be loaded: {type(error).__name__}: {words(error)}")
         inputs, outputs = (getattr(made, each, None) for each in ("inputs", "outputs"))
         if not asyncio.iscoroutinefunction(getattr(made, "run", None)):
-            raise GraphError(self._path, f"{name} has no `async def run(self, inputs, steps)`")
+            return GraphError(self._path, f"{name} has no `async def run(self, inputs, steps)`")
         self._composer = made
-        return declared_signature(inputs, outputs, self._path)
+        try:
+            return declared_signature(inputs, outputs, self._path)
+        except GraphError as wrong:
+            return GraphError(wrong.path, wrong.what)
 
     def _module(self) -> tuple[ModuleType, str]:
+        """Return the module of the code, and the name of its class."""
         if self._spec.source is not None:
             declared = read_source(self._spec.source)
             module = ModuleType("composer")
@@ -181,14 +181,14 @@ class Composer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if (told := meant(error, rows)) is None:
+            if (known := meant(error, rows)) is None:
                 # Log a bug of the code, but not for each client that can cause it.
                 now_s = time.monotonic()
                 if now_s - self._logged_s >= _LOG_S:
                     self._logged_s = now_s
                     logger.error("event=composer_failed", exc_info=error)
-                told = ModelFailed(f"the composer raised {type(error).__name__}: {words(error)}")
-            raise told from None
+                known = ModelFailed(f"the composer raised {type(error).__name__}: {words(error)}")
+            raise known from None
         if count != rows:
             raise ModelFailed(f"the composer returned {count} rows, expected {rows}")
         return outputs

@@ -65,8 +65,17 @@ def _truth(expression: Expression, columns: Columns) -> Truth:
                 both = left.known & right.known
                 return Truth(_pairwise(left.array, name, right.array) & both, both)
             return Truth(_against(left.array, name, value) & left.known, left.known)
-        case Among(column=of, values=values):
-            return _among(columns[of.name], values)
+        case Among(column=of, values=among):
+            values, known = columns[of.name]
+            wanted = [each for each in among if each is not None]
+            if values.dtype.kind == "O":
+                texts = {each.encode() for each in wanted}
+                so = np.fromiter((each in texts for each in values.tolist()), bool, len(values))
+            else:
+                # A number that the column cannot hold equals none of its values.
+                exact = [each for each in wanted if values.dtype.kind == "b" or _nearest(each, values.dtype) == each]
+                so = np.isin(values, np.array(exact, values.dtype))
+            return Truth(so & known, known)
         case IsNull(column=of):
             known = columns[of.name].known
             return Truth(~known, np.ones(len(known), bool))
@@ -79,10 +88,11 @@ def _truth(expression: Expression, columns: Columns) -> Truth:
 
 def _against(column: Array, name: str, literal: Any) -> Array:
     """Compare a column with a literal exactly, also with a number that the column's type cannot hold."""
-    if isinstance(literal, str):
+    if isinstance(literal, str):  # texts are compared as the bytes of the wire
         literal = literal.encode()
     elif column.dtype.kind in "iuf":
         nearest = _nearest(literal, column.dtype)
+        # A literal between two numbers of the type equals none; its nearest one stands in for an order.
         if nearest != literal:
             if name in ("==", "!="):
                 return np.full(len(column), name == "!=")
@@ -114,22 +124,11 @@ def _pairwise(left: Array, name: str, right: Array) -> Array:
     return so
 
 
-def _among(values: Values1D, among: tuple[Any, ...]) -> Truth:
-    array, known = values
-    wanted = [each for each in among if each is not None]
-    if array.dtype.kind == "O":
-        texts = {each.encode() for each in wanted}
-        so = np.fromiter((each in texts for each in array.tolist()), bool, len(array))
-    else:
-        held = [each for each in wanted if array.dtype.kind == "b" or _nearest(each, array.dtype) == each]
-        so = np.isin(array, np.array(held, array.dtype))
-    return Truth(so & known, known)
-
-
 def _joined(parts: list[Truth], *, every: bool) -> Truth:
     """Return the conjunction or disjunction (Kleene): one false part decides the former, one true part the latter."""
     so, decided = parts[0].so.copy(), parts[0].known.copy()
     for part in parts[1:]:
+        # A part decides where it is false (and) or true (or); otherwise all must be known.
         if every:
             false = (decided & ~so) | (part.known & ~part.so)
             so = so & part.so

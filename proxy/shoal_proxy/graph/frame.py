@@ -12,7 +12,7 @@ from shoal_proxy.errors import MOST_WORDS
 from shoal_proxy.graph.combining import combined
 from shoal_proxy.graph.conditions import Values1D, column, meant
 from shoal_proxy.graph.values import Rows, Values, completed, filled_shape, gaps, items_of, open_rows, stacked
-from shoal_schema.graphs.plan import ROOT, Output, Ref, Space, Step, is_item, meeting
+from shoal_schema.graphs.plan import ROOT, Ref, Space, Step, is_item, meeting
 from shoal_schema.graphs.tensors import Tensor
 from shoal_schema.graphs.types import Typed
 from shoal_schema.resource.graph import REQUEST
@@ -84,7 +84,12 @@ class Frame:
         present = [values.present(count) for values in given.values()]
         masks = [mask for mask in present if mask is not None]
         if step.when is not None:
-            columns = {str(ref): self._compared(ref, step) for ref in step.conditions}
+            columns: dict[str, Values1D] = {}
+            for ref in step.conditions:
+                values, tensor = self._seen(ref, step), self._tensor(ref)
+                known = values.present(count)
+                known = np.ones(count, bool) if known is None else known
+                columns[str(ref)] = column(completed(values, count, tensor), tensor.datatype, known)
             masks.append(meant(step.when, columns))
         # A row takes part if it has a value for each input and its condition is true.
         alive = np.logical_and.reduce(masks) if masks else None
@@ -128,7 +133,20 @@ class Frame:
         Raises:
             RowsError: an output would be too large.
         """
-        return {output.name: self._output(output) for output in self._plan.outputs}
+        outputs: dict[str, Array] = {}
+        for output in self._plan.outputs:
+            tensors = [self._tensor(ref) for ref in output.of]
+            moved = [self._moved(ref, output.space) for ref in output.of]
+            count = self._rows(output.space)
+            # Completing absent rows makes each as large as the largest of those that there are.
+            size_bytes = count * max(each.array[:1].nbytes for each in moved)
+            if size_bytes > self._most_bytes and any(len(each.array) < count for each in moved):
+                raise self._all_refused(f"output {output.name} of {count} rows would take {size_bytes} bytes", 413)
+            values = combined(output.combine, moved, tensors, count)
+            if output.space:
+                values = self._raised(values, tensors[0], output.space, ROOT)
+            outputs[output.name] = completed(values, self._count, tensors[0])
+        return outputs
 
     def blamed(self, step: Step, call: Call, errors: Sequence[RowError]) -> list[RowError]:
         """Return errors of a call as errors of the request's rows: the first of each row, with the step's name."""
@@ -188,13 +206,6 @@ class Frame:
         space = step.space
         while str(ref) != space[-1] and ref not in step.each:
             space = space[:-1]
-        values = self._item(ref, space, step)
-        for depth in range(len(space) + 1, len(step.space) + 1):
-            values = self._repeated(values, step.space[:depth])
-        return values
-
-    def _item(self, ref: Ref, space: Space, step: Step) -> Values:
-        """Return the items of a list as rows of the space that they open."""
         if (space, ref) not in self._items:
             source, first = self._values[ref], self._values[self._plan.opener(space).each[0]]
             own, most = source.array.shape[1], first.array.shape[1]
@@ -202,7 +213,10 @@ class Frame:
                 status = 400 if ref.step == REQUEST else 500
                 self._refuse(step, f"{ref} has {own} items in each row, but {space[-1]} has {most}", status)
             self._items[space, ref] = Values(items_of(source, self._chosen[space]))
-        return self._items[space, ref]
+        values = self._items[space, ref]
+        for depth in range(len(space) + 1, len(step.space) + 1):
+            values = self._repeated(values, step.space[:depth])
+        return values
 
     def _moved(self, ref: Ref, space: Space) -> Values:
         """Return a tensor as rows of another space: gathered into lists on the way up, repeated on the way down."""
@@ -226,27 +240,6 @@ class Frame:
                 raise self._all_refused(str(error), 413) from None
             tensor, space = tensor.listed, space[:-1]
         return values
-
-    def _compared(self, ref: Ref, step: Step) -> Values1D:
-        """Return a tensor as the column of a step's condition."""
-        values, count = self._seen(ref, step), self._rows(step.space)
-        mask, tensor = values.present(count), self._tensor(ref)
-        return column(completed(values, count, tensor), tensor.datatype, np.ones(count, bool) if mask is None else mask)
-
-    def _output(self, output: Output) -> Array:
-        """Return one of the graph's outputs."""
-        tensors = [self._tensor(ref) for ref in output.of]
-        moved = [self._moved(ref, output.space) for ref in output.of]
-        count = self._rows(output.space)
-        # Completing absent rows makes each as large as the largest of those that there are.
-        size_bytes = count * max(each.array[:1].nbytes for each in moved)
-        if size_bytes > self._most_bytes and any(len(each.array) < count for each in moved):
-            raise self._all_refused(f"output {output.name} of {count} rows would take {size_bytes} bytes", 413)
-        values = combined(output.combine, moved, tensors, count)
-        tensor = tensors[0]
-        if output.space:
-            values = self._raised(values, tensor, output.space, ROOT)
-        return completed(values, self._count, tensor)
 
 
 def _given(array: Array, tensor: Tensor) -> Array:

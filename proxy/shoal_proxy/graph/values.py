@@ -66,10 +66,16 @@ class Rows:
             # Only items whose row above has a value.
             chosen = np.flatnonzero(np.isin(self.parents, values.rows))
             parents = np.searchsorted(values.rows, self.parents[chosen])
-        size_bytes = int(_row_bytes(values.array)[parents].sum())
+        array, rows = values.array, len(values.array)
+        if array.dtype.hasobject:
+            texts = array.reshape(rows, array.size // max(rows, 1))
+            sizes = np.fromiter((sum(map(len, row)) for row in texts.tolist()), np.int64, rows)
+            size_bytes = int((sizes + TEXT_BYTES * texts.shape[1])[parents].sum())
+        else:
+            size_bytes = len(parents) * array[:1].nbytes
         if size_bytes > most_bytes:
             raise ValueError(f"the values repeated for each of {self.count} items would take {size_bytes} bytes")
-        return Values(values.array[parents], None if chosen is None or len(chosen) == self.count else chosen)
+        return Values(array[parents], None if chosen is None or len(chosen) == self.count else chosen)
 
     def gather(self, values: Values, parents: int, tensor: Tensor, most_bytes: int) -> Values:
         """Return a list of items for each row above that has one; shorter lists are filled up.
@@ -100,6 +106,7 @@ def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]
     rows, width = array.shape[:2]
     of = np.arange(rows) if source.rows is None else source.rows
     if counts is None and array.dtype.hasobject:
+        # Texts end with empty ones where a row has fewer items.
         each = array.size // max(rows * width, 1)
         counts = np.fromiter(map(_filled, array.reshape(rows, width, each).tolist()), np.int64, rows)
     if counts is None or (counts == width).all():
@@ -107,16 +114,6 @@ def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]
     # Rows have different numbers of items: keep the first of each.
     chosen = np.arange(width) < counts[:, None]
     return Rows(np.repeat(of, counts), np.nonzero(chosen)[1], source.rows), chosen
-
-
-def _row_bytes(array: Array) -> Array:
-    """Return the size of each row in bytes."""
-    rows = len(array)
-    if not array.dtype.hasobject:
-        return np.full(rows, array[:1].nbytes, np.int64)
-    texts = array.reshape(rows, array.size // max(rows, 1))
-    sizes = np.fromiter((sum(map(len, row)) for row in texts.tolist()), np.int64, rows)
-    return sizes + TEXT_BYTES * texts.shape[1]
 
 
 def items_of(source: Values, chosen: Array | None) -> Array:

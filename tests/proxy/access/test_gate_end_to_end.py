@@ -28,8 +28,8 @@ INFER: dict[str, dict[str, Any]] = {
     "/invocations": {"json": {"instances": [row(1)]}},
     "/v1/embeddings": {"json": {"model": "double", "input": "fish"}},
     "/v1/rerank": {"json": {"model": "double", "query": "a", "documents": ["b"]}},
-    "/v2/models/nobody/infer": {"json": v2_body([row(1)])},
-    "/predictions/nobody": {"json": row(1)},
+    "/v2/models/other/infer": {"json": v2_body([row(1)])},
+    "/predictions/other": {"json": row(1)},
 }
 OPEN = ["/", "/ping", "/v2/health/live", "/v2/health/ready", "/v2/models/double/ready", "/v1/models/double"]
 GUARDED = [
@@ -102,13 +102,13 @@ def test_nobody_asks_the_model_without_a_key(client: httpx.Client, path: str, he
 
 
 def test_the_refusal_has_the_shape_of_each_protocol(client: httpx.Client) -> None:
-    told = {path: client.post(path, **INFER[path]).json() for path in INFER}
+    texts = {path: client.post(path, **INFER[path]).json() for path in INFER}
 
-    assert isinstance(told["/v1/models/double:predict"]["error"], str)
-    assert isinstance(told[V2_PATH]["error"], str)
-    assert told["/predictions/double"]["code"] == 401
-    assert told["/v1/embeddings"]["error"]["type"] == "invalid_request_error"
-    assert isinstance(told["/v1/rerank"]["message"], str)
+    assert isinstance(texts["/v1/models/double:predict"]["error"], str)
+    assert isinstance(texts[V2_PATH]["error"], str)
+    assert texts["/predictions/double"]["code"] == 401
+    assert texts["/v1/embeddings"]["error"]["type"] == "invalid_request_error"
+    assert isinstance(texts["/v1/rerank"]["message"], str)
 
 
 @pytest.mark.parametrize("headers", [shown(ALICE), bearer(ALICE), {"authorization": f"bearer  {ALICE}"}])
@@ -215,7 +215,7 @@ def test_rows_in_flight_are_bounded_and_given_back(client: httpx.Client, running
 def test_rows_of_who_has_left_are_given_back_when_nothing_runs_them(
     client: httpx.Client, running: RunningProxy
 ) -> None:
-    """Or else whoever cancels again and again has any number of them run. What only waited is free at once."""
+    """Otherwise a client that cancels repeatedly could have any number run. Waiting rows are released at once."""
     gate = running.proxy.gate
     assert gate is not None
     account = gate._limits.account("bob", 0.0, handed_over=False)
@@ -240,7 +240,7 @@ def test_rows_of_who_has_left_are_given_back_when_nothing_runs_them(
     running.release()
     running.until(lambda: account.rows == 0)
 
-    assert (refused.status_code, "you have 1 rows here" in refused.json()["error"]) == (429, True)
+    assert (refused.status_code, "1 of this client's rows" in refused.json()["error"]) == (429, True)
     assert client.post(V2_PATH, json=v2_body([row(1)] * 2), headers=shown(BOB)).status_code == 200
 
 
@@ -326,18 +326,18 @@ def test_a_folder_without_keys_is_not_ready_and_says_why(tmp_path: Path) -> None
         running.until(lambda: not running.proxy.pages.reason())
 
 
-def test_no_key_is_told_anywhere(
+def test_no_key_is_texts_anywhere(
     client: httpx.Client, running: RunningProxy, secret: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    told = [client.post(V2_PATH, json=v2_body([row(1)]), headers=shown(key)).text for key in (ALICE, EDGE, WRONG)]
-    told += [client.post(V2_PATH, content=b"{", headers=bearer(ALICE)).text]
+    texts = [client.post(V2_PATH, json=v2_body([row(1)]), headers=shown(key)).text for key in (ALICE, EDGE, WRONG)]
+    texts += [client.post(V2_PATH, content=b"{", headers=bearer(ALICE)).text]
     swap(secret, alice=ALICE, short="tooshort-key", spaced="with a space 0123456789")
     running.until(lambda: running.proxy.gate is not None and running.proxy.gate.keys is not None
                   and running.proxy.gate.keys.names == {"alice"})  # fmt: skip
     with httpx.Client(base_url=running.admin_url, trust_env=False) as admin:
-        told += [admin.get(path).text for path in ("/metrics", "/v1/explain", "/v1/load", "/v1/trace?seconds=0.1")]
-    text = "".join([*told, caplog.text])
+        texts += [admin.get(path).text for path in ("/metrics", "/v1/explain", "/v1/load", "/v1/trace?seconds=0.1")]
+    text = "".join([*texts, caplog.text])
 
     assert 'shoal_proxy_caller_requests_total{caller="alice",status="200"} 1.0' in text
     assert 'shoal_proxy_rejections_total{reason="unauthenticated"}' in text

@@ -48,7 +48,7 @@ def test_a_hash_stands_for_its_key_and_is_none_itself(key: bytes) -> None:
 
 @given(key_texts)
 def test_neither_key_nor_plain_hash_is_kept_nor_what_another_process_keeps(key: bytes) -> None:
-    """What is compared is a hash under a salt of this process: nobody can aim at it, so its timing tells nothing."""
+    """A salted hash is compared, which no client can predict, so the timing reveals nothing."""
     digest = hashlib.sha256(key).digest()
     here, elsewhere = Keys({"alice": key}, SALT), Keys({"alice": key}, bytes(32))
 
@@ -105,16 +105,16 @@ def test_a_file_of_lines_is_read_as_kubectl_reads_it() -> None:
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        (b"nobody", "line 2 is not NAME=KEY"),
-        (b"kQ3vR8SECRETbase64key9f0aZZtopsecretPQRSTUVWX=", "the key in line 2 has 0 characters; 16 to 4096 are taken"),
-        (b"SWAPPEDsecretkey0123456789=bob", "the key in line 2 has 3 characters; 16 to 4096 are taken"),
+        (b"alone", "line 2 is not NAME=KEY"),
+        (b"kQ3vR8SECRETbase64key9f0aZZtopsecretPQRSTUVWX=", "the key in line 2 has 0 characters"),
+        (b"SWAPPEDsecretkey0123456789=bob", "the key in line 2 has 3 characters"),
         (
             b"ab/c+SECRETwithslash0123456789=",
-            "line 2 has no name of a key before its '=': letters, digits, '.', '_' and '-'",
+            "line 2 has no valid name of a key",
         ),
     ],
 )
-def test_a_line_that_is_passed_over_is_told_by_its_number_alone(line: bytes, fault: str) -> None:
+def test_a_skipped_line_is_reported_by_its_number_alone(line: bytes, fault: str) -> None:
     assert entries_of(b"alice=key-of-alice-012345\n" + line) == ({"alice": b"\nkey-of-alice-012345"}, [fault])
 
 
@@ -143,7 +143,7 @@ def test_a_line_that_is_passed_over_is_told_by_its_number_alone(line: bytes, fau
         ({b"x-api-key": b"edge-key-of-the-gateway", b"x-consumer": b"c" * 254}, Forbidden),
     ],
 )
-def test_who_calls(headers: dict[bytes, bytes], outcome: str | type[ProxyError]) -> None:
+def test_the_client_of_credentials(headers: dict[bytes, bytes], outcome: str | type[ProxyError]) -> None:
     known = gate(header=b"x-consumer", gateways=["edge"])
     if isinstance(outcome, str):
         assert known.identify(headers).name == outcome
@@ -260,7 +260,7 @@ def test_what_is_handed_over_is_neither_charged_twice_nor_a_way_around() -> None
 
 
 @pytest.mark.parametrize("name", [b"x-api-key", b"authorization", b"x-consumer"])
-def test_who_calls_is_said_once(name: bytes) -> None:
+def test_the_client_of_credentials_is_said_once(name: bytes) -> None:
     known, other = gate(header=b"x-consumer", gateways=["edge"]), (b"accept", b"*/*")
     said = (name, KEY)
     known.check_once([other, said, other])
@@ -268,7 +268,7 @@ def test_who_calls_is_said_once(name: bytes) -> None:
         known.check_once([said, other, said])
     assert KEY.decode() not in refused.value.message
 
-    gate().check_once([(b"x-consumer", b"a")] * 2)  # nobody reads it there
+    gate().check_once([(b"x-consumer", b"a")] * 2)  # it is not read there
 
 
 def test_each_of_the_others_has_an_account_and_they_are_bounded() -> None:

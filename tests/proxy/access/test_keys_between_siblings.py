@@ -102,6 +102,8 @@ def test_to_say_that_one_is_handed_over_opens_nothing(tmp_path: Path) -> None:
         assert stranger.ask(1, headers=said).result().status_code == 401
         statuses = [group.ask(1, headers=said).result().status_code for _ in range(6)]
         assert 429 in statuses
-        assert counted(running) == Counter([("alice", status) for status in statuses]), "nobody hides by saying so"
+        assert counted(running) == Counter([("alice", status) for status in statuses]), (
+            "the mark of a forwarded request hides no client"
+        )
         group.close()
         stranger.close()

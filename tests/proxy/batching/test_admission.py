@@ -52,7 +52,7 @@ def test_behind_a_batch_that_is_sent_ahead_a_full_one_is_expected() -> None:
 
 def test_behind_batches_of_other_keys_its_own_is_expected_to_stay_as_small_as_it_is() -> None:
     alone_s = predict_finish_s(0, 1, COSTS, free_s=100.0, within_s=10.0, queued_behind=False)
-    assert alone_s == finish_s(), "nobody says that there are any"
+    assert alone_s == finish_s(), "no batches of other keys"
     assert finish_s(2, 3, others_first=True) == pytest.approx(COSTS.finish_s(100.0, 5) + GUARD * 10.0)
     full_first_s = 100.0 + COSTS.table.expected_s(MOST)
     assert finish_s(MOST, 1, others_first=True) == pytest.approx(COSTS.finish_s(full_first_s, MOST) + GUARD * 10.0)

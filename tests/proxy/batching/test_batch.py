@@ -102,13 +102,13 @@ def test_each_caller_gets_exactly_its_own_rows(sizes: list[int], max_rows: int, 
 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5), wrong=st.integers(-3, 3).filter(bool))
-def test_a_wrong_row_count_fails_the_batch_and_nobody_gets_an_answer(sizes: list[int], wrong: int) -> None:
+def test_a_wrong_row_count_fails_the_batch_and_resolves_no_request(sizes: list[int], wrong: int) -> None:
     everyone = callers(*sizes)
     (batch,) = batches_of(everyone, 100)
     rows = max(0, batch.rows + wrong) if batch.rows + wrong != 0 else 0
     answer = run(batch)
 
-    with pytest.raises(ModelFailed, match="cannot be split"):
+    with pytest.raises(ModelFailed, match="of 'z'"):
         hand_over(split(batch, Result({**answer.outputs, "z": np.zeros(rows, np.int64)}), MODEL))
 
     assert [one.outcomes for one in everyone] == [[]] * len(everyone)
@@ -119,14 +119,14 @@ def test_a_wrong_row_count_fails_the_batch_and_nobody_gets_an_answer(sizes: list
     [
         pytest.param({"y": np.zeros((2, 2))}, [3], "range", id="a row behind the batch"),
         pytest.param({"y": np.zeros((2, 2))}, [-1], "range", id="a negative row"),
-        pytest.param({"y": np.zeros((1, 2))}, [1, 1], "twice", id="a row twice"),
-        pytest.param({"y": np.zeros((3, 2))}, [1], "cannot be split", id="rows and errors add up to too many"),
+        pytest.param({"y": np.zeros((1, 2))}, [1, 1], "duplicate", id="a row twice"),
+        pytest.param({"y": np.zeros((3, 2))}, [1], "3 rows of 'y'", id="rows and errors add up to too many"),
         pytest.param({"y": np.zeros(())}, [], "no rows of 'y'", id="a scalar"),
-        pytest.param({}, [], "without outputs", id="no output"),
+        pytest.param({}, [], "no outputs", id="no output"),
         pytest.param({"y": np.zeros((3, 2)), "z": np.zeros(2)}, [], "2 rows of 'z'", id="one output of two is short"),
     ],
 )
-def test_an_answer_that_would_need_guessing_is_refused(
+def test_a_result_that_would_need_guessing_is_rejected(
     outputs: dict[str, Array], rows: list[int], message: str
 ) -> None:
     everyone = callers(2, 1)

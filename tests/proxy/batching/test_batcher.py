@@ -105,7 +105,7 @@ def test_whoever_could_not_be_answered_in_time_is_refused_at_once() -> None:
     reasons = overloaded(batcher(objective_s=0.05))
 
     assert Counter(reasons)[Rejection.LATE] > 20
-    assert reasons == sorted(reasons, key=lambda reason: reason is not None), "whoever comes later is worse off"
+    assert reasons == sorted(reasons, key=lambda reason: reason is not None), "later requests wait longer"
 
 
 @pytest.mark.parametrize("policy", [BatchingPolicy.FIXED, BatchingPolicy.NONE])
@@ -244,7 +244,7 @@ def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_who_come_lat
     assert order.index(False) <= 2 * MAX_ROWS, "others' rows come after its first portion"
     assert order[:80].count(False) >= 32
     assert order.count(True) == 2000 - MAX_ROWS, "and it is served to its end"
-    assert any(order[60:140]), "whoever comes later is behind its next portion"
+    assert any(order[60:140]), "later requests are behind its next portion"
 
 
 def test_huge_requests_of_one_key_starve_no_other_key() -> None:
@@ -363,7 +363,7 @@ def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth
 @pytest.mark.parametrize(
     ("rows", "due_s", "refusal"),
     [
-        pytest.param(7, 5.03, None, id="it travels with who has as much time"),
+        pytest.param(7, 5.03, None, id="it joins a batch with as much time"),
         pytest.param(8, 5.03, Rejection.LATE, id="it does not fit in beside it"),
         pytest.param(7, 5.029, Rejection.LATE, id="it has less time"),
     ],
@@ -540,7 +540,7 @@ class BatcherMachine(RuleBasedStateMachine):
         if reason is None:
             self.waiting[pending] = rows
         assert self.brain.queue.requests == before + (reason is None)
-        assert not (reason is Rejection.LATE and not self.running and not before), "an idle runtime refuses nobody"
+        assert not (reason is Rejection.LATE and not self.running and not before), "an idle runtime rejects no request"
 
     @rule()
     def look(self) -> None:
@@ -561,7 +561,7 @@ class BatcherMachine(RuleBasedStateMachine):
                 assert decision.running.rows == rows
                 self.running.append(decision.running)
         if self.waiting and not self.running:
-            assert decision.until_s < NEVER_S, "an idle runtime is kept from whoever waits by a timer at most"
+            assert decision.until_s < NEVER_S, "only a timer keeps waiting requests from an idle runtime"
             assert decision.until_s - self.now_s < 0.05
 
     @rule(seconds=st.sampled_from([0.0, 0.0001, 0.001, 0.01, 1.0]))
@@ -609,7 +609,7 @@ class BatcherMachine(RuleBasedStateMachine):
         assert brain.free_s(self.now_s) >= self.now_s
 
     def teardown(self) -> None:
-        """Whatever was learned, everybody who waits is answered or refused soon, once the runtime goes on."""
+        """Whatever was learned, each waiting request is answered or rejected soon after the runtime continues."""
         for _ in range(10 * len(self.waiting) + 30):
             if not self.waiting and not self.running:
                 break

@@ -108,7 +108,7 @@ def test_who_comes_when_it_has_begun_runs_on_its_own_and_shares_with_those_after
 
     own = coalescing.join(late.pending)
 
-    assert own is not None, "the runtime was told the first one's time"
+    assert own is not None, "the runtime has the first one's deadline"
     assert coalescing.join(later.pending) is None
     hand_over(coalescing.deliveries(begun, ANSWER))
     assert (first.outcomes, late.outcomes, later.outcomes) == ([ANSWER], [], [])

@@ -1,4 +1,4 @@
-"""Whose turn it is between batch keys, against looking at everybody; and that nobody has to look at everybody."""
+"""The order of batch keys, compared with a full search; and that no full search is needed."""
 
 import sys
 from collections import Counter

@@ -104,7 +104,7 @@ def test_the_first_level_goes_first_and_the_others_wait_no_longer_than_they_age(
         if served(queue, 1)[0].lane.level == 9:
             break
 
-    assert turn == 10, "it goes before whoever comes nine seconds later"
+    assert turn == 10, "it precedes requests that arrive nine seconds later"
 
 
 def test_without_ageing_time_the_level_does_not_matter() -> None:

@@ -18,7 +18,7 @@ Waiting = list[tuple[BatchKey, int, float]]
 
 
 def outlook(max_rows: int) -> Outlook:
-    """Nothing is known of the runtime, and nobody is about to return."""
+    """No estimates of the runtime, and no client about to return."""
     return Outlook(lambda group: Costs(TABLE, 0.0, max_rows), lambda group, costs, device: 0.0)
 
 

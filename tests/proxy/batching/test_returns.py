@@ -69,8 +69,8 @@ def test_before_anything_was_seen_nobody_is_held_for() -> None:
     ("waiting", "outstanding", "after_s"),
     [
         pytest.param(MAX_ROWS, 10, 0.0, id="the batch is full"),
-        pytest.param(5, 0, 0.0, id="nobody is about to return"),
-        pytest.param(1, 63, 0.05, id="whoever is not back by now will not be"),
+        pytest.param(5, 0, 0.0, id="no client is about to return"),
+        pytest.param(1, 63, 0.05, id="clients not back by now will not be"),
     ],
 )
 def test_a_batch_is_not_held_in_vain(waiting: int, outstanding: int, after_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The whole brain, driven by hand: whatever happens in whatever order, everybody has one outcome, of its own rows."""
+"""The whole scheduler, driven by hand: in any order of events each request has one outcome, of its own rows."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ MODEL = signature([tensor("x", "INT64", [-1, 1])], [tensor("y", "INT64", [-1, 1]
 MAX_ROWS = 4
 
 
-def scheduler(*, coalesce: bool = False) -> Scheduler:
+def make_scheduler(*, coalesce: bool = False) -> Scheduler:
     return Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS)), coalesce=coalesce)
 
 
@@ -50,111 +50,115 @@ def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> Pend
     return request({"x": np.array([[value]])}, arrived_s=arrived_s, deadline_s=deadline_s)
 
 
-def sent(brain: Scheduler, now_s: float = 0.0) -> Running:
-    step = brain.next(now_s)
+def sent(scheduler: Scheduler, now_s: float = 0.0) -> Running:
+    step = scheduler.next(now_s)
     assert isinstance(step, Step)
     assert step.running is not None
     return step.running
 
 
-def answer(brain: Scheduler, running: Running, now_s: float = 1.0) -> list[Delivery]:
+def answer(scheduler: Scheduler, running: Running, now_s: float = 1.0) -> list[Delivery]:
     """Let the model, y = 3 x, answer a batch that is not released yet."""
-    brain.released(running, now_s)
-    return brain.answered(running, Result({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, answered_s=now_s)
+    scheduler.released(running, now_s)
+    return scheduler.answered(running, Result({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, answered_s=now_s)
 
 
 def rows_of(running: Running) -> Array:
     return np.concatenate([part.inputs["x"][part.start : part.stop] for part in running.batch.slices])
 
 
-def fail(brain: Scheduler, running: Running, error: ProxyError, now_s: float = 1.0) -> list[Delivery]:
-    brain.released(running, now_s)
-    return list(brain.failed(running, error, now_s).deliveries)
+def fail(scheduler: Scheduler, running: Running, error: ProxyError, now_s: float = 1.0) -> list[Delivery]:
+    scheduler.released(running, now_s)
+    return list(scheduler.failed(running, error, now_s).deliveries)
 
 
 def test_pieces_of_a_failed_batch_go_before_everything_that_waits() -> None:
-    brain = scheduler()
+    scheduler = make_scheduler()
     first = [row(value) for value in range(2)]
     for pending in first:
-        brain.admit(pending, 0.0)
-    running = sent(brain)
-    brain.admit(row(9), 0.0)
+        scheduler.admit(pending, 0.0)
+    running = sent(scheduler)
+    scheduler.admit(row(9), 0.0)
 
-    assert fail(brain, running, ModelFailed("no")) == []
+    assert fail(scheduler, running, ModelFailed("no")) == []
 
-    assert sent(brain).batch.slices[0].pending is first[0]
-    assert isinstance(brain.next(0.0), Wait), "one at a time: the next piece may be the culprit's company"
+    assert sent(scheduler).batch.slices[0].pending is first[0]
+    assert isinstance(scheduler.next(0.0), Wait), "one at a time: the next piece may be the culprit's company"
 
 
 def test_who_has_run_once_is_told_so_whatever_the_last_error_says() -> None:
-    brain = scheduler()
+    scheduler = make_scheduler()
     callers = [row(1), row(2)]
     for pending in callers:
-        brain.admit(pending, 0.0)
-    fail(brain, sent(brain), ModelFailed("no"))
+        scheduler.admit(pending, 0.0)
+    fail(scheduler, sent(scheduler), ModelFailed("no"))
 
-    ((first, error),) = fail(brain, sent(brain), NotExecuted("restarting"))
+    ((first, error),) = fail(scheduler, sent(scheduler), NotExecuted("restarting"))
 
     assert first is callers[0]
     assert (error.may_have_run, first.may_have_run) == (False, True)  # type: ignore[union-attr]
 
 
 def test_those_answered_together_are_told_so_and_others_are_not() -> None:
-    brain = scheduler()
+    scheduler = make_scheduler()
     first, second, late = row(1), row(2), row(3, deadline_s=0.5)
     for pending in (first, second):
-        brain.admit(pending, 0.0)
-    running = sent(brain)
-    brain.admit(late, 0.0)
+        scheduler.admit(pending, 0.0)
+    running = sent(scheduler)
+    scheduler.admit(late, 0.0)
 
-    answer(brain, running)
-    brain.expired(1.0)
+    answer(scheduler, running)
+    scheduler.expired(1.0)
 
     assert first.burst is second.burst is not None
     assert late.burst is None
 
 
 def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
-    brain, sharing = scheduler(coalesce=True), [row(1, deadline_s=1.0) for _ in range(2)]
+    scheduler, sharing = make_scheduler(coalesce=True), [row(1, deadline_s=1.0) for _ in range(2)]
     for pending in sharing:
-        brain.admit(pending, 0.0)
-    assert sent(brain).rows == 1
+        scheduler.admit(pending, 0.0)
+    assert sent(scheduler).rows == 1
 
-    deliveries = brain.expired(1.0)
+    deliveries = scheduler.expired(1.0)
 
     assert [pending for pending, _ in deliveries] == sharing
     assert all(pending.may_have_run for pending in sharing)
 
 
 def test_who_asks_for_a_row_that_has_begun_is_given_its_own_time() -> None:
-    brain, first, late = scheduler(coalesce=True), row(1, deadline_s=1.0), row(1, arrived_s=0.9, deadline_s=1.9)
-    brain.admit(first, 0.0)
-    running = sent(brain)
-    brain.admit(late, 0.9)
+    scheduler, first, late = (
+        make_scheduler(coalesce=True),
+        row(1, deadline_s=1.0),
+        row(1, arrived_s=0.9, deadline_s=1.9),
+    )
+    scheduler.admit(first, 0.0)
+    running = sent(scheduler)
+    scheduler.admit(late, 0.9)
 
-    assert [pending for pending, _ in fail(brain, running, DeadlineExceeded("the batch's time ran out"))] == [first]
-    assert sent(brain, 1.0).batch.deadline_s == 1.9
+    assert [pending for pending, _ in fail(scheduler, running, DeadlineExceeded("the batch's time ran out"))] == [first]
+    assert sent(scheduler, 1.0).batch.deadline_s == 1.9
 
 
-def test_the_sentence_of_a_deadline_says_where_it_passed() -> None:
-    brain = scheduler()
+def test_the_message_of_a_deadline_states_where_it_passed() -> None:
+    scheduler = make_scheduler()
     for pending in (row(1, deadline_s=1.0), row(2, deadline_s=2.0)):
-        brain.admit(pending, 0.0)
+        scheduler.admit(pending, 0.0)
         if pending.deadline_s == 1.0:
-            sent(brain)
+            sent(scheduler)
 
-    assert brain.next_deadline_s == 1.0
-    assert [str(error) for _, error in brain.expired(1.0)] == ["the deadline passed for the model's answer"]
-    assert [str(error) for _, error in brain.expired(2.0)] == ["the deadline passed in the queue"]
-    assert brain.next_deadline_s == NEVER_S
+    assert scheduler.next_deadline_s == 1.0
+    assert [str(error) for _, error in scheduler.expired(1.0)] == ["the deadline passed while the model ran"]
+    assert [str(error) for _, error in scheduler.expired(2.0)] == ["the deadline passed in the queue"]
+    assert scheduler.next_deadline_s == NEVER_S
 
 
 def test_a_full_queue_says_what_it_is_full_of_and_when_to_come_again() -> None:
-    brain = Scheduler(Batcher(QueueLimits(2, 100), BatchLimits(1)))
+    scheduler = Scheduler(Batcher(QueueLimits(2, 100), BatchLimits(1)))
     for value in range(2):
-        assert brain.admit(row(value), 0.0) is None
+        assert scheduler.admit(row(value), 0.0) is None
 
-    refusal = brain.admit(row(3), 0.0)
+    refusal = scheduler.admit(row(3), 0.0)
     wide = Scheduler(Batcher(QueueLimits(99, 8), BatchLimits(1)))
     wide.admit(row(1), 0.0)
     too_many_bytes = wide.admit(row(2), 0.0)
@@ -169,19 +173,19 @@ def test_a_full_queue_says_what_it_is_full_of_and_when_to_come_again() -> None:
     assert (too_many_bytes.message, too_many_bytes.reason) == ("the queue is full (8 bytes wait)", "queue_bytes")
 
 
-def test_an_answer_that_cannot_be_split_leaves_everybody_for_failed_to_decide() -> None:
-    brain = scheduler()
+def test_a_result_that_cannot_be_split_resolves_no_request() -> None:
+    scheduler = make_scheduler()
     callers = [row(1), row(2)]
     for pending in callers:
-        brain.admit(pending, 0.0)
-    running = sent(brain)
-    brain.released(running, 1.0)
+        scheduler.admit(pending, 0.0)
+    running = sent(scheduler)
+    scheduler.released(running, 1.0)
 
-    with pytest.raises(ModelFailed, match="cannot be split"):
-        brain.answered(running, Result({"y": np.zeros((7, 1))}), MODEL, answered_s=1.0)
+    with pytest.raises(ModelFailed, match="7 rows of 'y'"):
+        scheduler.answered(running, Result({"y": np.zeros((7, 1))}), MODEL, answered_s=1.0)
 
     assert not any(pending.resolved for pending in callers)
-    assert brain.failed(running, ModelFailed("cannot be split"), 1.0).pieces == 2
+    assert scheduler.failed(running, ModelFailed("cannot be split"), 1.0).pieces == 2
 
 
 class Breaking(np.ndarray[Any, Any]):
@@ -194,32 +198,32 @@ class Breaking(np.ndarray[Any, Any]):
 
 
 def test_an_answer_that_breaks_in_the_middle_leaves_nobody_without_an_outcome() -> None:
-    brain = scheduler()
+    scheduler = make_scheduler()
     callers = [row(1), row(2)]
     for pending in callers:
-        brain.admit(pending, 0.0)
-    running = sent(brain)
-    brain.released(running, 1.0)
+        scheduler.admit(pending, 0.0)
+    running = sent(scheduler)
+    scheduler.released(running, 1.0)
 
     with pytest.raises(MemoryError):
-        brain.answered(running, Result({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, answered_s=1.0)
+        scheduler.answered(running, Result({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, answered_s=1.0)
 
-    assert [pending for pending, _ in brain.failed(running, ProxyError("internal"), 1.0).deliveries] == callers
+    assert [pending for pending, _ in scheduler.failed(running, ProxyError("internal"), 1.0).deliveries] == callers
 
 
 def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
-    brain = scheduler()
+    scheduler = make_scheduler()
     ran, waits = row(1), row(2)
-    brain.admit(ran, 0.0)
-    running = sent(brain)
-    brain.admit(waits, 0.0)
+    scheduler.admit(ran, 0.0)
+    running = sent(scheduler)
+    scheduler.admit(waits, 0.0)
 
-    deliveries = brain.refuse_all(Draining("stop"), 1.0)
+    deliveries = scheduler.refuse_all(Draining("stop"), 1.0)
 
     assert [pending for pending, _ in deliveries] == [ran, waits]
     assert (ran.may_have_run, waits.may_have_run) == (True, False)
-    assert brain.settled
-    assert fail(brain, running, Draining("cancelled")) == []
+    assert scheduler.settled
+    assert fail(scheduler, running, Draining("cancelled")) == []
 
 
 GATE = Gate(Limits({}, {"alice": 4}))
@@ -240,78 +244,78 @@ def leave(pending: Pending, gate: Gate = GATE) -> None:
 
 
 def four_of_six(*, coalesce: bool = False) -> tuple[Scheduler, Running, Pending, Account]:
-    """Return a brain that runs four rows of a caller's six, while two wait."""
-    brain, pending = scheduler(coalesce=coalesce), request({"x": np.arange(6).reshape(6, 1)}, deadline_s=60.0)
+    """Return a scheduler that runs four rows of a caller's six, while two wait."""
+    scheduler, pending = make_scheduler(coalesce=coalesce), request({"x": np.arange(6).reshape(6, 1)}, deadline_s=60.0)
     account = charged(pending)
-    brain.admit(pending, 0.0)
-    return brain, sent(brain), pending, account
+    scheduler.admit(pending, 0.0)
+    return scheduler, sent(scheduler), pending, account
 
 
 @pytest.mark.parametrize("coalesce", [False, True])
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
 def test_rows_that_run_count_for_who_has_left_until_their_batch_ends(end: str, *, coalesce: bool) -> None:
-    brain, running, pending, account = four_of_six(coalesce=coalesce)
+    scheduler, running, pending, account = four_of_six(coalesce=coalesce)
     assert account.rows == 6
 
     if end == "cancelled":
-        brain.cancel(pending)
+        scheduler.cancel(pending)
     else:
-        assert [one for one, _ in brain.expired(60.0)] == [pending]
+        assert [one for one, _ in scheduler.expired(60.0)] == [pending]
     leave(pending)
     assert account.rows == 4, "those that only waited are given back at once"
 
-    brain.released(running, 61.0)
+    scheduler.released(running, 61.0)
     assert account.rows == 4
-    brain.answered(running, Result({"y": 3 * rows_of(running)}), MODEL, answered_s=61.0)
+    scheduler.answered(running, Result({"y": 3 * rows_of(running)}), MODEL, answered_s=61.0)
     assert account.rows == 0
 
 
 @pytest.mark.parametrize("error", [ModelFailed("no"), NotExecuted("restarting"), DeadlineExceeded("stuck")])
 def test_rows_that_ran_are_given_back_when_their_batch_fails(error: ProxyError) -> None:
-    brain, running, pending, account = four_of_six()
-    brain.cancel(pending)
+    scheduler, running, pending, account = four_of_six()
+    scheduler.cancel(pending)
     leave(pending)
 
-    fail(brain, running, error)
+    fail(scheduler, running, error)
 
     assert account.rows == 0
 
 
 def test_who_leaves_again_and_again_has_no_more_running_than_is_allowed() -> None:
     """A limit of four: the second, sent when the first has gone but still runs, is refused; the third is not."""
-    brain, running, pending, account = four_of_six()
-    brain.cancel(pending)
+    scheduler, running, pending, account = four_of_six()
+    scheduler.cancel(pending)
     leave(pending)
 
-    with pytest.raises(LimitReached, match="you have 4 rows here"):
+    with pytest.raises(LimitReached, match="4 of this client's rows"):
         charged(row(1))
-    answer(brain, running)
+    answer(scheduler, running)
     charged(last := row(1))
     assert account.rows == 1
     leave(last)
 
 
 def test_a_piece_of_a_failed_batch_goes_without_who_left_while_it_waited() -> None:
-    brain, callers = scheduler(), [row(value) for value in range(4)]
+    scheduler, callers = make_scheduler(), [row(value) for value in range(4)]
     for pending in callers:
-        brain.admit(pending, 0.0)
-    fail(brain, sent(brain), ModelFailed("no"))
-    first = sent(brain)
+        scheduler.admit(pending, 0.0)
+    fail(scheduler, sent(scheduler), ModelFailed("no"))
+    first = sent(scheduler)
 
-    brain.cancel(callers[3])
-    answer(brain, first)
+    scheduler.cancel(callers[3])
+    answer(scheduler, first)
 
-    assert [part.pending for part in sent(brain).batch.slices] == [callers[2]]
+    assert [part.pending for part in sent(scheduler).batch.slices] == [callers[2]]
 
 
 def test_at_the_end_of_a_drain_nobody_is_charged() -> None:
-    brain, running, _, account = four_of_six()
+    scheduler, running, _, account = four_of_six()
 
-    for pending, _ in brain.refuse_all(Draining("stop"), 1.0):
+    for pending, _ in scheduler.refuse_all(Draining("stop"), 1.0):
         leave(pending)
     assert account.rows == 0
 
-    fail(brain, running, Draining("cancelled"))
+    fail(scheduler, running, Draining("cancelled"))
     assert account.rows == 0, "and nothing is given back twice"
 
 
@@ -361,7 +365,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             objective_s=objective_s,
             shares=Shares({b"a": 2.0}),
         )
-        self.brain = Scheduler(batcher, idempotent=idempotent, coalesce=coalesce)
+        self.scheduler = Scheduler(batcher, idempotent=idempotent, coalesce=coalesce)
 
     @rule(
         values=st.lists(st.integers(0, 2), min_size=1, max_size=9),
@@ -376,7 +380,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         caller = Caller(pending, values)
         pending.deliver = caller.outcomes.append
         charged(pending, self.gate)
-        refusal = self.brain.admit(pending, self.now_s)
+        refusal = self.scheduler.admit(pending, self.now_s)
         if refusal is None:
             self.open[pending] = caller
         else:
@@ -386,27 +390,27 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        while isinstance(step := self.brain.next(self.now_s), Step):
+        while isinstance(step := self.scheduler.next(self.now_s), Step):
             assert step.refused or step.running is not None
             self.settle(step.refused)
             if step.running is not None:
                 assert step.running.rows <= MAX_ROWS
-                assert step.running.batch.live, "nothing is computed for nobody"
+                assert step.running.batch.live, "no batch runs without a client"
                 self.running.append(step.running)
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.02, 1.0]))
     def time_passes(self, seconds: float) -> None:
         self.now_s += seconds
-        self.settle(self.brain.expired(self.now_s))
-        assert self.brain.next_deadline_s > self.now_s
+        self.settle(self.scheduler.expired(self.now_s))
+        assert self.scheduler.next_deadline_s > self.now_s
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(["answered", "answered", "a row", "unsplittable", *ERRORS]))
     def come_back(self, data: st.DataObject, outcome: str | type[ProxyError]) -> None:
         running = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
-        self.brain.released(running, self.now_s)
+        self.scheduler.released(running, self.now_s)
         if not isinstance(outcome, str):
-            self.settle(self.brain.failed(running, outcome("no"), self.now_s).deliveries)
+            self.settle(self.scheduler.failed(running, outcome("no"), self.now_s).deliveries)
             return
         rows = rows_of(running)
         result = Result({"y": 3 * rows})
@@ -415,31 +419,31 @@ class SchedulerMachine(RuleBasedStateMachine):
         elif outcome == "unsplittable":
             result = Result({"y": np.zeros((99, 1))})
         try:
-            deliveries = self.brain.answered(running, result, MODEL, answered_s=self.now_s)
+            deliveries = self.scheduler.answered(running, result, MODEL, answered_s=self.now_s)
         except ModelFailed as error:
-            self.settle(self.brain.failed(running, error, self.now_s).deliveries)
+            self.settle(self.scheduler.failed(running, error, self.now_s).deliveries)
             return
         for part in running.batch.slices:
             self.kept.append(part.inputs)
             self.succeeded.update((id(part.inputs), number) for number in range(part.start, part.stop))
         self.settle(deliveries)
-        self.brain.delivered(running, self.now_s)
+        self.scheduler.delivered(running, self.now_s)
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def hang_up(self, data: st.DataObject) -> None:
         pending = data.draw(st.sampled_from(list(self.open)))
         caller = self.open.pop(pending)
-        assert self.brain.cancel(pending)
-        assert not self.brain.cancel(pending)
+        assert self.scheduler.cancel(pending)
+        assert not self.scheduler.cancel(pending)
         leave(pending, self.gate)
         assert caller.outcomes == []
 
     @rule()
     def stop(self) -> None:
-        self.settle(self.brain.refuse_all(Draining("stop"), self.now_s))
+        self.settle(self.scheduler.refuse_all(Draining("stop"), self.now_s))
         assert not self.open
-        assert self.brain.settled
+        assert self.scheduler.settled
 
     def settle(self, deliveries: object) -> None:
         assert isinstance(deliveries, list | tuple)
@@ -455,37 +459,37 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_books_are_right(self) -> None:
-        brain = self.brain
-        assert list(brain.running) == self.running
+        scheduler = self.scheduler
+        assert list(scheduler.running) == self.running
         assert max(self.succeeded.values(), default=0) <= 1, "no row succeeds twice"
         assert all(not pending.resolved for pending in self.open)
         if not self.coalesce:
-            assert brain.queue.requests <= len(self.open)
-        runs = [part for running in brain._unsettled for part in running.batch.slices]
+            assert scheduler.queue.requests <= len(self.open)
+        runs = [part for running in scheduler._unsettled for part in running.batch.slices]
         for_nobody = [part.rows for part in runs if part.pending not in self.open]
         if self.coalesce:
-            assert self.account.rows >= sum(part.rows for part in runs), "what runs counts for somebody"
+            assert self.account.rows >= sum(part.rows for part in runs), "running rows are charged to a client"
         else:
             assert self.account.rows == sum(for_nobody) + sum(pending.rows for pending in self.open)
         if not self.open and not self.running:
             assert self.account.rows == 0
-            assert brain.settled
-            assert (brain.queue.rows, brain.queue.groups, brain.queue.shares._waiting) == (0, {}, {})
-            assert brain.next_deadline_s == NEVER_S
-            assert brain._coalescing is None or brain._coalescing.empty
+            assert scheduler.settled
+            assert (scheduler.queue.rows, scheduler.queue.groups, scheduler.queue.shares._waiting) == (0, {}, {})
+            assert scheduler.next_deadline_s == NEVER_S
+            assert scheduler._coalescing is None or scheduler._coalescing.empty
 
     def teardown(self) -> None:
-        """Once the runtime goes on, everybody who is left is answered or refused soon."""
+        """Once the runtime continues, every remaining request is answered or rejected soon."""
         for _ in range(200):
             if not self.open:
                 break
             self.look()
             self.now_s += 0.02
-            self.settle(self.brain.expired(self.now_s))
+            self.settle(self.scheduler.expired(self.now_s))
             if self.running:
                 running = self.running.pop(0)
-                self.settle(answer(self.brain, running, self.now_s))
-                self.brain.delivered(running, self.now_s)
+                self.settle(answer(self.scheduler, running, self.now_s))
+                self.scheduler.delivered(running, self.now_s)
         assert not self.open
 
 
@@ -494,26 +498,26 @@ TestSchedulerInAnyOrder = SchedulerMachine.TestCase
 
 
 def test_it_is_settled_when_nothing_waits_nothing_runs_and_nothing_is_to_be_tried_again() -> None:
-    brain = scheduler()
-    assert brain.settled
+    scheduler = make_scheduler()
+    assert scheduler.settled
     for value in (1, 2):
-        brain.admit(row(value), 0.0)
-    assert not brain.settled, "they wait"
-    running = sent(brain)
-    assert not brain.settled, "they run"
-    fail(brain, running, ModelFailed("no"))
-    assert not brain.settled, "they are tried again"
+        scheduler.admit(row(value), 0.0)
+    assert not scheduler.settled, "they wait"
+    running = sent(scheduler)
+    assert not scheduler.settled, "they run"
+    fail(scheduler, running, ModelFailed("no"))
+    assert not scheduler.settled, "they are tried again"
     for _ in range(2):
-        answer(brain, sent(brain))
-    assert brain.settled
+        answer(scheduler, sent(scheduler))
+    assert scheduler.settled
 
 
 def test_whoever_was_alone_by_chance_when_its_batch_failed_is_no_suspect() -> None:
-    brain = scheduler()
+    scheduler = make_scheduler()
     for number in range(5):
-        brain.admit(row(7), float(number))
-        fail(brain, sent(brain, float(number)), ModelFailed("no"), float(number))
+        scheduler.admit(row(7), float(number))
+        fail(scheduler, sent(scheduler, float(number)), ModelFailed("no"), float(number))
 
-    brain.admit(row(7), 9.0)
-    brain.admit(row(8), 9.0)
-    assert sent(brain, 9.0).rows == 2
+    scheduler.admit(row(7), 9.0)
+    scheduler.admit(row(8), 9.0)
+    assert sent(scheduler, 9.0).rows == 2

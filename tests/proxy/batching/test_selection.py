@@ -38,7 +38,7 @@ def ones(*left_ms: float) -> list[One]:
 
 
 def taken(waiting: list[One], known: Costs = PLAIN) -> tuple[list[One], list[One]]:
-    """Return who gets a row into the batch, and who is refused."""
+    """Return the requests with a row in the batch, and the rejected ones."""
     plan = select_batch(waiting, known, START_S)
     rows, batch = plan.rows, []
     for request in waiting:

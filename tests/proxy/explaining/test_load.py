@@ -1,4 +1,4 @@
-"""What a replica tells of its load: exact over any interval, and a capacity that keeps the objective."""
+"""A replica's load report: exact over any interval, with a capacity that meets the objective."""
 
 from random import Random
 

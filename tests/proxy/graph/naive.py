@@ -334,7 +334,7 @@ def make(spec: GraphSpec, models: Mapping[str, str]) -> Typed | None:
     except GraphError:
         return None
     scalar = all(str(tensor) == "FP32" for tensor in graph.request.values())
-    # What fills up a model's own lists counts as a value there, which nobody tells the naive evaluator.
+    # A model's own padding of lists counts as values, which the naive evaluator does not model.
     ragged = any(
         len(each.of) > 1
         and each.combine not in (Combine.FIRST, Combine.STACK)

@@ -120,17 +120,17 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
         ('raise steps.Refused("too dark", status=422)', 422, "too dark"),
         ('raise steps.Refused("too dark", row=1)', 400, "row 1: too dark"),
         ('import numpy as np\nraise steps.Refused("dark", row=np.int64(1), status=np.int64(422))', 422, "row 1: dark"),
-        ('raise steps.Refused("dark", status=200)', 500, "ValueError: a refusal has a status of 400 to 499, not 200"),
-        ('raise steps.Refused("too dark", row=2)', 500, "the composer refused row 2 of 2: too dark"),
+        ('raise steps.Refused("dark", status=200)', 500, "400 to 499, not 200"),
+        ('raise steps.Refused("too dark", row=2)', 500, "row 2 of 2: too dark"),
         (
             "return 1",
             500,
-            "the composer raised ValueError: the composer's answer is a int, not a dict of tensors by name",
+            "the composer's result is a int",
         ),
         (
             'return steps.first(x=inputs["x"])',
             500,
-            "the composer's answer is a coroutine, not a dict of tensors by name: it is to be awaited",
+            "the composer's result is a coroutine",
         ),
         ('return await steps.first(inputs["x"])', 500, "TypeError: steps.first takes its inputs by name: x=..."),
         ('raise steps.Refused("bad \\ud800", row=0)', 400, "row 0: bad \\ud800"),
@@ -146,19 +146,19 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
             422,
             "row 1: too dark",
         ),
-        ("return {}", 500, "the composer raised ValueError: the composer's answer lacks 'y'"),
+        ("return {}", 500, "the composer's result does not hold 'y'"),
         (
             'return {"y": inputs["x"], "z": 1}',
             500,
-            "the composer raised ValueError: the composer's answer holds 'z', which is none of y",
+            "the composer's result holds 'z'",
         ),
-        ('return {"y": inputs["x"][:1]}', 500, "the composer answered 1 rows, and was asked 2"),
-        ('return {"y": inputs["x"][:, :2]}', 500, "'y' has the shape (2, 2), rows first; a row is FP32[4]"),
-        ('return {"y": [["a"] * 4] * 2}', 500, "'y' is no FP32: it is <U1"),
-        ('return await steps.first(z=inputs["x"])', 500, "what step first is given holds 'z', which is none of x"),
-        ('return {"y": [[1e300] * 4] * 2}', 500, "'y' is no FP32: it does not hold 1e+300"),
-        ("return await steps.first()", 500, "what step first is given lacks 'x'"),
-        ('return await steps.third(x=inputs["x"])', 500, "there is no step 'third'; there are first, second"),
+        ('return {"y": inputs["x"][:1]}', 500, "1 rows, expected 2"),
+        ('return {"y": inputs["x"][:, :2]}', 500, "'y' has the shape (2, 2)"),
+        ('return {"y": [["a"] * 4] * 2}', 500, "'y' is not FP32: it is <U1"),
+        ('return await steps.first(z=inputs["x"])', 500, "step first holds 'z', expected x"),
+        ('return {"y": [[1e300] * 4] * 2}', 500, "it cannot hold 1e+300"),
+        ("return await steps.first()", 500, "step first does not hold 'x'"),
+        ('return await steps.third(x=inputs["x"])', 500, "there is no step 'third'"),
         ("raise RuntimeError('seven is bad')", 500, "the composer raised RuntimeError: seven is bad"),
         ("sys.exit(3)", 500, "the composer raised SystemExit: 3"),
         ("raise asyncio.CancelledError", 500, "the composer cancelled itself"),
@@ -176,7 +176,7 @@ def test_a_step_that_fails_is_the_graphs_or_caught() -> None:
         ),
     ],
 )
-def test_what_its_code_does_wrong_is_told(body: str, status: int, said: str) -> None:
+def test_what_its_code_does_wrong_is_within(body: str, status: int, said: str) -> None:
     with running_graph(chain(), composed(body)) as running:
         for _ in range(2):  # and the next caller is served as well
             answer = ask(running, [1, 2])
@@ -201,7 +201,7 @@ def test_of_rows_that_fail_at_a_step_none_is_taken_for_a_row_of_the_caller() -> 
     with running_graph(models, composed('return await steps.first(x=inputs["x"][1:])')) as running:
         answer = ask(running, [1, 2])
         assert (answer.status_code, "errors" in answer.json()) == (422, False)
-        assert answer.json()["error"] == "step first: of the rows that it was asked, row 0: four is odd"
+        assert answer.json()["error"] == "step first: of the rows of its call, row 0: four is odd"
 
 
 def test_numbers_of_bf16_are_numbers_to_its_code() -> None:
@@ -213,7 +213,7 @@ def test_numbers_of_bf16_are_numbers_to_its_code() -> None:
         assert (written["x"].tolist(), rows) == (bits["x"].tolist(), 1)
     whole, _ = canonical({"x": np.array([3], np.uint16)}, {"x": Tensor("BF16", (), {})}, frozenset(), "it")
     assert readable(whole, {"x": Tensor("BF16", (), {})})["x"].tolist() == [3]
-    with pytest.raises(ValueError, match=r"does not hold 1e\+300"):
+    with pytest.raises(ValueError, match=r"1e\+300"):
         canonical({"x": [1e300]}, {"x": Tensor("BF16", (), {})}, frozenset(), "it")
 
 
@@ -228,13 +228,13 @@ def test_the_deadline_is_the_steps_too_and_code_that_never_ends_is_left() -> Non
     )
     models = chain()
     with running_graph(models, spec) as running:
-        told = {"headers": {"x-request-timeout-ms": "800"}}
-        assert ask(running, [1], **told).status_code == 504
-        assert data(ask(running, [2], **told)) == [2 * value for value in row(2)]
+        within = {"headers": {"x-request-timeout-ms": "800"}}
+        assert ask(running, [1], **within).status_code == 504
+        assert data(ask(running, [2], **within)) == [2 * value for value in row(2)]
         assert 0 < int(models["first"].seen[-1].headers["x-request-timeout-ms"]) < 800
 
 
-def test_code_that_blocks_holds_up_no_probe_and_is_told() -> None:
+def test_code_that_blocks_holds_up_no_probe_and_is_within() -> None:
     with running_graph(chain(), composed("time.sleep(8)")) as running:
         late = ask(running, [1], headers={"x-request-timeout-ms": "300"})
         assert late.status_code == 504
@@ -284,7 +284,7 @@ def test_a_step_that_is_asked_after_the_request_is_not_asked() -> None:
         """
     )
     models = chain()
-    said = len("step first is asked after the request has ended")
+    said = len("step first is called after the request has ended")
     with running_graph(models, spec) as running:
         assert data(ask(running, [1])) == row(1)
         assert data(ask(running, [1])) == [said * each for each in row(1)]
@@ -316,7 +316,7 @@ def test_who_leaves_ends_the_code_and_its_steps() -> None:
         ({"source": "import nowhere\n" + AGAIN["composer"]["source"]}, "ModuleNotFoundError"),
     ],
 )
-def test_code_that_cannot_be_loaded_is_told_before_any_traffic(
+def test_code_that_cannot_be_loaded_is_within_before_any_traffic(
     composer: dict[str, str], said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "way.py").write_text(

@@ -97,7 +97,7 @@ def _same(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
     return {"y": inputs["x"]}
 
 
-def test_each_step_is_told_what_is_left_of_the_time_and_who_asks() -> None:
+def test_each_step_is_explained_what_is_left_of_the_time_and_who_asks() -> None:
     given = {
         "x-request-timeout-ms": "5000",
         "x-request-id": "me",
@@ -117,7 +117,7 @@ def test_each_step_is_told_what_is_left_of_the_time_and_who_asks() -> None:
         assert second <= first
 
 
-def test_every_step_is_told_the_requests_parameters() -> None:
+def test_every_step_is_explained_the_requests_parameters() -> None:
     with running_graph(chain(), CHAIN) as running:
         answer = plain.post(running.url + PATH, json=v2_body([row(1)], parameters={"temperature": 0.5}))
         assert answer.status_code == 200
@@ -158,7 +158,7 @@ def test_the_graphs_deadline_holds_for_whoever_names_a_longer_one() -> None:
         answer = ask(running, [1], headers={"x-request-timeout-ms": "60000"})
         assert answer.status_code == 504
         running.call(running.models["first"].gate.set)
-        assert not running.models["second"].seen  # nobody waits for it any more
+        assert not running.models["second"].seen  # no client waits for it any more
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_steps_failure_is_the_graphs_by_the_steps_name(status: int, expected: 
         assert 'shoal_proxy_step_failures_total{step="second"} 1.0' in plain.get(f"{running.admin_url}/metrics").text
 
 
-def test_a_model_that_hangs_up_is_told_by_its_name() -> None:
+def test_a_model_that_hangs_up_is_explained_by_its_name() -> None:
     models = chain()
     models["second"].respond = lambda seen: None
     with running_graph(models, CHAIN) as running:
@@ -251,7 +251,7 @@ def test_a_caller_that_leaves_ends_its_steps() -> None:
         running.until(lambda: running.proxy.dispatcher.settled)
 
 
-def test_a_model_that_describes_itself_oddly_is_told_and_mended() -> None:
+def test_a_model_that_describes_itself_oddly_is_explained_and_mended() -> None:
     models = chain()
     models["second"].inputs[0]["name"] = 5
     with running_graph(models, CHAIN, ready=False) as running:
@@ -261,7 +261,7 @@ def test_a_model_that_describes_itself_oddly_is_told_and_mended() -> None:
         assert ask(running, [1]).status_code == 200
 
 
-def test_a_name_that_no_server_can_have_is_told() -> None:
+def test_a_name_that_no_server_can_have_is_explained() -> None:
     spec = {**CHAIN, "steps": [{"name": "first", "url": "http://..../v2/models/a", "inputs": {"x": "request.x"}}]}
     with running_graph(chain(), {**spec, "outputs": {"y": ["first.y"]}}, ready=False) as running:
         running.until(lambda: "no server can have the name ....: " in state(running))
@@ -298,10 +298,10 @@ def test_a_graph_is_explained_as_one() -> None:
     with running_graph(chain(), CHAIN) as running:
         assert "Graph graph: 0 of at most" in plain.get(f"{running.admin_url}/v1/explain").text
         ask(running, [1])
-        told = plain.get(f"{running.admin_url}/v1/explain").text
-        assert "A request of 1 row takes" in told
-        assert "batching." not in told
-        assert "each step's own proxy does" in told
+        explained = plain.get(f"{running.admin_url}/v1/explain").text
+        assert "A request of 1 row takes" in explained
+        assert "batching." not in explained
+        assert "the proxy of each step" in explained
 
 
 def test_a_request_that_has_been_here_is_refused() -> None:
@@ -360,7 +360,7 @@ def test_a_graph_is_not_ready_before_its_models_are_and_stays_when_one_goes() ->
 def test_models_that_do_not_fit_are_said_before_any_traffic(change: Any, reason: str, said: str) -> None:
     models = {"first": FakeRuntime(), "second": FakeRuntime(**change)}
     with running_graph(models, CHAIN, ready=False) as running:
-        running.until(lambda: running.proxy.link.reason != "the graph's models have not been asked yet")
+        running.until(lambda: running.proxy.link.reason != "metadata of the graph's models has not been requested yet")
         load = plain.get(f"{running.admin_url}/v1/load").json()
         assert load["graph"]["reason"] == reason
         assert said in load["graph"]["message"]
@@ -376,7 +376,9 @@ def test_models_that_do_not_fit_are_said_before_any_traffic(change: Any, reason:
         ("http://{}/v2/models/another", "StepMissing", "the runtime answers 404 to /v2/models/another"),
     ],
 )
-def test_a_model_that_is_not_there_is_told_from_one_that_is_not_there_yet(url: str, reason: str, said: str) -> None:
+def test_a_model_that_is_not_there_is_explained_from_one_that_is_not_there_yet(
+    url: str, reason: str, said: str
+) -> None:
     with running_graph(chain(), CHAIN, ready=False) as running:
         address = "{}:{}".format(*running.models["first"].address)
         link = running.proxy.link
@@ -429,7 +431,7 @@ def detector(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def classifier(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Tell a word's first letter, and how sure that is."""
+    """Return a word's first letter, and its probability."""
     words = inputs["crop"].tolist()
     return {
         "label": np.array([word[:1] for word in words], object),
@@ -551,7 +553,7 @@ def test_the_items_that_do_not_fail_keep_what_the_step_gave() -> None:
         assert labels_of(running, ["at no sea", "by no"]) == [["AT", "n", "SEA"], ["BY", "n", ""]]
 
 
-def test_an_item_that_fails_is_told_by_its_row_and_its_place() -> None:
+def test_an_item_that_fails_is_explained_by_its_row_and_its_place() -> None:
     models = pictures()
     models["fast"].respond = lambda seen: (
         400,
@@ -664,7 +666,7 @@ def test_a_model_that_gives_another_datatype_is_asked_again() -> None:
         assert "its answer holds float64 as 'y'" in wrong.json()["error"]
         running.until(lambda: running.proxy.link.signature.outputs["y"].datatype == "FP64")  # type: ignore[union-attr]
         assert ask(running, [1]).json()["outputs"][0]["datatype"] == "FP64"
-        # And when it is rolled back, although nobody is refused any more.
+        # And when it is rolled back, although no request is rejected any more.
         second.outputs, second.respond = before, None
         link = running.proxy.link
         assert isinstance(link, GraphLink)

@@ -44,7 +44,7 @@ def test_nothing_stays_behind_of_those_that_failed_and_those_who_left() -> None:
         gc.collect()
         objects = gc.get_objects()
         assert not [each for each in objects if isinstance(each, Frame)]
-        # What is due later is told apart by its deadline until then, but holds nothing any more.
+        # Entries with later deadlines stay until then, but hold nothing any more.
         assert not [each for each in objects if isinstance(each, Pending) and (each.inputs or each.parts)]
 
 

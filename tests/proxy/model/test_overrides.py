@@ -25,8 +25,8 @@ def test_a_deployments_buckets_take_the_place_of_the_models() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("token", {"pad_axis": 1}, r"padBuckets names \['token'\], but the model's inputs are \['tokens'\]"),
-        ("tokens", {}, "does not pad: it has no pad_axis"),
+        ("token", {"pad_axis": 1}, r"\['token'\].*\['tokens'\]"),
+        ("tokens", {}, "no pad_axis"),
     ],
 )
 def test_buckets_without_effect_are_refused(name: str, parameters: dict[str, Any], message: str) -> None:

@@ -11,8 +11,8 @@ INPUTS = [
 ]
 
 
-def test_clients_are_told_columns_nulls_and_dates() -> None:
+def test_clients_are_published_columns_nulls_and_dates() -> None:
     with running_proxy(lambda: FakeRuntime(inputs=INPUTS)) as running:
-        told = plain.get(f"{running.url}/v2/models/double").json()
+        published = plain.get(f"{running.url}/v2/models/double").json()
 
-    assert told["inputs"] == INPUTS
+    assert published["inputs"] == INPUTS

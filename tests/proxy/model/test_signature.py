@@ -83,14 +83,14 @@ IDS = {"pad_axis": 1, "pad_mask": "mask"}
     [
         pytest.param([tensor("x", "FP31", [-1])], "unknown datatype 'FP31'", id="an unknown datatype"),
         pytest.param([tensor("x", "FP32", [-2])], "sizes are -1", id="a size of -2"),
-        pytest.param([tensor("x", "FP32", [-1])] * 2, "used twice", id="a name twice"),
+        pytest.param([tensor("x", "FP32", [-1])] * 2, "not unique", id="a name twice"),
         pytest.param([{**tensor("x", "FP32", [-1]), "name": 5}], "5 is not text", id="a name that is a number"),
         pytest.param([{"name": "x"}], "KeyError", id="a name alone"),
         pytest.param([tensor("x", "FP32", [-1], batch_dim=1)], "has batch_dim 1 but shape", id="batch_dim too large"),
         pytest.param([tensor("x", "FP32", [-1, 2], pad_axis=0)], "other than the batch dimension", id="padded rows"),
         pytest.param([tensor("x", "FP32", [-1, 2], pad_axis=2)], "must be an axis", id="pad_axis too large"),
         pytest.param([tensor("x", "FP32", [-1, 2], pad_axis=-1)], "must be an axis", id="pad_axis negative"),
-        pytest.param([tensor("x", "FP32", [3, 2], pad_axis=1)], "without a batch dimension", id="pads, does not batch"),
+        pytest.param([tensor("x", "FP32", [3, 2], pad_axis=1)], "needs a batch dimension", id="pads, does not batch"),
         pytest.param([tensor("x", "FP32", [-1, 2], pad_value="a")], "which is not a number", id="pad_value a text"),
         pytest.param([tensor("x", "UINT8", [-1, 2], pad_value=300)], "", id="pad_value out of range"),
         pytest.param([tensor("x", "INT64", [-1, 2], pad_value=0.5)], "INT64 cannot hold", id="pad_value half"),
@@ -98,9 +98,9 @@ IDS = {"pad_axis": 1, "pad_mask": "mask"}
         pytest.param([tensor("x", "FP32", [-1, 2], pad_buckets="4")], "need pad_axis", id="buckets without an axis"),
         pytest.param([tensor("x", "FP32", [-1, 2], pad_mask="m"), tensor("m", "BOOL", [-1, 2])], "need pad_axis",
                      id="a mask without an axis"),
-        pytest.param([tensor("x", "FP32", [-1, 2], pad_buckets="0,4")], "1 or more", id="a bucket of nothing"),
+        pytest.param([tensor("x", "FP32", [-1, 2], pad_buckets="0,4")], "at least 1", id="a bucket of nothing"),
         pytest.param([tensor("x", "FP32", [-1, 2], pad_buckets="a")], "invalid literal", id="a bucket that is a text"),
-        pytest.param([tensor("x", "FP32", [-1, -1], **IDS)], "'mask' as its mask, which is not an input", id="no mask"),
+        pytest.param([tensor("x", "FP32", [-1, -1], **IDS)], "'mask', which is not an input", id="no mask"),
         pytest.param([tensor("x", "FP32", [-1, -1], **IDS), tensor("mask", "BYTES", [-1, -1])], "rows x length",
                      id="a mask of texts"),
         pytest.param([tensor("x", "FP32", [-1, -1], **IDS), tensor("mask", "BOOL", [-1, 1, -1])], "rows x length",
@@ -116,7 +116,7 @@ def test_metadata_that_cannot_be_served_is_refused(tensors: list[dict[str, Any]]
 def test_unpadding_must_follow_a_padded_input(source: str | None) -> None:
     rules = {"unpad_axis": 1, **({"unpad_input": source} if source else {})}
 
-    with pytest.raises(SignatureError, match="must name a padded input"):
+    with pytest.raises(SignatureError, match="unpad_input"):
         signature([tensor("x", "FP32", [-1, 2])], [tensor("y", "FP32", [-1, 2], **rules)])
 
 

@@ -1,4 +1,4 @@
-"""The scheduler on a device that fails, with callers who share rows, give up, or leave: everybody has one outcome."""
+"""The scheduler on a failing device, with clients that share rows, expire or cancel: each has one outcome."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -119,7 +119,7 @@ def test_deadlines_pass_in_the_queue_and_in_flight() -> None:
 
     assert (running.failed_s, waiting.failed_s) == (0.002, 0.003)
     assert outcomes(patient) == ["answered_s"]
-    assert engine.batches == [1, 1], "whoever gave up in the queue is not computed"
+    assert engine.batches == [1, 1], "a request that was cancelled in the queue does not run"
 
 
 ERRORS = (ModelFailed("no"), BatchTooLarge("no"), NotExecuted("no"), RuntimeLost("no"), InvalidRequest("no"))

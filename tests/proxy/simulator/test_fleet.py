@@ -155,7 +155,7 @@ def test_rules_choose_by_what_they_know() -> None:
     assert {choose(Balance.RANDOM, fleet, request, 0.0, pick).rows for _ in range(50)} == {1, 5, 9}
     assert [choose(Balance.POWER_OF_TWO, fleet, request, 0.0, pick).rows for _ in range(200)].count(9) < 50
     assert second_chance(fleet, request, 0.0, pick) is soon
-    assert second_chance([short, neither], request, 0.0, pick) is None, "nobody promises to be in time"
+    assert second_chance([short, neither], request, 0.0, pick) is None, "no peer promises to be in time"
     assert second_chance(fleet, replace_request(request), 0.0, pick) is None, "it had its second chance"
 
 
@@ -176,7 +176,7 @@ def test_the_table_says_how_requests_came_and_how_many_were_handed_over() -> Non
     text = "\n".join(lines(Study(run(service, 1.0, count=1_000), None, None, None), service))
 
     assert "SecondChance, 4 connections a replica; " in text
-    assert "handed over" in text
+    assert "forwarded" in text
 
 
 def make_fleet(
