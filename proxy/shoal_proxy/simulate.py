@@ -11,7 +11,7 @@ from pathlib import Path
 from shoal_proxy.asking import AddressError, AskError, ask
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
-from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
+from shoal_proxy.simulator.arrivals import gamma, on_off, poisson
 from shoal_proxy.simulator.balance import Balance
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
 from shoal_proxy.simulator.report import lines, per_s
@@ -128,7 +128,6 @@ def parser() -> argparse.ArgumentParser:
     _add_trace(made)
     _add_service(made)
     _add_replicas(made)
-    _add_troubles(made)
     made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return made
 
@@ -191,9 +190,6 @@ def _add_replicas(made: CommandParser) -> None:
     made.only(balance, lambda given: given.replicas > 1, "it needs --replicas 2 or more")
     made.only(connections, lambda given: given.balance.keeps_connections, "it needs --balance Pinned or SecondChance")
     made.only(stale, lambda given: given.balance is Balance.SECOND_CHANCE, "it needs --balance SecondChance")
-
-
-def _add_troubles(made: CommandParser) -> None:
     made.add_argument(
         "--slow", type=positive(), default=1.0, metavar="X", help="factor on one replica's batch times (%(default)g)"
     )
@@ -247,7 +243,14 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
         except TraceError as error:
             raise TraceError(f"{options.trace}: {error}") from None
     else:
-        entries = [Entry(time) for time in _random(options).tolist()]
+        if options.poisson:
+            times = poisson(options.poisson, options.requests, seed=options.seed)
+        elif options.gamma:
+            times = gamma(options.gamma[0], options.requests, cv=options.gamma[1], seed=options.seed)
+        else:
+            low, high, period_s = options.on_off
+            times = on_off(low, high, options.requests, quiet_s=period_s, busy_s=period_s, seed=options.seed)
+        entries = [Entry(time) for time in times.tolist()]
     return [
         Entry(
             entry.arrived_s / options.speed,
@@ -257,16 +260,6 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
         )
         for entry in entries
     ]
-
-
-def _random(options: argparse.Namespace) -> Times:
-    if options.poisson:
-        return poisson(options.poisson, options.requests, seed=options.seed)
-    if options.gamma:
-        rate, cv = options.gamma
-        return gamma(rate, options.requests, cv=cv, seed=options.seed)
-    low, high, period_s = options.on_off
-    return on_off(low, high, options.requests, quiet_s=period_s, busy_s=period_s, seed=options.seed)
 
 
 def _service(options: argparse.Namespace, latencies: Latencies) -> Service:

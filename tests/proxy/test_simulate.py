@@ -99,7 +99,7 @@ def test_an_option_without_what_it_belongs_to_is_refused(
     with pytest.raises(SystemExit, match="2"):
         main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", *given.split()])
 
-    assert capsys.readouterr().err.splitlines()[-1] == f"shoal simulate: error: argument {needs}"
+    assert f"shoal simulate: error: argument {needs}" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_recorded_trace_has_as_many_requests_as_it_has(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,12 +112,12 @@ def test_a_recorded_trace_has_as_many_requests_as_it_has(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("given", "note"),
     [
-        ("--pod-death 500", "no pod dies while requests come: the trace lasts 0."),
-        ("--pod-death 0.1", "the dead pod's successor starts too late: the trace lasts 0."),
+        ("--pod-death 500", "the pod dies after the last request"),
+        ("--pod-death 0.1", "the dead pod's successor starts after the last request"),
         ("--pod-death 0.1 --start-seconds 0.1", ""),
     ],
 )
-def test_a_death_or_a_start_after_the_last_request_is_told(
+def test_a_death_or_a_start_after_the_last_request_is_reported(
     given: str, note: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = f"--poisson 100 --requests 50 --latency 1ms+1ms --replicas 2 {given}"

@@ -103,26 +103,22 @@ class Gate:
             presented = bearer[1]
         credentials = ((name_of_header, headers[name_of_header]),)
         owner = None if self.keys is None else self.keys.owner(presented)
-        if owner is not None:
-            if owner in self._gateways:
-                return self._named(owner, headers, credentials)
+        if owner is not None and owner not in self._gateways:
             return Caller(owner, owner, credentials)
+        if owner is not None:
+            # A gateway's key: the client is the one that the gateway names.
+            given = headers.get(self._header)
+            if given is None or not _NAMED.fullmatch(given):
+                header = self._header.decode()
+                raise Forbidden(f"the key of {owner} is a gateway's, and the header {header} must name its client")
+            name = given.decode("ascii")
+            # Only names with a limit are labels: their number is bounded.
+            label = name if name in self._limits.names else owner
+            return Caller(name, label, (*credentials, (self._header, given)))
         if self._check_token is None or name_of_header is API_KEY:
             raise Unauthenticated("the key is not valid for this service, or no longer")
         name = self._check_token(presented)
         return Caller(name, name if name in self._limits.names else TOKENS, credentials)
-
-    def _named(
-        self, gateway: str, headers: Mapping[bytes, bytes], credentials: tuple[tuple[bytes, bytes], ...]
-    ) -> Caller:
-        """Return the client that a gateway names."""
-        given = headers.get(self._header)
-        if given is None or not _NAMED.fullmatch(given):
-            header = self._header.decode()
-            raise Forbidden(f"the key of {gateway} is a gateway's, and the header {header} must name its client")
-        name = given.decode("ascii")
-        label = name if name in self._limits.names else gateway
-        return Caller(name, label, (*credentials, (self._header, given)))
 
     def enter(self, caller: Caller, rows: int, now_s: float, *, handed_over: bool) -> None:
         """Charge a request's rows to its client.

@@ -51,24 +51,24 @@ class Keys:
             self.faults.append(f"{name!r:.100} is not a valid name of a key: use {_NAMES}")
             return
         for line in text.splitlines():
-            if given := line.strip():
-                fault = _refusal(given) or self._kept_as(name, given)
-                if fault:
-                    self.faults.append(f"a key of {name} {fault}")
+            given = line.strip()
+            if not given:
+                continue
+            fault = _refusal(given)
+            if not fault:
+                hashed = given.startswith(b"sha256:")
+                kept = self._kept(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
+                other = self._names.get(kept, name)
+                if other != name:
+                    fault = f"is also one of {other}, and counts as that"
+                elif len(self._names) >= MAX_KEYS:
+                    fault = f"is beyond the first {MAX_KEYS}"
+                else:
+                    self._names[kept] = name
+            if fault:
+                self.faults.append(f"a key of {name} {fault}")
         if not text.strip():
             self.faults.append(f"{name} is empty")
-
-    def _kept_as(self, name: str, given: bytes) -> str:
-        """Store a key; return what is wrong with it, compared with the others."""
-        hashed = given.startswith(b"sha256:")
-        kept = self._kept(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
-        other = self._names.get(kept, name)
-        if other != name:
-            return f"is also one of {other}, and counts as that"
-        if len(self._names) >= MAX_KEYS:
-            return f"is beyond the first {MAX_KEYS}"
-        self._names[kept] = name
-        return ""
 
 
 def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:

@@ -227,7 +227,14 @@ class Batcher:
 
     def next(self, now_s: float) -> Formed | Wait:
         """Form the next batch, or return how long to wait. Call again after each formed batch."""
-        decision = decide(self.queue, self.limits, self._device(now_s), self._outlook)
+        in_flight, ahead_s = len(self.running), NEVER_S
+        free_s = self.free_s(now_s)
+        # With several executors the next one to fall free cannot be predicted, so nothing partial is sent ahead.
+        if in_flight == 1 and self.limits.in_flight == 1 and self.limits.policy is BatchingPolicy.ADAPTIVE:
+            running = self.running[0]
+            forward_s = self.tables[running.key].expected_s(running.rows)
+            ahead_s = self.pace.send_ahead_s(forward_s, free_s)
+        decision = decide(self.queue, self.limits, Device(in_flight, now_s, free_s, ahead_s), self._outlook)
         if isinstance(decision, Wait):
             return decision
         for pending in decision.refused:
@@ -302,15 +309,6 @@ class Batcher:
 
     def _costs(self, key: BatchKey) -> Costs:
         return Costs(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
-
-    def _device(self, now_s: float) -> Device:
-        in_flight, free_s = len(self.running), self.free_s(now_s)
-        # With several executors the next one to fall free cannot be predicted.
-        if in_flight != 1 or self.limits.in_flight > 1 or self.limits.policy is not BatchingPolicy.ADAPTIVE:
-            return Device(in_flight, now_s, free_s)
-        running = self.running[0]
-        forward_s = self.tables[running.key].expected_s(running.rows)
-        return Device(in_flight, now_s, free_s, self.pace.send_ahead_s(forward_s, free_s))
 
     def _hold_s(self, group: Group, costs: Costs, device: Device) -> float:
         """Return how long (s) to hold a batch for requests about to come; never so long that it would be late."""

@@ -42,7 +42,15 @@ class Line:
         heappush(heads, (self._shares.turn(key, next(iter(lane))), self._serial, lane, group, key))
         self._lanes += 1
         if self._lanes > self._compact_at:
-            self._compact()
+            # Drop lanes that emptied without reaching the top.
+            live = {share: [head for head in heads if head[2]] for share, heads in self._heads.items()}
+            self._heads = {share: heads for share, heads in live.items() if heads}
+            for heads in self._heads.values():
+                heapify(heads)
+            self._classes = [entry for entry in self._classes if entry[2] in self._heads]
+            heapify(self._classes)
+            self._lanes = sum(map(len, self._heads.values()))
+            self._compact_at = 256 + 2 * self._lanes
 
     def clear(self) -> None:
         """Remove all lanes, which are empty."""
@@ -79,14 +87,3 @@ class Line:
             # The head has left since it was pushed: correct the lane's place.
             heapreplace(heads, (now_turn, serial, lane, group, key))
         return None
-
-    def _compact(self) -> None:
-        """Drop lanes that emptied without reaching the top."""
-        live = {share: [head for head in heads if head[2]] for share, heads in self._heads.items()}
-        self._heads = {share: heads for share, heads in live.items() if heads}
-        for heads in self._heads.values():
-            heapify(heads)
-        self._classes = [entry for entry in self._classes if entry[2] in self._heads]
-        heapify(self._classes)
-        self._lanes = sum(map(len, self._heads.values()))
-        self._compact_at = 256 + 2 * self._lanes

@@ -7,7 +7,7 @@ A request of very many rows is cut into portions: after each it moves to the end
 between. Only one portion counts against the bound of rows, yet later requests are behind all of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal_proxy.batching.group import Group
@@ -104,9 +104,15 @@ class Queue:
 
     def take(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[Slice]:
         """Take up to ``max_rows`` rows from the head of ``group``; each counts as ``row_cost`` for its class."""
+        # The requests with the first rows. The iterator is read once, since ordering many lanes is slow.
+        requests, rows = group.requests(), max_rows
+        first: list[Pending] = []
+        while rows > 0 and (head := next(requests, None)) is not None:
+            first.append(head)
+            rows -= head.left
         slices: list[Slice] = []
         room = max_rows
-        for pending in _first(group.requests(), max_rows):
+        for pending in first:
             start, left = pending.taken, pending.left
             count = min(room, left)
             pending.taken = start + count
@@ -179,12 +185,3 @@ class Queue:
                 if self._lined_up:
                     self._line.clear()
                     self._lined_up = False
-
-
-def _first(requests: Iterator[Pending], rows: int) -> list[Pending]:
-    """Return the requests that hold the first ``rows``. It reads the iterator once: ordering many lanes is slow."""
-    first: list[Pending] = []
-    while rows > 0 and (pending := next(requests, None)) is not None:
-        first.append(pending)
-        rows -= pending.left
-    return first

@@ -177,12 +177,24 @@ class RowChecks:
             return None
         if self._wanted_s < 0:
             self._wanted_s = now_s
-        if not (self._is_overdue(batcher, group[0], now_s) if busy else self._is_idle(batcher, group[0], now_s)):
-            return None
+        key = group[0]
+        if busy:
+            # A check that has waited too long for an idle moment goes between two batches, if clients have time.
+            if now_s - self._wanted_s < OVERDUE_S or len(batcher.running) > batcher.limits.in_flight:
+                return None
+            if not batcher.has_time(batcher.tables[key].seconds(check_rows(batcher, key)), now_s):
+                return None
+        else:
+            # No client is about to return once no request has come for half the time of a single row.
+            if self._idle_s < 0:
+                self._idle_s = now_s
+            self._next_s = self._idle_s + batcher.tables[key].expected_s(1) / 2
+            if now_s < self._next_s:
+                return None
         self._under_way = True
         if self._suspicions:
             return self._suspected(batcher, self._suspicions[0])
-        rows, anchor = check_rows(batcher, group[0]), self._anchor
+        rows, anchor = check_rows(batcher, key), self._anchor
         # One place goes to a row that agreed before: where it agrees again, nothing has changed since.
         if anchor is None or anchor.batch.group != group or rows < 2:
             anchor = None
@@ -192,19 +204,6 @@ class RowChecks:
         else:
             samples = self._samples.take(group, fresh)
         return Check(samples if anchor is None else [*samples, anchor], self._model)
-
-    def _is_idle(self, batcher: Batcher, key: BatchKey, now_s: float) -> bool:
-        """Return whether no request has come for half the time of a single row: no client is about to return."""
-        if self._idle_s < 0:
-            self._idle_s = now_s
-        self._next_s = self._idle_s + batcher.tables[key].expected_s(1) / 2
-        return now_s >= self._next_s
-
-    def _is_overdue(self, batcher: Batcher, key: BatchKey, now_s: float) -> bool:
-        """Return whether a check has waited too long for an idle moment, and fits between two batches."""
-        if now_s - self._wanted_s < OVERDUE_S or len(batcher.running) > batcher.limits.in_flight:
-            return False
-        return batcher.has_time(batcher.tables[key].seconds(check_rows(batcher, key)), now_s)
 
     def _chosen(self, batcher: Batcher, now_s: float) -> Group | None:
         """Return the group to check: of the batch of a foreign row, one that fills a check, or one that has waited."""
@@ -302,11 +301,13 @@ class RowChecks:
         anchored = samples[-1] is self._anchor
         checked = len(given) - anchored
         for each, row in zip(samples, given, strict=True):
+            # Results that clients got, to recognize common ones.
             # Copies, since a view would keep the whole batch in memory.
             copied = {name: array.copy() for name, array in row.items()}
             self._recent.append((each.batch.group, each.batch.taken_s, copied))
         self.checked_rows += checked
         self.evidence.checked += checked
+        # A fresh row replaces an anchor that is old, or did not agree.
         tally = Tally(checked)
         if not anchored or apart[-1] > gross or now_s - samples[-1].batch.taken_s > _ANCHOR_S:
             self._anchor = next((each for each, far in zip(samples, apart, strict=True) if far <= gross), None)
@@ -324,14 +325,23 @@ class RowChecks:
 
     def _concluded(self, suspicion: Suspicion, finding: Finding) -> Violation | None:
         """Count a finding; return a violation once the evidence suffices."""
-        if finding is not Finding.RANDOM and not self.evidence.random and self._is_exchanged(suspicion):
-            finding = Finding.EXCHANGED
-        if finding in {Finding.NOISE, Finding.VARIED}:
-            self._caution = min(_MOST_CAUTION, 2 * self._caution)
         tally, batch = suspicion.tally, suspicion.sample.batch
+        if finding is not Finding.RANDOM and not self.evidence.random:
+            # Results of other rows, without those that batches of this row may have held.
+            met = suspicion.met(self._ruler)
+            kept = [each for each in self._samples.others(suspicion.sample) if each.taken_s not in met]
+            met = {*met, *(each.taken_s for each in kept)}
+            others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
+            others += [row_of(each.outputs, row, suspicion.sample.cuts) for each in kept for row in range(each.rows)]
+            if suspicion.is_exchanged(self._ruler, others[: 2 * _MOST_OTHERS]):
+                finding = Finding.EXCHANGED
+        if finding in {Finding.NOISE, Finding.VARIED}:
+            # Such distances are ordinary for this model: raise the one that counts as a suspicion.
+            self._caution = min(_MOST_CAUTION, 2 * self._caution)
         if finding is Finding.FOREIGN and not (suspicion.steady or (suspicion.agreed and batch.tally.foreign)):
             finding = Finding.UNSTEADY  # without an earlier foreign row of the batch, results may have changed since
         if finding is Finding.FOREIGN:
+            # The rows of the client's batch are the companions of a foreign row, and are checked next.
             tally = batch.tally
             if not tally.foreign:
                 self._partners.append(batch)
@@ -350,16 +360,6 @@ class RowChecks:
         self._samples.clear()
         self._suspicions.clear()
         self._partners.clear()
-
-    def _is_exchanged(self, suspicion: Suspicion) -> bool:
-        """Return whether a run gave the row the result of another row, one that is not common."""
-        batch, cuts, met = suspicion.sample.batch, suspicion.sample.cuts, suspicion.met(self._ruler)
-        kept = [each for each in self._samples.others(suspicion.sample) if each.taken_s not in met]
-        # Results that the row's own batches may have held do not count as others'.
-        met = {*met, *(each.taken_s for each in kept)}
-        others = [row for group, at_s, row in self._recent if group == batch.group and at_s not in met]
-        others += [row_of(each.outputs, row, cuts) for each in kept for row in range(each.rows)]
-        return suspicion.is_exchanged(self._ruler, others[: 2 * _MOST_OTHERS])
 
     def _ended(self) -> None:
         self._under_way = False

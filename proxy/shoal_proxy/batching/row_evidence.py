@@ -101,7 +101,19 @@ class Evidence:
             case Finding.EXCHANGED:
                 return True
             case Finding.FOREIGN | Finding.FOREIGN_CHECK:
-                return self._add_foreign(tally)
+                # A leak affects several rows of a batch, while ties affect rows one by one.
+                self.foreign += 1
+                tally.foreign += 1
+                if tally.foreign == 1:
+                    self.batches += 1
+                    self.companions += max(0, tally.rows - 1)
+                    return False
+                self.clumped += 1
+                # The share of rows that are foreign one by one, from the batches that have one: a clump counts once.
+                rows = 1 + self.companions / self.batches
+                share = -log1p(-min(_ALL, self.batches * rows / max(1, self.checked))) / rows
+                # Each clump is another chance of a false alarm: the sum over all stays below twice `CHANCE`.
+                return at_least_by_chance(self.clumped, self.companions * share) < CHANCE / self.clumped**2
             case Finding.DEPENDENT:
                 self.dependent += 1
                 return self.dependent >= _DEPENDENT
@@ -116,22 +128,6 @@ class Evidence:
             case Finding.CHANGING:
                 self.changing += 1
         return False
-
-    def _add_foreign(self, tally: Tally) -> bool:
-        """Count a foreign row. A leak affects several rows of a batch, while ties affect rows one by one."""
-        self.foreign += 1
-        tally.foreign += 1
-        if tally.foreign == 1:
-            self.batches += 1
-            self.companions += max(0, tally.rows - 1)
-            return False
-        self.clumped += 1
-        # The share of rows that are foreign one by one, from the batches that have one: a clump counts once.
-        rows = 1 + self.companions / self.batches
-        with_one = min(_ALL, self.batches * rows / max(1, self.checked))
-        share = -log1p(-with_one) / rows
-        # Each clump is another chance of a false alarm: the sum over all stays below twice `CHANCE`.
-        return at_least_by_chance(self.clumped, self.companions * share) < CHANCE / self.clumped**2
 
 
 def at_least_by_chance(found: int, expected: float) -> float:

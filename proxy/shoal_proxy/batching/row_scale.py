@@ -49,7 +49,11 @@ class Scale:
         """
         largest = float(np.median(np.abs(table).max(axis=1)))
         differences = np.abs(table[1:] - table[:-1])
-        apart = _medians_above_0(differences)
+        # The median difference of each element, without those of equal rows, which carry no information.
+        ordered = np.sort(np.where(differences > 0, differences, np.inf), axis=0)
+        counts = (differences > 0).sum(axis=0)
+        middle = np.take_along_axis(ordered, np.maximum(0, (counts - 1) // 2)[None], axis=0)[0]
+        apart = np.where(counts > 0, middle, 0.0)
         self._learned += 1
         self._differences += len(differences)
         if self.center is None or self.spread is None:
@@ -62,6 +66,7 @@ class Scale:
             self.spread = _toward(self.spread, apart, step)
             above = np.sign(table - self.center).mean(axis=0)
             self.center = self.center + step * above * self.spread
+        # The distance of different rows, by their farthest element, in the new units.
         far = self._farthest(table[1:], table[:-1], floor)
         far = far[far > 0]
         if far.size:
@@ -115,15 +120,6 @@ class Scales:
         scale.learn(table, floor)
         if len(self._of_size) > _MOST_SIZES:
             del self._of_size[next(iter(self._of_size))]
-
-
-def _medians_above_0(differences: Array) -> Array:
-    """Return the median of each column's values above 0, and 0 where it has none. Equal rows carry no information."""
-    ordered = np.sort(np.where(differences > 0, differences, np.inf), axis=0)
-    counts = (differences > 0).sum(axis=0)
-    found = np.take_along_axis(ordered, np.maximum(0, (counts - 1) // 2)[None], axis=0)[0]
-    medians: Array = np.where(counts > 0, found, 0.0)
-    return medians
 
 
 def _toward(known: Array, found: Array, step: float) -> Array:

@@ -136,17 +136,15 @@ def _trim(hopeful: Sequence[W], rows: int, costs: Costs, start_s: float) -> int:
     smaller = sizes[index]
     if costs.rate(smaller) <= costs.rate(rows):
         return rows
-    rest = _after(hopeful, smaller)
+    # The requests with rows left after the smaller batch.
+    rest: Sequence[W] = ()
+    first_rows = smaller
+    for index, request in enumerate(hopeful):
+        first_rows -= request.left
+        if first_rows < 0:
+            rest = hopeful[index:]
+            break
     rest_rows = sum([request.left for request in hopeful]) - smaller
     next_start_s = start_s + costs.table.seconds(smaller)
     in_time = costs.finish_s(next_start_s, min(rest_rows, rows)) <= _soonest_s(rest, rest_rows)
     return smaller if in_time else rows
-
-
-def _after(waiting: Sequence[W], rows: int) -> Sequence[W]:
-    """Return the requests with rows left after the first ``rows``."""
-    for index, request in enumerate(waiting):
-        rows -= request.left
-        if rows < 0:
-            return waiting[index:]
-    return ()

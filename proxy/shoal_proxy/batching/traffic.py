@@ -62,19 +62,17 @@ class Traffic:
             self.row_s += (self._queued_rows + self._running_rows) * passed_s
             if self._running_rows:
                 self.busy_s += passed_s
-            if now_s - self._span_began_s >= _SPAN_S:
-                self._close_span()
+            span_s = now_s - self._span_began_s
+            if span_s >= _SPAN_S:
+                self.offered_rows_per_s = (self.arrived_rows - self._span_arrived_rows) / span_s
+                self.busy = min(1.0, (self.busy_s - self._span_busy_s) / span_s)
+                self._span_began_s, self._span_arrived_rows, self._span_busy_s = now_s, self.arrived_rows, self.busy_s
+                kept_s = now_s - self._kept_began_s
+                if kept_s >= _KEPT_SPAN_S:
+                    kept_rows = self.arrived_rows - self.handed_over_rows
+                    self.kept_rows_per_s = max(0, kept_rows - self._kept_rows) / kept_s
+                    self._kept_began_s, self._kept_rows = now_s, kept_rows
 
     def holds(self, queued_rows: int, running_rows: int) -> None:
         """Record the rows held from now on."""
         self._queued_rows, self._running_rows = queued_rows, running_rows
-
-    def _close_span(self) -> None:
-        span_s = self._now_s - self._span_began_s
-        self.offered_rows_per_s = (self.arrived_rows - self._span_arrived_rows) / span_s
-        self.busy = min(1.0, (self.busy_s - self._span_busy_s) / span_s)
-        self._span_began_s, self._span_arrived_rows, self._span_busy_s = self._now_s, self.arrived_rows, self.busy_s
-        if self._now_s - self._kept_began_s >= _KEPT_SPAN_S:
-            kept_rows = self.arrived_rows - self.handed_over_rows
-            self.kept_rows_per_s = max(0, kept_rows - self._kept_rows) / (self._now_s - self._kept_began_s)
-            self._kept_began_s, self._kept_rows = self._now_s, kept_rows

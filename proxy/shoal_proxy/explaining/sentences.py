@@ -152,7 +152,13 @@ def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 
 def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
     """State the time of a request alone and of a full batch, and what adds to it."""
-    yield f"A request alone on an idle runtime takes {time(alone_ms)}{_sure(report)}; {_parts(report)}."
+    parts = "the host's work around the model is not included, since the first requests have yet to show it"
+    if report.overhead_ms > 0:
+        host = f"{number(report.overhead_ms)} ms for the host's work around it"
+        parts = f"on average {host} are included"
+        if report.model_alone_ms is not None and report.model_alone_ms.low:
+            parts = f"on average {time(report.model_alone_ms)} for the model and {host}; the rest is variation"
+    yield f"A request alone on an idle runtime takes {time(alone_ms)}{_sure(report)}; {parts}."
     model_ms = report.model_full_ms
     if model_ms is None or model_ms.high is None:
         yield (
@@ -180,16 +186,6 @@ def _sure(report: Report) -> str:
         source = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
         return f" (by {source}: too few to state how often it takes longer)"
     return " (in most cases no more, from reading the request until its response leaves, without the network)"
-
-
-def _parts(report: Report) -> str:
-    """Return the mean parts of a request's time."""
-    if report.overhead_ms <= 0:
-        return "the host's work around the model is not included, since the first requests have yet to show it"
-    host = f"{number(report.overhead_ms)} ms for the host's work around it"
-    if report.model_alone_ms is None or not report.model_alone_ms.low:
-        return f"on average {host} are included"
-    return f"on average {time(report.model_alone_ms)} for the model and {host}; the rest is variation"
 
 
 def _throughput(report: Report) -> Iterator[str]:

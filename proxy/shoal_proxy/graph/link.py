@@ -222,36 +222,17 @@ class GraphLink:
         Raises:
             ProxyError: with the name of the step that failed.
         """
-        pending, task = batch.slices[0].pending, asyncio.current_task()
-        assert task is not None
-        if pending.resolved:  # it was cancelled after it was sent, before there was a task to cancel
-            raise DeadlineExceeded("the client has gone")
-        self._walks[pending] = task
-        try:
-            return await self._walk(batch, metrics)
-        finally:
-            del self._walks[pending]
-
-    def abandoned(self, pending: Pending) -> None:
-        """Cancel the walk of a cancelled request."""
-        if (task := self._walks.get(pending)) is not None:
-            task.cancel()
-
-    def close(self) -> None:
-        """Close every connection."""
-        for step in self._steps.values():
-            step.upstream.close()
-        if self._composer is not None:
-            self._composer.close()
-
-    async def _walk(self, batch: Batch, metrics: Metrics) -> Walked:
-        graph, sent_s = self._typed, time.monotonic()
+        graph, sent_s, task = self._typed, time.monotonic(), asyncio.current_task()
         assert graph is not None
+        assert task is not None
         part = batch.slices[0]
+        if part.pending.resolved:  # it was cancelled after it was sent, before there was a task to cancel
+            raise DeadlineExceeded("the client has gone")
         took_s: dict[str, float] = {}
         asked = Asked(batch.deadline_s, self._headers(batch), batch.key.parameters, self._room)
         ask = partial(self._ask, asked, metrics, took_s)
         frame = Frame(graph, part.inputs, part.pending.rows, self._most_bytes)
+        self._walks[part.pending] = task
         try:
             if self._composer is None:
                 outputs = await walk(graph.plan, frame, ask)
@@ -264,7 +245,20 @@ class GraphLink:
             raise
         finally:
             asked.end()
+            del self._walks[part.pending]
         return Walked(outputs, took_s, frame.omitted, sent_s)
+
+    def abandoned(self, pending: Pending) -> None:
+        """Cancel the walk of a cancelled request."""
+        if (task := self._walks.get(pending)) is not None:
+            task.cancel()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for step in self._steps.values():
+            step.upstream.close()
+        if self._composer is not None:
+            self._composer.close()
 
     async def _ask(
         self,

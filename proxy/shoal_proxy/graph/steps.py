@@ -21,7 +21,7 @@ from shoal_proxy.errors import (
     RuntimeAway,
     StepFailed,
 )
-from shoal_proxy.model.signature import ModelSignature, OutputSpec
+from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import parse_origin
 from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
@@ -131,8 +131,8 @@ class StepClient:
         return self._decoded(response, rows, self.signature)
 
     async def _sent(self, header: bytes, tail: list[bytes | memoryview], terms: Asked) -> Response:
-        left_s = terms.deadline_s - time.monotonic()
         """Send one request and return the response."""
+        left_s = terms.deadline_s - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceeded(f"step {self.name}: the deadline passed before the call")
         # Before the client's deadline, so that the model's own error arrives in time.
@@ -165,8 +165,17 @@ class StepClient:
         except ProxyError as error:
             raise StepFailed(self.name, error) from None
         for name in self.used:
-            wrong = _wrong(result.outputs.get(name), signature.outputs[name], rows)
+            array, spec, wrong = result.outputs.get(name), signature.outputs[name], ""
+            if array is None:
+                wrong = "no"
+            elif array.dtype != DTYPES[spec.datatype]:
+                wrong = f"{array.dtype} as"
+            else:
+                sizes = zip((rows, *spec.shape[1:]), array.shape, strict=False)
+                if array.ndim != len(spec.shape) or any(want not in (-1, size) for want, size in sizes):
+                    wrong = f"the shape {array.shape} as"
             if wrong:
+                # The model may have changed: the link requests its metadata again.
                 unfit = StepFailed(self.name, ModelFailed(f"the model returned {wrong} {name!r} for {rows} rows"))
                 unfit.unfit = True
                 raise unfit
@@ -184,14 +193,3 @@ class StepClient:
         after_s = response.headers.get(b"retry-after", b"")
         retry_after_s = min(int(after_s), 3600) if after_s.isdigit() else None
         return StepFailed(self.name, error, response.status, retry_after_s)
-
-
-def _wrong(array: Array | None, spec: OutputSpec, rows: int) -> str:
-    """Return what a response has instead of an output, in words; empty where it has the output."""
-    if array is None:
-        return "no"
-    if array.dtype != DTYPES[spec.datatype]:
-        return f"{array.dtype} as"
-    sizes = zip((rows, *spec.shape[1:]), array.shape, strict=False)
-    fits = array.ndim == len(spec.shape) and all(want in (-1, size) for want, size in sizes)
-    return "" if fits else f"the shape {array.shape} as"

@@ -132,13 +132,15 @@ def parse_document(document: object) -> Latencies:
         items = named.items() if isinstance(named, dict) else ()
         name = " ".join([f"{tensor}:{'x'.join(map(str, shape))}" for tensor, shape in items])
         shapes[name] = _sizes(table.get("sizes"), padded=table.get("padded") is True)
-    objective_s = document.get("objective_s")
+    objective_s, busiest = document.get("objective_s"), document.get("busiest")
+    if busiest is not None and not isinstance(busiest, dict):
+        raise LatencyError(f'"busiest" must be an object with "rows_per_s", not {busiest!r}')
     return Latencies(
         shapes,
         _number(document.get("overhead_s", 0.0), "overhead_s"),
         NEVER_S if objective_s is None else _number(objective_s, "objective_s") or NEVER_S,
         _rows(document["max_batch_size"]) if "max_batch_size" in document else None,
-        _served(document.get("busiest")),
+        None if busiest is None else _number(busiest.get("rows_per_s"), "rows_per_s") or None,
     )
 
 
@@ -149,23 +151,22 @@ def _sizes(entries: object, *, padded: bool) -> Sizes:
     known = [entry for entry in entries if not isinstance(entry, dict) or entry.get("measured") is not False]
     if not known:
         raise LatencyError("none of the sizes has been measured yet. Send the proxy some requests first.")
-    read = sorted([_size(entry) for entry in known])
+    read: list[tuple[int, float, float]] = []
+    for entry in known:
+        if not isinstance(entry, dict):
+            raise LatencyError(f'each of "sizes" must be an object with "rows" and "mean_s", not {entry!r}')
+        size = _rows(entry.get("rows"))
+        mean_s = _number(entry.get("mean_s"), f"mean_s of {size} rows")
+        if mean_s <= 0:
+            raise LatencyError(f"mean_s of {size} rows is {mean_s:g}; it must be above 0")
+        read.append((size, mean_s, _number(entry.get("p95_s", mean_s), f"p95_s of {size} rows")))
+    read.sort()
     rows = [each[0] for each in read]
     if len(set(rows)) < len(rows):
         raise LatencyError(f"a number of rows occurs twice: {rows}")
     spread = [max(0.0, p95_s / mean_s - 1) / _P95_DEVIATIONS for _, mean_s, p95_s in read]
     unmeasured = [entry["rows"] for entry in entries if entry not in known] if padded else []
     return Sizes(rows, [each[1] for each in read], spread, padded, unmeasured=unmeasured)
-
-
-def _size(entry: object) -> tuple[int, float, float]:
-    if not isinstance(entry, dict):
-        raise LatencyError(f'each of "sizes" must be an object with "rows" and "mean_s", not {entry!r}')
-    rows = _rows(entry.get("rows"))
-    mean_s = _number(entry.get("mean_s"), f"mean_s of {rows} rows")
-    if mean_s <= 0:
-        raise LatencyError(f"mean_s of {rows} rows is {mean_s:g}; it must be above 0")
-    return rows, mean_s, _number(entry.get("p95_s", mean_s), f"p95_s of {rows} rows")
 
 
 def _counted(rows: int) -> str:
@@ -186,11 +187,3 @@ def _number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise LatencyError(f"{name} must be a number of at least 0, not {value!r}")
     return float(value)
-
-
-def _served(busiest: object) -> float | None:
-    if busiest is None:
-        return None
-    if not isinstance(busiest, dict):
-        raise LatencyError(f'"busiest" must be an object with "rows_per_s", not {busiest!r}')
-    return _number(busiest.get("rows_per_s"), "rows_per_s") or None

@@ -60,7 +60,14 @@ def read_trace(lines: Iterable[str]) -> list[Entry]:
     """
     reader = csv.reader(lines, strict=True)
     try:
-        columns = _columns(next(reader, []))
+        columns = [name.strip() for name in next(reader, [])]
+        for name in columns:
+            if name not in COLUMNS:
+                raise TraceError(f"line 1: unknown column {name!r}; columns are {HEADER}")
+            if columns.count(name) > 1:
+                raise TraceError(f"line 1: column {name} occurs twice")
+        if "arrived_s" not in columns:
+            raise TraceError(f"line 1 must name the columns, at least arrived_s: {HEADER}")
         entries = [_entry(columns, cells, reader.line_num) for cells in reader if cells]
     except csv.Error as error:
         raise TraceError(f"line {reader.line_num} is not CSV: {error}") from None
@@ -74,18 +81,6 @@ def write_trace(entries: Iterable[Entry]) -> Iterator[str]:
     yield HEADER
     for entry in entries:
         yield entry.line()
-
-
-def _columns(header: Sequence[str]) -> list[str]:
-    columns = [name.strip() for name in header]
-    for name in columns:
-        if name not in COLUMNS:
-            raise TraceError(f"line 1: unknown column {name!r}; columns are {HEADER}")
-        if columns.count(name) > 1:
-            raise TraceError(f"line 1: column {name} occurs twice")
-    if "arrived_s" not in columns:
-        raise TraceError(f"line 1 must name the columns, at least arrived_s: {HEADER}")
-    return columns
 
 
 def _entry(columns: Sequence[str], cells: Sequence[str], line: int) -> Entry:

@@ -69,23 +69,23 @@ def test_an_objective_that_nothing_meets_is_reported() -> None:
 
     assert result.outcome.in_time == 0
     assert (result.capacity_per_s, result.met_at_any_rate) == (None, False)
-    assert "none: the objective was missed at every rate that was tried, down to" in "\n".join(lines(result, SERVICE))
+    assert "none: the objective was missed" in "\n".join(lines(result, SERVICE))
 
 
-def test_an_objective_that_everything_meets_is_told_from_one_that_nothing_does() -> None:
+def test_an_objective_met_at_any_rate_differs_from_one_never_met() -> None:
     patient = replace(SERVICE, objective_s=3600.0)
     result = study(trace(300, count=20), patient)
 
     # 16 rows in 20 ms are all that the device can do, whatever 20 requests may wait for.
     assert result.capacity_per_s == result.device_per_s == pytest.approx(800)
-    assert "at most 800/s, all that devices can do; 20 requests last" in "\n".join(lines(result, patient))
+    assert "at most 800/s" in "\n".join(lines(result, patient))
     shared = replace(patient, identical=1.0)
     result = study(trace(300, count=20), shared)
     assert (result.capacity_per_s, result.met_at_any_rate, result.device_per_s) == (None, True, None)
     assert "more than 1," in "\n".join(lines(result, shared))
     assert "met at every rate" in "\n".join(lines(result, shared))
     at_once = study([Entry(0.0), Entry(0.0)], SERVICE)
-    assert "requests that all come at once have no rate" in "\n".join(lines(at_once, SERVICE))
+    assert "have no rate" in "\n".join(lines(at_once, SERVICE))
 
 
 def test_each_step_is_reported() -> None:
