@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
             raise NotMeasuredError(f"{options.source} has not measured {guesses}. {REMEDY}")
     except (*WRONG_ARGUMENTS, *FAILED) as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
+        # Wrong arguments have the exit status of the parser.
         return 2 if isinstance(error, WRONG_ARGUMENTS) else 1
     # Events after the last arrival would have no effect.
     lasts_s = entries[-1].arrived_s - entries[0].arrived_s
@@ -102,10 +103,12 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 def _guesses(entries: Sequence[Entry], service: Service) -> str:
     """Return the times that the simulation needs and that were not measured, in words."""
+    # Per shape, batches that the simulation may form and whose time is unknown.
     latencies, most = service.latencies, service.limits.max_rows
     shapes = sorted({entry.shape for entry in entries})
     sizes = {f" of shape {shape}" if shape and len(latencies.shapes) > 1 else "": shape for shape in shapes}
     unmeasured = [f"{guess}{name}" for name, shape in sizes.items() if (guess := latencies.sizes(shape).guesses(most))]
+    # Shapes of the trace that the proxy has not seen.
     strange = [shape for shape in shapes if shape and shape not in latencies.shapes and any(latencies.shapes)]
     if strange:
         unmeasured.append(f"inputs of shape {', '.join(strange)}")
@@ -215,6 +218,7 @@ def _latencies(options: argparse.Namespace) -> Latencies:
         except LatencyError as error:
             raise NotMeasuredError(str(error)) from None
     path = Path(options.latency)
+    # Everything else is a formula.
     if path.suffix == ".json" or path.exists():
         return parse_document(_json(_read(path), str(path)))
     return parse_terms(options.latency)
@@ -265,6 +269,7 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
 def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
     most = options.max_batch_size or latencies.max_batch_size or 32
     objective_s = options.objective_ms / 1000 if options.objective_ms else latencies.objective_s
+    # Options first, then the running proxy's values, then defaults.
     limits = BatchLimits(most, options.max_delay_ms / 1000, policy=options.policy)
     queue_rows = options.max_queue_rows or max(1024, 4 * most)
     return Service(

@@ -117,6 +117,7 @@ class Gate:
             return Caller(name, label, (*credentials, (self._header, given)))
         if self._check_token is None or name_of_header is API_KEY:
             raise Unauthenticated("the key is not valid for this service, or no longer")
+        # Names in tokens are unbounded, so only those with a limit are labels.
         name = self._check_token(presented)
         return Caller(name, name if name in self._limits.names else TOKENS, credentials)
 

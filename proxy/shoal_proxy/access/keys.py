@@ -41,6 +41,7 @@ class Keys:
 
     def owner(self, presented: bytes) -> str | None:
         """Return the name of a presented key; None where it is not a key."""
+        # Long input is not hashed at all.
         return None if len(presented) > MAX_CHARACTERS else self._names.get(self._kept(sha256(presented).digest()))
 
     def _kept(self, digest: bytes) -> bytes:
@@ -59,6 +60,7 @@ class Keys:
                 hashed = given.startswith(b"sha256:")
                 kept = self._kept(bytes.fromhex(given[7:].decode()) if hashed else sha256(given).digest())
                 other = self._names.get(kept, name)
+                # The first name in alphabetical order owns a key that several names share.
                 if other != name:
                     fault = f"is also one of {other}, and counts as that"
                 elif len(self._names) >= MAX_KEYS:
@@ -83,6 +85,7 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
         stripped = line.strip()
         if not stripped or stripped.startswith(b"#"):
             continue
+        # A key may contain '=', so only the first one separates.
         name, equals, key = stripped.partition(b"=")
         named = name.strip().decode("utf-8", "replace")
         if not equals:

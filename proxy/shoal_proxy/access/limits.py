@@ -36,12 +36,15 @@ class Account:
         Raises:
             LimitReached: the client is at its limit.
         """
+        # The first request is admitted at any size.
         if self._most_rows and self.rows and self.rows + rows > self._most_rows:
             held = f"{self.rows} of this client's rows wait or run, and its limit is {self._most_rows} at a time"
             raise LimitReached(f"{held}. Wait for their responses.", retry_after_s=1)
         if self._rate_s:
+            # A token bucket, refilled by time up to the rows of one second.
             self._tokens = min(self._burst, self._tokens + self._rate_s * max(0.0, now_s - self._at_s))
             self._at_s = now_s
+            # A request larger than the bucket needs only a full one; the rest is a debt.
             missing = min(float(rows), self._burst) - self._tokens
             if missing > 0:
                 wait_s = max(1, ceil(missing / self._rate_s))
@@ -72,6 +75,7 @@ class Limits:
         """
         account = self._accounts.get((name, handed_over))
         if account is None:
+            # A limit of its own, or that of all others.
             rate_s = self._rates.get(name, self._rates.get(OTHERS, 0.0))
             most_rows = self._rows.get(name, self._rows.get(OTHERS, 0))
             if not (rate_s or most_rows):

@@ -76,6 +76,7 @@ class Tokens:
             Forbidden: its scope or its claim is missing.
             IssuerAway: its key is not known yet.
         """
+        # A JWT has three parts; anything else is a wrong key.
         if len(token) > MAX_TOKEN_BYTES or token.count(b".") != 2:
             raise Unauthenticated("the key is not valid for this service, and it is not a token")
         try:
@@ -88,6 +89,7 @@ class Tokens:
                 audience=self._audience,
                 issuer=self._issuer,
                 leeway=LEEWAY_S,
+                # Claims that are present are checked anyway; these must be present.
                 options={"require": ["exp", "iss", "aud", self._claim]},
             )
         except (jwt.PyJWTError, TypeError, ValueError, RecursionError) as error:

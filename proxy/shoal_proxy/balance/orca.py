@@ -60,6 +60,7 @@ def load_value(load: Report, form: int) -> bytes:
 
 def promised_wait_s(value: bytes | None) -> float | None:
     """Return the expected wait of a text report; None where it has none, or is malformed."""
+    # The peer's header is not trusted.
     if value is None or len(value) > _LONGEST_BYTES or not value.startswith(b"TEXT "):
         return None
     _, found, rest = value.partition(_WAIT_TEXT)

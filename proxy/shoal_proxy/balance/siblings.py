@@ -88,6 +88,7 @@ class Sibling:
         self.told_s = self.asked_s = now_s
         self.since_told_rows = 0
         if travel_s is not None:
+            # The first round trip starts the moving average.
             weight = _TRAVEL_WEIGHT if self.travel_s else 1.0
             self.travel_s += weight * (travel_s - self.travel_s)
 
@@ -154,8 +155,10 @@ def choose(
     best: Sibling | None = None
     best_s = due_s
     for sibling in siblings:
+        # It holds enough rows of this replica, or one request on trial.
         if sibling.given_rows and (sibling.on_trial or sibling.given_rows + rows > most_rows):
             continue
+        # The promise is for one row; add the others.
         finish_s = sibling.finish_s(now_s, row_s) + (rows - 1) * row_s
         if finish_s < best_s:
             best, best_s = sibling, finish_s

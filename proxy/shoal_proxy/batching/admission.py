@@ -44,10 +44,13 @@ def predict_finish_s(  # noqa: PLR0913 (the work before a request has that many 
     if within_s < 2 * costs.finish_s(0.0, most):
         # No room for two full batches: assume that the request is in the next batch.
         return costs.finish_s(free_s, min(rows, most))
+    # Full batches that run before the one that completes the request.
     before = (rows_ahead + rows - 1) // most
+    # Nothing runs before its batch, so the estimate needs no guard.
     if not (before or queued_behind or others_first):
         return costs.finish_s(free_s, rows_ahead + rows)
     guard = min(max(costs.table.margin, MIN_GUARD), MAX_GUARD)
+    # At most what two full batches leave: a larger guard would reject every request.
     guard_s = min(guard * within_s, within_s - 2 * costs.finish_s(0.0, most))
     # A request behind full batches expects a full batch itself.
     company = most if before or not others_first else rows_ahead + rows

@@ -81,8 +81,9 @@ def make_batch(slices: Sequence[Slice], tries: int = 0, fitting_rows: int = 0) -
 def merge(batch: Batch, signature: ModelSignature) -> Merged:
     """Concatenate the batch's rows, padding where the model has a rule."""
     if signature.pads:
-        inputs, padded = pad_inputs(batch.slices, signature)
-        return Merged(inputs, sum(array.size for array in inputs.values()), padded)
+        filled, padded = pad_inputs(batch.slices, signature)
+        return Merged(filled, sum(array.size for array in filled.values()), padded)
+    # A whole request alone needs no copy.
     first = batch.slices[0]
     if len(batch.slices) == 1 and first.rows == first.pending.rows:
         return Merged(first.inputs, sum(array.size for array in first.inputs.values()), 0)

@@ -89,6 +89,7 @@ class Batcher:
         self.rate = DrainRate()
         self.running: deque[Running] = deque()
         """The batches at the runtime, in the order in which they run."""
+        # Callbacks: the policy computes only what a decision needs.
         self._outlook = Outlook(self.costs, self._hold_s)
         self.configured_rows = limits.max_rows
         self._freed_s = 0.0
@@ -137,6 +138,7 @@ class Batcher:
         refusal = self.queue.refusal(pending.rows, pending.size_bytes)
         if refusal is not None:
             return refusal
+        # The other policies reject only when the queue is full.
         if self.limits.policy is BatchingPolicy.ADAPTIVE and self._too_late(pending, now_s):
             return Rejection.LATE
         self.queue.add(pending)
@@ -191,6 +193,7 @@ class Batcher:
     def expected_wait_s(self, key: BatchKey, now_s: float) -> float:
         """Return the 95th percentile of the time (s) that a request of one row would take if it arrived now."""
         costs, queue = self._costs(key), self.queue
+        # Without tracked work, waiting rows of other keys count as rows of this key.
         rows_ahead, others_s = queue.rows - queue.later_rows, 0.0
         if self._weighs and len(queue.groups) > 1:
             group = queue.groups.get(key)
@@ -249,6 +252,7 @@ class Batcher:
             if costs.table.known:
                 row_cost = max(1.0, costs.rate(costs.max_rows) / costs.rate(decision.rows))
         slices = self.queue.take(group, decision.rows, now_s, row_cost)
+        # Rows are left, and take less time than before.
         if self._weighs and len(self.queue.groups) > 1 and group.lanes:
             self._weigh(group)
         return Formed(decision.refused, self.sending(make_batch(slices), now_s))
@@ -276,6 +280,7 @@ class Batcher:
 
     def released(self, running: Running, now_s: float) -> None:
         """Record that the runtime has finished a batch."""
+        # It waited at the runtime until the batch before had ended.
         running.started_s = max(running.sent_s, self._freed_s)
         self.running.remove(running)
         self._freed_s = now_s
@@ -289,8 +294,10 @@ class Batcher:
         if self.tables.caps:
             self.tables.fitted(running.key, running.rows)
         self.tables[running.key].observe(running.rows, took_s if forward_s is None else forward_s)
+        # Only a batch that found the runtime idle shows the host's work without queueing.
         if running.alone and forward_s is not None:
             self.pace.observe(took_s - forward_s)
+        # A guess says nothing about how late responses are.
         if not running.guessed:
             self.slack.observe(now_s - running.finish_s)
 
@@ -312,6 +319,7 @@ class Batcher:
 
     def _hold_s(self, group: Group, costs: Costs, device: Device) -> float:
         """Return how long (s) to hold a batch for requests about to come; never so long that it would be late."""
+        # A hold would delay other keys, and a request that runs alone gains nothing by it.
         if len(self.queue.groups) > 1 or group.key.solo or self.limits.in_flight > 1:
             return 0.0
         if group.rows >= costs.max_rows:

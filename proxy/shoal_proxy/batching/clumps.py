@@ -35,4 +35,5 @@ class Clumps:
         """Return how long (s) to wait for the rest of a clump whose first request came at ``oldest_s``."""
         if self._share <= _SHARE:
             return 0.0
+        # Until the clump has paused, or has lasted too long.
         return max(0.0, min(self._last_s + PATIENCE_S, oldest_s + MAX_HOLD_S) - now_s)

@@ -39,11 +39,13 @@ class Coalescing:
         mark = (caller.key, caller.lane, time_to_live_s, digest(caller))
         shared = self._joinable.get(mark)
         if shared is not None and not shared.taken:
+            # The executed request lives as long as any of its clients waits.
             shared.deadline_s = max(shared.deadline_s, caller.deadline_s)
             self._callers[shared].append(caller)
             self._standing[caller] = shared
             caller.inputs = {}  # never read again, and outside the queue's bound of bytes
             return None
+        # The first of its kind, or the earlier one has begun.
         shared = self._joinable[mark] = caller.stand_in()
         self._callers[shared] = [caller]
         self._standing[caller] = shared
@@ -77,6 +79,7 @@ class Coalescing:
             del self._standing[caller]
             caller.timing = shared.timing
             caller.may_have_run = shared.may_have_run
+            # It waited from its own arrival until the executed request was sent.
             caller.queued_s = max(0.0, shared.arrived_s + shared.queued_s - caller.arrived_s)
             deliveries.append(caller.resolve(outcome))
         return deliveries

@@ -27,6 +27,7 @@ class Deadlines:
     def next_s(self) -> float:
         """Return the earliest deadline of an unresolved request; `NEVER_S` where there is none."""
         heap = self._heap
+        # Resolved requests are dropped when they reach the top.
         while heap and heap[0][2].resolved:
             heapq.heappop(heap)
         return heap[0][0] if heap else NEVER_S

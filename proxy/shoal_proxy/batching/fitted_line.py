@@ -34,6 +34,7 @@ class FittedLine:
         """Return the seconds of a batch without rows and of each additional row, neither below 0."""
         if not self.weight:
             return 0.0, 0.0
+        # Weighted least squares from running sums.
         mean_rows, mean_s = self._rows / self.weight, self._seconds / self.weight
         spread = self._squares / self.weight - mean_rows**2
         # Sizes that hardly differ do not determine the slope; a larger batch never takes less.

@@ -54,6 +54,7 @@ class Group:
             lane = made = self.lanes[pending.lane] = OrderedDict()
         lane[pending] = None
         self.rows += pending.rows
+        # Serving order and order of `due_s` may differ from here on.
         if pending.due_s < self.latest_due_s or len(self.lanes) > 1:
             self.in_due_order = False
         self.latest_due_s = pending.due_s

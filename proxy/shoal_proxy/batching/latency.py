@@ -80,12 +80,14 @@ class LatencyTable:
         expected_s = self.expected_s(rows)
         if expected_s > 0:
             ratio = seconds / expected_s
+            # Adapt to a slower or faster device first, so that the margin measures only variation.
             self._drift(ratio)
             expected_s = self.expected_s(rows)
             # An error of a value that was guessed from other sizes is no variation of batches.
             seen = sum([self._weights[index] * share for index, share in self._shares(rows)])
             if expected_s / _CLIP <= seconds <= expected_s * _CLIP and seen >= _SEEN:
                 self._margin.observe(seconds / expected_s - 1)
+            # A single outlier counts as at most a factor of `_CLIP`.
             seconds = min(max(seconds, expected_s / _CLIP), expected_s * _CLIP)
         self._learn(rows, seconds)
         self._rebuild()
@@ -145,6 +147,7 @@ class LatencyTable:
         if index >= len(self.sizes):
             return values[-1]
         size = self.sizes[index]
+        # A padded size, or one below the first knot, takes the time of the knot above.
         if size == rows or self.padded_sizes or index == 0:
             return values[index]
         below = self.sizes[index - 1]
@@ -158,6 +161,7 @@ class LatencyTable:
             value = self._values[index] if self._weights[index] else self._means[index]
             # A size between two knots scales both by its ratio to the expected time.
             seen_s = value * ratio if value > 0 and self.sizes[index] != rows and not self.padded_sizes else seconds
+            # A moving average over about the last `_KNOT_WEIGHT` batches.
             weight = min(self._weights[index] + share, _KNOT_WEIGHT)
             self._values[index] = value + (seen_s - value) * share / weight
             self._weights[index] = weight

@@ -63,6 +63,7 @@ class Line:
         while True:
             had, _, share = self._classes[0]
             group = self._first_of(self._heads[share])
+            # No lane of this class has a request left.
             if group is None:
                 heappop(self._classes)
                 del self._heads[share]

@@ -28,6 +28,7 @@ class Margin:
 
     def observe(self, error: float) -> None:
         """Record one error: actual minus expected."""
+        # In balance, as many errors exceed the margin as the quantile leaves.
         self._factor += _STEP * (self._quantile if error > self.value else self._quantile - 1)
         self._factor = min(max(self._factor, 0.0), _MAX_FACTOR)
         self._deviation += _FOLLOW * (abs(error) - self._deviation)

@@ -36,6 +36,7 @@ class Shares:
 
     def joined(self, share: bytes) -> None:
         """Count a request of class ``share`` that starts to wait."""
+        # A class that was away starts at the level of the class served last.
         if not self._waiting.get(share):
             self._had[share] = max(self._had.get(share, 0.0), self._level)
         self._waiting[share] = self._waiting.get(share, 0) + 1
@@ -46,6 +47,7 @@ class Shares:
         if not self._waiting[share]:
             del self._waiting[share]
             if not self._waiting:
+                # Nothing waits: all classes start anew.
                 self._had.clear()
                 self._level = 0.0
             elif len(self._had) > 2 * (len(self._waiting) + _MAX_AWAY):

@@ -21,6 +21,7 @@ class Owed:
         """Charge the rows of ``runs`` in this batch here instead of to ``caller``, which no longer exists then."""
         rows = self._rows_of.get(runs, 0)
         if rows and caller.account is not None:
+            # The account keeps the rows, which the client no longer releases.
             caller.rows -= rows
             self._accounts.append((caller.account, rows))
 

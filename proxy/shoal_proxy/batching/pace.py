@@ -38,6 +38,7 @@ class Pace:
             sent_s: when it was sent.
             freed_s: when the runtime returned the batch before; later than ``sent_s`` when it had to queue.
         """
+        # Half of the overhead lies before the forward pass, half after it.
         half_s = self.overhead_s / 2
         started_s = sent_s + half_s if freed_s <= sent_s else freed_s - half_s
         return started_s + forward_s

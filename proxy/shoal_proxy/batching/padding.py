@@ -97,6 +97,7 @@ def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapp
             _fill(parts, spec, targets[pad_group(spec)]) if spec.pad_axis is not None else np.concatenate(parts)
         )
         padded_elements += _padding(merged[name], slices, spec)
+    # Masks that the clients left out.
     wanted = {signature.inputs[name].pad_mask for name in names} - set(names)
     for mask in [signature.inputs[mask] for mask in sorted(mask for mask in wanted if mask)]:
         merged[mask.name], padding = _make_mask(slices, mask, targets[mask.name], signature)
@@ -141,6 +142,7 @@ def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
     if spec.pad_axis is None or not merged.shape[spec.pad_axis]:
         return 0
     width = merged.shape[spec.pad_axis]
+    # Elements of one row at one position of the padded axis.
     per_position = merged.size // (merged.shape[0] * width)
     padding = sum(width - length for length in _row_lengths(slices, spec.name))
     return int(padding * per_position)

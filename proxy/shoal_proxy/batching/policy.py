@@ -88,6 +88,7 @@ def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) 
 
     Only for `Fixed` batches a full group overtakes others, as long as those are not due.
     """
+    # At most one batch is sent ahead to a busy runtime.
     if not queue.groups or device.in_flight > limits.in_flight:
         return Wait()
     group = queue.first()
@@ -134,6 +135,7 @@ def _gives_way(group: Group, rows: int) -> bool:
     """Return whether a later request of a higher priority could take the place of rows that wait."""
     if not any(lane.level for lane in group.lanes):
         return False
+    # Level 0 is served first; rows of lower levels fill the places that it leaves.
     urgent = [pending.left for key, lane in group.lanes.items() if not key.level for pending in lane]
     return sum(urgent) < rows
 
@@ -142,6 +144,7 @@ def _close_fixed(queue: Queue, group: Group, limits: BatchLimits, device: Device
     """Close the oldest batch if it is old enough, else a full one."""
     busy = device.in_flight == limits.in_flight
     due_s = group.oldest_s + limits.max_delay_s
+    # Before its time only a full batch closes, of any key.
     if device.now_s < due_s or (busy and not queue.full):
         if not queue.full:
             return Wait() if busy else Wait(due_s)

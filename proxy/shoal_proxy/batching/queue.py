@@ -84,6 +84,7 @@ class Queue:
             self.shares.joined(pending.lane.share)
         if lane is not None:
             self._line_up(group, pending.lane, lane)
+        # Rows beyond the portion do not count against the bound.
         if pending.rows > self._portion_rows:
             self._put_off(group, pending.rows, 1)
         self.rows += pending.rows
@@ -153,6 +154,7 @@ class Queue:
             self._put_off(group, pending.left, 1)
         group.rows -= count
         self.rows -= count
+        # A portion is complete: other requests are served before the next one.
         if start // portion_rows != pending.taken // portion_rows:
             group.wait_again(pending, now_s)
 
@@ -169,6 +171,7 @@ class Queue:
 
     def _forget(self, group: Group, pending: Pending, rows: int) -> None:
         if group.work_s:
+            # Subtract its share of the group's expected time.
             self.weigh(group, group.work_s * (1 - rows / group.rows))
         group.remove(pending, rows)
         if rows > self._portion_rows:

@@ -47,6 +47,7 @@ class Recovery:
             fitting_rows: what a batch could hold before; the parts keep the value of the first failure.
         """
         batches = self._pieces(batch, error, batch.fitting_rows or fitting_rows)
+        # A rejection costs no device time, so it is outside the budget.
         if isinstance(error, InvalidRequest):
             return batches
         if len(batches) > self._tries:

@@ -125,6 +125,7 @@ class Returns:
             free_s: when the device could start.
             max_rows: rows of a batch.
         """
+        # Responses sent recently, and those of the batches that still run.
         bursts = [(burst.outstanding, burst.answered_s) for burst in self._bursts if burst.outstanding > 0]
         bursts.extend(running)
         if not bursts or waiting >= max_rows or not self.closed_loop:

@@ -138,6 +138,7 @@ class RowChecks:
     def answered(self, batch: Batch, result: Result, now_s: float) -> None:
         """Keep rows of a batch of several requests, at random."""
         key = batch.key
+        # Forwarded headers belong to a client, so rows with them cannot run for none.
         if self._rules is None or result.errors or key.headers or not self._samples.wants():
             return
         self._samples.add(batch, result, self._rules, now_s)
@@ -212,6 +213,7 @@ class RowChecks:
             if partner.samples and check_rows(batcher, partner.group[0]):
                 return partner.group
             self._partners.popleft()
+        # No group fills a check yet: find out when the oldest one will have waited long enough.
         next_s = NEVER_S
         for group, batches, oldest_s in self._samples.groups():
             rows = check_rows(batcher, group[0])
@@ -266,6 +268,7 @@ class RowChecks:
             return None
         self._ended()
         self._budget.spend(took_s)
+        # Bounds the rows that are compared per second.
         self._paused_until_s = check.sent_s + len(check.samples) / ROWS_PER_S
         self._failures = 0
         suspicion = check.suspicion

@@ -67,6 +67,7 @@ class Ruler:
         for name, datatype in self._datatypes.items():
             a = _table([row[name] for row in left if name in row], datatype)
             b = _table([row[name] for row in right if name in row], datatype)
+            # Results that are not finite, or differ in shape, are compared pair by pair.
             if self.labels_only or a is None or b is None or a.shape != b.shape or len(a) != len(far):
                 return [self.units(one, other) for one, other in zip(left, right, strict=True)]
             far = np.maximum(far, self._scales[name][a.shape[1]].units(a, b, _FLOORS[datatype]))
@@ -112,6 +113,7 @@ class Ruler:
         finite = np.isfinite(a) & np.isfinite(b)
         # Elements that are not finite in one result, and not the same in the other.
         odd = int((~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))).sum())
+        # Most elements are not finite in only one of the two.
         if 2 * odd > a.size:
             return 1.0
         if not a.size:

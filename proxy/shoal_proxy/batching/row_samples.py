@@ -133,11 +133,13 @@ class Samples:
                 left.append(batch)
             else:
                 self._dropped(batch)
+        # Back in their order, the oldest batch first.
         kept.extendleft(reversed(left))
         if kept:
             self._groups.move_to_end(group)
         else:
             del self._groups[group]
+        # There is room again: keep every batch until it is used up.
         self._stride, self._skip = 1, 0
         taken.reverse()
         return taken

@@ -104,9 +104,11 @@ class Suspicion:
         trials = _OF_LABELS if ruler.labels_only else _OF_NUMBERS
         if self.runs >= len(trials):
             beyond = self.runs - len(trials)
+            # Results still differ without a conclusion.
             more = beyond or self._differs_alone(ruler) or (not ruler.labels_only and self._is_scattered(ruler))
             return _MORE[beyond] if more and beyond < len(_MORE) else None
         trial = trials[self.runs]
+        # Where not all rows of the client's batch were kept, one of its size stands in.
         return Trial.SIZED if trial is Trial.ORIGINAL and not self.sample.batch.whole else trial
 
     def ran(self, trial: Trial, rows: Sequence[Row], place: int) -> None:
@@ -135,6 +137,7 @@ class Suspicion:
         ):
             return Finding.RANDOM
         if self._differs_alone(ruler):
+            # The later runs show whether the result keeps changing, or one run was an exception.
             later = [*self.results[Trial.ALONE][2:], *self.results[Trial.COPIES][2:]]
             usual = max([sum([ruler.units(each, other) <= GROSS for other in later]) for each in later])
             return Finding.CHANGING if len(later) - usual > 1 else Finding.UNSTEADY

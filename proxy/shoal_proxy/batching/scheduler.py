@@ -134,6 +134,7 @@ class Scheduler:
     def admit(self, pending: Pending, now_s: float) -> Overloaded | None:
         """Queue ``pending`` and return None, or return why it is rejected."""
         if self.batcher.limits.alone or self._suspects.must_go_alone(pending, now_s):
+            # A key of its own shares no batch.
             pending.key = pending.key.alone()
         runs = self._coalescing.join(pending) if self._coalescing else pending
         if runs is None:
@@ -262,6 +263,7 @@ class Scheduler:
         deliveries = split(batch, result, signature)
         if self._coalescing:
             deliveries = self._to_callers(deliveries)
+        # Connections report to it when their clients send the next request.
         burst = self.batcher.returns.burst(answered_s)
         for pending, _ in deliveries:
             pending.burst = burst
@@ -351,6 +353,7 @@ class Scheduler:
             _mark(waiting_callers(batch))
         pieces = self._recovery.again(batch, error, fitting_rows)
         if pieces:
+            # In front and in their order: their requests have waited longest.
             self._pieces.extendleft(reversed(pieces))
             return Failure((), len(pieces), max_rows)
         return Failure(self._give_up(batch, error, now_s), 0, max_rows)
@@ -371,6 +374,7 @@ class Scheduler:
         """Return ``error`` for every request without an outcome; running batches are computed in vain."""
         deliveries: list[Delivery] = []
         for running in self._unsettled:
+            # Running batches first, then the queue, then parts of failed batches.
             callers = waiting_callers(running.batch)
             _mark(callers)
             deliveries.extend(self._resolve(callers, error))
@@ -400,6 +404,7 @@ class Scheduler:
     def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
         """Give ``error`` to every unresolved request of a batch, and remember the request that made it fail."""
         callers = waiting_callers(batch)
+        # A request is at fault only if it failed on its own, apart from the others of its batch.
         offended = batch.tries > 0 or batch.key.solo > 0
         if offended and callers and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
             self._suspects.forget_old(now_s)

@@ -71,10 +71,12 @@ class Selection(Generic[W]):
 
 def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selection[W]:
     """Return the batch to form from ``waiting``, which is in serving order."""
+    # Case 1.
     alone_s = costs.finish_s(start_s, 1)
     hopeful = [request for request in waiting if request.due_s >= alone_s]
     if not hopeful:
         return Selection(0, waiting)
+    # Case 2, unless a request of the full batch would be late.
     rows = min(sum([request.left for request in hopeful]), costs.max_rows)
     if costs.finish_s(start_s, rows) > _soonest_s(hopeful, rows):  # case 3
         rows = _best_rate(hopeful, costs, start_s)
@@ -86,6 +88,7 @@ def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selectio
             if request.due_s >= finish_s and (left > 0 or request.due_s >= after_s):
                 hopeful.append(request)
                 left -= request.left
+    # Case 4.
     rows = _trim(hopeful, rows, costs, start_s)
     if len(hopeful) == len(waiting):
         return Selection(rows)

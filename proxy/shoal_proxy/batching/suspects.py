@@ -59,6 +59,7 @@ class Suspects:
 
     def must_go_alone(self, pending: Pending, now_s: float) -> bool:
         """Return whether ``pending`` has failed so often, so recently, that it must not share a batch."""
+        # The digest is computed only of requests that look like a suspect.
         if not self._looks or _look(pending) not in self._looks:
             return False
         record = self._failed.get(digest(pending))

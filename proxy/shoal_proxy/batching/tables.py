@@ -47,6 +47,7 @@ class Cap:
             return False
         if self.rows >= most:
             return True
+        # Try twice as many rows.
         self.rows = min(2 * self.rows, most)
         self.fitted = 0
         self.probed = True
@@ -71,6 +72,7 @@ class Tables:
             if len(self._tables) > _MAX_SHAPES:
                 self._tables.popitem(last=False)
         elif len(self._tables) > 1:
+            # The shapes used least recently are dropped first.
             self._tables.move_to_end(key.shapes)
         return table
 

@@ -21,6 +21,7 @@ def bound(busiest: Busiest | None, *, batches: int, model_ms: tuple[float, float
     """
     if busiest is not None and busiest.proxy_busy >= BUSY:
         return Bound.PROXY
+    # Inconclusive where the host's work lies within the bounds of the model's time.
     least_ms, most_ms = model_ms
     if batches < ENOUGH_BATCHES or host_ms <= 0 or least_ms <= host_ms <= most_ms:
         return Bound.UNKNOWN
@@ -36,5 +37,6 @@ def at_its_end(busiest: Busiest | None, *, room_rows: int) -> bool:
     """
     if busiest is None:
         return False
+    # A runtime that is always busy with small batches could still run larger ones.
     full = busiest.runtime_busy >= BUSY and busiest.batch_rows >= FULL * room_rows
     return full or busiest.proxy_busy >= BUSY

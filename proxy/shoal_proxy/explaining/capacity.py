@@ -45,6 +45,7 @@ def capacity(batcher: Batcher, busiest: Busiest | None, limiting: Bound, last: B
     batches = sum(max(table.batches, 1) for _, table in tables)
     row_s = batch_s = rows = 0.0
     for key, table in tables:
+        # The mix of shapes, weighted by their batches.
         share = max(table.batches, 1) / batches
         most = 1 if batcher.limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
         if batcher.objective_s < NEVER_S and batcher.attainable(key):
@@ -58,7 +59,9 @@ def capacity(batcher: Batcher, busiest: Busiest | None, limiting: Bound, last: B
     if row_s <= 0:
         return None
     rows_per_s = batcher.limits.in_flight / row_s
+    # Where host or proxy are the bound, only a measured second shows what they allow.
     if limiting is not Bound.MODEL and busiest is not None and at_its_end(busiest, room_rows=int(rows)):
         rows_per_s = min(rows_per_s, busiest.rows_per_s)
+    # Little's law: the rows that wait and run at this rate.
     held = rows_per_s * (_MEAN_BATCHES * batch_s + batcher.pace.overhead_s)
     return Capacity(min(max(rows_per_s, _LEAST), _MOST), min(max(held, _LEAST), _MOST))

@@ -27,6 +27,7 @@ def read_load(
     batcher, traffic = scheduler.batcher, scheduler.traffic
     key = last_key(batcher)
     traffic.passed(now_s)
+    # Integrals up to now, without waiting for the next pass over the queue.
     traffic.holds(batcher.queue.rows, scheduler.in_flight_rows)
     checks = scheduler.checks
     serves = _capacity(scheduler)
@@ -54,6 +55,7 @@ def read_load(
     )
 
 
+# In the order of the fields of `Refused`.
 _REASONS = (Rejection.QUEUE_ROWS, Rejection.QUEUE_BYTES, Rejection.LATE, Rejection.RUNTIME_AWAY)
 
 

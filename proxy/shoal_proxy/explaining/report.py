@@ -174,6 +174,7 @@ def _span_ms(bounds_s: tuple[float, float]) -> Span:
 def last_key(batcher: Batcher) -> BatchKey:
     """Return the key of the shape used last, preferably of one with known times."""
     tables = batcher.tables.all()
+    # A shape that waits for its first batch has no known time.
     known = (shapes for shapes in reversed(tables) if tables[shapes].known)
     return BatchKey(shapes=next(known, next(reversed(tables), ())))
 

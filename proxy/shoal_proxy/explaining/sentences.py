@@ -34,6 +34,7 @@ _REJECTED: Final = {
 
 def explain(report: Report) -> list[str]:
     """Return the sentences: model and shape first, then the most important."""
+    # Nothing was measured, not even by warm-up.
     if report.alone_ms is None or report.full_ms is None:
         return [
             f"Model {report.model}.",
@@ -42,6 +43,7 @@ def explain(report: Report) -> list[str]:
     about = f"Model {report.model}."
     if report.known_shapes > 1:
         shape = ", ".join(f"{name} {shape}" for name, shape in report.shapes.items())
+        # Times of different shapes are not comparable, so only one is reported.
         about += (
             f" Batches of {report.known_shapes} shapes of input have run. Times and batch sizes are those of the shape"
             f" used last, {shape}; GET /v1/latency returns all."
@@ -99,6 +101,7 @@ def number(value: float) -> str:
     """Return a measured figure in two significant digits: 570, 3,400, 0.0042."""
     if value <= 0:
         return "0"
+    # Position of the second significant digit.
     digits = 1 - floor(log10(value))
     return f"{round(value, digits):,.{max(0, digits)}f}"
 
@@ -168,6 +171,7 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
     else:
         took = time(model_ms) if model_ms.low else f"at most {number(model_ms.high)} ms"
         yield f"A full batch of {rows(report.most_rows)} takes the model {took} on average, plus the host's work."
+    # Only this policy holds partial batches by time.
     if report.policy is BatchingPolicy.FIXED and report.max_delay_ms > 0:
         yield (
             f"A partial batch waits up to {report.max_delay_ms:g} ms even while the runtime is idle. Lower "
@@ -193,6 +197,7 @@ def _throughput(report: Report) -> Iterator[str]:
     yield _served(report)
     if report.policy is BatchingPolicy.NONE:
         yield "Requests are not batched. Set batching.policy to Adaptive to serve several in the time of one."
+    # Only the lowest of the limits is reported.
     if report.capped_rows is not None:
         yield (
             f"The device ran out of memory with more than {report.capped_rows} rows, so batches stay below that; "
@@ -203,6 +208,7 @@ def _throughput(report: Report) -> Iterator[str]:
             f"The model's own limit of {report.max_rows} rows applies instead of batching.maxBatchSize "
             f"({report.configured_rows})."
         )
+    # A request may wait for one batch before its own; more is saturation.
     if report.waiting_rows > 2 * report.allowed_rows:
         yield (
             f"{report.waiting_rows} rows wait, more than two batches: this replica is saturated. Add replicas "
@@ -219,12 +225,14 @@ def _served(report: Report) -> str:
             + _ceiling(report)
         )
     rate = number(busiest.rows_per_s)
+    # A replica without load shows no capacity.
     if max(busiest.runtime_busy, busiest.proxy_busy) < _IDLE:
         return (
             "The capacity of a replica is unknown: the replica has been nearly idle (at most"
             f" {rows(round(busiest.rows_per_s) or 1)} per second). Send many requests at the same time, then read this"
             " again." + _ceiling(report)
         )
+    # Full batches without a pause, or a whole core: this was the capacity.
     if report.at_its_end:
         reached = f"batches of {number(busiest.batch_rows)} rows ran without a pause"
         if report.bound is Bound.PROXY:
@@ -245,6 +253,7 @@ def _ceiling(report: Report) -> str:
     most = report.model_rows_per_s
     served_per_s = report.busiest.rows_per_s if report.busiest else 0.0
     # Without a lower bound its batches were not measured, which has been stated.
+    # An upper bound below the served rate would contradict it.
     if most is None or most.high is None or most.high < served_per_s or not most.low:
         return ""
     rate = f"about {number(most.high)}" if most.known else number(most.high)

@@ -51,9 +51,9 @@ def _array(value: Any, tensor: Tensor, what: str) -> Array:
             texts = [each.encode() if isinstance(each, str) else each for each in given.ravel().tolist()]
             if wrong := [each for each in texts if not isinstance(each, bytes)]:
                 raise ValueError(f"it holds a {type(wrong[0]).__name__}")
-            array = np.empty(len(texts), object)
-            array[:] = texts
-            array = array.reshape(given.shape)
+            flat = np.empty(len(texts), object)
+            flat[:] = texts
+            array: Array = flat.reshape(given.shape)
         else:
             # A copy: it is sent later, on another thread, and the code may reuse its buffer.
             array = _numbers(np.array(value, order="C"), tensor.datatype)

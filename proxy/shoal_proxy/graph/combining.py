@@ -44,7 +44,8 @@ def combined(combine: Combine, values: Sequence[Values], tensors: Sequence[Tenso
     # Of each value only the positions that its own, perhaps shorter, rows have.
     inside = np.zeros((len(values), *shape), bool)
     for number, each in enumerate(values):
-        inside[(number, *map(slice, each.array.shape[1:]))] = True
+        place: list[Any] = [number, *map(slice, each.array.shape[1:])]
+        inside[tuple(place)] = True
     there = masks.reshape(*masks.shape, *(1 for _ in shape)) & inside[:, None]
     if tensors[0].datatype == "BF16":
         chosen = float32_to_bfloat16(_BY[combine](bfloat16_to_float32(arrays), there))

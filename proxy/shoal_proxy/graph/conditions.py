@@ -67,7 +67,7 @@ def _truth(expression: Expression, columns: Columns) -> Truth:
             return Truth(_against(left.array, name, value) & left.known, left.known)
         case Among(column=of, values=among):
             values, known = columns[of.name]
-            wanted = [each for each in among if each is not None]
+            wanted: list[Any] = [each for each in among if each is not None]
             if values.dtype.kind == "O":
                 texts = {each.encode() for each in wanted}
                 so = np.fromiter((each in texts for each in values.tolist()), bool, len(values))

@@ -15,6 +15,7 @@ def with_pad_buckets(metadata: Mapping[str, Any], buckets: PadBuckets) -> Mappin
     Raises:
         SignatureError: the model has no such input, or does not pad it.
     """
+    # Names that remain at the end are no inputs.
     wanted = dict(buckets)
     tensors: list[Mapping[str, Any]] = []
     for tensor in metadata.get("inputs") or ():

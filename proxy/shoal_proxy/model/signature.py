@@ -112,6 +112,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
         output_specs = {name: _output_spec(tensor, batches) for name, tensor in outputs.items()}
         _check_unpadding(output_specs.values(), input_specs)
         parameters = _parameters(metadata)
+        # Parameters of V2 metadata may be text or numbers.
         max_batch_size = parameters.get("max_batch_size")
         if max_batch_size is not None and int(max_batch_size) < 1:
             raise ValueError(f"max_batch_size must be at least 1, not {max_batch_size!r}")
@@ -181,6 +182,7 @@ def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _batches(tensors: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the model batches: a tensor names its batch dimension, or all shapes start with -1."""
+    # One tensor that names its batch dimension is enough.
     if any("batch_dim" in _parameters(tensor) for tensor in tensors):
         return True
     return all(tensor["shape"] and int(tensor["shape"][0]) == -1 for tensor in tensors)
@@ -215,6 +217,7 @@ def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_di
         raise ValueError(
             f"tensor {name!r} has {key} {axis}; it must be an axis of {tensor['shape']} other than the batch dimension"
         )
+    # Axes before the batch dimension move back by one.
     return axis + 1 if axis < batch_dim else axis
 
 
@@ -229,6 +232,7 @@ def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
         if mask is not None:
             if len(mask.shape) != 2 or mask.datatype in ("BYTES", "BF16"):
                 raise ValueError(f"mask {mask.name!r} must be rows x length, of numbers other than BF16 or of BOOL")
+            # A mask is rows x length, so its last axis follows the inputs.
             axis = mask.pad_axis if mask.pad_axis is not None else len(mask.shape) - 1
             specs[mask.name] = replace(
                 mask,
@@ -253,9 +257,11 @@ def _pad_value(tensor: Mapping[str, Any]) -> float:
     value, datatype = _parameters(tensor).get("pad_value", 0), tensor["datatype"]
     if type(value) not in (int, float, bool):
         raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which is not a number")
+    # Compared in the tensor's own type, which may not hold the number.
     dtype = DTYPES[datatype]
     if value and (datatype in ("BYTES", "BF16") or (dtype.kind in "iub" and dtype.type(value) != value)):
         raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which {datatype} cannot hold")
+    # Integers stay exact beyond 2**53.
     return float(value) if type(value) is float else int(value)
 
 

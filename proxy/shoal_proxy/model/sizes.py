@@ -10,6 +10,7 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 def byte_size(array: Array) -> int:
     """Return the size of ``array`` in bytes, counting each ``BYTES`` element's own length."""
     if array.dtype.hasobject:
+        # On the wire each element has a length of 4 bytes before it.
         return sum(map(len, array.ravel().tolist())) + 4 * array.size
     return array.nbytes
 

@@ -40,6 +40,7 @@ def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float
     lengths_s: list[float] = []
     rates: list[float] = []
     expected = 0.0
+    # Enough periods that the last arrival lies within them.
     while expected < 1.5 * count + 100:
         for rate, mean_s in ((low, quiet_s), (high, busy_s)):
             lengths_s.append(random.exponential(mean_s))
@@ -67,6 +68,7 @@ def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
     have = 0.0
     while have < 1.5 * count + 100:
         weights = np.ones(1)
+        # Split the requests of each interval unevenly between its halves.
         for _ in range(_CASCADE_LEVELS):
             share = random.beta(_CASCADE_BETA, _CASCADE_BETA, len(weights))
             weights = np.stack([2 * share * weights, 2 * (1 - share) * weights], axis=1).ravel()
@@ -124,6 +126,7 @@ _CASCADE_BETA = 6.0
 
 def _inhomogeneous(edges_s: Times, rates: Times, count: int, random: np.random.Generator) -> Times:
     """Return the first ``count`` arrivals of a Poisson process whose rate is constant between the edges."""
+    # Invert the cumulative rate at the arrivals of a Poisson process of rate 1.
     due = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges_s))])
     wanted = np.cumsum(random.exponential(1.0, count))
     # Where the rate is 0 nothing arrives, so any inverse is right.

@@ -50,6 +50,7 @@ def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: flo
         case Balance.LEAST_ROWS:
             return _least(replicas, lambda replica: replica.rows, pick)
         case Balance.POWER_OF_TWO:
+            # Two random replicas, the less loaded of which is as good as a full comparison.
             two = [replicas[pick(len(replicas))] for _ in range(2)]
             return min(two, key=lambda replica: replica.rows)
         case Balance.SOONEST_FINISH:
@@ -70,6 +71,7 @@ def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:
     costs = [cost(replica) for replica in replicas]
     least = min(costs)
     best = [replica for replica, each in zip(replicas, costs, strict=True) if each == least]
+    # At random, or the first replica would get all ties.
     return best[pick(len(best))]
 
 
@@ -91,6 +93,7 @@ class Connections(Generic[Lead]):
         number = self._pick(len(self._leads))
         lead = self._leads[number]
         old = self._until_s is not None and now_s >= self._until_s[number]
+        # Open the connection again: a Service draws a new replica.
         if lead is None or old or lead not in serving:
             lead = self._leads[number] = serving[self._pick(len(serving))]
             if self._until_s is not None and old:

@@ -14,6 +14,7 @@ _LASTS = 20
 
 def largest(bears: Callable[[float], bool], most: float = math.inf) -> float:
     """Return the largest factor up to ``most`` that holds, to 0.5 %; 0 if none is found, infinity if all hold."""
+    # Double the factor until it fails, then search between the last two; or halve it until it holds.
     low = high = min(1.0, most)
     if bears(high):
         for _ in range(DOUBLINGS):

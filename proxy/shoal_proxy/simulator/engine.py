@@ -162,6 +162,7 @@ class Engine:
             self._fail([request])
             return
         self.agenda.touch(self)
+        # The client will disconnect, unless it is answered before.
         if request.leaves_s < NEVER_S:
             self.agenda.at(request.leaves_s, self._leave, request)
         self._refuse(self.discipline.arrive(request, self.now_s))
@@ -190,6 +191,7 @@ class Engine:
         self._follow(answered)
 
     def _refuse(self, requests: Sequence[Request]) -> None:
+        # Another replica may accept requests that this one rejects.
         refused = [request for request in requests if not self.elsewhere(request)]
         if len(refused) < len(requests):
             self._given.update(set(requests).difference(refused))
@@ -225,6 +227,7 @@ class Engine:
             self.batches.append(rows)
             flight = _Flight(action.batch, took_s, self.fault(action.batch, counts))
             self.agenda.at(self.free_s + self.host_s, self._come_back, flight)
+        # Several decisions for the same time need only one event.
         if self.now_s < action.until_s < NEVER_S and action.until_s != self._wake_s:
             self._wake_s = action.until_s
             self.agenda.at(action.until_s, self._wake, None)

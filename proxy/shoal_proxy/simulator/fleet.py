@@ -48,6 +48,7 @@ class Known:
 
     def promise_s(self, request: Request, now_s: float) -> float:
         """Return when it should answer ``request`` (`Choosable`)."""
+        # The peer's report is too old: read it again.
         if now_s - self._told_s >= self._stale_s:
             self._told_s, self._given_rows = now_s, 0
             self._wait_s = self.sibling.promise_s(request, now_s) - now_s
@@ -114,6 +115,7 @@ class Fleet:
     def drain(self, replica: Replica) -> None:
         """Send it no new requests; it ends when all that it has are answered."""
         replica.leaving = True
+        # It may not have become ready.
         if replica in self.serving:
             self.serving.remove(replica)
         self._end_when_settled(replica)
@@ -134,6 +136,7 @@ class Fleet:
         """Route ``request`` by the rule."""
         now_s = self.agenda.now_s
         if not self.serving:
+            # No replica serves: the gateway answers with an error.
             request.failed_s = now_s
         elif self._connections is not None:
             replica = self._connections.next(self.serving, now_s)

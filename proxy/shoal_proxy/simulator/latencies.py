@@ -43,6 +43,7 @@ class Sizes:
             return ""
         if most > self.rows[-1]:
             return f"batches of more than {_counted(self.rows[-1])}"
+        # The runtime pads to these sizes, so no others occur.
         if self.padded:
             return ", ".join([f"batches of {_counted(size)}" for size in self.unmeasured if size < most])
         below = [1, *[size for size in self.rows if size < most]]
@@ -54,6 +55,7 @@ class Sizes:
         index = min(bisect_left(self.rows, rows), len(self.rows) - 1)
         size = self.rows[index]
         if index == 0 or size == rows or (self.padded and size > rows):
+            # A single measured size scales with its rows.
             slope_s = self.mean_s[0] / size if len(self.rows) == 1 else 0.0
             return self.mean_s[index] + max(0, rows - size) * slope_s, self.spread[index]
         below = self.rows[index - 1]
@@ -164,6 +166,7 @@ def _sizes(entries: object, *, padded: bool) -> Sizes:
     rows = [each[0] for each in read]
     if len(set(rows)) < len(rows):
         raise LatencyError(f"a number of rows occurs twice: {rows}")
+    # A normal distribution is assumed around the mean.
     spread = [max(0.0, p95_s / mean_s - 1) / _P95_DEVIATIONS for _, mean_s, p95_s in read]
     unmeasured = [entry["rows"] for entry in entries if entry not in known] if padded else []
     return Sizes(rows, [each[1] for each in read], spread, padded, unmeasured=unmeasured)

@@ -78,9 +78,11 @@ class _Band:
         """Decide request ``end`` (counted from 1)."""
         if end - self._first_row >= len(self._table):
             self._move(end)
+        # Columns of this row, relative to the block.
         low, high = self.fewest - self._base, self._idle + 1 - self._base
         row = end - self._first_row
         free_s = np.full(high - low + 1, np.inf)
+        # Rejecting the request costs one more rejection than the row before.
         free_s[1:] = self._table[row - 1, low:high]
         # The largest batch ending with `end` that is in time on a free device; smaller ones are too.
         most = min(self._largest, end)
@@ -108,6 +110,7 @@ class _Band:
     def _move(self, end: int) -> None:
         """Begin a new block with the rows that the next steps refer to."""
         kept = self._table[-self._largest :]
+        # Columns below are infinite in all kept rows, and no longer needed.
         lowest = int(np.count_nonzero(np.isposinf(kept[0])))
         width = self._idle - self._base - lowest + _BLOCK + 2
         table = np.full((self._largest + _BLOCK, width), -np.inf)

@@ -53,6 +53,7 @@ class Shoal:
 
     def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
         """Admit or reject a request (`Discipline`)."""
+        # A closed loop: the client returns after the response to its previous request.
         if request.previous is not None and (burst := self._bursts.pop(request.previous, None)) is not None:
             burst.came_back(request.rows, now_s)
         pending = Pending(
@@ -108,6 +109,7 @@ class Shoal:
             return Send(refused=refused)
         self._sent.append(step.running)
         slices = step.running.batch.slices
+        # The engine knows only the client's requests.
         batch = [cast(_Inputs, part.inputs).request for part in slices]
         return Send(batch, refused, [part.rows for part in slices])
 

@@ -140,8 +140,10 @@ def study(entries: Sequence[Entry], service: Service, progress: Callable[[str], 
     progress(f"{len(entries):,} requests")
     requests = [entry.request(service.objective_s) for entry in entries]
     outcome = simulate(requests, service)
+    # Without objective or deadlines any rate is in time, so there is no capacity.
     if all(request.due_s == NEVER_S for request in requests):
         return Study(outcome, None, None, None, service.served_per_s(entries))
+    # Requests that must be in time for a rate to count as met.
     enough = math.ceil(IN_TIME * len(entries))
 
     def bears(factor: float) -> bool:
@@ -154,6 +156,7 @@ def study(entries: Sequence[Entry], service: Service, progress: Callable[[str], 
         return best is not None and best >= enough
 
     device_per_s = service.device_per_s(entries)
+    # No rate above what the devices can run is tried.
     most = device_per_s / outcome.offered_per_s if outcome.offered_per_s else math.inf
     progress("the optimum")
     best = _best_in_time(requests, service)
@@ -205,6 +208,7 @@ def _replace(service: Service, fleet: Fleet) -> None:
 
 
 def _engine(service: Service, number: int, agenda: Agenda) -> Engine:
+    # Each replica draws durations of its own.
     draw_s = service.latencies.sampler(partial(random.Random(service.seed + number).gauss, 0.0, 1.0))
     slow = service.slow if number == 0 else 1.0
     return Engine(
@@ -228,8 +232,10 @@ def _shoal(service: Service, slow: float) -> Shoal:
     most = service.limits.max_rows
     rows = [size for size in sizes.rows if size < most] + [most]
     if sizes.exact:
+        # A formula is known at every size, so powers of two suffice.
         rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
     padded = tuple(sizes.rows) if sizes.padded else ()
+    # Start with the table, as after a warm-up.
     shoal.scheduler.serve(None, padded, tuple((size, slow * sizes.at(size)[0]) for size in rows))
     return shoal
 
@@ -241,6 +247,7 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine], replicas: i
     batches = [rows for engine in engines for rows in engine.batches]
     # Up to the devices' last batch: the last event may be a deadline, long after the last response.
     ends_s = max(requests[-1].arrived_s, *(engine.free_s for engine in engines))
+    # Shares of time are of the whole run.
     span_s = ends_s - requests[0].arrived_s
     arriving_s = requests[-1].arrived_s - requests[0].arrived_s
     p50_s, p95_s, p99_s = np.percentile(latencies_s, [50, 95, 99]).tolist() if latencies_s else (None, None, None)

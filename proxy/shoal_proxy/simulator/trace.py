@@ -89,6 +89,7 @@ def _entry(columns: Sequence[str], cells: Sequence[str], line: int) -> Entry:
     cell = dict(zip(columns, cells, strict=True))
     arrived_s = _number(cell["arrived_s"], line, "arrived_s", "a number of seconds", _finite)
     rows = _number(cell.get("rows", "1"), line, "rows", f"an integer from 1 to {MAX_ROWS}", _count)
+    # An empty cell means no deadline.
     deadline = cell.get("deadline_ms", "").strip()
     within = _number(deadline, line, "deadline_ms", "milliseconds above 0, or empty", _positive) if deadline else None
     return Entry(arrived_s, int(rows), cell.get("shape", ""), within)
