@@ -77,7 +77,7 @@ def entries_of(text: bytes) -> tuple[dict[str, bytes], Sequence[str]]:
     """Return the keys of a file of ``NAME=KEY`` lines, several of one name joined, and the faults of other lines.
 
     The form is that of ``kubectl create secret generic --from-env-file``; empty lines and lines with ``#`` are skipped.
-    A fault names only the number of its line: what stands in the place of a name may be a key.
+    A fault names only the number of its line, since a key may stand where a name should.
     """
     entries: dict[str, bytes] = {}
     faults = []

@@ -62,7 +62,17 @@ class Tokens:
         listed = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(listed, list):
             raise ValueError("it is not a JSON object with a list of keys")
-        found = {str(each.get("kid", "")): key for each in listed if (key := _public_key(each)) is not None}
+        found: dict[str, jwt.PyJWK] = {}
+        for each in listed:
+            # Keys of other kinds or uses, and malformed ones, are skipped.
+            if not isinstance(each, dict) or each.get("kty") not in ("RSA", "EC", "OKP") or each.get("use") == "enc":
+                continue
+            try:
+                key = jwt.PyJWK(each)
+            except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+                continue
+            if key.algorithm_name in ALGORITHMS:
+                found[str(each.get("kid", ""))] = key
         if not found:
             raise ValueError("none of its keys can verify a signature of a supported algorithm")
         self._keys = found
@@ -121,14 +131,3 @@ class Tokens:
         if algorithm != key.algorithm_name:
             raise Unauthenticated("the token's signature algorithm is not that of its key")
         return key
-
-
-def _public_key(listed: Any) -> jwt.PyJWK | None:
-    """Return a key of a set if it verifies signatures of a supported algorithm; None for any other entry."""
-    if not isinstance(listed, dict) or listed.get("kty") not in ("RSA", "EC", "OKP") or listed.get("use") == "enc":
-        return None
-    try:
-        key = jwt.PyJWK(listed)
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-        return None
-    return key if key.algorithm_name in ALGORITHMS else None

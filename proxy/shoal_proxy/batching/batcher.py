@@ -147,6 +147,7 @@ class Batcher:
         return None
 
     def _full_rows(self, key: BatchKey) -> int:
+        # Not `self.tables.max_rows` itself: `serve` replaces the tables.
         return self.tables.max_rows(key)
 
     def _weigh(self, changed: Group) -> None:

@@ -80,8 +80,18 @@ class LatencyTable:
         expected_s = self.expected_s(rows)
         if expected_s > 0:
             ratio = seconds / expected_s
-            # Adapt to a slower or faster device first, so that the margin measures only variation.
-            self._drift(ratio)
+            # Several batches in a row that were all slower, or all faster, than expected: the device has changed. Scale
+            # the table first, so that the margin measures only variation.
+            ratios = self._ratios = [*self._ratios[1 - _DRIFT_BATCHES :], ratio]
+            slower, faster = min(ratios) > _SLOWER + self.margin, max(ratios) < _FASTER
+            if len(ratios) == _DRIFT_BATCHES and (slower or faster):
+                factor = median(ratios)
+                self._ratios = []
+                self._values = [value * factor for value in self._values]
+                # Older measurements now weigh no more than one batch.
+                self._weights = [min(weight, 1.0) for weight in self._weights]
+                self._fit.scale(factor)
+                self._rebuild()
             expected_s = self.expected_s(rows)
             # An error of a value that was guessed from other sizes is no variation of batches.
             seen = sum([self._weights[index] * share for index, share in self._shares(rows)])
@@ -177,21 +187,6 @@ class LatencyTable:
         below, above = self.sizes[index - 1], self.sizes[index]
         share = (rows - below) / (above - below)
         return [(index - 1, 1 - share), (index, share)]
-
-    def _drift(self, ratio: float) -> None:
-        """Scale the table when several batches in a row were all slower, or all faster, than expected."""
-        self._ratios = [*self._ratios[1 - _DRIFT_BATCHES :], ratio]
-        if len(self._ratios) < _DRIFT_BATCHES:
-            return
-        if min(self._ratios) <= _SLOWER + self.margin and max(self._ratios) >= _FASTER:
-            return
-        factor = median(self._ratios)
-        self._ratios = []
-        self._values = [value * factor for value in self._values]
-        # Older measurements now weigh no more than one batch.
-        self._weights = [min(weight, 1.0) for weight in self._weights]
-        self._fit.scale(factor)
-        self._rebuild()
 
     def _rebuild(self) -> None:
         base_s, slope_s = self._fit.line()

@@ -93,15 +93,24 @@ def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapp
     for name in names:
         spec = signature.inputs[name]
         parts = [part.inputs[name][part.start : part.stop] for part in slices]
-        merged[name] = (
-            _fill(parts, spec, targets[pad_group(spec)]) if spec.pad_axis is not None else np.concatenate(parts)
-        )
-        padded_elements += _padding(merged[name], slices, spec)
+        if spec.pad_axis is None:
+            merged[name] = np.concatenate(parts)
+            continue
+        width = targets[pad_group(spec)]
+        merged[name] = filled = _fill(parts, spec, width)
+        if width:
+            # Elements of one row at one position of the padded axis.
+            per_position = filled.size // (filled.shape[0] * width)
+            padded_elements += int(per_position * sum([width - length for length in _row_lengths(slices, name)]))
     # Masks that the clients left out.
     wanted = {signature.inputs[name].pad_mask for name in names} - set(names)
     for mask in [signature.inputs[mask] for mask in sorted(mask for mask in wanted if mask)]:
-        merged[mask.name], padding = _make_mask(slices, mask, targets[mask.name], signature)
-        padded_elements += padding
+        # 1 for each row's own positions and 0 for padding: rows x target.
+        source = next(name for name in names if signature.inputs[name].pad_mask == mask.name)
+        lengths = np.array(_row_lengths(slices, source))
+        made = (np.arange(targets[mask.name]) < lengths[:, None]).astype(DTYPES[mask.datatype])
+        merged[mask.name] = made
+        padded_elements += int(made.size - lengths.sum())
     return merged, padded_elements
 
 
@@ -136,24 +145,6 @@ def _fill(parts: Sequence[Array], spec: InputSpec, target: int) -> Array:
 
 def _row_lengths(slices: Sequence[Slice], name: str) -> list[int]:
     return [length for part in slices for length in part.pending.lengths[name][part.start : part.stop]]
-
-
-def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
-    if spec.pad_axis is None or not merged.shape[spec.pad_axis]:
-        return 0
-    width = merged.shape[spec.pad_axis]
-    # Elements of one row at one position of the padded axis.
-    per_position = merged.size // (merged.shape[0] * width)
-    padding = sum(width - length for length in _row_lengths(slices, spec.name))
-    return int(padding * per_position)
-
-
-def _make_mask(slices: Sequence[Slice], mask: InputSpec, target: int, signature: ModelSignature) -> tuple[Array, int]:
-    """Return a mask, 1 for each row's real positions and 0 for padding (rows x target), and its number of zeros."""
-    source = next(name for name in slices[0].inputs if signature.inputs[name].pad_mask == mask.name)
-    lengths = np.array(_row_lengths(slices, source))
-    made = (np.arange(target) < lengths[:, None]).astype(DTYPES[mask.datatype])
-    return made, int(made.size - lengths.sum())
 
 
 def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None:

@@ -114,7 +114,11 @@ def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Dev
     """Close the next batch, now or just in time."""
     costs = outlook.costs_of(group)
     if device.in_flight == limits.in_flight:
-        full = group.key.solo > 0 or (group.rows >= costs.max_rows and not _gives_way(group, costs.max_rows))
+        full = group.key.solo > 0 or group.rows >= costs.max_rows
+        if full and not group.key.solo and any(lane.level for lane in group.lanes):
+            # A later request of level 0, which is served first, may still take the place of rows of lower levels.
+            urgent = [pending.left for key, lane in group.lanes.items() if not key.level for pending in lane]
+            full = sum(urgent) >= costs.max_rows
         # A partial batch might still grow, but not while a full batch of other keys waits behind it.
         if full or (device.ahead_s == NEVER_S and queue.rows - group.rows >= costs.max_rows):
             # Send ahead of a busy runtime only what no later event could change.
@@ -129,15 +133,6 @@ def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Dev
     if not selection.refused and (hold_s := outlook.hold_s(group, costs, device)) > 0:
         return Wait(device.free_s + hold_s)
     return Close(group, selection.rows, selection.refused)
-
-
-def _gives_way(group: Group, rows: int) -> bool:
-    """Return whether a later request of a higher priority could take the place of rows that wait."""
-    if not any(lane.level for lane in group.lanes):
-        return False
-    # Level 0 is served first; rows of lower levels fill the places that it leaves.
-    urgent = [pending.left for key, lane in group.lanes.items() if not key.level for pending in lane]
-    return sum(urgent) < rows
 
 
 def _close_fixed(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:

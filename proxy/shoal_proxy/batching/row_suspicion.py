@@ -148,7 +148,13 @@ class Suspicion:
         if _spread(self.results[Trial.ALONE], ruler) > self.near:
             return Finding.NOISE
         others = [row for trial in Trial if trial is not Trial.SIZED for row in self.results[trial]]
-        others += self._usual(self.results[Trial.SIZED], ruler)
+        sized = self.results[Trial.SIZED]
+        if self.results[Trial.ORIGINAL] and len(sized) >= _SPARE:
+            # One of many results may differ: a model that often mixes rows mixes these too. Where the client's batch
+            # could not be run again, a tie may look like a foreign result, so all results count.
+            same = [row for row in sized if ruler.units(self.results[Trial.ALONE][0], row) <= self.near]
+            sized = same if len(sized) - len(same) == 1 else sized
+        others += sized
         if _is_odd(self.given, [*others, self.again], ruler, self.gross):
             return Finding.FOREIGN
         if _is_odd(self.again, [*others, self.given], ruler, self.gross):
@@ -157,17 +163,6 @@ class Suspicion:
             return Finding.DEPENDENT
         every = [self.given, self.again, *[row for rows in self.results.values() for row in rows]]
         return Finding.VARIED if len(_distinct(every, ruler, GROSS)) > 1 else Finding.NOISE
-
-    def _usual(self, rows: list[Row], ruler: Ruler) -> list[Row]:
-        """Return all but one of many results if one differs: a model that often mixes rows mixes these too.
-
-        All of them where the client's batch could not be run again, and a tie may look like a foreign result.
-        """
-        if not self.results[Trial.ORIGINAL]:
-            return rows
-        own = self.results[Trial.ALONE][0]
-        same = [row for row in rows if ruler.units(own, row) <= self.near]
-        return same if len(rows) - len(same) == 1 and len(rows) >= _SPARE else rows
 
     def met(self, ruler: Ruler) -> set[float]:
         """Return the response times of the batches whose results it may have got, in this run or the last."""

@@ -17,7 +17,7 @@ def bound(busiest: Busiest | None, *, batches: int, model_ms: tuple[float, float
         busiest: the second in which most rows were served; None before the first request.
         batches: batches that have run; fewer than 20 are inconclusive.
         model_ms: bounds of the model's own time for a batch.
-        host_ms: the host's work around a batch; 0 where it cannot be told from the model's time.
+        host_ms: the host's work around a batch; 0 where only the sum with the model's time is known.
     """
     if busiest is not None and busiest.proxy_busy >= BUSY:
         return Bound.PROXY

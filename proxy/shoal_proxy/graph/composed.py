@@ -105,7 +105,15 @@ class Steps:
 
 def meant(error: BaseException, rows: int) -> ProxyError | None:
     """Return the error for the client that an exception of the code stands for; None for a bug of the code."""
-    raised = _intended(error)
+    # Of an exception group the first one that is meant for the client.
+    left = [error]
+    raised: Failed | Refused | None = None
+    while left and raised is None:
+        each = left.pop()
+        if isinstance(each, Failed | Refused):
+            raised = each
+        elif isinstance(each, BaseExceptionGroup):
+            left += reversed(each.exceptions)
     if isinstance(raised, Refused):
         message = words(raised)
         if raised.row is None:
@@ -131,15 +139,3 @@ def words(error: BaseException) -> str:
     except BaseException as odd:
         text = f"(its text raises {type(odd).__name__})"
     return text.encode(errors="backslashreplace").decode()[:MOST_WORDS]
-
-
-def _intended(error: BaseException) -> BaseException | None:
-    """Return the exception that is meant for the client; the first one of an exception group."""
-    left = [error]
-    while left:
-        each = left.pop()
-        if isinstance(each, Failed | Refused):
-            return each
-        if isinstance(each, BaseExceptionGroup):
-            left += reversed(each.exceptions)
-    return None

@@ -95,7 +95,13 @@ class Frame:
         alive = np.logical_and.reduce(masks) if masks else None
         rows = None if alive is None or alive.all() else np.flatnonzero(alive)
         wanted = self._graph.signatures[step.name].inputs
-        inputs = {name: _given(values.pick(rows), wanted[name]) for name, values in given.items()}
+        inputs: dict[str, Array] = {}
+        for name, values in given.items():
+            array, dtype = values.pick(rows), DTYPES[wanted[name].datatype]
+            if not array.size and len(array):
+                # Lists without an item in any row, which no model accepts, get a gap.
+                array = gaps(wanted[name], tuple(size or 1 for size in array.shape))
+            inputs[name] = array if array.dtype == dtype else array.astype(dtype)
         return Call(inputs, rows, count if rows is None else len(rows))
 
     def finish(self, step: Step, call: Call, outputs: Mapping[str, Array]) -> None:
@@ -240,11 +246,3 @@ class Frame:
                 raise self._all_refused(str(error), 413) from None
             tensor, space = tensor.listed, space[:-1]
         return values
-
-
-def _given(array: Array, tensor: Tensor) -> Array:
-    """Return a model's input in its own datatype; for lists without an item in any row, a gap."""
-    dtype = DTYPES[tensor.datatype]
-    if not array.size and len(array):
-        return gaps(tensor, tuple(size or 1 for size in array.shape))
-    return array if array.dtype == dtype else array.astype(dtype)

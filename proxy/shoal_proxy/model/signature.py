@@ -4,7 +4,7 @@ Arrays inside the proxy are *canonical*: their batch dimension, wherever the mod
 canonical too; ``batch_dim`` is the place of the dimension on the wire.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,15 +107,23 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
     """
     try:
         inputs, outputs = _by_name(metadata["inputs"]), _by_name(metadata["outputs"])
-        batches = _batches([*inputs.values(), *outputs.values()])
+        tensors = [*inputs.values(), *outputs.values()]
+        # One tensor that names its batch dimension is enough; otherwise all shapes must start with -1.
+        batches = any("batch_dim" in _parameters(tensor) for tensor in tensors) or all(
+            tensor["shape"] and int(tensor["shape"][0]) == -1 for tensor in tensors
+        )
         input_specs = _with_masks({name: _input_spec(tensor, batches) for name, tensor in inputs.items()})
-        output_specs = {name: _output_spec(tensor, batches) for name, tensor in outputs.items()}
-        _check_unpadding(output_specs.values(), input_specs)
+        output_specs = {name: _output_spec(tensor, batches, input_specs) for name, tensor in outputs.items()}
         parameters = _parameters(metadata)
         # Parameters of V2 metadata may be text or numbers.
         max_batch_size = parameters.get("max_batch_size")
         if max_batch_size is not None and int(max_batch_size) < 1:
             raise ValueError(f"max_batch_size must be at least 1, not {max_batch_size!r}")
+        # Pairs of rows:microseconds.
+        pairs = [word.split(":") for word in _words(parameters.get("forward_us"))]
+        measured = tuple((int(rows), int(micros) / 1e6) for rows, micros in pairs)
+        if not all(rows > 0 and seconds >= 0 for rows, seconds in measured):
+            raise ValueError(f"forward_us must be rows:microseconds pairs, not {parameters.get('forward_us')!r}")
         return ModelSignature(
             name=str(metadata["name"]),
             versions=tuple(map(str, metadata.get("versions") or ())),
@@ -125,7 +133,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             batches=batches,
             max_batch_size=None if max_batch_size is None else int(max_batch_size),
             allowed_batch_sizes=tuple(map(int, _words(parameters.get("allowed_batch_sizes")))),
-            measured=_measured(parameters.get("forward_us")),
+            measured=measured,
             pads=any(spec.pad_axis is not None for spec in input_specs.values()),
             columns={
                 name: (spec.name, place)
@@ -167,25 +175,8 @@ def _by_name(tensors: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any
     return named
 
 
-def _measured(given: Any) -> tuple[tuple[int, float], ...]:
-    """Return the pairs of ``rows:microseconds``, in seconds."""
-    pairs = [word.split(":") for word in _words(given)]
-    measured = tuple((int(rows), int(micros) / 1e6) for rows, micros in pairs)
-    if not all(rows > 0 and seconds >= 0 for rows, seconds in measured):
-        raise ValueError(f"forward_us must be rows:microseconds pairs, not {given!r}")
-    return measured
-
-
 def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:
     return owner.get("parameters") or {}
-
-
-def _batches(tensors: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the model batches: a tensor names its batch dimension, or all shapes start with -1."""
-    # One tensor that names its batch dimension is enough.
-    if any("batch_dim" in _parameters(tensor) for tensor in tensors):
-        return True
-    return all(tensor["shape"] and int(tensor["shape"][0]) == -1 for tensor in tensors)
 
 
 def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], int]:  # noqa: FBT001
@@ -245,13 +236,6 @@ def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
     return specs
 
 
-def _check_unpadding(outputs: Iterable[OutputSpec], inputs: Mapping[str, InputSpec]) -> None:
-    for spec in outputs:
-        source = inputs.get(spec.unpad_input or "")
-        if spec.unpad_axis is not None and (source is None or source.pad_axis is None):
-            raise ValueError(f"output {spec.name!r} has unpad_axis; its unpad_input must be a padded input")
-
-
 def _pad_value(tensor: Mapping[str, Any]) -> float:
     """Return the value of padding, a number that the tensor can hold."""
     value, datatype = _parameters(tensor).get("pad_value", 0), tensor["datatype"]
@@ -304,16 +288,22 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
     )
 
 
-def _output_spec(tensor: Mapping[str, Any], batches: bool) -> OutputSpec:  # noqa: FBT001
+def _output_spec(tensor: Mapping[str, Any], batches: bool, inputs: Mapping[str, InputSpec]) -> OutputSpec:  # noqa: FBT001
+    """Return the specification of an output, checking its parameters."""
     shape, batch_dim = _placed(tensor, batches)
     rules = _parameters(tensor)
+    unpad_axis = _canonical_axis(tensor, "unpad_axis", batches, batch_dim)
+    source = inputs.get(rules.get("unpad_input") or "")
+    # Only a padded input's own length can be cut to.
+    if unpad_axis is not None and (source is None or source.pad_axis is None):
+        raise ValueError(f"output {tensor['name']!r} has unpad_axis; its unpad_input must be a padded input")
     return OutputSpec(
         name=tensor["name"],
         datatype=tensor["datatype"],
         shape=shape,
         batch_dim=batch_dim,
         content_type=str(rules.get("content_type", "text/plain")),
-        unpad_axis=_canonical_axis(tensor, "unpad_axis", batches, batch_dim),
+        unpad_axis=unpad_axis,
         unpad_input=rules.get("unpad_input"),
         carries=str(rules.get("carries", "")),
     )

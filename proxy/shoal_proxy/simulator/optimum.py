@@ -89,7 +89,11 @@ class _Band:
         finish_s = self._arrived_s[end - 1] + self._latency_s[:most]
         most = int(np.count_nonzero(finish_s <= self._due_s[end - most : end][::-1]))
         if most > 0:
-            np.minimum(free_s, self._batches(end, most, slice(low, high + 1)), out=free_s)
+            # By number of rejections, the earliest end of a last batch of up to `most` requests.
+            ends_s = np.maximum(self._table[row - most : row, low : high + 1], self._arrived_s[end - 1])
+            ends_s += self._column_latency_s[-most:]
+            ends_s[ends_s > self._due_s[end - most : end, None]] = np.inf
+            np.minimum(free_s, ends_s.min(axis=0), out=free_s)
         self._table[row, :low] = np.inf
         self._table[row, low : high + 1] = free_s
         # Narrow the band to where the device is neither late nor idle.
@@ -97,15 +101,6 @@ class _Band:
         fewest = self.fewest
         self.fewest = fewest + int(np.count_nonzero(np.isinf(free_s) & (free_s > 0)))
         self._idle = fewest + int(np.count_nonzero(free_s > next_s))
-
-    def _batches(self, end: int, most: int, columns: slice) -> _Times:
-        """Return, by number of rejections, the earliest end of a last batch of up to ``most`` requests."""
-        row = end - self._first_row
-        finish_s = np.maximum(self._table[row - most : row, columns], self._arrived_s[end - 1])
-        finish_s += self._column_latency_s[-most:]
-        finish_s[finish_s > self._due_s[end - most : end, None]] = np.inf
-        best: _Times = finish_s.min(axis=0)
-        return best
 
     def _move(self, end: int) -> None:
         """Begin a new block with the rows that the next steps refer to."""

@@ -10,7 +10,7 @@ CSV with a header line. Columns, in any order:
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from shoal_proxy.batching.pending import NEVER_S
@@ -68,7 +68,20 @@ def read_trace(lines: Iterable[str]) -> list[Entry]:
                 raise TraceError(f"line 1: column {name} occurs twice")
         if "arrived_s" not in columns:
             raise TraceError(f"line 1 must name the columns, at least arrived_s: {HEADER}")
-        entries = [_entry(columns, cells, reader.line_num) for cells in reader if cells]
+        entries: list[Entry] = []
+        for cells in filter(None, reader):
+            line = reader.line_num
+            if len(cells) != len(columns):
+                raise TraceError(f"line {line} has {len(cells)} cells, but the header {len(columns)}")
+            cell = dict(zip(columns, cells, strict=True))
+            arrived_s = _number(cell["arrived_s"], line, "arrived_s", "a number of seconds", _finite)
+            rows = _number(cell.get("rows", "1"), line, "rows", f"an integer from 1 to {MAX_ROWS}", _count)
+            # An empty cell means no deadline.
+            deadline = cell.get("deadline_ms", "").strip()
+            within: float | None = None
+            if deadline:
+                within = _number(deadline, line, "deadline_ms", "milliseconds above 0, or empty", _positive)
+            entries.append(Entry(arrived_s, int(rows), cell.get("shape", ""), within))
     except csv.Error as error:
         raise TraceError(f"line {reader.line_num} is not CSV: {error}") from None
     if not entries:
@@ -81,18 +94,6 @@ def write_trace(entries: Iterable[Entry]) -> Iterator[str]:
     yield HEADER
     for entry in entries:
         yield entry.line()
-
-
-def _entry(columns: Sequence[str], cells: Sequence[str], line: int) -> Entry:
-    if len(cells) != len(columns):
-        raise TraceError(f"line {line} has {len(cells)} cells, but the header {len(columns)}")
-    cell = dict(zip(columns, cells, strict=True))
-    arrived_s = _number(cell["arrived_s"], line, "arrived_s", "a number of seconds", _finite)
-    rows = _number(cell.get("rows", "1"), line, "rows", f"an integer from 1 to {MAX_ROWS}", _count)
-    # An empty cell means no deadline.
-    deadline = cell.get("deadline_ms", "").strip()
-    within = _number(deadline, line, "deadline_ms", "milliseconds above 0, or empty", _positive) if deadline else None
-    return Entry(arrived_s, int(rows), cell.get("shape", ""), within)
 
 
 def _number(text: str, line: int, column: str, wanted: str, parse: Callable[[str], float]) -> float:
