@@ -1,7 +1,7 @@
 """Tensors over the rows of a space, of which some rows may be absent, and their conversion between spaces."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -108,12 +108,7 @@ def open_rows(source: Values, counts: Array | None) -> tuple[Rows, Array | None]
     if counts is None and array.dtype.hasobject:
         # Texts end with empty ones where a row has fewer items.
         each = array.size // max(rows * width, 1)
-        # The number of items up to the last that is not empty.
-        filled = [
-            next((width - index for index, item in enumerate(reversed(items)) if any(item)), 0)
-            for items in array.reshape(rows, width, each).tolist()
-        ]
-        counts = np.array(filled, np.int64)
+        counts = np.fromiter(map(_filled, array.reshape(rows, width, each).tolist()), np.int64, rows)
     if counts is None or (counts == width).all():
         return Rows(np.repeat(of, width), np.tile(np.arange(width), rows), source.rows), None
     # Rows have different numbers of items: keep the first of each.
@@ -125,6 +120,12 @@ def items_of(source: Values, chosen: Array | None) -> Array:
     """Return the items, one after another."""
     array = source.array
     return array.reshape(-1, *array.shape[2:]) if chosen is None else array[chosen]
+
+
+def _filled(items: Sequence[Sequence[Any]]) -> int:
+    """Return the number of items up to the last that is not empty."""
+    # A function with types: mypyc does not compile `reversed` of a value of any type.
+    return next((len(items) - index for index, item in enumerate(reversed(items)) if any(item)), 0)
 
 
 def filled_shape(tensor: Tensor) -> tuple[int, ...]:
