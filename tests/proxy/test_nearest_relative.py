@@ -175,4 +175,4 @@ def test_a_wrong_number_of_rows_is_an_error_and_never_a_mis_split_answer(rows: i
                     continue
                 assert answer.result().status_code == 500
                 sent = 1 if value else 2
-                assert f"returned {rows} rows of 'y' for a batch of {sent}" in answer.result().json()["error"]
+                assert f"returned {rows} rows of 'y', expected {sent}" in answer.result().json()["error"]
