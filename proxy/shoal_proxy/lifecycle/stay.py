@@ -17,25 +17,26 @@ _NEVER_S: Final = float("-inf")
 
 @dataclass(slots=True)
 class Stay:
-    """Until when a replica keeps serving. All times are monotonic seconds.
+    """The time until which a stopping replica keeps serving. All times are monotonic seconds.
 
     Args:
-        most_s: limit of a stay, from its grant; 0: there is no operator, and no stay.
+        most_s: limit of a stay, from its grant; 0 without an operator, and then there is no stay.
     """
 
     most_s: float
     granted: bool = False
-    """Whether the replica was told to stay, and not yet to leave."""
+    """Whether the operator granted a stay and has not ended it."""
     _told: bool = False
     _begun_s: float = _NEVER_S
     _until_s: float = _NEVER_S
     _last_s: float = _NEVER_S
 
     def tell(self, seconds: float, now_s: float) -> None:
-        """Grant so many more seconds, or end the stay with 0; valid before `begin` as well.
+        """Grant ``seconds`` more, or end the stay with 0; valid before `begin` as well.
 
         The grace period of a pod runs from the first grant: later ones do not extend the limit.
         """
+        # A new stay, since the limit of the last one has passed.
         if self._last_s < now_s:
             self._last_s = now_s + self.most_s
         self._told = True
@@ -43,16 +44,17 @@ class Stay:
         self._until_s = min(now_s + seconds, self._last_s)
 
     def begin(self, now_s: float) -> None:
-        """Record that the replica was told to stop."""
+        """Record the signal to stop."""
         self._begun_s = now_s
         self.asked(now_s)
 
     def asked(self, now_s: float) -> None:
-        """Record that requests still arrive: without a word from the operator the replica waits for it again."""
+        """Record that requests still arrive: until the operator decides, the replica waits for it again."""
+        # Once the operator has decided, requests no longer extend the wait.
         if not self._told:
             longest_s = self._begun_s + min(LONGEST_WORD_S, self.most_s)
             self._until_s = min(now_s + WORD_S, longest_s)
 
     def left_s(self, now_s: float) -> float:
-        """Return how much longer the replica keeps serving; 0 where it leaves now."""
+        """Return how much longer (s) the replica keeps serving; 0 where it leaves now."""
         return max(0.0, self._until_s - now_s)
