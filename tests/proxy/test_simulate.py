@@ -81,11 +81,11 @@ def test_an_unknown_balance_is_refused_with_those_that_there_are(capsys: pytest.
 @pytest.mark.parametrize(
     ("given", "needs"),
     [
-        ("--balance SecondChance", "--balance: does nothing here"),
-        ("--connections 8 --replicas 2", "--connections: does nothing here"),
+        ("--balance SecondChance", "--balance: has no effect"),
+        ("--connections 8 --replicas 2", "--connections: has no effect"),
         (
             "--stale-ms 9 --replicas 2 --balance Pinned",
-            "--stale-ms: does nothing here",
+            "--stale-ms: has no effect",
         ),
         ("--start-seconds 3", "--start-seconds: has no effect: it needs --pod-death"),
         ("--max-delay-ms 3", "--max-delay-ms: has no effect: it needs --policy Fixed"),
