@@ -1,1 +1,1 @@
-"""The waiting room: holds requests of services that sleep until a pod is ready. It knows no Kubernetes."""
+"""The activator: holds requests of services at zero replicas until a pod is ready. It uses no Kubernetes API."""

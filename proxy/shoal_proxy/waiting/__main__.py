@@ -1,6 +1,6 @@
-"""``python -m shoal_proxy.waiting``: run a waiting room with settings from the environment.
+"""``python -m shoal_proxy.waiting``: run an activator with settings from the environment.
 
-Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+Handles Ctrl-C from here on, also while the other modules are imported.
 """
 
 import sys
@@ -9,7 +9,7 @@ from shoal_schema.ending import ended
 
 
 def main() -> int:
-    """Run until told to stop; return the exit status."""
+    """Run until stopped; return the exit status."""
 
     def run() -> int:
         from shoal_proxy.waiting.process import run  # noqa: PLC0415 (guarded)

@@ -1,4 +1,4 @@
-"""The room's admin port: health, metrics, and for whom requests wait."""
+"""The activator's admin port: health, metrics, and the numbers of waiting requests."""
 
 import asyncio
 import contextlib
@@ -17,32 +17,33 @@ from shoal_schema.waiting import LONGEST_WAIT_S, SEEN, WAITING_PATH, RoomNews, e
 
 
 class Admin:
-    """The handlers.
+    """The handlers of the admin port.
 
     Args:
-        metrics: what ``/metrics`` shows.
-        waiting: returns how many requests wait, by service.
-        reason: why this room is not ready, or nothing when it is.
+        metrics: served at ``/metrics``.
+        waiting: returns the number of waiting requests, by service.
+        reason: returns why this activator is not ready; empty when it is.
     """
 
     def __init__(self, metrics: Metrics, waiting: Callable[[], Mapping[str, int]], reason: Callable[[], str]) -> None:
         self._metrics = metrics
         self._waiting = waiting
         self._reason = reason
+        # A new process starts a new epoch, so that no mark of an earlier one matches.
         self._epoch = uuid.uuid4().hex[:8]
         self._count = 0
-        self._said = RoomNews("", "", {})
+        self._sent = RoomNews("", "", {})
         self._changed = asyncio.Event()
         self.version = ""
-        """Of the table that the room goes by; empty before the first."""
+        """Of the table in effect; empty before the first."""
         self.refused: Mapping[str, str] = {}
-        """By service, why its port cannot be opened."""
+        """Why a service's port is not open, by service."""
 
     def news(self) -> None:
-        """Answer who asks what is new, if anything is."""
-        said = RoomNews("", self.version, dict(self._waiting()), dict(self.refused))
-        if said != self._said:
-            self._said = said
+        """Answer the waiting requests for news, if there are any news."""
+        news = RoomNews("", self.version, dict(self._waiting()), dict(self.refused))
+        if news != self._sent:
+            self._sent = news
             self._count += 1
             self._changed.set()
             self._changed = asyncio.Event()
@@ -54,30 +55,30 @@ class Admin:
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
                 Route("/metrics", self.metrics),
-                Route(WAITING_PATH, self.tell),
+                Route(WAITING_PATH, self.waiting),
             ]
         )
 
     async def healthz(self, request: Request) -> Response:
-        """Answer while the event loop turns."""
+        """Respond that the process is alive."""
         return JSONResponse({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Answer whether requests should come here."""
+        """Respond whether the activator is ready."""
         reason = self._reason()
         return JSONResponse({"ready": not reason, "reason": reason}, 503 if reason else 200)
 
     async def metrics(self, request: Request) -> Response:
-        """Answer Prometheus."""
+        """Respond with all metrics, in the Prometheus text format."""
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    async def tell(self, request: Request) -> Response:
-        """Answer for whom requests wait, when that is something new."""
+    async def waiting(self, request: Request) -> Response:
+        """Respond with `RoomNews`, once they differ from those that the request has seen."""
         if request.query_params.get(SEEN) == self._mark:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_WAIT_S):
                     await self._changed.wait()
-        return Response(encode(structs.replace(self._said, news=self._mark)), media_type="application/json")
+        return Response(encode(structs.replace(self._sent, news=self._mark)), media_type="application/json")
 
     @property
     def _mark(self) -> str:

@@ -1,28 +1,28 @@
-"""One request to one pod, and its answer back, both streamed by HTTP/1.1."""
+"""Forwards one request to one pod by HTTP/1.1, and streams the response back."""
 
 import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import httpcore
 
 from shoal_proxy.edge.sampling import Sampler
 from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, RuntimeLost
-from shoal_proxy.waiting.passing import Headers, answer_headers, did_not_run, is_answer
+from shoal_proxy.waiting.passing import Headers, did_not_run, is_response, response_headers
 
 logger = logging.getLogger(__name__)
 
 CONNECT_S = 2.0
 MAX_PAUSE_S = 10.0
-"""How long a pod may say nothing amid an answer."""
+"""The longest pause within a pod's response."""
 Send = Callable[[dict[str, object]], Awaitable[None]]
 _NOT_CONNECTED = (httpcore.ConnectError, httpcore.ConnectTimeout)
 _LOST = (httpcore.NetworkError, httpcore.RemoteProtocolError, httpcore.TimeoutException)
-# A node that is lost does not close: an idle connection to it is probed. What ends all others is the time.
-_ALIVE = (
+# A lost node closes no connection: keep-alive probes find idle ones, timeouts end all others.
+_KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
@@ -30,8 +30,8 @@ _ALIVE = (
 )
 
 
-class Forwarded(NamedTuple):
-    """A request as a pod gets it."""
+class ForwardedRequest(NamedTuple):
+    """A request as a pod receives it."""
 
     method: str
     target: bytes
@@ -40,42 +40,42 @@ class Forwarded(NamedTuple):
 
 
 class PodSilent(DeadlineExceeded):
-    """The pod had the request, and said nothing until its time was over; nobody knows whether it ran."""
+    """The pod received the request and did not respond before the deadline; the request may have run."""
 
     may_have_run = True
 
 
 class Forwarder:
-    """Connections to pods: each carries one request, so none is found closed by a pod that has gone.
+    """Connections to pods. Each carries one request: a kept one may be closed by its pod when the next request comes.
 
     Args:
-        max_pause_s: how long a pod may say nothing amid an answer.
+        max_pause_s: the longest pause within a pod's response.
     """
 
     def __init__(self, max_pause_s: float = MAX_PAUSE_S) -> None:
         self._max_pause_s = max_pause_s
         self._lost = Sampler()
         self._pool = httpcore.AsyncConnectionPool(
-            max_connections=None, max_keepalive_connections=0, socket_options=_ALIVE
+            max_connections=None, max_keepalive_connections=0, socket_options=_KEEPALIVE
         )
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
         await self._pool.aclose()
 
-    async def forward(self, pod: str, request: Forwarded, within_s: float, send: Send) -> bool:
-        """Return whether the pod's answer was sent on; else it did not run the request, which may be tried again.
+    async def forward(self, pod: str, request: ForwardedRequest, within_s: float, send: Send) -> bool:
+        """Forward a request; return False where the pod did not run it, so that another pod may.
 
         Args:
             pod: its ``HOST:PORT``.
-            request: what it gets.
-            within_s: how long the pod may take until it begins to answer.
-            send: takes the answer (ASGI).
+            request: what to send.
+            within_s: the time until the response must begin.
+            send: receives the response (ASGI).
 
         Raises:
-            InvalidRequest: the request cannot be written down for a pod; nothing was sent.
-            PodSilent: the pod had it, and did not answer within that time.
-            RuntimeLost: the pod went away with the request, perhaps amid its answer; nobody knows whether it ran.
+            InvalidRequest: the request is no valid HTTP/1.1; nothing was sent.
+            PodSilent: the pod received it and did not respond within that time.
+            RuntimeLost: the connection was lost, perhaps within the response; the request may have run.
         """
         try:
             async with asyncio.timeout(within_s) as patience:
@@ -83,52 +83,46 @@ class Forwarder:
         except _NOT_CONNECTED:
             return False
         except httpcore.LocalProtocolError as error:
-            raise InvalidRequest(f"this request cannot be passed on: {error}") from None
+            raise InvalidRequest(f"this request cannot be forwarded: {error}") from None
         except _LOST as error:
-            self._note(pod, error)
-            raise _lost(error) from None
+            self._log_lost(pod, error)
+            if isinstance(error, httpcore.RemoteProtocolError):
+                raise RuntimeLost("the pod's response is no valid HTTP/1.1") from None
+            raise RuntimeLost("the connection to the pod was lost") from None
         except TimeoutError as error:
-            self._note(pod, error)
-            raise PodSilent("the pod that had the request did not answer in time") from None
+            self._log_lost(pod, error)
+            raise PodSilent("the pod did not respond before the deadline") from None
 
-    async def _exchange(self, pod: str, request: Forwarded, patience: asyncio.Timeout, send: Send) -> bool:
+    async def _exchange(self, pod: str, request: ForwardedRequest, patience: asyncio.Timeout, send: Send) -> bool:
         host, _, port = pod.rpartition(":")
         url = httpcore.URL(scheme=b"http", host=host.strip("[]"), port=int(port), target=request.target)
         left_s = (patience.when() or 0.0) - asyncio.get_running_loop().time()
-        # Less than the time that is left: a connection that does not come about is known to have carried nothing.
+        # Shorter than the time left, so that a failed connection is distinct from a silent pod: it carried nothing.
         timeouts = {"timeout": {"connect": min(CONNECT_S, 0.9 * left_s)}}
         headers = list(request.headers)
         async with self._pool.stream(
             request.method, url, headers=headers, content=request.body, extensions=timeouts
-        ) as answer:
-            if did_not_run(answer.status, answer.headers):
+        ) as response:
+            if did_not_run(response.status, response.headers):
                 return False
-            if not is_answer(answer.status, answer.headers):
-                raise httpcore.RemoteProtocolError(f"status {answer.status}, or a header's value")
+            if not is_response(response.status, response.headers):
+                raise httpcore.RemoteProtocolError(f"status {response.status}, or a header's value")
             patience.reschedule(None)
             await send({
-                "type": "http.response.start", "status": answer.status,
-                "headers": answer_headers(answer.status, answer.headers),
+                "type": "http.response.start", "status": response.status,
+                "headers": response_headers(response.status, response.headers),
             })  # fmt: skip
-            pieces = answer.aiter_stream()
-            while (piece := await self._next(pieces, patience)) is not None:
+            pieces = response.aiter_stream()
+            while True:
+                patience.reschedule(asyncio.get_running_loop().time() + self._max_pause_s)
+                piece = await anext(pieces, None)
+                patience.reschedule(None)  # a client that reads slowly is not the pod's fault
+                if piece is None:
+                    break
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
         return True
 
-    async def _next(self, pieces: AsyncIterator[bytes], patience: asyncio.Timeout) -> bytes | None:
-        """Return what comes next of an answer, in time; None at its end."""
-        patience.reschedule(asyncio.get_running_loop().time() + self._max_pause_s)
-        piece = await anext(pieces, None)
-        patience.reschedule(None)  # how fast the caller takes it is not the pod's fault
-        return piece
-
-    def _note(self, pod: str, error: Exception) -> None:
+    def _log_lost(self, pod: str, error: Exception) -> None:
         if (unlogged := self._lost.take(time.monotonic())) is not None:
             logger.warning("event=pod_lost pod=%s unlogged=%d error=%r", pod, unlogged, error)
-
-
-def _lost(error: Exception) -> RuntimeLost:
-    if isinstance(error, httpcore.RemoteProtocolError):
-        return RuntimeLost("the pod that had the request gave no whole answer of HTTP/1.1")
-    return RuntimeLost("the pod went away with the request")

@@ -1,4 +1,4 @@
-"""What of a request is passed on, and what of an answer: bodies as they are, heads without what is the connection's."""
+"""The headers of forwarded requests and responses: all but those of the connection (RFC 9110, section 7.6.1)."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 _TIMEOUT_MS, _EXECUTED = TIMEOUT_MS.encode(), EXECUTED.encode()
 _CONNECTION, _HOST, _LENGTH = b"connection", b"host", b"content-length"
-_OF_THE_CONNECTION = frozenset({
+_HOP_BY_HOP = frozenset({
     _CONNECTION, b"expect", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
 })  # fmt: skip
@@ -22,12 +22,12 @@ UNAVAILABLE = 503
 
 
 def is_liveness(path: str) -> bool:
-    """Return whether a path asks only if somebody is here: answered without waking a pod."""
+    """Return whether a path is a liveness check, which starts no pod."""
     return path in _ALIVE
 
 
 def alive_document(path: str) -> bytes:
-    """Return the answer to such a path, as a proxy that is well gives it."""
+    """Return the response to such a path, the same as a ready proxy's."""
     return {
         "/": b'{"status":"alive"}',
         "/ping": b'{"status":"Healthy"}',
@@ -36,58 +36,55 @@ def alive_document(path: str) -> bytes:
     }[path]
 
 
-def asked_s(headers: Headers) -> float | None:
-    """Return how long a caller gives its answer, if it says; what makes no sense is for a pod to refuse."""
-    given = dict(headers).get(_TIMEOUT_MS)  # of several the last counts, as at a proxy
-    return None if given is None else _sensible_s(given)
+def requested_s(headers: Headers) -> float | None:
+    """Return the client's timeout; None if there is none, or an invalid one, which the pod rejects."""
+    given = dict(headers).get(_TIMEOUT_MS)  # the last of several counts, as at a proxy
+    return None if given is None else _timeout_s(given)
 
 
 def announced_bytes(headers: Headers) -> int:
-    """Return the length of a body, where the head says it."""
+    """Return the body's Content-Length; 0 if there is none."""
     return int(dict(headers).get(_LENGTH, b"0"))
 
 
 def request_headers(headers: Headers, size_bytes: int, waited_s: float) -> list[tuple[bytes, bytes]]:
-    """Return the head that a pod gets: the caller's, with its deadline reduced by the time that has passed."""
-    dropped = (_of_the_connection(headers) | {_LENGTH}) - {_HOST}
+    """Return the headers for the pod: the client's, with the timeout reduced by the time that has passed."""
+    dropped = (_hop_by_hop(headers) | {_LENGTH}) - {_HOST}
     kept = [(name, value) for name, value in headers if name not in dropped]
-    passed = [(name, _reduced(value, waited_s) if name == _TIMEOUT_MS else value) for name, value in kept]
+    for index, (name, value) in enumerate(kept):
+        if name == _TIMEOUT_MS and (given_s := _timeout_s(value)) is not None:
+            kept[index] = name, b"%d" % max(1, 1000 * (given_s - waited_s))
     had_body = size_bytes or any(name in (_LENGTH, b"transfer-encoding") for name, _ in headers)
-    return [*passed, *([(_LENGTH, b"%d" % size_bytes)] if had_body else [])]
+    return [*kept, *([(_LENGTH, b"%d" % size_bytes)] if had_body else [])]
 
 
-def is_answer(status: int, headers: Headers) -> bool:
-    """Return whether HTTP has such a status at the end of a request, and such values."""
+def is_response(status: int, headers: Headers) -> bool:
+    """Return whether this is a valid final response of HTTP."""
     return 200 <= status <= 599 and not any(_CONTROL.search(value) for _, value in headers)
 
 
-def answer_headers(status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Return the head that the caller gets; the connection ends, so that its next request goes to the pods."""
+def response_headers(status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Return the headers for the client; the connection closes, so that its next request goes to the pods."""
     lower = [(name.lower(), value) for name, value in headers]
-    # What a length says of a body that does not come, our server would wait for.
-    dropped = _of_the_connection(lower) | {b"date"} | ({_LENGTH} if status in _NO_BODY else set())
+    # With a Content-Length uvicorn would wait for a body, which these statuses do not have.
+    dropped = _hop_by_hop(lower) | {b"date"} | ({_LENGTH} if status in _NO_BODY else set())
     return [*((name, value) for name, value in lower if name not in dropped), (_CONNECTION, b"close")]
 
 
 def did_not_run(status: int, headers: Headers) -> bool:
-    """Return whether an answer is a pod's refusal of a request that the model has not seen: another may run it."""
+    """Return whether a pod rejected the request before the model ran it, so that another pod may run it."""
     return status == UNAVAILABLE and any((name.lower(), value) == (_EXECUTED, b"no") for name, value in headers)
 
 
-def _of_the_connection(headers: Headers) -> frozenset[bytes]:
-    """Return which headers are for the next one alone; ``Connection`` may name more of them."""
+def _hop_by_hop(headers: Headers) -> frozenset[bytes]:
+    """Return the hop-by-hop headers, with those that ``Connection`` names."""
     named = [value.lower().split(b",") for name, value in headers if name == _CONNECTION]
-    return _OF_THE_CONNECTION.union(token.strip() for tokens in named for token in tokens)
+    return _HOP_BY_HOP.union(token.strip() for tokens in named for token in tokens)
 
 
-def _sensible_s(value: bytes) -> float | None:
+def _timeout_s(value: bytes) -> float | None:
     try:
         given_s = float(value) / 1000
     except ValueError:
         return None
     return given_s if isfinite(given_s) and given_s > 0 else None
-
-
-def _reduced(value: bytes, waited_s: float) -> bytes:
-    given_s = _sensible_s(value)
-    return value if given_s is None else b"%d" % max(1, 1000 * (given_s - waited_s))

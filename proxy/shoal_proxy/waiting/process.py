@@ -1,4 +1,4 @@
-"""The process: one listener for each service, one for the admin port, and the way from start to stop."""
+"""The activator's process: the listeners of services and of the admin port, from start to shutdown."""
 
 import asyncio
 import contextlib
@@ -19,10 +19,10 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind
 from shoal_proxy.waiting.accepting import accept
 from shoal_proxy.waiting.admin import Admin
-from shoal_proxy.waiting.door import Desk
-from shoal_proxy.waiting.doors import Doors, make_listener
 from shoal_proxy.waiting.forwarding import Forwarder
-from shoal_proxy.waiting.hall import Hall
+from shoal_proxy.waiting.handler import RequestReleaser
+from shoal_proxy.waiting.holder import RequestHolder
+from shoal_proxy.waiting.listeners import ServiceListeners, make_listener
 from shoal_proxy.waiting.protocol import HeldProtocol
 from shoal_proxy.waiting.tables import follow_tables
 from shoal_schema import environment
@@ -39,121 +39,119 @@ from shoal_schema.wire.patience import Patience
 logger = logging.getLogger(__name__)
 
 
-_AGAIN_S = 1.0
-"""A port that could not be opened is tried again after so long: who had it may have gone."""
+_RETRY_S = 1.0
+"""The pause before a port that could not be opened is tried again."""
 
 
 class Settings(Struct, frozen=True):
-    """Everything that can be set."""
+    """The activator's settings."""
 
     process: WaitingProcess
     logging: LogSettings
 
     @classmethod
     def from_env(cls, environ: Any) -> Self:
-        """Return the settings that ``environ`` gives.
+        """Return the settings in ``environ``.
 
         Raises:
-            SettingsError: a value is malformed or out of range, or a name is misspelt.
+            SettingsError: a value is malformed or out of range, or a name is unknown.
         """
         return environment.read(cls, environ, WAITING)
 
 
 class WaitingRoom:
-    """Everything one process holds. Create and `run` it inside a running event loop."""
+    """One activator. Create and `run` it inside a running event loop."""
 
     def __init__(self, settings: WaitingProcess) -> None:
         self._settings = settings
         metrics = Metrics()
-        self._hall = Hall(settings)
+        self._holder = RequestHolder(settings)
         self._forwarder = Forwarder()
-        self._admin = Admin(metrics, self._hall.waiting, self._reason)
-        self._desk = Desk(self._hall, self._forwarder, metrics, self._admin.news)
+        self._admin = Admin(metrics, self._holder.waiting, self._reason)
+        self._releaser = RequestReleaser(self._holder, self._forwarder, metrics, self._admin.news)
         self.admin_socket = bind(settings.admin_listen)
-        doors, admin = _guards(settings, metrics)
+        # Clients' connections have the same limits as at a proxy.
+        usual = ProxyProcess()
+        patience = Patience(
+            usual.head_timeout_s, usual.body_timeout_s, usual.write_timeout_s, usual.idle_timeout_s,
+            usual.min_bytes_per_s,
+        )  # fmt: skip
+        heads: Any = {"max_head_bytes": usual.max_head_bytes}
+        descriptors = open_files(WANTED_DESCRIPTORS)
+        # Reserved: a descriptor for each service's port, and one for each forwarded request.
+        others = min(settings.max_services + settings.max_requests, descriptors // 2)
+        connections = connection_limit(0, descriptors - others)
+        clients = Guard(
+            patience, metrics, max_body_bytes=settings.service_max_bytes, max_connections=connections, **heads
+        )
+        admin = Guard(patience, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads)
         self._admin_listener = make_listener(self._admin.app(), partial(GuardedProtocol, guard=admin))
-        self._doors = Doors(settings.listen_host, self._desk, partial(HeldProtocol, guard=doors))
+        self._listeners = ServiceListeners(settings.listen_host, self._releaser, partial(HeldProtocol, guard=clients))
         metrics.read = {
-            declared.QUEUE_REQUESTS: lambda: self._hall.requests,
-            declared.QUEUE_BYTES: lambda: self._hall.size_bytes,
-            declared.CONNECTIONS: lambda: len(doors.members),
+            declared.QUEUE_REQUESTS: lambda: self._holder.requests,
+            declared.QUEUE_BYTES: lambda: self._holder.size_bytes,
+            declared.CONNECTIONS: lambda: len(clients.members),
         }
         self._table: RoomTable | None = None
-        self._told = asyncio.Event()
+        self._table_changed = asyncio.Event()
         self._leave = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until told to stop; then take no more, and go when nothing is held."""
+        """Serve until `stop`; then close the ports, and return when no request is held."""
         admin = asyncio.create_task(self._admin_listener.serve([self.admin_socket]))
-        doors = asyncio.create_task(self._doors.serve())
-        tables = asyncio.create_task(follow_tables(self._settings.operator, self._tell))
+        services = asyncio.create_task(self._listeners.serve())
+        tables = asyncio.create_task(follow_tables(self._settings.operator, self._receive))
         follow = asyncio.create_task(self._follow())
         await self._leave.wait()
-        logger.info("event=leaving requests=%d", self._hall.requests)
-        await asyncio.sleep(self._settings.drain_delay_s)  # until every load balancer knows
-        logger.info("event=draining requests=%d", self._hall.requests)
-        self._doors.listener.leave()
+        logger.info("event=leaving requests=%d", self._holder.requests)
+        await asyncio.sleep(self._settings.drain_delay_s)  # until load balancers have removed this pod
+        logger.info("event=draining requests=%d", self._holder.requests)
+        self._listeners.listener.leave()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_timeout_s):
-                await asyncio.shield(doors)
-        self._doors.listener.force_exit = True
+                await asyncio.shield(services)
+        self._listeners.listener.force_exit = True
         for task in (tables, follow):
             task.cancel()
         self._admin_listener.leave()
-        await asyncio.gather(admin, tables, follow, doors, return_exceptions=True)
+        await asyncio.gather(admin, tables, follow, services, return_exceptions=True)
         await self._forwarder.close()
 
     def stop(self) -> None:
-        """Start to go."""
+        """Begin the shutdown."""
         self._leave.set()
 
     def _reason(self) -> str:
         if self._leave.is_set():
-            return "this room is about to stop"
-        return "" if self._table else "the operator has not told yet which services there are"
+            return "this activator is stopping"
+        return "" if self._table else "no table of services has been received from the operator"
 
-    def _tell(self, table: RoomTable) -> None:
+    def _receive(self, table: RoomTable) -> None:
         self._table = table
-        self._told.set()
+        self._table_changed.set()
 
     async def _follow(self) -> None:
-        """Open and close ports as tables say, and forward to pods that are ready."""
+        """Apply each table: open and close ports, and forward requests to pods that are ready."""
         while True:
-            await self._told.wait()
-            self._told.clear()
+            await self._table_changed.wait()
+            self._table_changed.clear()
             assert self._table is not None
             table = self._table
-            services, refused = accept(table.services, self._doors.names, self._settings.max_services)
-            for held in self._hall.follow(services):
+            services, refused = accept(table.services, self._listeners.names, self._settings.max_services)
+            for held in self._holder.follow(services):
                 held.end()
-            closed = await self._doors.open({service.port: service.name for service in services})
-            # A version counts as taken when every port of it is open, or told to be refused: the operator relies on it.
+            closed = await self._listeners.open({service.port: service.name for service in services})
+            # The version is published once each of its ports is open or reported as refused: the operator relies on it.
             self._admin.version, self._admin.refused = table.version, {**closed, **refused}
             for service in services:
-                self._desk.call(service.name)
+                self._releaser.release(service.name)
             self._admin.news()
             if closed:
-                asyncio.get_running_loop().call_later(_AGAIN_S, self._told.set)
-
-
-def _guards(settings: WaitingProcess, metrics: Metrics) -> tuple[Guard, Guard]:
-    """Return what bounds callers' connections, as a proxy's are, and the admin port's."""
-    usual = ProxyProcess()
-    patience = Patience(
-        usual.head_timeout_s, usual.body_timeout_s, usual.write_timeout_s, usual.idle_timeout_s, usual.min_bytes_per_s
-    )
-    heads: Any = {"max_head_bytes": usual.max_head_bytes}
-    descriptors = open_files(WANTED_DESCRIPTORS)
-    # One for each service's port, and one for each request's way to a pod.
-    others = min(settings.max_services + settings.max_requests, descriptors // 2)
-    connections = connection_limit(0, descriptors - others)
-    doors = Guard(patience, metrics, max_body_bytes=settings.service_max_bytes, max_connections=connections, **heads)
-    admin = Guard(patience, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads)
-    return doors, admin
+                asyncio.get_running_loop().call_later(_RETRY_S, self._table_changed.set)
 
 
 async def serve(settings: Settings) -> None:
-    """Run a waiting room until SIGTERM or SIGINT."""
+    """Run an activator until SIGTERM or SIGINT."""
     room = WaitingRoom(settings.process)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -165,7 +163,7 @@ async def serve(settings: Settings) -> None:
 
 
 def run() -> int:
-    """Run until told to stop; return the exit status."""
+    """Run until stopped; return the exit status."""
     configure(form=form_asked(os.environ))
     try:
         settings = Settings.from_env(os.environ)
@@ -173,7 +171,7 @@ def run() -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except SettingsError as error:
-        say_why("shoal-waiting", error)  # the last line is what a person reads
+        say_why("shoal-waiting", error)
         return 2
     except OSError as error:
         say_why("shoal-waiting", error.strerror or error)

@@ -1,4 +1,4 @@
-"""A caller's connection, whose bodies are read: by the application that holds them, through ASGI."""
+"""A client's connection to the activator, whose bodies are passed to the ASGI application."""
 
 from typing import Any, Final
 
@@ -8,24 +8,24 @@ from shoal_proxy.errors import ProxyError
 from shoal_proxy.guarded import GuardedProtocol
 
 REFUSED: Final = "shoal.refused"
-"""In a request's scope: why no more of its body is heard."""
+"""Key in a request's scope: the error that ends the reading of its body."""
 
 
 class HeldProtocol(GuardedProtocol):
-    """The proxy's protocol, with its bounds on heads, pace and framing, for requests that are held whole."""
+    """The proxy's protocol, with its limits on heads, pace and framing, for requests that are held."""
 
     def on_body(self, body: bytes) -> None:
-        """Hand a piece of the body to the application (httptools)."""
+        """Pass a piece of the body to the application (httptools)."""
         super().on_body(body)
         HttpToolsProtocol.on_body(self, body)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Tell the application that its request will not come whole."""
+        """Report to the application that its request is rejected."""
         cycle.scope[REFUSED] = error
         return super().fail_open(cycle, error)
 
     def drop_open(self) -> None:
-        """Have a request that ends before its end count as one whose caller has gone."""
+        """Mark an incomplete request as disconnected."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()

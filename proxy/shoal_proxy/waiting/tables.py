@@ -1,4 +1,4 @@
-"""Asks the operator for the table of services, again and again; what it said last is kept while it does not answer."""
+"""Long-polls the operator for the table of services; the last table stays in effect while it does not respond."""
 
 import asyncio
 import logging
@@ -11,18 +11,18 @@ from shoal_schema.waiting import LONGEST_WAIT_S, MAX_TABLE_BYTES, ROOMS_PATH, SE
 logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.2
-"""After a question without an answer: the one who was asked may be a standby, and the next one the leader."""
+"""After a failed request: it may have reached a standby, and the next one may reach the leader."""
 _TIMEOUT = httpx.Timeout(2.0, read=LONGEST_WAIT_S + 5.0)
 
 
 async def follow_tables(operator: str, take: Callable[[RoomTable], None]) -> None:
-    """Give each new table to ``take``, until cancelled.
+    """Call ``take`` with each new table, until cancelled.
 
     Args:
-        operator: ``http://HOST:PORT`` of a Service of all operators, of which the leader alone answers.
-        take: told each table that differs from the last one.
+        operator: ``http://HOST:PORT`` of the Service of all operators, of which only the leader responds.
+        take: called with each table that differs from the last one.
     """
-    # A connection each: the next question may so reach another operator.
+    # A new connection for each request, so that the next one may reach another operator.
     limits = httpx.Limits(max_keepalive_connections=0)
     version, silent = "", False
     async with httpx.AsyncClient(base_url=operator, timeout=_TIMEOUT, limits=limits, trust_env=False) as client:
@@ -45,9 +45,9 @@ async def follow_tables(operator: str, take: Callable[[RoomTable], None]) -> Non
 
 async def _read(client: httpx.AsyncClient, seen: str) -> bytes:
     body = bytearray()
-    async with client.stream("GET", ROOMS_PATH, params={SEEN: seen}) as answer:
-        answer.raise_for_status()
-        async for piece in answer.aiter_bytes():
+    async with client.stream("GET", ROOMS_PATH, params={SEEN: seen}) as response:
+        response.raise_for_status()
+        async for piece in response.aiter_bytes():
             body += piece
             if len(body) > MAX_TABLE_BYTES:
                 raise ValueError(f"the table is over the limit of {MAX_TABLE_BYTES} bytes")

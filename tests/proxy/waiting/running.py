@@ -1,4 +1,4 @@
-"""A waiting room as a process, the operator that it asks, and servers that stand in for pods."""
+"""An activator as a process, a fake operator, and servers that stand in for pods."""
 
 import http.server
 import os
@@ -23,7 +23,7 @@ PATIENCE_S = 20.0
 
 
 class Operator:
-    """Tells a table, in a thread; a question that knows it already waits until there is another."""
+    """Serves a table, in a thread; a request that has seen it waits for the next one."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -33,8 +33,8 @@ class Operator:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = operator._answer(parse_qs(urlsplit(self.path).query).get("seen", [""])[0])
-                with suppress(BrokenPipeError):  # the room may have been killed meanwhile
+                body = operator._response(parse_qs(urlsplit(self.path).query).get("seen", [""])[0])
+                with suppress(BrokenPipeError):  # the activator may have been killed meanwhile
                     self.send_response(200)
                     self.send_header("content-length", str(len(body)))
                     self.end_headers()
@@ -50,15 +50,15 @@ class Operator:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
-    def tell(self, *services: RoomService) -> str:
-        """Have rooms told a new table; return its version."""
+    def publish(self, *services: RoomService) -> str:
+        """Publish a new table; return its version."""
         with self._changed:
             self._count += 1
             self._table = RoomTable(f"e:{self._count}", services)
             self._changed.notify_all()
             return self._table.version
 
-    def _answer(self, seen: str) -> bytes:
+    def _response(self, seen: str) -> bytes:
         with self._changed:
             self._changed.wait_for(lambda: self._table.version != seen, timeout=5)
             return encode(self._table)
@@ -69,8 +69,8 @@ class Operator:
 
 
 @dataclass
-class Room:
-    """A room that holds requests of one service."""
+class RunningActivator:
+    """An activator that holds requests of one service."""
 
     process: subprocess.Popen[bytes]
     operator: Operator
@@ -82,15 +82,15 @@ class Room:
         return f"http://127.0.0.1:{self.port}"
 
     def pods(self, *addresses: str, **more: object) -> None:
-        """Have it told which pods are ready, and wait until it goes by that."""
-        version = self.operator.tell(RoomService(NAME, self.port, addresses=addresses, **more))  # type: ignore[arg-type]
+        """Publish the ready pods, and wait until they are in effect."""
+        version = self.operator.publish(RoomService(NAME, self.port, addresses=addresses, **more))  # type: ignore[arg-type]
         self.until(lambda news: news.version == version)
 
     def news(self) -> RoomNews:
         return decode_news(plain.get(f"{self.admin_url}/v1/waiting", timeout=PATIENCE_S).content)
 
     def until(self, check: Callable[[RoomNews], bool]) -> None:
-        """Wait until what the room tells is so."""
+        """Wait until the activator's news satisfy ``check``."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not check(news := self.news()):
             assert time.monotonic() < deadline_s, news
@@ -101,8 +101,8 @@ class Room:
 
 
 @contextmanager
-def running_room(**variables: str) -> Iterator[Room]:
-    """Run a waiting room; end it, if it still runs."""
+def running_activator(**variables: str) -> Iterator[RunningActivator]:
+    """Run an activator; kill it at the end."""
     operator, port, admin = Operator(), free_port(), free_port()
     settings = {
         "SHOAL_WAITING_OPERATOR": operator.url,
@@ -117,9 +117,9 @@ def running_room(**variables: str) -> Iterator[Room]:
         assert process.stderr is not None
         line = process.stderr.readline()
         assert b"event=listening" in line, line
-        room = Room(process, operator, port, f"http://127.0.0.1:{admin}")
-        room.pods()
-        yield room
+        activator = RunningActivator(process, operator, port, f"http://127.0.0.1:{admin}")
+        activator.pods()
+        yield activator
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
@@ -139,8 +139,8 @@ def whole(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def saying(answer: bytes | None, *, times: int = 1) -> Iterator[tuple[str, list[bytes]]]:
-    """Answer a few connections with these bytes after a head has come, or hang up; yield address and what came."""
+def responding(answer: bytes | None, *, times: int = 1) -> Iterator[tuple[str, list[bytes]]]:
+    """Send these bytes after each request, or close the connection; yield the address and the requests."""
     seen: list[bytes] = []
 
     def serve() -> None:

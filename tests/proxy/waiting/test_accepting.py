@@ -1,4 +1,4 @@
-"""Which services of a table are served: what makes no sense hurts the service that it is said of, alone."""
+"""Validation of a table: an invalid entry affects its own service only."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def test_a_pod_has_an_address_and_a_port(address: str) -> None:
         "[::ffff:169.254.169.254]:80", "224.0.0.1:80", "unix:/run/a",
     ],
 )  # fmt: skip
-def test_nothing_else_is_one(address: str) -> None:
+def test_other_addresses_are_no_pods(address: str) -> None:
     assert not is_pod(address)
 
 
@@ -32,7 +32,7 @@ services = st.builds(RoomService, names, ports, st.lists(addresses).map(tuple))
 
 
 @given(st.lists(services), st.dictionaries(ports, names), st.integers(1, 5))
-def test_each_name_and_port_is_served_once_and_who_has_its_port_keeps_it(
+def test_each_name_and_port_is_served_once_and_open_ports_are_kept(
     table: list[RoomService], known: dict[int, str], most: int
 ) -> None:
     accepted, refused = accept(table, known, most)

@@ -1,4 +1,4 @@
-"""A pod that stops amid its answer, and a caller that is slower than it."""
+"""A pod that stops within its response, and a client that reads slowly."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shoal_proxy.errors import RuntimeLost
-from shoal_proxy.waiting.forwarding import Forwarded, Forwarder, PodSilent
+from shoal_proxy.waiting.forwarding import ForwardedRequest, Forwarder, PodSilent
 
-REQUEST = Forwarded("POST", b"/v2/x", [(b"host", b"a"), (b"content-length", b"0")], b"")
+REQUEST = ForwardedRequest("POST", b"/v2/x", [(b"host", b"a"), (b"content-length", b"0")], b"")
 
 
 @asynccontextmanager
-async def saying(*pieces: bytes) -> AsyncIterator[str]:
-    """Say this to whoever asks, and then nothing more."""
+async def responding(*pieces: bytes) -> AsyncIterator[str]:
+    """Send this to each client, and then nothing more."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -42,10 +42,10 @@ async def forwarded(forwarder: Forwarder, pod: str, sent: list[dict[str, object]
         await forwarder.close()
 
 
-def test_a_pod_that_stops_amid_its_answer_is_given_up() -> None:
+def test_a_pod_that_stops_within_its_response_times_out() -> None:
     async def run() -> list[dict[str, object]]:
         sent: list[dict[str, object]] = []
-        async with saying(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", b"abc") as pod:
+        async with responding(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", b"abc") as pod:
             with pytest.raises(PodSilent):
                 await forwarded(Forwarder(max_pause_s=0.1), pod, sent)
         return sent
@@ -53,26 +53,26 @@ def test_a_pod_that_stops_amid_its_answer_is_given_up() -> None:
     assert [message.get("body") for message in asyncio.run(run())] == [None, b"abc"]
 
 
-def test_half_a_head_is_no_beginning_of_an_answer() -> None:
+def test_half_a_response_head_times_out() -> None:
     async def run() -> None:
-        async with saying(b"HTTP/1.1 200 OK\r\nx-a") as pod:
+        async with responding(b"HTTP/1.1 200 OK\r\nx-a") as pod:
             with pytest.raises(PodSilent):
                 await forwarded(Forwarder(), pod, [])
 
     asyncio.run(run())
 
 
-def test_how_slow_the_caller_takes_the_answer_is_not_the_pods_fault() -> None:
+def test_a_slow_client_does_not_count_against_the_pod() -> None:
     async def run() -> bool:
-        async with saying(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", b"abc") as pod:
+        async with responding(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", b"abc") as pod:
             return await forwarded(Forwarder(max_pause_s=0.1), pod, [], slowness_s=0.3)
 
     assert asyncio.run(run())
 
 
-def test_an_answer_that_is_none_is_no_answer() -> None:
+def test_an_invalid_status_is_a_lost_pod() -> None:
     async def run() -> None:
-        async with saying(b"HTTP/1.1 999 N\r\ncontent-length: 0\r\n\r\n") as pod:
+        async with responding(b"HTTP/1.1 999 N\r\ncontent-length: 0\r\n\r\n") as pod:
             with pytest.raises(RuntimeLost):
                 await forwarded(Forwarder(), pod, [])
 

@@ -1,4 +1,4 @@
-"""What is passed on: the caller's bytes, with its deadline reduced; and what is the connection's own, never."""
+"""Forwarded headers: the client's with the deadline reduced, without hop-by-hop headers."""
 
 import pytest
 from hypothesis import given
@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from shoal_proxy.waiting.passing import (
     alive_document,
-    answer_headers,
-    asked_s,
     did_not_run,
-    is_answer,
     is_liveness,
+    is_response,
     request_headers,
+    requested_s,
+    response_headers,
 )
 
 
-def test_headers_are_passed_on_but_for_those_of_the_connection() -> None:
+def test_all_headers_but_hop_by_hop_ones_are_forwarded() -> None:
     given_headers = [
         (b"host", b"adder.example"), (b"connection", b"keep-alive"), (b"expect", b"100-continue"), (b"x-tenant", b"a"),
         (b"x-tenant", b"b"), (b"transfer-encoding", b"chunked"), (b"content-type", b"application/json"),
@@ -41,28 +41,28 @@ def test_the_deadline_is_reduced_by_the_time_that_has_passed(value: bytes, waite
 
 
 @pytest.mark.parametrize(
-    ("value", "asks_s"),
+    ("value", "requests_s"),
     [(b"500", 0.5), (b"1e300", 1e297), *[(value, None) for value in (b"0", b"-1", b"soon", b"nan", b"inf")]],
 )
-def test_a_time_that_makes_no_sense_is_none_and_left_to_a_pod_to_refuse(value: bytes, asks_s: float | None) -> None:
+def test_a_time_that_makes_no_sense_is_none_and_left_to_a_pod_to_refuse(value: bytes, requests_s: float | None) -> None:
     given = [(b"x-request-timeout-ms", value)]
 
-    assert asked_s(given) == (asks_s and pytest.approx(asks_s))
-    assert asked_s([]) is None
-    assert asks_s or request_headers(given, 0, 1.0) == given
+    assert requested_s(given) == (requests_s and pytest.approx(requests_s))
+    assert requested_s([]) is None
+    assert requests_s or request_headers(given, 0, 1.0) == given
 
 
 def test_of_two_times_the_last_counts_as_at_a_proxy() -> None:
-    assert asked_s([(b"x-request-timeout-ms", b"5000"), (b"x-request-timeout-ms", b"1")]) == 0.001
+    assert requested_s([(b"x-request-timeout-ms", b"5000"), (b"x-request-timeout-ms", b"1")]) == 0.001
 
 
-def test_what_the_connection_names_as_its_own_is_not_passed_on_but_for_the_host() -> None:
+def test_headers_named_by_connection_are_not_forwarded_but_the_host_is() -> None:
     named = (b"connection", b"x-a, HOST ,content-length")
 
     assert request_headers([(b"host", b"a"), named, (b"x-a", b"1"), (b"content-length", b"0")], 0, 0.0) == [
         (b"host", b"a"), (b"content-length", b"0"),
     ]  # fmt: skip
-    assert answer_headers(200, [(b"Connection", b"X-A"), (b"x-a", b"1")]) == [(b"connection", b"close")]
+    assert response_headers(200, [(b"Connection", b"X-A"), (b"x-a", b"1")]) == [(b"connection", b"close")]
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,21 @@ def test_what_the_connection_names_as_its_own_is_not_passed_on_but_for_the_host(
         (200, b"\x01", False),
     ],
 )
-def test_an_answer_has_a_status_of_http_and_no_controls(status: int, value: bytes, is_one: bool) -> None:
-    assert is_answer(status, [(b"x-a", value)]) is is_one
+def test_a_response_has_a_valid_status_and_no_control_characters(status: int, value: bytes, is_one: bool) -> None:
+    assert is_response(status, [(b"x-a", value)]) is is_one
 
 
-def test_an_answer_ends_the_connection_so_that_the_next_request_goes_to_the_pods() -> None:
+def test_a_response_closes_the_connection() -> None:
     answer = [(b"Content-Type", b"text/plain"), (b"Connection", b"keep-alive"), (b"Date", b"now"), (b"x-a", b"1")]
 
-    assert answer_headers(200, answer) == [(b"content-type", b"text/plain"), (b"x-a", b"1"), (b"connection", b"close")]
+    assert response_headers(200, answer) == [
+        (b"content-type", b"text/plain"),
+        (b"x-a", b"1"),
+        (b"connection", b"close"),
+    ]
 
 
-def test_only_a_refusal_that_says_so_did_not_run() -> None:
+def test_only_a_503_marked_as_not_executed_did_not_run() -> None:
     no, maybe = (b"x-shoal-executed", b"no"), (b"X-Shoal-Executed", b"maybe")
 
     assert did_not_run(503, [no])
@@ -96,11 +100,11 @@ def test_only_a_refusal_that_says_so_did_not_run() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/ping", "/v2/health/live", "/v2/health/ready"])
-def test_who_asks_whether_somebody_is_here_wakes_nobody(path: str) -> None:
+def test_liveness_paths_start_no_pod(path: str) -> None:
     assert is_liveness(path)
     assert alive_document(path).startswith(b"{")
 
 
 @given(st.text())
-def test_all_else_wakes(path: str) -> None:
+def test_other_paths_are_no_liveness_checks(path: str) -> None:
     assert not is_liveness(f"/v2/models/{path}")

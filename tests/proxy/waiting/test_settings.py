@@ -1,4 +1,4 @@
-"""What the waiting room says at its start of names that are no settings."""
+"""Unknown settings of the activator are rejected."""
 
 import pytest
 
@@ -14,6 +14,6 @@ from shoal_schema.environment import SettingsError
         ("SHOAL_WAITING_DRAIN_DELAY", "SHOAL_WAITING_DRAIN_DELAY_S"),
     ],
 )
-def test_a_misspelt_setting_is_refused_with_the_one_that_is_near(name: str, near: str) -> None:
-    with pytest.raises(SettingsError, match=f"there is no setting {name}; did you mean {near}\\?"):
+def test_an_unknown_setting_is_rejected_with_a_suggestion(name: str, near: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}.*{near}"):
         Settings.from_env({name: "5"})

@@ -1,4 +1,4 @@
-"""The ports of all services, in one server: by the port that a request came to, it is known whose it is."""
+"""The ports of all services, in one server; a request belongs to the service of the port that it arrived at."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ import uvicorn
 
 from shoal_proxy.listener import Listener
 from shoal_proxy.server import bind
-from shoal_proxy.waiting.door import Desk, Door, Receive, Send
+from shoal_proxy.waiting.handler import Receive, RequestHandler, RequestReleaser, Send
 from shoal_schema.addresses import Address
 from shoal_schema.waiting import MAX_REASON_LENGTH
 
@@ -33,30 +33,31 @@ def make_listener(app: Any, protocol: Any) -> Listener:
     return Listener(config)
 
 
-class Doors:
-    """What listens for all services.
+class ServiceListeners:
+    """The listening sockets of all services.
 
     Args:
-        host: where.
-        protocol: makes what reads a connection.
+        host: the address to listen on.
+        releaser: shared by the handlers of all requests.
+        protocol: returns the asyncio protocol of a new connection.
     """
 
-    def __init__(self, host: str, desk: Desk, protocol: Any) -> None:
+    def __init__(self, host: str, releaser: RequestReleaser, protocol: Any) -> None:
         self._host = host
-        self._desk = desk
+        self._releaser = releaser
         self.names: Mapping[int, str] = {}
-        """Whose each port is."""
+        """The service of each port."""
         self._servers: dict[int, asyncio.Server] = {}
         self._refused: dict[str, str] = {}
-        # One for all: each has a clock of its own, which ticks.
-        self.listener = make_listener(self._answer, protocol)
+        # One listener for all ports: each would run a timer of its own.
+        self.listener = make_listener(self._handle, protocol)
 
     async def serve(self) -> None:
-        """Answer until the listener is told to leave, and what came before is answered."""
+        """Serve until the listener is told to leave and all accepted requests have their response."""
         await self.listener.serve([])
 
     async def open(self, names: Mapping[int, str]) -> dict[str, str]:
-        """Listen at these ports, each a service's, and no longer at others; return by service why one is not open."""
+        """Listen on exactly these ports; return the reason for each that is not open, by service."""
         self.names = names
         for port in self._servers.keys() - names.keys():
             server = self._servers.pop(port)
@@ -68,16 +69,17 @@ class Doors:
         return self._refused
 
     async def _open(self, port: int) -> str:
-        """Listen at a port; return why that is not possible, or nothing where it is."""
-        await asyncio.sleep(0)  # a long table must not keep those waiting who are here
+        """Listen on a port; return the reason where that fails, else an empty text."""
+        await asyncio.sleep(0)  # a long table must not block the requests that are already here
         listener = self.listener
         if listener.should_exit:
-            return "this room is about to stop"
+            return "this activator is stopping"
 
         try:
             sock = bind(Address(self._host, port))
         except OSError as error:
             why = str(error.strerror or error)[:MAX_REASON_LENGTH]
+            # Retries of the same port fail alike: the reason is logged once.
             if self._refused.get(self.names[port]) != why:
                 logger.warning("event=port_refused service=%s error=%s", self.names[port], error)
             return why
@@ -87,5 +89,5 @@ class Doors:
         logger.info("event=opened service=%s port=%d", self.names[port], port)
         return ""
 
-    async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        await Door(self.names.get(scope["server"][1], ""), self._desk)(scope, receive, send)
+    async def _handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await RequestHandler(self.names.get(scope["server"][1], ""), self._releaser)(scope, receive, send)
