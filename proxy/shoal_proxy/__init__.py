@@ -1,5 +1,5 @@
-"""The batching proxy: HTTP in, queue, batch, admission, HTTP out.
+"""The batching proxy: accepts HTTP and gRPC requests, admits, queues and batches them.
 
-It owns callers' protocols, the queue and the forming of batches. It never knows Kubernetes, never imports torch, and
-talks to a model only through the Open Inference Protocol (docs/reference/wire-protocol.md).
+It owns the clients' protocols, the queue and the batching. It never uses the Kubernetes API, never imports torch, and
+reaches a model only through the Open Inference Protocol (docs/reference/wire-protocol.md).
 """

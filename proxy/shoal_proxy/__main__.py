@@ -1,6 +1,6 @@
 """``python -m shoal_proxy``: run the proxy with settings from the environment; ``simulate`` or ``record``.
 
-Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+Handles Ctrl-C from here on, also while the other modules are imported.
 """
 
 import sys

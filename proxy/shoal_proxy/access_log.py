@@ -1,7 +1,6 @@
-"""The access log: which requests it has a line for, and what that tells of one.
+"""The access log: the selection of requests, and the fields of a line.
 
-What callers sent is told as it came, up to a length, and quoted where it is written: nothing of it ends a line, or
-begins a field.
+Text from clients is truncated and quoted, so that it cannot end a line or begin a field.
 """
 
 import random
@@ -21,7 +20,7 @@ from shoal_schema.headers import REQUEST_ID
 from shoal_schema.log_lines import word
 
 RING: Final = 4096
-"""Lines that wait to be written; more are not kept."""
+"""Most entries that wait to be written; further ones are dropped."""
 _REQUEST_ID: Final = REQUEST_ID.encode()
 _MAX_PATH, _MAX_TEXT = 512, 128
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -29,14 +28,14 @@ _NOT_ALLOWED: Final = 405
 
 
 class Entry:
-    """What is told of one request, from its head until it is answered. Times are monotonic (s).
+    """One request, from its head to its response. Times are monotonic (s).
 
     Args:
-        method: of HTTP; empty where no head was understood.
-        path: with the query, as the caller wrote it.
+        method: HTTP method; empty if the head is malformed.
+        path: path and query, as the client sent them.
         protocol: the codec's name, or "http" for pages.
-        headers: with names in lower case.
-        client: the address it comes from; empty for a socket of this machine.
+        headers: with lower-case names.
+        client: the client's address; empty for a Unix socket.
     """
 
     __slots__ = (
@@ -61,8 +60,8 @@ class Entry:
         self.caller = ""
 
     def fields(self) -> dict[str, Any]:
-        """Return what a line tells, in its order; what is not known is left out."""
-        told = {
+        """Return the line's fields in order, without unknown ones."""
+        fields = {
             "method": _text(self.method),
             "path": _text(self.path),
             "protocol": self.protocol,
@@ -78,7 +77,7 @@ class Entry:
             REQUEST_ID: _text(self.request_id),
             "user_agent": _text(self.user_agent),
         }
-        return {name: value for name, value in told.items() if value is not None and value != ""}
+        return {name: value for name, value in fields.items() if value is not None and value != ""}
 
 
 def _text(value: bytes) -> str:
@@ -86,24 +85,24 @@ def _text(value: bytes) -> str:
 
 
 class Line(NamedTuple):
-    """A line as `logging` takes it."""
+    """A line's template and arguments, for `logging`."""
 
     template: str
     arguments: tuple[Any, ...]
 
 
 def line_of(entry: Entry) -> Line:
-    """Return the line of a request that was answered: texts quoted, so that a caller's end in their field."""
+    """Return the line of a finished request, with texts quoted."""
     fields = entry.fields()
     values = (word(value) if isinstance(value, str) else value for value in fields.values())
     return Line(" ".join(["event=access", *(f"{name}=%s" for name in fields)]), tuple(values))
 
 
 class AccessLog:
-    """Decides who is told of, and keeps what is told until the writer takes it.
+    """Samples requests, and buffers finished entries until they are written.
 
     Args:
-        percent: of the requests, above 0.
+        percent: share of requests to log, above 0.
     """
 
     def __init__(self, percent: float) -> None:
@@ -114,7 +113,7 @@ class AccessLog:
     def begin(
         self, method: bytes, path: bytes, protocol: str, headers: Mapping[bytes, bytes], client: str
     ) -> Entry | None:
-        """Return what to note a request in that is told of."""
+        """Return the entry of a request; None if it is not sampled."""
         if not self._share.takes(random.getrandbits(64)):
             return None
         return Entry(method, path, protocol, headers, client)
@@ -127,11 +126,12 @@ class AccessLog:
         pending: Pending | None = None,
         caller: Caller | None = None,
     ) -> None:
-        """Keep what is told of a request, once; ``status`` is that of its answer, or `GONE`."""
+        """Complete an entry, once; ``status`` is the response's, or `GONE`."""
         if entry.status:
             return
         entry.status, entry.bytes_out, entry.ended_s = status, bytes_out, time.monotonic()
         if pending is not None:
+            # A request that was never taken from the queue waited until its end.
             waits = not (pending.taken or pending.queued_s)
             entry.rows, entry.queued_s = pending.rows, entry.ended_s - pending.arrived_s if waits else pending.queued_s
             entry.batch_rows = batch_rows(pending.timing)
@@ -143,15 +143,20 @@ class AccessLog:
             self.dropped += 1
 
     def take(self) -> list[Entry]:
-        """Return all that wait, and forget them; from any thread."""
+        """Remove and return all entries; callable from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
 
 
 def told_of(pages: ASGIApp, log: AccessLog) -> ASGIApp:
-    """Return ``pages`` with a line for each request that they answer, but for those that only read."""
+    """Return ``pages`` with an access log line for each request that is no read."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        entry = None if scope["type"] != "http" else log.begin(*_asked(scope))
+        if scope["type"] != "http":
+            await pages(scope, receive, send)
+            return
+        query = scope["query_string"]
+        path = scope["raw_path"] + (b"?" + query if query else b"")
+        entry = log.begin(scope["method"].encode(), path, "http", dict(scope["headers"]), host_of(scope["client"]))
         if entry is None:
             await pages(scope, receive, send)
             return
@@ -173,12 +178,6 @@ def told_of(pages: ASGIApp, log: AccessLog) -> ASGIApp:
     return answer
 
 
-def _asked(scope: Scope) -> tuple[bytes, bytes, str, Mapping[bytes, bytes], str]:
-    query = scope["query_string"]
-    path = scope["raw_path"] + (b"?" + query if query else b"")
-    return scope["method"].encode(), path, "http", dict(scope["headers"]), host_of(scope["client"])
-
-
 def host_of(client: tuple[str, int] | None) -> str:
-    """Return the address of who connected, without its port; empty for a socket of this machine."""
+    """Return a client's address without its port; empty for a Unix socket."""
     return client[0] if client else ""

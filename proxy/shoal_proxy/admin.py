@@ -1,6 +1,6 @@
-"""The admin port: health for the kubelet, metrics for monitoring, drain for whoever stops this replica.
+"""The admin port: health for the kubelet, metrics for monitoring, drain for the preStop hook.
 
-And for people: what bounds latency and throughput now, and a recording of what arrives.
+For users it also explains latency and throughput, and records arriving requests.
 """
 
 import asyncio
@@ -36,43 +36,42 @@ from shoal_schema.stay import MAX_S as MAX_STAY_S
 from shoal_schema.stay import PATH as STAY_PATH
 
 PAGES = """\
-this is the admin port of a Shoal proxy; callers ask the model at its other port
-GET /healthz      does the process live?
-GET /readyz       should this replica get traffic, and why not?
-GET /metrics      for Prometheus
-GET /v1/load      what this replica holds, has done and can do, as JSON; the operator scales by it
-GET /v1/explain   what bounds latency and throughput now, and which field to change
-GET /v1/latency   what batches take, as JSON
-GET /v1/trace     with a header x-shoal-admin: what arrives from now on, as CSV (shoal record)
-POST /drain       with a header x-shoal-admin: finish what was accepted, and stop
-POST /stay        with x-shoal-admin and ?seconds=N: once told to stop, keep serving for so long
+this is the admin port of a Shoal proxy; inference requests go to the other port
+GET /healthz      whether the process is alive
+GET /readyz       whether this replica is ready, and if not, why
+GET /metrics      metrics in the Prometheus format
+GET /v1/load      queue, throughput and capacity as JSON, by which the operator scales
+GET /v1/explain   what limits latency and throughput now, and which field to change
+GET /v1/latency   execution times of batches as JSON
+GET /v1/trace     requests from now on as CSV (shoal record); needs the header x-shoal-admin
+POST /drain       finish accepted requests and stop; needs the header x-shoal-admin
+POST /stay        keep serving for ?seconds=N once asked to stop; needs the header x-shoal-admin
 """
 TRACE = "/v1/trace"
 MAX_READY_WAIT_MS = 60_000
 MAX_READY_WAITING = 16
-"""Who asks beyond them is answered at once: waiting must not take the connections that liveness needs."""
+"""Most readiness requests that wait; others get a response at once, so that liveness finds a free connection."""
 
 
 class Stopping(Protocol):
-    """What a replica does when it has to stop."""
+    """The shutdown of a replica."""
 
     async def drain(self) -> None:
-        """Start the drain, if it has not started, and return when it is done."""
+        """Start the drain, unless it has started, and return when it is complete."""
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for so long once told to stop; 0 ends that."""
+        """Keep serving for ``seconds`` once asked to stop; 0 ends that."""
 
 
 class Admin:
-    """The handlers.
+    """The handlers of the admin port.
 
     Args:
-        metrics: what ``/metrics`` shows.
-        dispatcher: what is explained and recorded.
-        settings: names the model, the hosts that this port answers to besides addresses and the cluster's names, and
-            whose metrics these are, where anybody needs to know.
-        reason: why this replica is not ready, or nothing when it is.
-        started: set once it was ready for the first time, or has to stop.
+        metrics: served at ``/metrics``.
+        dispatcher: source of load, explanations and recordings.
+        settings: the model's name, the allowed Host names, and this instance's name in responses.
+        reason: returns why this replica is not ready; empty when it is.
+        started: set when the replica is ready for the first time, or stops.
         stopping: drains this replica, or keeps it serving.
     """
 
@@ -113,53 +112,49 @@ class Admin:
                 Route("/drain", self.drain, methods=["POST"]),
                 Route(STAY_PATH, self.stay, methods=["POST"]),
             ],
-            middleware=[Middleware(_Door, hosts=self._hosts)],
+            middleware=[Middleware(_OriginCheck, hosts=self._hosts)],
             exception_handlers={404: self.no_page},
         )
 
     async def pages(self, request: Request) -> Response:
-        """Say what is here."""
+        """List the paths."""
         return PlainTextResponse(PAGES)
 
     async def no_page(self, request: Request, error: Exception) -> Response:
-        """Say that a path is not here, and what is."""
+        """Respond with 404 and the list of paths."""
         return PlainTextResponse(f"no such path: {request.url.path}\n{PAGES}", 404)
 
     async def healthz(self, request: Request) -> Response:
-        """Answer while the event loop turns."""
+        """Respond that the process is alive."""
         return JSONResponse({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Answer whether this replica should get traffic; with ``?wait_ms=N`` the first yes is waited for.
+        """Respond whether this replica is ready; ``?wait_ms=N`` waits until it is ready for the first time.
 
-        A kubelet that asks every 2 s would leave a ready replica without traffic for a second, on average. Later
-        nothing waits: a replica that is unready again must be known to be.
+        With a probe every 2 s and no wait, a ready replica would get no traffic for a second, on average. After the
+        first time nothing waits, so that an unready replica is reported at once.
         """
-        asked = request.query_params.get("wait_ms", "0")
-        wait_ms = int(asked) if re.fullmatch("[0-9]{1,6}", asked) else -1
+        text = request.query_params.get("wait_ms", "0")
+        wait_ms = int(text) if re.fullmatch("[0-9]{1,6}", text) else -1
         if not 0 <= wait_ms <= MAX_READY_WAIT_MS:
-            return JSONResponse({"error": f"wait_ms must be 0 to {MAX_READY_WAIT_MS}"}, 400)
-        await self._wait_until_started(wait_ms / 1000)
+            return JSONResponse({"error": f"wait_ms must be 0 to {MAX_READY_WAIT_MS}, not {text:.20}"}, 400)
+        if self._waiting < MAX_READY_WAITING:
+            self._waiting += 1
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_ms / 1000):
+                        await self._started.wait()
+            finally:
+                self._waiting -= 1
         why = self._reason()
         return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
 
-    async def _wait_until_started(self, most_s: float) -> None:
-        if self._waiting >= MAX_READY_WAITING:
-            return
-        self._waiting += 1
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(most_s):
-                    await self._started.wait()
-        finally:
-            self._waiting -= 1
-
     async def metrics(self, request: Request) -> Response:
-        """Show the metrics."""
+        """Respond with all metrics."""
         return Response(self._metrics.text(), headers=self._named, media_type=CONTENT_TYPE_LATEST)
 
     async def load(self, request: Request) -> Response:
-        """Tell what the operator scales by, and siblings choose by."""
+        """Respond with the load, by which the operator scales and peers choose."""
         dispatcher = self._dispatcher
         now = read_load(
             dispatcher.scheduler,
@@ -171,7 +166,7 @@ class Admin:
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
 
     async def explanation(self, request: Request) -> Response:
-        """Explain in sentences; as JSON, with the numbers behind them."""
+        """Explain latency and throughput in sentences; as JSON also with their numbers."""
         metrics = self._metrics
         now = report(
             self._dispatcher.scheduler.batcher,
@@ -187,40 +182,40 @@ class Admin:
         return PlainTextResponse("".join(f"{sentence}\n" for sentence in sentences))
 
     async def latency(self, request: Request) -> Response:
-        """Show the latency tables."""
+        """Respond with the latency tables."""
         return JSONResponse(
             latency_document(self._dispatcher.scheduler.batcher, self._dispatcher.scheduler.throughput.busiest)
         )
 
     async def trace(self, request: Request) -> Response:
-        """Record what arrives from now on."""
+        """Record arriving requests, from now on."""
         try:
             seconds = float(request.query_params.get("seconds", "10"))
         except ValueError:
             seconds = 0.0
         if not 0 < seconds <= LONGEST_RECORDING_S:
-            return JSONResponse({"error": f"seconds must be more than 0 to {LONGEST_RECORDING_S:g}"}, 400)
+            return JSONResponse({"error": f"seconds must be above 0 and at most {LONGEST_RECORDING_S:g}"}, 400)
         return StreamingResponse(self._dispatcher.recorder.lines(seconds), media_type="text/csv")
 
     async def drain(self, request: Request) -> Response:
-        """Drain, and answer when it is done."""
+        """Drain, and respond when the drain is complete."""
         await self._stopping.drain()
         return JSONResponse({"drained": True})
 
     async def stay(self, request: Request) -> Response:
-        """Keep a stopping replica serving; the operator asks so while no other replica is ready."""
+        """Keep a stopping replica serving; the operator requests it while no other replica is ready."""
         meant = request.headers.get(INSTANCE)
         if meant and self._instance and meant != self._instance:
             return JSONResponse({"error": f"this is instance {self._instance}"}, 409, headers=self._named)
-        asked = request.query_params.get("seconds", "")
-        if not re.fullmatch("[0-9]{1,4}", asked) or int(asked) > MAX_STAY_S:
+        text = request.query_params.get("seconds", "")
+        if not re.fullmatch("[0-9]{1,4}", text) or int(text) > MAX_STAY_S:
             return JSONResponse({"error": f"seconds must be 0 to {MAX_STAY_S}"}, 400)
-        self._stopping.stay(float(asked))
-        return JSONResponse({"staying": int(asked)})
+        self._stopping.stay(float(text))
+        return JSONResponse({"staying": int(text)})
 
 
-class _Door:
-    """Lets no page of another site in."""
+class _OriginCheck:
+    """Rejects requests from pages of other sites."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""A timer finer than the event loop's own, which counts in milliseconds.
+"""A timer finer than the event loop's, whose resolution is a millisecond.
 
-A batch that leaves a millisecond early misses rows, and a millisecond late leaves the device idle. On Linux a timerfd
-wakes the loop within some ten microseconds. Elsewhere the loop's own timers have to do.
+A batch that closes a millisecond early misses rows, one that closes a millisecond late leaves the device idle. On Linux
+a timerfd wakes the loop within about 10 us. Elsewhere the loop's timers are used.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 _CLOCK_MONOTONIC = 1
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
-_ABSOLUTE = 1
+_ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 
 
 class _Timespec(ctypes.Structure):
@@ -25,7 +25,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Calls ``ring`` once at the time set last, in seconds of ``time.monotonic``."""
+    """Calls ``ring`` once, at the time set last (seconds of ``time.monotonic``)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop = loop
@@ -36,22 +36,22 @@ class Alarm:
         self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _FLAGS) if self._libc is not None else -1
         if self._fd >= 0:
-            loop.add_reader(self._fd, self._rang)
+            loop.add_reader(self._fd, self._expired)
 
     def set(self, at_s: float) -> None:
-        """Ring at ``at_s`` and at no other time."""
+        """Ring at ``at_s``, in place of any earlier setting."""
         if self._fd < 0:
             self.clear()
             self._timer = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._ring)
             self.is_set = True
             return
         self.is_set = True
-        # A time of 0 would disarm the timer; one that is past rings at once.
+        # 0 would disarm the timer; a time in the past rings at once.
         seconds, nanoseconds = divmod(max(1, int(at_s * 1e9)), 1_000_000_000)
         self._arm(seconds, nanoseconds)
 
     def clear(self) -> None:
-        """Do not ring."""
+        """Cancel the alarm."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -60,7 +60,7 @@ class Alarm:
         self.is_set = False
 
     def close(self) -> None:
-        """Give the timer back."""
+        """Release the timer."""
         self.clear()
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
@@ -72,10 +72,10 @@ class Alarm:
         self._spec.value.seconds, self._spec.value.nanoseconds = seconds, nanoseconds
         self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(self._spec), None)
 
-    def _rang(self) -> None:
+    def _expired(self) -> None:
         try:
             os.read(self._fd, 8)
-        except BlockingIOError:  # set anew since it rang
+        except BlockingIOError:  # it was set again after it expired
             return
         self.is_set = False
         self._ring()

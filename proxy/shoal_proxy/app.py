@@ -1,4 +1,4 @@
-"""The inference port's other routes: health, metadata, and errors in the protocol of the path that was asked."""
+"""The inference port's routes beside infer: health, metadata, and errors in the protocol of the path."""
 
 import re
 import time
@@ -36,7 +36,7 @@ from shoal_schema.wire.columns import encode_columns
 EXTENSIONS = ("binary_tensor_data", "classification", "statistics")
 _NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
-"""Infer routes that name no model in their path."""
+"""Infer routes without a model's name."""
 
 
 class Pages:
@@ -57,10 +57,10 @@ class Pages:
         self._metrics = metrics
         self._version = version
         self.gate = gate
-        """Who may ask for more than whether we are well; None: everybody."""
+        """Authenticates all requests but health checks; None: all clients are allowed."""
 
     def routes(self) -> Sequence[Route]:
-        """Return every route of the port but the infer ones."""
+        """Return all routes of the port but infer."""
         model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
         v1_model, v1_version = "/v1/models/{model}", "/v1/models/{model}/versions/{version}"
         return [
@@ -71,7 +71,7 @@ class Pages:
             *(Route(path, self.described_model) for path in ("/models/{model}", "/models/{model}/{version}")),
             Route("/v1/models", self.v1_models),
             *(Route(f"{path}:predict", self.unknown_infer, methods=["POST"]) for path in (v1_model, v1_version)),
-            # Or else "NAME:predict" would be taken for a model's name.
+            # Without these, "NAME:predict" would match as a model's name below.
             *(Route(f"{path}:predict", self.only_post, methods=_NOT_POST) for path in (v1_model, v1_version)),
             *(Route(path, self.v1_model) for path in (v1_model, v1_version)),
             *(Route(path, self.only_post, methods=_NOT_POST) for path in _INFER_PATHS),
@@ -83,7 +83,7 @@ class Pages:
                 Route(f"/v2/repository/models/{{model}}/{what}", self.no_loading, methods=["POST"])
                 for what in ("load", "unload")
             ),
-            # A model of that name is described there instead.
+            # A model named "stats" has its metadata at that path.
             *([Route("/v2/models/stats", self.statistics)] if self._settings.name != "stats" else ()),
             *(Route(path, self.metadata) for path in (model, version)),
             *(Route(f"{path}/ready", self.model_ready) for path in (model, version)),
@@ -101,16 +101,16 @@ class Pages:
         ]
 
     def reason(self) -> str:
-        """Return why this replica is not ready, or nothing when it is."""
+        """Return why this replica is not ready; empty when it is."""
         closed = "" if self.gate is None else self.gate.reason
         return unready_reason(self._dispatcher.phase, closed or self._link.reason)
 
     async def alive(self, request: Request) -> Response:
-        """Answer V1's liveness."""
+        """Respond to V1's liveness check."""
         return JSONResponse({"status": "alive"})
 
     async def ping(self, request: Request) -> Response:
-        """Answer TorchServe's health check."""
+        """Respond to TorchServe's health check."""
         reason = self.reason()
         return JSONResponse({"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200)
 
@@ -121,7 +121,7 @@ class Pages:
 
     async def described_model(self, request: Request) -> Response:
         """Describe the one model as TorchServe does."""
-        if request.path_params.get("version") == "all":  # TorchServe's word for each of them
+        if request.path_params.get("version") == "all":  # TorchServe's name for all versions
             request.path_params.pop("version")
         self._check_model(request)
         link, queue = self._link, self._dispatcher.scheduler.queue
@@ -137,15 +137,15 @@ class Pages:
         return JSONResponse([document])
 
     async def register_model(self, request: Request) -> Response:
-        """Say what to do instead of registering a model here."""
+        """Reject a registration, with the alternative."""
         raise HTTPException(405, instead_of_registering(request.query_params), headers={"allow": "GET"})
 
     async def live(self, request: Request) -> Response:
-        """Answer V2's liveness."""
+        """Respond to V2's liveness check."""
         return JSONResponse({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        """Answer V2's readiness."""
+        """Respond to V2's readiness check."""
         reason = self.reason()
         return JSONResponse(
             {"ready": False, "reason": reason} if reason else {"ready": True},
@@ -153,23 +153,21 @@ class Pages:
         )
 
     async def model_ready(self, request: Request) -> Response:
-        """Answer V2's readiness of one model."""
+        """Respond to V2's readiness check of one model; a peer also gets this replica's load and instance name."""
         self._check_model(request)
         reason = self.reason()
         document = {"name": self._settings.name, "ready": not reason}
-        told = self._load_headers(request)
-        return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200, told)
-
-    def _load_headers(self, request: Request) -> dict[str, str]:
-        """Return how busy this replica is, where that is asked, and to a sibling which one it is."""
+        headers: dict[str, str] = {}
         form = asked_format(request.headers.get(LOAD_FORMAT, "").encode("latin-1"))
         sibling = HANDED_OVER in request.headers
-        load = self._dispatcher.load(time.monotonic(), sibling=sibling) if form else None
-        told = {} if load is None else {LOAD: load_value(load, form).decode()}
-        return {**told, INSTANCE: self._dispatcher.instance.decode()} if sibling else told
+        if form and (load := self._dispatcher.load(time.monotonic(), sibling=sibling)) is not None:
+            headers[LOAD] = load_value(load, form).decode()
+        if sibling:
+            headers[INSTANCE] = self._dispatcher.instance.decode()
+        return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200, headers)
 
     async def server(self, request: Request) -> Response:
-        """Answer V2's server metadata."""
+        """Respond with V2's server metadata."""
         return JSONResponse(self.about())
 
     def about(self) -> dict[str, Any]:
@@ -177,7 +175,7 @@ class Pages:
         return {"name": "shoal", "version": self._version, "extensions": list(EXTENSIONS)}
 
     async def metadata(self, request: Request) -> Response:
-        """Answer V2's model metadata."""
+        """Respond with V2's model metadata."""
         self._check_model(request)
         return JSONResponse(self.description())
 
@@ -190,22 +188,22 @@ class Pages:
         return JSONResponse(self.index(ready=await read_index_request(request)))
 
     def index(self, *, ready: bool) -> list[dict[str, str]]:
-        """Return Triton's index of the one model; of none where ``ready`` asks for those only that can be used."""
+        """Return Triton's index of the one model; with ``ready`` only if the model is ready."""
         return index(self._settings.name, self._settings.version, self.reason(), ready=ready)
 
     async def no_loading(self, request: Request) -> Response:
-        """Say that models come and go with their service."""
+        """Reject loading and unloading of models."""
         raise self.loads_nothing()
 
     def loads_nothing(self) -> ProxyError:
-        """Return why no model is loaded or unloaded here."""
+        """Return the error for loading and unloading."""
         return NotImplementedHere(
-            f"this server serves {self._settings.name!r} alone, and loads and unloads no model on request:"
-            " apply another InferenceService, or delete this one"
+            f"this server serves only {self._settings.name!r} and does not load or unload models."
+            " Apply another InferenceService, or delete this one"
         )
 
     async def statistics(self, request: Request) -> Response:
-        """Answer Triton's statistics of the one model."""
+        """Respond with Triton's statistics of the one model."""
         if "model" in request.path_params:
             self._check_model(request)
         return JSONResponse(self.about_requests())
@@ -213,33 +211,33 @@ class Pages:
     def about_requests(self) -> dict[str, Any]:
         """Return Triton's statistics."""
         settings = self._settings
-        told = model_statistics(
+        statistics = model_statistics(
             settings.name,
             settings.version,
             self._metrics,
             now_s=time.monotonic(),
-            wall_s=time.time(),  # noqa: TID251 (a date is asked for)
+            wall_s=time.time(),  # noqa: TID251 (Triton reports a date)
         )
-        return {"model_stats": [told]}
+        return {"model_stats": [statistics]}
 
     async def v1_models(self, request: Request) -> Response:
-        """List the one model, as V1 has it and as OpenAI's clients do."""
+        """List the one model, in V1's and OpenAI's formats at once."""
         model = {"id": self._settings.name, "object": "model", "created": 0, "owned_by": "shoal"}
         return JSONResponse({"models": [self._settings.name], "object": "list", "data": [model]})
 
     async def v1_model(self, request: Request) -> Response:
-        """Answer V1's readiness of one model."""
+        """Respond to V1's readiness check of one model."""
         self._check_model(request)
         reason = self.reason()
         return JSONResponse({"name": self._settings.name, "ready": not reason}, 503 if reason else 200)
 
     async def unknown_infer(self, request: Request) -> Response:
-        """Say what is wrong with an infer path that is not this model's."""
+        """Reject an infer request for another model or version."""
         self._check_model(request)
         raise NotFound(f"no such path: {request.url.path}")
 
     async def only_post(self, request: Request) -> Response:
-        """Say which method an infer path takes."""
+        """Reject a method other than POST on an infer path."""
         raise HTTPException(405, headers={"allow": "POST"})
 
     def _check_model(self, request: Request) -> None:
@@ -248,19 +246,31 @@ class Pages:
             request.path_params.get("version", self._settings.version),
         )
         if model != self._settings.name:
-            raise NotFound(f"no model named {model!r} here; this server has {self._settings.name!r}")
+            raise NotFound(f"unknown model {model!r}; this server has {self._settings.name!r}")
         if version != self._settings.version:
-            raise NotFound(f"model {model!r} has no version {version!r} here, only {self._settings.version!r}")
+            raise NotFound(
+                f"unknown version {version!r} of model {model!r}; this server has {self._settings.version!r}"
+            )
 
 
 def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
-    """Return V2 model metadata as callers see it."""
+    """Return V2 model metadata for clients."""
+    outputs = []
+    for spec in signature.outputs.values():
+        parameters = _given(
+            batch_dim=spec.batch_dim,
+            content_type=spec.content_type if spec.datatype == "BYTES" else "",
+            unpad_axis=None if spec.unpad_axis is None else wire_axis(spec, spec.unpad_axis),
+            unpad_input=spec.unpad_input,
+            carries=spec.carries,
+        )
+        outputs.append(_tensor(spec, parameters))
     return {
         "name": settings.name,
         "versions": [settings.version],
         "platform": signature.platform,
         "inputs": [_tensor(spec, _input_parameters(spec)) for spec in signature.inputs.values()],
-        "outputs": [_tensor(spec, _output_parameters(spec)) for spec in signature.outputs.values()],
+        "outputs": outputs,
         "parameters": _given(
             max_batch_size=signature.largest_batch(settings.batching.max_batch_size),
             allowed_batch_sizes=",".join(map(str, signature.allowed_batch_sizes)),
@@ -295,18 +305,8 @@ def _input_parameters(spec: InputSpec) -> dict[str, Any]:
     )
 
 
-def _output_parameters(spec: OutputSpec) -> dict[str, Any]:
-    return _given(
-        batch_dim=spec.batch_dim,
-        content_type=spec.content_type if spec.datatype == "BYTES" else "",
-        unpad_axis=None if spec.unpad_axis is None else wire_axis(spec, spec.unpad_axis),
-        unpad_input=spec.unpad_input,
-        carries=spec.carries,
-    )
-
-
 def _given(**parameters: Any) -> dict[str, Any]:
-    """Leave out what says nothing: the defaults. An axis has none, so 0 says something."""
+    """Return the parameters without defaults. Axes have no default, so an axis of 0 stays."""
     return {key: value for key, value in parameters.items() if value or (value is not None and key in _AXES)}
 
 
@@ -333,21 +333,21 @@ async def _http_error(request: Request, error: Exception) -> Response:
 def make_app(pages: Pages, cors: Cors | None = None, compression: Compression | None = None) -> Starlette:
     """Return the ASGI application of the inference port."""
     handlers = {ProxyError: _proxy_error, HTTPException: _http_error}
-    # A browser sends no key with a preflight request, so CORS stands before the door.
-    doors = [] if compression is None else [compression.middleware()]
-    doors += [] if cors is None else [cors.middleware()]
-    doors += [] if pages.gate is None else [Middleware(_Door, gate=pages.gate)]
-    return Starlette(routes=list(pages.routes()), exception_handlers=handlers, middleware=doors)
+    # Browsers send no key with a preflight request, so CORS comes before authentication.
+    middleware = [] if compression is None else [compression.middleware()]
+    middleware += [] if cors is None else [cors.middleware()]
+    middleware += [] if pages.gate is None else [Middleware(_Authentication, gate=pages.gate)]
+    return Starlette(routes=list(pages.routes()), exception_handlers=handlers, middleware=middleware)
 
 
 _OPEN = re.compile(
     r"/|/ping|/v2/health/(live|ready)|/v1/models/[^/:]+(/versions/[^/:]+)?|/v2/models/[^/]+(/versions/[^/]+)?/ready"
 )
-"""Whether we live and are ready, in each protocol's words: who asks that, a load balancer or a sibling, has no key."""
+"""The liveness and readiness checks of all protocols, which load balancers and peers send without a key."""
 
 
-class _Door:
-    """Lets those in who may; all else that has no key gets the same answer, be there such a path or not."""
+class _Authentication:
+    """Rejects requests without a valid key, alike for existing and unknown paths."""
 
     def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app = app

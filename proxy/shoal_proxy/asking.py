@@ -1,4 +1,4 @@
-"""Ask the admin port of a running proxy."""
+"""HTTP client for the admin port of a running proxy."""
 
 import http.client
 from collections.abc import Iterator
@@ -12,58 +12,54 @@ _MAX_ERROR_CHARS = 300
 
 
 class AskError(Exception):
-    """The proxy cannot be asked; the message says why, and what would help."""
+    """The request to the proxy failed; the message states the cause and the remedy."""
 
 
 class AddressError(AskError):
-    """What was given is not the address of a proxy."""
+    """The given URL is not the address of a proxy."""
 
 
 def ask(url: str, path: str) -> str:
-    """Return the answer to ``GET path``.
+    """Return the response to ``GET path``.
 
     Raises:
-        AskError: nobody answers, or not with 200.
+        AskError: there is no response, or its status is not 200.
     """
-    with _answer(url, path, _TIMEOUT_S) as answer:
-        return answer.read().decode(errors="replace")
+    with _get(url, path, _TIMEOUT_S) as response:
+        return response.read().decode(errors="replace")
 
 
 def ask_lines(url: str, path: str, *, silent_s: float = _TIMEOUT_S) -> Iterator[str]:
-    """Yield the lines of the answer to ``GET path`` as they come, each with its end.
+    """Yield the lines of the response to ``GET path`` as they arrive, with their line ends.
 
     Raises:
-        AskError: nobody answers, or not with 200; nothing comes for ``silent_s``; or the answer breaks off.
+        AskError: there is no response, its status is not 200, it pauses for ``silent_s``, or it is truncated.
     """
-    with _answer(url, path, silent_s) as answer:
-        while line := answer.readline():
+    with _get(url, path, silent_s) as response:
+        while line := response.readline():
             yield line.decode(errors="replace")
 
 
 @contextmanager
-def _answer(url: str, path: str, timeout_s: float) -> Iterator[http.client.HTTPResponse]:
-    connection = _connection(url, timeout_s)
-    try:
-        connection.request("GET", path, headers={ADMIN: "1"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            said = answer.read(_MAX_ERROR_CHARS).decode(errors="replace").strip()
-            raise AskError(f"{url}{path} answers {answer.status}: {said}; is this the admin port (9090)?")
-        yield answer
-    except TimeoutError:
-        raise AskError(f"{url} has said nothing for {timeout_s:g} s") from None
-    except (OSError, http.client.HTTPException) as error:
-        raise AskError(f"{url}: {getattr(error, 'strerror', None) or error or type(error).__name__}") from None
-    finally:
-        connection.close()
-
-
-def _connection(url: str, timeout_s: float) -> http.client.HTTPConnection:
+def _get(url: str, path: str, timeout_s: float) -> Iterator[http.client.HTTPResponse]:
     try:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
     if host is None or parts.scheme != "http":
-        raise AddressError(f"{url!r} is not the address of a proxy; give one like http://127.0.0.1:9090")
-    return http.client.HTTPConnection(host, port or 80, timeout=timeout_s)
+        raise AddressError(f"{url!r} is not the address of a proxy. Use one like http://127.0.0.1:9090")
+    connection = http.client.HTTPConnection(host, port or 80, timeout=timeout_s)
+    try:
+        connection.request("GET", path, headers={ADMIN: "1"})
+        response = connection.getresponse()
+        if response.status != 200:
+            text = response.read(_MAX_ERROR_CHARS).decode(errors="replace").strip()
+            raise AskError(f"{url}{path} returned {response.status}: {text}. Is this the admin port (9090)?")
+        yield response
+    except TimeoutError:
+        raise AskError(f"{url} sent nothing for {timeout_s:g} s") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise AskError(f"{url}: {getattr(error, 'strerror', None) or error or type(error).__name__}") from None
+    finally:
+        connection.close()

@@ -1,4 +1,4 @@
-"""Large bodies, read from the socket straight into the memory that they stay in."""
+"""Large request bodies, read from the socket into their final memory without a copy."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,19 +7,19 @@ from typing import Final
 from shoal_schema.wire.body import Body
 
 LARGE_BYTES: Final = 65536
-"""From here on a body is worth a buffer of its own."""
+"""The size from which a body gets its own buffer."""
 FIRST_BYTES: Final = 1 << 20
-"""As much of a body as room is made for before any of it is here."""
+"""Most bytes allocated for a body before any of it has arrived."""
 _HEAD = memoryview(bytearray(8192))
-"""One for all connections: what is read into it is taken out before the event loop reads again."""
+"""Shared by all connections: its contents are copied out before the event loop reads again."""
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """Stands between a connection that has sent a large body and its own protocol, ``owner``, from then on.
+    """The protocol of a connection from its first large body on; ``owner`` is the one before.
 
-    It reads ``body`` while there is one; ``on_more`` is told how many bytes of it have come, and may take it away;
-    ``on_complete`` is called after its last byte. What else comes is the owner's,
-    a little at a time: the next large body should not come halfway with its headers, to be copied out of there.
+    While ``body`` is set, bytes are read into it: ``on_more`` is called with their number and may unset ``body``,
+    ``on_complete`` after the last byte. Other bytes go to ``owner``, 8 KiB at a time, so that little of the next large
+    body arrives in the same read as its headers and must be copied.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class BodyReader(asyncio.BufferedProtocol):
         self.body: Body | None = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go (asyncio)."""
+        """Return the buffer for the next bytes (asyncio)."""
         return _HEAD if self.body is None else self.body.rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Note what has come (asyncio)."""
+        """Process the bytes that were read (asyncio)."""
         if self.body is None:
             self._owner.data_received(bytes(_HEAD[:nbytes]))
             return
@@ -46,17 +46,17 @@ class BodyReader(asyncio.BufferedProtocol):
             self._on_complete()
 
     def eof_received(self) -> bool | None:
-        """Pass on (asyncio)."""
+        """Pass to the owner (asyncio)."""
         return self._owner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass on (asyncio)."""
+        """Pass to the owner (asyncio)."""
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass on (asyncio)."""
+        """Pass to the owner (asyncio)."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on (asyncio)."""
+        """Pass to the owner (asyncio)."""
         self._owner.resume_writing()

@@ -1,8 +1,8 @@
-"""The certificate that callers are shown: read from files, tried in a handshake, and read again when the files change.
+"""The server certificate: read from files, checked with a handshake, and reloaded when the files change.
 
-A new pair is used from the next handshake on; connections that are open keep theirs. One that is broken or half
-written is told of and tried again when it changes: the old one goes on. Siblings show one another the same certificate,
-and know one another by it: it names the service, not the address of a pod.
+A new pair is used from the next handshake on; open connections keep theirs. An invalid or half-written pair is logged,
+and the previous one stays in use until the files change again. Peers authenticate each other by showing the same
+certificate, as it names the service and not the address of a pod.
 """
 
 import asyncio
@@ -17,19 +17,20 @@ from shoal_schema.environment import SettingsError
 
 logger = logging.getLogger(__name__)
 
-LOOK_S: Final = 2.0
-"""Between two looks at the files."""
+RELOAD_S: Final = 2.0
+"""The interval between checks of the files."""
 _NO_CHECK_TIME: Final = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME: that one has expired is for callers to judge."""
+"""X509_V_FLAG_NO_CHECK_TIME: clients decide about expired certificates."""
 _MESSAGES: Final = 4
+"""Most rounds of messages in a handshake."""
 
 
 class CertificateError(SettingsError):
-    """No handshake can be made with what is in the files; the message names them."""
+    """The files make no working certificate; the message names them."""
 
 
 class Pem(NamedTuple):
-    """What is in the files; ``client_ca`` is empty where callers need no certificate."""
+    """The contents of the files; ``client_ca`` is empty if clients need no certificate."""
 
     certificate: bytes
     key: bytes
@@ -37,39 +38,39 @@ class Pem(NamedTuple):
 
 
 class Certificate:
-    """The newest pair with which a handshake can be made.
+    """The newest valid pair of certificate and key.
 
     Args:
-        certificate: file of the certificate and those between it and its authority, PEM.
-        key: file of its key, PEM without a password.
-        client_ca: file of the authorities of callers' certificates; empty: callers need none.
+        certificate: file of the certificate and its chain, PEM.
+        key: file of the private key, PEM without a password.
+        client_ca: file of the authorities of clients' certificates; empty: clients need none.
 
     Raises:
-        CertificateError: no handshake can be made with them.
+        CertificateError: the files make no working certificate.
     """
 
     def __init__(self, certificate: str, key: str, client_ca: str = "") -> None:
         self._files = (certificate, key, client_ca)
         self.pem = self._seen = self._read()
         self.shown: Sequence[bytes] = ()
-        """The certificate, and the one before it, as a handshake carries them."""
+        """The current certificate and the previous one, in DER."""
         self._refused = ""
-        """Why the newest is not used, as it was told."""
+        """Why the newest pair is not used, as logged."""
         self._use(self.pem)
 
     @property
     def mutual(self) -> bool:
-        """Whether callers need a certificate too."""
+        """Whether clients need a certificate."""
         return bool(self._files[2])
 
     async def watch(self) -> None:
-        """Look at the files until cancelled."""
+        """Reload the files when they change, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            self.look()
+            await asyncio.sleep(RELOAD_S)
+            self.reload()
 
-    def look(self) -> None:
-        """Use what is in the files, if that is something new and whole."""
+    def reload(self) -> None:
+        """Use the pair in the files, if it is new and valid."""
         try:
             pem = self._read()
             if pem == self._seen:
@@ -77,7 +78,7 @@ class Certificate:
             self._seen = pem
             self._use(pem)
         except CertificateError as error:
-            if str(error) != self._refused:  # a file that is missing is so at each look
+            if str(error) != self._refused:  # a missing file would be logged every time
                 self._refused = str(error)
                 logger.error("event=certificate_refused error=%r used=before", self._refused)
         else:
@@ -98,49 +99,50 @@ class Certificate:
         context.set_alpn_protocols(["http/1.1"])
         among = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         among.check_hostname = False
-        among.verify_mode = ssl.CERT_NONE  # `is_sibling` looks instead
+        among.verify_mode = ssl.CERT_NONE  # `is_sibling` compares the certificate instead
         try:
             for each in (context, among):
                 each.load_cert_chain(certificate, key, password=_no_password)
-            told, shown = _handshake(context, certificate)
+            not_after, shown = _handshake(context, certificate)
             if client_ca:
                 context.load_verify_locations(client_ca)
                 context.verify_mode = ssl.CERT_REQUIRED
-        except (OSError, ValueError) as error:  # the first is what OpenSSL's are too
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise CertificateError(f"{', '.join(filter(None, self._files))}: {error}") from None
         if self._read() != pem:
             raise CertificateError(f"{certificate} and {key} are being written")
         self.context = context
-        """For the next handshake with a caller."""
+        """For handshakes with clients."""
         self.among = among
-        """For the next one with a sibling."""
+        """For handshakes with peers."""
         self.pem = pem
-        self.expires = told
-        self.expires_s = ssl.cert_time_to_seconds(told)
+        self.expires = not_after
+        self.expires_s = ssl.cert_time_to_seconds(not_after)
         self.shown = (shown, *self.shown[:1])
 
     def is_sibling(self, shown: bytes | None) -> bool:
-        """Return whether who showed this certificate has the key of ours, or of the one before."""
+        """Return whether a peer's certificate is the current or the previous one."""
         return shown in self.shown
 
 
 def _no_password() -> str:
-    raise ValueError("the key has a password: give one without")
+    # Without this callback OpenSSL would prompt on the terminal.
+    raise ValueError("the key is encrypted. Use a key without a password")
 
 
 def _handshake(context: ssl.SSLContext, certificate: str) -> tuple[str, bytes]:
-    """Return until when the certificate holds, and the certificate, as a caller is shown it."""
-    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    asking.check_hostname = False
-    asking.load_verify_locations(certificate)
-    asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_NO_CHECK_TIME)
+    """Make a handshake in memory; return the certificate's end of validity, and the certificate in DER."""
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.load_verify_locations(certificate)
+    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_NO_CHECK_TIME)
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    caller, server = asking.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
+    client, server = trusting.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
     for _ in range(_MESSAGES):
-        for side in (caller, server):
+        for side in (client, server):
             with contextlib.suppress(ssl.SSLWantReadError):
                 side.do_handshake()
-    told, shown = caller.getpeercert(), caller.getpeercert(binary_form=True)
-    assert told is not None
+    fields, shown = client.getpeercert(), client.getpeercert(binary_form=True)
+    assert fields is not None
     assert shown is not None
-    return str(told["notAfter"]), shown
+    return str(fields["notAfter"]), shown

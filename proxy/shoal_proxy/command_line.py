@@ -1,4 +1,4 @@
-"""The proxy's command line: nothing to serve, or ``simulate``, ``record`` or ``composer``."""
+"""The proxy's command line: without arguments it serves; or ``simulate``, ``record``, ``composer``."""
 
 import os
 import sys
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from shoal_schema.version import VERSION
 
-_OF_GRPC = ("grpc", "google")
+_GRPC_PACKAGES = ("grpc", "google")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the proxy, or the command that ``arguments`` name; return the exit status."""
+    """Run the proxy, or the command in ``arguments``; return the exit status."""
     try:
         return _command(arguments) if arguments or _is_completing() else _serve()
     except ModuleNotFoundError as missing:
-        extra = "grpc" if (missing.name or "").partition(".")[0] in _OF_GRPC else "proxy"
+        extra = "grpc" if (missing.name or "").partition(".")[0] in _GRPC_PACKAGES else "proxy"
         from shoal_schema.logs import say_why  # noqa: PLC0415
 
         say_why("shoal-proxy", f'{missing}: pip install "shoal[{extra}]"')
@@ -38,8 +38,8 @@ def _command(arguments: Sequence[str]) -> int:
         "composer": (report.parser, report.run),
     }
     if not arguments or arguments[0] not in commands:
-        told = f"there is no command {arguments[0] if arguments else ''}; there are {' and '.join(commands)}"
-        print(f"shoal-proxy: {told}", file=sys.stderr)  # noqa: T201
+        command = arguments[0] if arguments else ""
+        print(f"shoal-proxy: unknown command {command!r}; expected one of {', '.join(commands)}", file=sys.stderr)  # noqa: T201
         return 2
     make_parser, run_command = commands[arguments[0]]
     parser = make_parser()
@@ -51,8 +51,8 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def _serve() -> int:
-    """Run until told to stop; return the exit status."""
-    import asyncio  # noqa: PLC0415 (the commands above need none of this)
+    """Run the proxy until stopped; return the exit status."""
+    import asyncio  # noqa: PLC0415 (the commands above need none of these)
 
     from shoal_schema.logs import configure, form_asked, say_why  # noqa: PLC0415
 
@@ -71,7 +71,7 @@ def _serve() -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except SettingsError as error:
-        say_why("shoal-proxy", error)  # the last line is what a person reads
+        say_why("shoal-proxy", error)
         return 2
     except OSError as error:
         say_why("shoal-proxy", error.strerror or error)

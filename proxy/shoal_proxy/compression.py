@@ -1,4 +1,4 @@
-"""Responses in gzip or deflate, for clients that accept it, where the service asks for it."""
+"""Compression of responses (gzip, deflate) for clients that accept it, where the service enables it."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -13,16 +13,16 @@ from shoal_proxy.rotation import TURN_COST, Rotation
 
 VARY: Final = b"vary: accept-encoding\r\n"
 _STEP_COST: Final = TURN_COST
-"""Of one step of `Packing`."""
+"""The cost of one step of `Packing`."""
 _ACCEPT_ENCODING: Final = b"accept-encoding"
 
 
 class Compression:
-    """Decides which responses are compressed, and compresses them beside other work.
+    """Selects the responses to compress, and compresses them between other work.
 
     Args:
-        min_bytes: of the least body that is.
-        rotation: whose steps it shares.
+        min_bytes: size of the smallest body to compress.
+        rotation: schedules the steps.
     """
 
     def __init__(self, min_bytes: int, rotation: Rotation) -> None:
@@ -30,21 +30,21 @@ class Compression:
         self._rotation = rotation
 
     def coding_for(self, headers: Mapping[bytes, bytes], reply: Reply) -> bytes | None:
-        """Return the coding of a response; None where it is sent as it is."""
+        """Return the coding of a response; None to send it uncompressed."""
         accepted = headers.get(_ACCEPT_ENCODING)
         return None if accepted is None or reply.size_bytes < self._min_bytes else coding_for(accepted)
 
     def start(self, reply: Reply, coding: bytes, write: Callable[[Reply], None]) -> None:
-        """Compress ``reply`` and pass it to ``write``, later."""
+        """Schedule the compression of ``reply``; ``write`` is called with the result."""
         self._rotation.schedule(_Job(reply, coding, write, self._rotation))
 
     def middleware(self) -> Middleware:
-        """Return what does the same for pages."""
-        return Middleware(_PagesDoor, min_bytes=self._min_bytes)
+        """Return a middleware that compresses pages."""
+        return Middleware(_PageCompression, min_bytes=self._min_bytes)
 
 
 class _Job:
-    """One response."""
+    """The compression of one response."""
 
     __slots__ = ("_coding", "_packing", "_reply", "_rotation", "_write", "scheduled")
 
@@ -57,23 +57,20 @@ class _Job:
         self.scheduled = False
 
     def step(self) -> int:
-        """Compress a part of it."""
+        """Compress a part; write the response after the last one."""
         if self._packing.step():
             self._rotation.schedule(self)
-        else:
-            self._finish()
-        return _STEP_COST
-
-    def _finish(self) -> None:
+            return _STEP_COST
         reply = self._reply
         if not self._packing.given_up:
             lines = b"%bcontent-encoding: %b\r\n" % (reply.lines, self._coding)
             reply = Reply(reply.status, self._packing.body, reply.content_type, lines)
         self._write(reply)
+        return _STEP_COST
 
 
-class _PagesDoor:
-    """Compresses pages in gzip alone, and for clients that accept it: Starlette's middleware reads no weights."""
+class _PageCompression:
+    """Compresses pages with gzip; Accept-Encoding is evaluated here, as Starlette's middleware ignores weights."""
 
     def __init__(self, app: ASGIApp, min_bytes: int) -> None:
         self._app = GZipMiddleware(app, minimum_size=min_bytes, compresslevel=1)

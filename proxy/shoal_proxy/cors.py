@@ -1,7 +1,7 @@
-"""Answers that pages of other origins may read in a browser (CORS, of the Fetch standard).
+"""CORS headers (Fetch standard), with which pages of other origins may read responses.
 
-Preflight requests, and pages that are no infer routes, are Starlette's middleware's. Infer routes pass it by, so their
-answers get the same lines here.
+Starlette's middleware handles preflight requests and all routes but the infer ones. Infer requests bypass it, so their
+responses get the same headers here.
 """
 
 from collections.abc import Collection
@@ -18,10 +18,10 @@ _PREFLIGHT_AGE_S: Final = 600
 
 
 class Cors:
-    """Adds to answers what browsers ask for.
+    """The CORS headers of responses.
 
     Args:
-        origins: that may read them; ``*`` is every origin.
+        origins: the allowed origins; ``*`` allows every one.
     """
 
     def __init__(self, origins: Collection[str]) -> None:
@@ -30,15 +30,16 @@ class Cors:
         self._exposed = f"access-control-expose-headers: {', '.join(_EXPOSED)}\r\n".encode()
 
     def lines(self, origin: bytes | None) -> bytes:
-        """Return the header lines of an answer to a request from this origin; None: it names none."""
+        """Return the header lines of the response to a request from this origin; None: without one."""
         if b"*" in self._known:
             return b"access-control-allow-origin: *\r\n" + self._exposed if origin is not None else b""
         if origin is None or origin not in self._known:
+            # Responses differ by origin, so a cache must not serve this one to an allowed origin.
             return b"vary: origin\r\n"
         return b"access-control-allow-origin: %b\r\nvary: origin\r\n" % origin + self._exposed
 
     def middleware(self) -> Middleware:
-        """Return what does the same for all other paths, and answers preflight requests."""
+        """Return the middleware for all other routes and preflight requests."""
         return Middleware(
             CORSMiddleware,
             allow_origins=self._origins,

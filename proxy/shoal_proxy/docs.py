@@ -1,6 +1,6 @@
-"""A page to try the model, and the document that it and other programs read: ``/docs`` and ``/openapi.json``.
+"""Serves a page to try the model, ``/docs``, and its description, ``/openapi.json``.
 
-The page is one file that asks nobody but its own server; `shoal_schema.pages` says what it may do.
+The page is one file that sends requests to its own server only; `shoal_schema.pages` defines its content policy.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +22,7 @@ HEADERS: Final = page_headers(PAGE)
 def docs_routes(signature: Callable[[], ModelSignature], *, name: str, version: str) -> Sequence[Route]:
     """Return the routes; ``signature`` raises a `ProxyError` while there is none.
 
-    Below the model's own path they are reached where several models share a port.
+    They exist at the root and below the model's path: with several models on one port only the latter are reachable.
     """
 
     async def page(request: Request) -> Response:

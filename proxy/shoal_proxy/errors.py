@@ -27,8 +27,8 @@
       DeadlineExceeded          504      deadline
       StepFailed                the step's own
 
-Each carries the status of its HTTP answer; the codecs give it the shape of the caller's protocol. ``may_have_run``
-tells that the model may have seen the request all the same: whoever sends it again must know.
+Each has the status of its HTTP response; the codecs encode it in the client's protocol. ``may_have_run`` states that
+the model may have run the request, which a client must know before it retries.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ from shoal_schema.metrics import Rejection
 from shoal_schema.wire.row_errors import RowError
 
 MOST_WORDS = 4096
-"""Characters of a step's message that are passed on."""
+"""Most characters of a step's message in the graph's error."""
 _PERHAPS = "; the request may have been executed"
 
 
 class ProxyError(Exception):
-    """Base of everything that becomes an error answer."""
+    """Base of all errors that become an error response."""
 
     status = 500
     reason: Rejection | None = None
@@ -55,64 +55,64 @@ class ProxyError(Exception):
 
 
 class InvalidRequest(ProxyError):
-    """The body breaks the protocol or the model's signature."""
+    """The body violates the protocol or the model's signature."""
 
     status = 400
     reason = Rejection.INVALID
 
 
 class Unauthenticated(ProxyError):
-    """Nobody knows who calls: no key, or one that is not ours."""
+    """The request has no key, or an unknown one."""
 
     status = 401
     reason = Rejection.UNAUTHENTICATED
 
 
 class Forbidden(ProxyError):
-    """Who calls is known, and may not."""
+    """The client is authenticated and not allowed."""
 
     status = 403
     reason = Rejection.FORBIDDEN
 
 
 class NotFound(ProxyError):
-    """No such model or version here."""
+    """There is no such model, version or path."""
 
     status = 404
     reason = Rejection.INVALID
 
 
 class RequestTimeout(ProxyError):
-    """The request did not arrive whole in time."""
+    """The request was not complete in time."""
 
     status = 408
     reason = Rejection.INVALID
 
 
 class BodyTooLarge(ProxyError):
-    """The body is over the limit; reading has stopped."""
+    """The body exceeds the limit; reading has stopped."""
 
     status = 413
     reason = Rejection.BODY_TOO_LARGE
 
 
 class PaddingTooLarge(BodyTooLarge):
-    """The body is small, but what its rows would be padded to is not."""
+    """The rows exceed the limit once they are padded."""
 
 
 class UnsupportedMediaType(ProxyError):
-    """The model takes no body of this media type."""
+    """The model does not accept bodies of this media type."""
 
     status = 415
     reason = Rejection.INVALID
 
 
 class UnsupportedCoding(UnsupportedMediaType):
-    """The body is compressed in a way that is not unpacked here."""
+    """The body has an unsupported content coding."""
 
 
 class LimitReached(ProxyError):
-    """The caller asks for more than its own share, however much is free."""
+    """The client exceeds its own limit, whatever capacity is free."""
 
     status = 429
     reason = Rejection.LIMIT
@@ -123,28 +123,28 @@ class LimitReached(ProxyError):
 
 
 class HeadTooLarge(ProxyError):
-    """The request line and headers are over the limit; reading has stopped."""
+    """The request line and headers exceed the limit; reading has stopped."""
 
     status = 431
     reason = Rejection.INVALID
 
 
 class NotImplementedHere(ProxyError):
-    """The request is HTTP, but needs what this server does not have."""
+    """The request needs a feature that this server does not have."""
 
     status = 501
     reason = Rejection.INVALID
 
 
 class VersionNotSupported(ProxyError):
-    """The request is of another version of HTTP."""
+    """The request uses an unsupported version of HTTP."""
 
     status = 505
     reason = Rejection.INVALID
 
 
 class RowsFailed(ProxyError):
-    """Some rows of a request failed on their own; the others of the batch did not."""
+    """Single rows of a request failed; the batch's other rows did not."""
 
     may_have_run = True
 
@@ -156,17 +156,17 @@ class RowsFailed(ProxyError):
 
 
 class ModelFailed(ProxyError):
-    """The model raised, or the runtime broke its contract."""
+    """The model raised an error, or the runtime violated the protocol."""
 
     may_have_run = True
 
 
 class BatchTooLarge(ModelFailed):
-    """The runtime's memory is too small for this batch; a smaller one may pass."""
+    """The batch exceeds the runtime's memory; a smaller one may not."""
 
 
 class Overloaded(ProxyError):
-    """Something is full, by the count that ``reason`` names, or the queue so long that the answer would be late."""
+    """A limit is reached, which ``reason`` names, or the request would miss its deadline."""
 
     status = 503
 
@@ -177,7 +177,7 @@ class Overloaded(ProxyError):
 
 
 class IssuerAway(ProxyError):
-    """The keys that a token is checked with could not be fetched yet."""
+    """The token issuer's keys have not been fetched yet."""
 
     status = 503
     reason = Rejection.UNAUTHENTICATED
@@ -185,7 +185,7 @@ class IssuerAway(ProxyError):
 
 
 class Draining(ProxyError):
-    """This replica is about to stop."""
+    """This replica is draining."""
 
     status = 503
     reason = Rejection.DRAINING
@@ -193,7 +193,7 @@ class Draining(ProxyError):
 
 
 class ServiceGone(ProxyError):
-    """The service that a waiting room held requests for is no more; trying again is of no use soon."""
+    """The service that the activator holds requests for is gone; a retry does not help."""
 
     status = 503
     reason = Rejection.DRAINING
@@ -208,38 +208,43 @@ class RuntimeAway(ProxyError):
 
 
 class NotExecuted(RuntimeAway):
-    """The runtime did not begin with this batch."""
+    """The runtime did not start this batch."""
 
 
 class UnknownHost(NotExecuted):
-    """Nobody knows a server of that name."""
+    """The server's name does not resolve."""
 
 
 class RuntimeLost(RuntimeAway):
-    """The runtime went away with this batch, or says no more than that; nobody knows whether it ran."""
+    """The connection was lost while the batch was at the runtime; it may have run."""
 
     may_have_run = True
 
 
 class DeadlineExceeded(ProxyError):
-    """The caller's deadline passed before the answer came."""
+    """The deadline passed before the response."""
 
     status = 504
     reason = Rejection.DEADLINE
 
 
 class StepFailed(ProxyError):
-    """A step of a graph failed: its model did, or refused, or cannot be reached."""
+    """A step of a graph failed: its model failed, rejected the request, or is unreachable."""
 
     unfit = False
-    """Its answer is not what the model says that it gives."""
+    """Whether the step's response does not match its model's signature."""
 
     def __init__(
         self, step: str, error: ProxyError, status: int | None = None, retry_after_s: int | None = None
     ) -> None:
-        # What its own proxy has said of it, ours says of the whole request.
+        # `PerhapsExecuted` adds the suffix for the whole request; the step's proxy may have added it already.
         super().__init__(f"step {step}: {error.message.removesuffix(_PERHAPS)[:MOST_WORDS]}")
-        self.status = _as_of_graph(error.status if status is None else status)
+        status = error.status if status is None else status
+        if status == 404:
+            # The client's path was right: the step's model is missing.
+            self.status = 503
+        else:
+            self.status = status if 400 <= status <= 599 else 500
         self.reason = error.reason
         self.retry_after_s = error.retry_after_s if retry_after_s is None else retry_after_s
         if self.status == 503 and self.retry_after_s is None:
@@ -247,15 +252,8 @@ class StepFailed(ProxyError):
         self.may_have_run = error.may_have_run
 
 
-def _as_of_graph(status: int) -> int:
-    """Return a step's status as that of the graph: a model that is gone is no path that its caller got wrong."""
-    if status == 404:
-        return 503
-    return status if 400 <= status <= 599 else 500
-
-
 class PerhapsExecuted(ProxyError):
-    """``error``, in the words for a caller whose rows the model may have seen."""
+    """``error`` with the note that the request may have run."""
 
     may_have_run = True
 

@@ -1,9 +1,9 @@
-"""Sends spans to an OpenTelemetry collector, from a thread that no request waits for."""
+"""Exports spans to an OpenTelemetry collector, from a thread of its own."""
 
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 INTERVAL_S: Final = 1.0
 AT_ONCE: Final = 512
 LAST_WORDS_S: Final = 2.0
-"""For what is left when the process ends."""
+"""Time limit for exporting the last spans when the process ends."""
 _SCOPE: Final = InstrumentationScope("shoal_proxy", VERSION)
 
 
 class Exporter:
-    """The thread. ``environ`` names the collector, as the SDK reads it, and perhaps the service."""
+    """The exporting thread. The SDK reads the collector's address from the environment."""
 
     def __init__(self, tracer: Tracer, environ: Mapping[str, str], model: str) -> None:
         self._tracer = tracer
@@ -36,14 +36,15 @@ class Exporter:
         self._resource = Resource.create({} if named else {SERVICE_NAME: model})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
-        self._told = 0
+        self._logged = 0
+        """Dropped spans logged so far."""
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is left, for a while."""
+        """Export the remaining spans, for at most `LAST_WORDS_S`."""
         self._stop.set()
         self._thread.join(LAST_WORDS_S)
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
@@ -54,22 +55,20 @@ class Exporter:
             ends = self._stop.wait(INTERVAL_S)
             spans = self._tracer.take()
             for start in range(0, len(spans), AT_ONCE):
-                self._send(spans[start : start + AT_ONCE])
-            if (dropped := self._tracer.dropped) > self._told:
-                logger.warning("event=spans_dropped count=%d", dropped - self._told)
-                self._told = dropped
-
-    def _send(self, spans: Sequence[Span]) -> None:
-        # The clock may be set meanwhile: asked anew each time.
-        to_wall_ns = time.time_ns() - time.monotonic_ns()
-        try:
-            self._exporter.export([readable(span, self._resource, to_wall_ns) for span in spans])
-        except Exception:  # whatever it is, it must cost no request, and not end the thread
-            logger.exception("event=spans_not_sent count=%d", len(spans))
+                part = spans[start : start + AT_ONCE]
+                # Computed each time, as the system clock may be adjusted.
+                to_wall_ns = time.time_ns() - time.monotonic_ns()
+                try:
+                    self._exporter.export([readable(span, self._resource, to_wall_ns) for span in part])
+                except Exception:  # no error of the SDK may end the thread
+                    logger.exception("event=spans_not_sent count=%d", len(part))
+            if (dropped := self._tracer.dropped) > self._logged:
+                logger.warning("event=spans_dropped count=%d", dropped - self._logged)
+                self._logged = dropped
 
 
 def readable(span: Span, resource: Resource, to_wall_ns: int) -> ReadableSpan:
-    """Return a span as the SDK has it; ``to_wall_ns`` added to monotonic nanoseconds is the time of day."""
+    """Return the SDK's form of a span; ``to_wall_ns`` converts monotonic nanoseconds to Unix time."""
 
     def at(monotonic_s: float) -> int:
         return int(monotonic_s * 1e9) + to_wall_ns

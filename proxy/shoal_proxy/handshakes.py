@@ -1,6 +1,6 @@
-"""Callers of a port that speaks TLS, until they have shaken hands: how long that may take, and how many may be at it.
+"""TLS handshakes, with limits on their duration and number.
 
-uvicorn's own servers bound neither, and what has not shaken hands is no connection yet that a `Guard` would count.
+uvicorn's servers limit neither, and a `Guard` counts a connection only after its handshake.
 """
 
 import asyncio
@@ -18,11 +18,12 @@ from shoal_proxy.guard import Guard
 from shoal_proxy.listener import Listener
 
 MOST_SHAKING: Final = 256
-"""Handshakes at a time; then one gives way to the next: an honest one takes milliseconds."""
+"""Most handshakes in progress; beyond it one is aborted for the next. A regular one takes milliseconds."""
 _GOODBYE_S: Final = 1.0
-"""How long a caller may take to say that it has heard us close."""
+"""How long a client may take to confirm the end of the TLS connection."""
 _NO_DESCRIPTOR_S: Final = 0.01
-_MISTAKEN: Final = b'{"error":"this port speaks TLS: ask it by https://"}'
+"""The pause after the process ran out of file descriptors."""
+_MISTAKEN: Final = b'{"error":"this port uses TLS. Use https://"}'
 _PLAIN: Final = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
     % (len(_MISTAKEN), _MISTAKEN)
@@ -31,54 +32,51 @@ _READ_BYTES: Final = 65536
 
 
 @dataclass(slots=True)
-class Caller:
-    """One who is to shake hands.
-
-    Args:
-        address: from where.
-        spoke: something came.
-    """
+class Handshake:
+    """A handshake in progress."""
 
     address: str
-    spoke: bool = False
+    """The client's IP address."""
+    started: bool = False
+    """Whether the client has sent anything."""
 
 
 _Task = TypeVar("_Task")
 
 
-def who_gives_way(shaking: Mapping[_Task, Caller]) -> _Task:
-    """Return whose handshake ends for the next: of those from where most are, one that is silent, or the oldest.
+def handshake_to_abort(shaking: Mapping[_Task, Handshake]) -> _Task:
+    """Return the handshake to abort for the next: of the address with the most, a silent one, else the oldest.
 
     Args:
-        shaking: all of them, at least one, the oldest first.
+        shaking: all handshakes, at least one, the oldest first.
     """
-    [(crowded, _)] = Counter(caller.address for caller in shaking.values()).most_common(1)
-    theirs = [task for task, caller in shaking.items() if caller.address == crowded]
-    return next((task for task in theirs if not shaking[task].spoke), theirs[0])
+    [(crowded, _)] = Counter(handshake.address for handshake in shaking.values()).most_common(1)
+    theirs = [task for task, handshake in shaking.items() if handshake.address == crowded]
+    return next((task for task in theirs if not shaking[task].started), theirs[0])
 
 
 class TlsListener(Listener):
-    """A listener whose callers shake hands first, with the newest certificate.
+    """A listener with TLS, which uses the newest certificate.
 
     Args:
-        guard: of their connections: a handshake may take as long as a head.
+        guard: limits the connections; a handshake may take as long as a head.
     """
 
     def __init__(self, config: uvicorn.Config, certificate: Certificate, guard: Guard) -> None:
         super().__init__(config)
         self._certificate = certificate
         self._guard = guard
-        self._shaking: dict[asyncio.Task[bool], Caller] = {}
-        """In the order in which they came."""
+        self._shaking: dict[asyncio.Task[bool], Handshake] = {}
+        """In the order of arrival."""
         self._accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept callers (uvicorn)."""
+        """Accept connections (uvicorn)."""
         await super().startup(sockets=[])
         self._accepting = [asyncio.create_task(self._accept(sock)) for sock in sockets or []]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let nobody in any more, and serve those who are (uvicorn)."""
+        """Stop accepting, and serve established connections to their end (uvicorn)."""
         tasks = [*self._accepting, *self._shaking]
         for task in tasks:
             task.cancel()
@@ -90,65 +88,59 @@ class TlsListener(Listener):
         sock.settimeout(0)
         while True:
             try:
-                caller, address = await loop.sock_accept(sock)
-            except OSError as error:  # there is no descriptor left
+                client, address = await loop.sock_accept(sock)
+            except OSError as error:  # no file descriptor is left
                 self._guard.note("connection_refused", str(error))
                 await asyncio.sleep(_NO_DESCRIPTOR_S)
                 continue
             if len(self._shaking) >= MOST_SHAKING:
-                gone = who_gives_way(self._shaking)
-                del self._shaking[gone]
-                gone.cancel()
-            known = Caller(str(address[0]) if isinstance(address, tuple) else "")
-            task = loop.create_task(self._let_in(caller, known))
-            self._shaking[task] = known
-            task.add_done_callback(partial(self._ended, caller))
-            await asyncio.sleep(0)  # a flood must not keep those waiting who are in
+                aborted = handshake_to_abort(self._shaking)
+                del self._shaking[aborted]
+                aborted.cancel()
+            handshake = Handshake(str(address[0]) if isinstance(address, tuple) else "")
+            task = loop.create_task(self._connect(client, handshake))
+            self._shaking[task] = handshake
+            task.add_done_callback(partial(self._ended, client))
+            await asyncio.sleep(0)  # a flood of clients must not block established connections
 
-    def _ended(self, caller: socket.socket, task: asyncio.Task[bool]) -> None:
+    def _ended(self, client: socket.socket, task: asyncio.Task[bool]) -> None:
         self._shaking.pop(task, None)
         if task.cancelled() or not task.result():
-            caller.close()
+            client.close()
 
-    async def _let_in(self, caller: socket.socket, known: "Caller") -> bool:
+    async def _connect(self, client: socket.socket, handshake: Handshake) -> bool:
+        """Make a handshake; return False where it failed, and the socket is to be closed."""
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
         try:
             async with asyncio.timeout(self._guard.patience.head_s):
-                await _readable(caller)
-                known.spoke = True
-                if self._speaks_tls(caller):
-                    await self._shake(caller)
+                loop.add_reader(client, readable.set)
+                try:
+                    await readable.wait()
+                finally:
+                    loop.remove_reader(client)
+                handshake.started = True
+                if self._starts_tls(client):
+                    if client.family != socket.AF_UNIX:
+                        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    await loop.connect_accepted_socket(
+                        self.make_protocol,
+                        client,
+                        ssl=self._certificate.context,
+                        ssl_handshake_timeout=self._guard.patience.head_s,
+                        ssl_shutdown_timeout=_GOODBYE_S,
+                    )
                     return True
-        except OSError as error:  # OpenSSL's and a time that is over are some too
+        except OSError as error:  # ssl.SSLError and TimeoutError, too, are OSErrors
             self._guard.note("handshake_failed", str(error) or f"it took more than {self._guard.patience.head_s:g} s")
         return False
 
-    async def _shake(self, caller: socket.socket) -> None:
-        if caller.family != socket.AF_UNIX:
-            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().connect_accepted_socket(
-            self.make_protocol,
-            caller,
-            ssl=self._certificate.context,
-            ssl_handshake_timeout=self._guard.patience.head_s,
-            ssl_shutdown_timeout=_GOODBYE_S,
-        )
-
-    def _speaks_tls(self, caller: socket.socket) -> bool:
-        """Return whether a handshake comes; who begins with a letter speaks plain HTTP, and is told so in it."""
-        first = caller.recv(1, socket.MSG_PEEK)
+    def _starts_tls(self, client: socket.socket) -> bool:
+        """Return whether a handshake follows; plain HTTP, which begins with a letter, gets an error response."""
+        first = client.recv(1, socket.MSG_PEEK)
         if not first.isalpha():
             return bool(first)
         self._guard.note("handshake_failed", "plain HTTP")
-        caller.recv(_READ_BYTES)  # what is not read would turn our answer into a reset
-        caller.send(_PLAIN)
-        caller.shutdown(socket.SHUT_WR)
+        client.recv(_READ_BYTES)  # closing with unread input would reset the connection and discard the response
+        client.send(_PLAIN)
+        client.shutdown(socket.SHUT_WR)
         return False
-
-
-async def _readable(sock: socket.socket) -> None:
-    loop, something = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sock, something.set)
-    try:
-        await something.wait()
-    finally:
-        loop.remove_reader(sock)

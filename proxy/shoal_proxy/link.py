@@ -1,4 +1,4 @@
-"""What answers batches, as the dispatcher knows it: a runtime (`exchange`), or a graph of models (`graph`)."""
+"""The interface between the dispatcher and what runs batches: a runtime (`exchange`) or a graph (`graph`)."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,52 +12,52 @@ from shoal_schema.load import GraphState
 
 
 class Returned(Protocol):
-    """A batch that came back, and when; its answer is taken apart when there is time for it."""
+    """A batch's undecoded response, and when it arrived (monotonic seconds)."""
 
     sent_s: float
     answered_s: float
 
     def result(self, signature: ModelSignature) -> Result:
-        """Return the rows that came back; raises a `ProxyError` that the whole batch is answered with."""
+        """Return the decoded result; raises a `ProxyError` that applies to all requests of the batch."""
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return what the batch cost, as Server-Timing says it; ``batch_s`` is the proxy's own time."""
+        """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
 
 
 class Link(Protocol):
-    """Whether batches can be answered now, by what signature, and their answers."""
+    """Sends batches, and tracks whether they can be sent and the model's signature."""
 
     signature: ModelSignature | None
     binary: bool
-    """Whether tensors may hold what JSON has no words for."""
+    """Whether tensors may hold values that JSON cannot express (NaN, infinities, bytes)."""
     reason: str
-    """Why it is not ready; empty when it is."""
+    """Why no batches can be sent; empty when they can."""
     on_change: Callable[[], None]
     losses: int
-    """How often it went away after it had been ready."""
+    """How many times it became unready after it had been ready."""
     started: asyncio.Event
-    """Set once it could serve."""
+    """Set when it is ready for the first time."""
 
     @property
     def ready(self) -> bool:
-        """Tell whether batches may be sent."""
+        """Whether batches may be sent."""
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """Of a model's device bytes in use and all of them; None where that is not told."""
+        """The device's used and total bytes of memory; None where the runtime does not report them."""
 
     @property
     def graph_state(self) -> GraphState | None:
-        """Whether a graph's models fit one another; None of a runtime."""
+        """Whether a graph's models fit together; None for a runtime."""
 
     async def watch(self) -> None:
-        """Keep up to date, until cancelled."""
+        """Keep the state up to date, until cancelled."""
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Returned:
-        """Send a batch and wait for the answer, whatever it says; raises a `ProxyError` where none comes."""
+        """Send a batch and return its response, also an error; raises a `ProxyError` if there is none."""
 
     def abandoned(self, pending: Pending) -> None:
-        """Note that a caller has gone whose rows may be under way."""
+        """Note that the client of a request in progress has disconnected."""
 
     def close(self) -> None:
         """Close every connection."""

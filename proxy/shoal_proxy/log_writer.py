@@ -1,4 +1,4 @@
-"""Writes the log from a thread of its own, where there is so much of it that a slow reader would hold up requests."""
+"""Writes the log from a thread of its own, so that a slow reader of an access log does not delay requests."""
 
 import logging
 import os
@@ -14,15 +14,15 @@ from shoal_proxy.access_log import AccessLog, Entry, line_of
 
 INTERVAL_S: Final = 0.1
 LAST_WORDS_S: Final = 2.0
-"""For what is left when the process ends."""
+"""Time limit for the last lines when the process ends."""
 MOST_LINES: Final = 4096
-"""Of all but the access log that wait; more are not kept."""
+"""Most waiting lines, without the access log's; further ones are dropped."""
 _PATIENCE_S: Final = 1.0
 _STDERR: Final = 2
 
 
 class LogWriter(logging.Handler):
-    """Takes the place of the handler that would block. ``number`` is of the open file."""
+    """Replaces the blocking handler; ``number`` is the file descriptor to write to."""
 
     def __init__(self, log: AccessLog, formatter: logging.Formatter | None, number: int = _STDERR) -> None:
         super().__init__()
@@ -31,29 +31,30 @@ class LogWriter(logging.Handler):
         self._number = number
         self._lines: deque[str] = deque()
         self._dropped = 0
-        self._told = 0
+        self._logged = 0
+        """Dropped lines logged so far."""
         self._due = threading.Event()
         self._ends = False
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Write what is left, for a while."""
+        """Write the remaining lines, for at most `LAST_WORDS_S`."""
         self._ends = True
         self._due.set()
         self._thread.join(LAST_WORDS_S)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line for the thread (logging)."""
+        """Queue a line for the thread (logging)."""
         if len(self._lines) >= MOST_LINES:
             self._dropped += 1
             return
         try:
             self._lines.append(self.format(record))
-        except Exception:  # of arguments that do not fit, as every handler has it
+        except Exception:  # arguments that do not fit the template, as in `logging.Handler`
             self.handleError(record)
         self._due.set()
 
@@ -67,23 +68,20 @@ class LogWriter(logging.Handler):
                 self._write(self._lines.popleft())
             for entry in self._log.take():
                 self._write(self.format(_record(entry)))
-            self._tell_of_dropped()
-
-    def _tell_of_dropped(self) -> None:
-        if (dropped := self._dropped + self._log.dropped) > self._told:
-            fields = {"msg": "event=log_lines_dropped count=%d", "args": (dropped - self._told,)}
-            self._told = dropped
-            self._write(self.format(logging.makeLogRecord({"name": __name__, **_at(logging.WARNING), **fields})))
+            if (dropped := self._dropped + self._log.dropped) > self._logged:
+                fields = {"msg": "event=log_lines_dropped count=%d", "args": (dropped - self._logged,)}
+                self._logged = dropped
+                self._write(self.format(logging.makeLogRecord({"name": __name__, **_at(logging.WARNING), **fields})))
 
     def _write(self, line: str) -> None:
-        """Write a line, however long nobody reads it. Not through `sys.stderr`, whose lock others would wait for."""
+        """Write a line, and block while its reader is slow. `sys.stderr` would block other threads by its lock."""
         left = f"{line}\n".encode(errors="backslashreplace")
         while left:
             try:
                 left = left[os.write(self._number, left) :]
             except BlockingIOError:
                 select.select([], [self._number], [], _PATIENCE_S)
-            except OSError:  # nobody will ever read it
+            except OSError:  # the reader has closed its end
                 return
 
 
@@ -95,6 +93,7 @@ def _record(entry: Entry) -> logging.LogRecord:
     template, arguments = line_of(entry)
     fields = {"name": "shoal_proxy.access_log", **_at(logging.INFO), "msg": template, "args": arguments}
     record = logging.makeLogRecord(fields)
+    # The record's time is the end of the request, not of the writing.
     record.created -= time.monotonic() - entry.ended_s
     record.msecs = record.created % 1 * 1000
     return record
@@ -102,7 +101,7 @@ def _record(entry: Entry) -> logging.LogRecord:
 
 @contextmanager
 def writing(log: AccessLog | None) -> Iterator[None]:
-    """Write all of the log from a thread meanwhile, if there is an access log in it."""
+    """Write the log from a thread within the block, if there is an access log."""
     root = logging.getLogger()
     if log is None or not root.handlers:
         yield

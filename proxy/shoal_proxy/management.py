@@ -1,7 +1,4 @@
-"""What TorchServe's management API says of one model, in its words; and what to do instead of registering another.
-
-Pure.
-"""
+"""TorchServe's management API for the one model, and the advice for registering another. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +12,7 @@ from shoal_schema.resource import API_VERSION, KIND
 def describe_model(
     name: str, version: str, *, batch_size: int, ready: bool, waiting: int, capacity: int
 ) -> dict[str, Any]:
-    """Return what ``GET /models/{name}`` tells of the one version."""
+    """Return the response of ``GET /models/{name}`` for the one version."""
     return {
         "modelName": name,
         "modelVersion": version,
@@ -32,23 +29,19 @@ def describe_model(
 
 
 def instead_of_registering(asked: Mapping[str, str]) -> str:
-    """Return what to do where somebody registers a model, as TorchServe has it, with a server of one model."""
+    """Return the error text for a registration request, with the resource to apply instead."""
     url = asked.get("url", "https://models.example.com/NAME.mar")
     given = asked.get("model_name") or re.sub(r"\.(mar|tar\.gz|zip)\Z", "", re.split("[?#]", url)[0].rpartition("/")[2])
-    # The name of an object in a cluster, which takes less than a path does.
+    # A valid Kubernetes object name (RFC 1123 label).
     name = re.sub(r"[^a-z0-9]+", "-", given.lower()).strip("-")[:63] or "model"
     uri = url if "://" in url else f"file:///models/{url}"
     lines = [f"apiVersion: {API_VERSION}", f"kind: {KIND}", f"metadata: {{name: {name}}}", "spec:"]
-    lines.append(f"  model: {{uri: {_quoted(uri)}}}")
+    # JSON strings are valid YAML, whatever the client sent.
+    lines.append(f"  model: {{uri: {orjson.dumps(uri.encode('utf-8', 'replace').decode()).decode()}}}")
     if re.fullmatch("[0-9]{1,5}", asked.get("batch_size", "")):
         lines.append(f"  batching: {{maxBatchSize: {int(asked['batch_size'])}}}")
     resource = "\n".join(lines)
     return (
-        "models are not registered with a server that runs: on one machine start `shoal serve --management` and ask"
-        f" there; in a cluster apply this with kubectl:\n{resource}\n"
+        "this server does not register models. On one machine, send the request to `shoal serve --management`;"
+        f" in a cluster, apply this with kubectl:\n{resource}\n"
     )
-
-
-def _quoted(text: str) -> str:
-    """Return a text as YAML takes it from anybody: in JSON's quotes."""
-    return orjson.dumps(text.encode("utf-8", "replace").decode()).decode()

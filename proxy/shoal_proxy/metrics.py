@@ -1,6 +1,6 @@
-"""Counters and histograms of the hot path, and their Prometheus text.
+"""The proxy's counters and histograms, and their Prometheus text.
 
-One event loop owns them, so they are plain numbers without locks; prometheus-client turns them into text when asked.
+One event loop owns them, so they are plain numbers without locks; prometheus-client formats them at a scrape.
 `shoal_schema.metrics` declares them.
 """
 
@@ -45,18 +45,14 @@ class Histogram:
         self.total += value
 
     def family(self, name: str, documentation: str) -> HistogramMetricFamily:
-        """Return it as prometheus-client knows histograms."""
+        """Return the histogram as a prometheus-client family."""
         return HistogramMetricFamily(name, documentation, buckets=self.buckets, sum_value=self.total)
 
     @property
     def buckets(self) -> list[tuple[str, float]]:
-        """Return bounds and how many values are below each, as prometheus-client takes them."""
+        """Return the bounds with cumulative counts, in prometheus-client's form."""
         labels = [*map(str, map(float, self.bounds)), "+Inf"]
         return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
-
-
-def _seconds() -> Histogram:
-    return Histogram(SECONDS)
 
 
 def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
@@ -67,14 +63,14 @@ def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
 
 
 class Metrics(Collector):
-    """All of the proxy's metrics; those in ``read`` are read from their owners at scrape time."""
+    """All metrics of the proxy; those in ``read`` are read from their owners at a scrape."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.handed_over: dict[str, int] = defaultdict(int)
         self.gate: Gate | None = None
-        """Counts by who calls, where that is asked."""
+        """Has the counts by client, where access is restricted."""
         self.batch_rows = Histogram(ROWS)
         self.request_seconds = Histogram(SECONDS)
         self.queue_seconds = Histogram(SECONDS)
@@ -82,9 +78,9 @@ class Metrics(Collector):
         self.runtime_seconds = Histogram(SECONDS)
         self.executions = Executions()
         self.failed_s = 0.0
-        """From arrival to error, of all requests that were read and failed."""
-        self.step_seconds: dict[str, Histogram] = defaultdict(_seconds)
-        """Of a graph, by step."""
+        """Total time from arrival to error of failed requests."""
+        self.step_seconds: dict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS))
+        """A graph's, by step."""
         self.step_failures: dict[str, int] = defaultdict(int)
         self.rows = 0
         self.elements = 0
@@ -97,12 +93,12 @@ class Metrics(Collector):
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.Rejection | None) -> None:
-        """Count a request that got no place, where its error is of that kind: one that has a reason."""
+        """Count a rejected request; an error without a reason is no rejection."""
         if reason is not None:
             self.rejections[reason] += 1
 
     def returned(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """Count what callers get of a batch that came back, be it an answer or the model's error."""
+        """Count the results and errors of a batch's requests."""
         for pending, outcome in deliveries:
             if isinstance(outcome, Answer):
                 self.request_seconds.observe(now_s - pending.arrived_s)
@@ -110,12 +106,12 @@ class Metrics(Collector):
                     self.late_answers += 1
             elif isinstance(outcome, RowsFailed):
                 for error in outcome.errors:
-                    self.failed_rows += error.status >= 500  # else the row was the caller's mistake
+                    self.failed_rows += error.status >= 500  # below 500 the client's row was invalid
             elif isinstance(outcome, ModelFailed):
                 self.failed_rows += pending.rows
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every metric, as prometheus-client asks."""
+        """Yield all metrics (prometheus-client)."""
         yield _labelled(declared.REQUESTS, self.requests)
         yield _labelled(
             declared.REJECTIONS, {(reason,): self.rejections.get(reason, 0) for reason in declared.Rejection}
@@ -136,7 +132,14 @@ class Metrics(Collector):
         ):
             yield histogram.family(metric.family, metric.description)
         if self.step_seconds or self.step_failures:
-            yield from self._of_steps()
+            step_seconds = declared.STEP_SECONDS
+            steps = HistogramMetricFamily(
+                step_seconds.family, step_seconds.description, labels=list(step_seconds.labels)
+            )
+            for step, histogram in self.step_seconds.items():
+                steps.add_metric([step], histogram.buckets, histogram.total)
+            yield steps
+            yield _labelled(declared.STEP_FAILURES, {(step,): count for step, count in self.step_failures.items()})
         for metric, count in (
             (declared.ROWS, self.rows),
             (declared.ELEMENTS, self.elements),
@@ -149,17 +152,8 @@ class Metrics(Collector):
         ):
             yield CounterMetricFamily(metric.family, metric.description, value=count)
 
-    def _of_steps(self) -> Iterable[Metric]:
-        steps = HistogramMetricFamily(
-            declared.STEP_SECONDS.family, declared.STEP_SECONDS.description, labels=list(declared.STEP_SECONDS.labels)
-        )
-        for step, histogram in self.step_seconds.items():
-            steps.add_metric([step], histogram.buckets, histogram.total)
-        yield steps
-        yield _labelled(declared.STEP_FAILURES, {(step,): count for step, count in self.step_failures.items()})
-
     def text(self) -> bytes:
-        """Return the Prometheus text exposition."""
+        """Return all metrics in the Prometheus text format."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""Triton's statistics of the one model, from the proxy's own counters: as JSON, and as fields of gRPC's message."""
+"""Triton's statistics of the one model, from the proxy's counters; also the fields of gRPC's message."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ def model_statistics(name: str, version: str, metrics: Metrics, *, now_s: float,
     """Return the statistics since the process began.
 
     Args:
-        name: of the model.
-        version: of the model.
+        name: the model's name.
+        version: the model's version.
         metrics: the counters.
-        now_s: the time, in monotonic seconds.
-        wall_s: the time, in seconds since 1970.
+        now_s: the current time, in monotonic seconds.
+        wall_s: the current time, in seconds since 1970.
     """
     executions = metrics.executions
     last_ms = 0 if executions.last_s is None else int(1000 * (wall_s - now_s + executions.last_s))

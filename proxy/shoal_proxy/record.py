@@ -1,4 +1,4 @@
-"""``shoal record``: write down what arrives at a running proxy, without payloads."""
+"""``shoal record``: record the requests of a running proxy, without payloads."""
 
 import argparse
 import csv
@@ -13,16 +13,16 @@ example:
   shoal record --from http://127.0.0.1:9090 --seconds 60 > trace.csv
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30
 
-The recording is CSV: arrived_s,rows,shape,deadline_ms. Ctrl-C ends it early; what was written is whole.
+The recording is CSV: arrived_s,rows,shape,deadline_ms. Ctrl-C ends it early; the lines written so far are complete.
 """
 _MOST_S = 3600
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's arguments."""
+    """Return the argument parser."""
     made = CommandParser(
         "shoal record",
-        description="Write down what arrives at a running server, without payloads.",
+        description="Record the requests that arrive at a running server, without payloads.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -35,18 +35,23 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy the recording to standard output as it comes; return the exit status."""
+    """Copy the recording to standard output; return the exit status."""
     arrivals = 0
     try:
-        # A proxy at which nothing arrives is silent for as long as the recording takes.
+        # Without requests the proxy sends nothing until the recording ends.
         path = f"/v1/trace?seconds={options.seconds:g}"
         lines = iter(ask_lines(options.source, path, silent_s=options.seconds + 10))
         header = next(lines, "")
-        # Its first line comes when it has begun: what arrives from here on is written down.
+        # The header line arrives when the recording has begun.
         print(f"recording for {options.seconds:g} s", file=sys.stderr)  # noqa: T201
         _write("" if options.json else header)
         for line in lines:
-            _write(_as_json(header, line) if options.json else line)
+            if options.json:
+                # Numbers stay numbers, empty fields become null; a shape is text.
+                row = zip(*csv.reader((header, line)), strict=True)
+                document = {name: text if name == "shape" else json.loads(text) if text else None for name, text in row}
+                line = json.dumps(document) + "\n"  # noqa: PLW2901
+            _write(line)
             arrivals += 1
     except AskError as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
@@ -58,15 +63,3 @@ def run(options: argparse.Namespace) -> int:
 def _write(line: str) -> None:
     sys.stdout.write(line)
     sys.stdout.flush()
-
-
-def _as_json(header: str, line: str) -> str:
-    """Return a line of CSV as a line of JSON: numbers as such, an empty field as null."""
-    row = zip(*csv.reader((header, line)), strict=True)
-    return json.dumps({name: _value(name, text) for name, text in row}) + "\n"
-
-
-def _value(name: str, text: str) -> str | float | None:
-    if name == "shape":
-        return text
-    return json.loads(text) if text else None

@@ -1,4 +1,4 @@
-"""A recording of what arrives, without payloads: what `shoal simulate` replays."""
+"""Recordings of arriving requests, without payloads; `shoal simulate` replays them."""
 
 import asyncio
 import csv
@@ -13,12 +13,12 @@ from shoal_proxy.batching.pending import NEVER_S, Pending
 LONGEST_RECORDING_S = 3600.0
 HEADER = ("arrived_s", "rows", "shape", "deadline_ms")
 _MOST_WAITING = 100_000
-"""Lines kept for a reader that is slower than what arrives; then the recording ends, rather than the memory."""
+"""Most arrivals buffered for a slow reader; the recording ends beyond them."""
 _INTERVAL_S = 0.2
 
 
 class Arrival(NamedTuple):
-    """What is kept of a request: nothing of its payload."""
+    """One request, without its payload."""
 
     arrived_s: float
     rows: int
@@ -28,21 +28,21 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Recording:
-    """What one reader has not had yet."""
+    """The arrivals that one reader has not read yet."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     full: bool = False
 
 
 class Recorder:
-    """Hands arrivals to whoever records; nobody does, as a rule, and then nothing is kept."""
+    """Passes arrivals to active recordings; without one nothing is stored."""
 
     def __init__(self) -> None:
         self._recordings: list[_Recording] = []
 
     @property
     def active(self) -> bool:
-        """Return whether anybody records."""
+        """Return whether a recording is active."""
         return bool(self._recordings)
 
     def arrived(self, pending: Pending) -> None:
@@ -50,12 +50,12 @@ class Recorder:
         for recording in self._recordings:
             recording.full = recording.full or len(recording.arrivals) >= _MOST_WAITING
             if not recording.full:
-                # Kept as it came: admission may yet set when it is due, and that is not the caller's word.
+                # Copied now: admission may set a default deadline later, and only the client's is recorded.
                 arrival = Arrival(pending.arrived_s, pending.rows, pending.key.shapes, pending.due_s)
                 recording.arrivals.append(arrival)
 
     async def lines(self, seconds: float) -> AsyncIterator[str]:
-        """Yield the CSV of what arrives within ``seconds``, a piece at a time."""
+        """Yield the CSV of requests that arrive within ``seconds``, a piece at a time."""
         recording = _Recording()
         began_s = time.monotonic()
         self._recordings.append(recording)

@@ -1,4 +1,4 @@
-"""Triton's model repository, of which every proxy holds one model."""
+"""Triton's model repository extension, with the one model of this proxy."""
 
 from typing import Final
 
@@ -8,17 +8,17 @@ from shoal_proxy.codecs.base import parse_json
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest
 
 _MAX_BYTES: Final = 4096
-"""Of a request for the index."""
+"""The largest body of an index request."""
 
 
 def index(name: str, version: str, unready_reason: str, *, ready: bool) -> list[dict[str, str]]:
     """Return the index.
 
     Args:
-        name: of the model.
-        version: of the model.
-        unready_reason: why it is not ready; empty where it is.
-        ready: whether only ready models are asked for.
+        name: the model's name.
+        version: the model's version.
+        unready_reason: why the model is not ready; empty if it is.
+        ready: whether to list ready models only.
     """
     if not unready_reason:
         return [{"name": name, "version": version, "state": "READY", "reason": ""}]
@@ -26,22 +26,22 @@ def index(name: str, version: str, unready_reason: str, *, ready: bool) -> list[
 
 
 async def read_index_request(request: Request) -> bool:
-    """Return whether only ready models are asked for.
+    """Return whether the request is for ready models only.
 
     Raises:
-        BodyTooLarge: the body is no such request.
-        InvalidRequest: it is malformed.
+        BodyTooLarge: the body exceeds 4096 bytes.
+        InvalidRequest: the body is malformed.
     """
     body = b""
     try:
         async for piece in request.stream():
             body += piece
             if len(body) > _MAX_BYTES:
-                raise BodyTooLarge(f"a request for the index has at most {_MAX_BYTES} bytes")
+                raise BodyTooLarge(f"the body is over the limit of {_MAX_BYTES} bytes for index requests")
     except ClientDisconnect:
         return False
     document = parse_json(body) if body else {}
     ready = document.get("ready", False) if type(document) is dict else None
     if type(ready) is not bool:
-        raise InvalidRequest('a request for the index is an object; its "ready" is true or false')
+        raise InvalidRequest('an index request must be a JSON object whose "ready" is true or false')
     return ready

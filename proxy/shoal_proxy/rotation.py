@@ -1,7 +1,7 @@
-"""Long work on single bodies, beside everything else that the event loop does.
+"""Schedules long work on single bodies (compression, decompression) on the event loop, step by step.
 
-All of it shares one small part of each turn of the loop, in rotation: neither a large body nor many of them hold up
-other requests for longer than that.
+All jobs share one bounded part of each iteration of the loop, round robin, so that neither a large body nor many of
+them delay other requests for longer.
 """
 
 import asyncio
@@ -9,17 +9,17 @@ from collections import deque
 from typing import Final, Protocol
 
 TURN_COST: Final = 65536
-"""What one turn of the loop may cost, in bytes that are unpacked: less than a millisecond."""
+"""The cost limit of one iteration, in decompressed bytes: less than a millisecond."""
 
 
 class Job(Protocol):
-    """Work that is done in steps."""
+    """Work done in steps."""
 
     scheduled: bool
     """Whether it waits for its next step; set by `Rotation`."""
 
     def step(self) -> int:
-        """Do a part, and schedule the next one; return what it cost."""
+        """Do a part and schedule the next one; return the cost in bytes."""
 
 
 class Rotation:
@@ -30,7 +30,7 @@ class Rotation:
         self._due = False
 
     def schedule(self, job: Job) -> None:
-        """Give ``job`` its turn, if it does not wait for it already."""
+        """Schedule the next step of ``job``, unless it is scheduled already."""
         if job.scheduled:
             return
         job.scheduled = True
@@ -50,6 +50,6 @@ class Rotation:
                 job = self._jobs.popleft()
                 job.scheduled = False
                 left -= job.step()
-        finally:  # a step that raises is logged by the loop, and holds nobody up
+        finally:  # a step that raises is logged by the loop and does not stop other jobs
             if self._jobs:
                 self._soon()

@@ -1,4 +1,4 @@
-"""The proxy's settings, read once from the environment; `shoal_schema` says what each of them means."""
+"""The proxy's settings, read once from the environment; `shoal_schema` declares each of them."""
 
 from collections.abc import Mapping
 from math import inf
@@ -19,7 +19,7 @@ from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpe
 
 
 class Settings(Struct, frozen=True):
-    """Everything that can be set."""
+    """The proxy's settings."""
 
     process: ProxyProcess = field(default_factory=ProxyProcess)
     metadata: Metadata = field(default_factory=Metadata)
@@ -36,63 +36,71 @@ class Settings(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The model's name in callers' paths, and at the runtime."""
+        """The model's name, in clients' paths and at the runtime."""
         return self.metadata.name or "model"
 
     @property
     def version(self) -> str:
-        """The one version that callers may name."""
+        """The model's only version."""
         return self.model.version
 
     @property
     def queue_rows(self) -> int:
-        """Rows that may wait."""
+        """The queue's limit in rows."""
         return queue_rows(self.queue, self.batching)
 
     @property
     def forwarded_headers(self) -> tuple[bytes, ...]:
-        """Headers that the runtime gets, as they arrive: in lower case."""
+        """Lower-case names of the headers to forward to the runtime."""
         passed = () if self.process.graph is None else (GRAPHS,)
         return tuple(sorted({name.lower().encode() for name in (*self.proxy.forward_headers, *passed)}))
 
     @property
     def longest_s(self) -> float:
-        """How long an answer may take at most, whatever its caller says."""
+        """The upper limit on clients' timeouts (s)."""
         graph = self.process.graph
         return inf if graph is None or graph.deadline_milliseconds is None else graph.deadline_milliseconds / 1000
 
     @property
     def fair_share_header(self) -> bytes:
-        """The header whose values share the runtime, as it arrives; empty: there is none."""
+        """Lower-case name of the header by whose values capacity is shared; empty if there is none."""
         return (self.queue.fair_share_header or "").lower().encode()
 
     @property
     def grpc_address(self) -> TcpAddress | None:
-        """Where gRPC's callers connect, beside HTTP's; None: nowhere."""
+        """The address of the gRPC port; None if there is none."""
         if self.proxy.grpc_port is None:
             return None
-        # HTTP may come by a socket; the admin port then tells which address is ours.
+        # Where HTTP listens on a Unix socket, the admin port has the host's address.
         host = self.process.listen.host or self.process.admin_listen.host
         return TcpAddress(host, self.proxy.grpc_port)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Return the settings that ``environ`` gives; an empty variable means the default.
+        """Return the settings in ``environ``; an empty variable means the default.
 
         Raises:
-            SettingsError: a value is malformed or out of range, a name is misspelt, or two settings contradict.
+            SettingsError: a value is malformed or out of range, a name is unknown, or two settings conflict.
         """
         settings = environment.read(cls, environ, PROXY)
-        if settings.process.graph is not None:
-            settings = structs.replace(settings, batching=_unbatched(settings.process.graph.in_flight))
+        if (graph := settings.process.graph) is not None:
+            # Each request is sent alone, many at a time; the scheduler sends one more than `in_flight`, ahead.
+            unbatched = BatchingSpec(
+                policy=BatchingPolicy.NONE, max_batch_size=_GRAPH_ROWS, in_flight=max(1, graph.in_flight - 1)
+            )
+            settings = structs.replace(settings, batching=unbatched)
         settings.validate()
         return settings
 
     def validate(self) -> None:
-        """Raise `SettingsError` where two settings contradict each other."""
-        batching, queue = self.batching, self.queue
-        _check_files(self.process)
-        # A graph forms no batches: a request of more rows than may wait goes through it alone.
+        """Check for conflicts between settings; raise `SettingsError`."""
+        batching, queue, process = self.batching, self.queue, self.process
+        if bool(process.tls_certificate) != bool(process.tls_key) or (process.tls_client_ca and not process.tls_key):
+            raise SettingsError(
+                "SHOAL_PROXY_TLS_CERTIFICATE and SHOAL_PROXY_TLS_KEY must be set together,"
+                " and SHOAL_PROXY_TLS_CLIENT_CA needs both"
+            )
+        # A graph forms no batches: it runs a request of more rows than the queue's limit alone.
         if self.process.graph is None and self.queue_rows < batching.max_batch_size:
             raise SettingsError(
                 f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({batching.max_batch_size}),"
@@ -103,14 +111,20 @@ class Settings(Struct, frozen=True):
             (BatchingPolicy.ADAPTIVE, "SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", batching.latency_objective_milliseconds),
         ):
             if given and batching.policy is not needed:
-                raise SettingsError(f"{name} works with SHOAL_BATCHING_POLICY={needed} only, not {batching.policy}")
+                raise SettingsError(f"{name} needs SHOAL_BATCHING_POLICY={needed}, not {batching.policy}")
         if queue.fair_share_weights and not queue.fair_share_header:
             raise SettingsError("SHOAL_QUEUE_FAIR_SHARE_WEIGHTS needs SHOAL_QUEUE_FAIR_SHARE_HEADER")
-        self._validate_access()
+        header, jwt = self.access_header, self.access_jwt
+        if any((jwt.issuer, jwt.audience, jwt.jwks_url)) and not all((jwt.issuer, jwt.audience, jwt.jwks_url)):
+            raise SettingsError(
+                "SHOAL_ACCESS_JWT_ISSUER, SHOAL_ACCESS_JWT_AUDIENCE and SHOAL_ACCESS_JWT_JWKS_URL must be set together"
+            )
+        if header.name and not (header.keys and process.api_keys):
+            raise SettingsError("SHOAL_ACCESS_HEADER needs SHOAL_ACCESS_HEADER_KEYS and SHOAL_PROXY_API_KEYS")
         if batching.max_delay_milliseconds >= queue.timeout_milliseconds:
             raise SettingsError(
                 f"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS"
-                f" ({queue.timeout_milliseconds:g}), not {batching.max_delay_milliseconds:g}: requests would expire"
+                f" ({queue.timeout_milliseconds:g}), not {batching.max_delay_milliseconds:g}: requests expire"
                 " before their batch closes"
             )
         for name, headers in (
@@ -118,29 +132,8 @@ class Settings(Struct, frozen=True):
             ("SHOAL_QUEUE_FAIR_SHARE_HEADER", (queue.fair_share_header or "",)),
         ):
             if own := {header.lower() for header in headers} & OWN_HEADERS:
-                raise SettingsError(f"{name} must not name {', '.join(sorted(own))}: the connection's own")
-
-    def _validate_access(self) -> None:
-        header, jwt = self.access_header, self.access_jwt
-        if any((jwt.issuer, jwt.audience, jwt.jwks_url)) and not all((jwt.issuer, jwt.audience, jwt.jwks_url)):
-            raise SettingsError(
-                "SHOAL_ACCESS_JWT_ISSUER, SHOAL_ACCESS_JWT_AUDIENCE and SHOAL_ACCESS_JWT_JWKS_URL go together"
-            )
-        if header.name and not (header.keys and self.process.api_keys):
-            raise SettingsError("SHOAL_ACCESS_HEADER needs SHOAL_ACCESS_HEADER_KEYS and SHOAL_PROXY_API_KEYS")
+                raise SettingsError(f"{name} must not name {', '.join(sorted(own))}: the proxy sets these itself")
 
 
 _GRAPH_ROWS = 1 << 18
-"""Of one request through a graph, as many as any may have: it is not taken apart, which each step's own proxy does."""
-
-
-def _unbatched(in_flight: int) -> BatchingSpec:
-    """Return how requests reach a graph: each alone, many at a time. The scheduler sends one more, ahead."""
-    return BatchingSpec(policy=BatchingPolicy.NONE, max_batch_size=_GRAPH_ROWS, in_flight=max(1, in_flight - 1))
-
-
-def _check_files(process: ProxyProcess) -> None:
-    if bool(process.tls_certificate) != bool(process.tls_key) or (process.tls_client_ca and not process.tls_key):
-        raise SettingsError(
-            "SHOAL_PROXY_TLS_CERTIFICATE and SHOAL_PROXY_TLS_KEY go together, and SHOAL_PROXY_TLS_CLIENT_CA needs both"
-        )
+"""Most rows of one request through a graph, the same as for any request: the proxy of each step splits it."""

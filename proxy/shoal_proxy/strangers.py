@@ -1,10 +1,10 @@
-"""Whether a request to the admin port may come from a page in somebody's browser that is not ours.
+"""Protects the admin port from pages of other sites in a user's browser.
 
-A page can send a simple POST or GET anywhere without asking, and cannot read the answer unless its own name has been
-bound to our address meanwhile. So three things are looked at:
+A page can send a simple GET or POST to any address, and read the response if its own host name is rebound to that
+address. Three things are checked:
 
-    Host                       an address, or a name that nobody outside can own (DNS rebinding)
-    Sec-Fetch-Site, Origin     what browsers say of the page; other clients send neither
+    Host                       an address, or a name that cannot be registered publicly (DNS rebinding)
+    Sec-Fetch-Site, Origin     sent by browsers only; they describe the page
     x-shoal-admin              for what changes something, or tells of single callers: a header that a page may send
                                only with leave, which is asked for with OPTIONS and never given
 
@@ -21,44 +21,44 @@ HEADER = ADMIN
 ANY = "*"
 _AUTHORITY = re.compile(r"(?P<host>[\w.-]+|\[[0-9A-Fa-f:.%\w]+\])(?::\d*)?", re.ASCII)
 _INSIDE = ("localhost", "svc", "cluster.local", "internal")
-"""Names that end so are no public ones."""
+"""Suffixes of names that are not public."""
 _OWN_SITE = ("none", "same-origin")
 
 
 def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str], *, guarded: bool = False) -> str:
-    """Return why a request is not answered, or nothing.
+    """Return why a request is rejected; empty if it is not.
 
     Args:
         method: of the request.
-        headers: of the request; names in lower case.
-        hosts: names that are ours, besides addresses and the cluster's names; with ``*`` any is.
-        guarded: the answer tells of single callers.
+        headers: of the request, with lower-case names.
+        hosts: allowed host names, besides addresses and the cluster's names; ``*`` allows any.
+        guarded: whether the response has data about single requests.
     """
     authority = headers.get("host", "")
-    host = _name(authority)
+    # A malformed Host becomes a name that is never allowed.
+    found = _AUTHORITY.fullmatch(authority)
+    host = found["host"].lower().rstrip(".") if found else f"{authority}.?" if authority else ""
     if not (ANY in hosts or _is_inside(host) or host in hosts):
         return (
-            f"the admin port does not answer to the name {host!r:.200}: ask by address,"
+            f"the admin port does not serve the host name {host!r:.200}. Use its address,"
             " or add the name to SHOAL_PROXY_ADMIN_HOSTS"
         )
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != authority.lower():
-        return "the admin port does not answer pages of another origin"
-    if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not _is_visit(method, headers):
-        return "the admin port does not answer pages of another site"
+        return "the admin port does not serve pages of another origin"
+    # A user who follows a link is allowed: the page with the link cannot read the response.
+    follows_link = (
+        method == "GET" and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    )
+    if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not follows_link:
+        return "the admin port does not serve pages of another site"
     if (guarded or method not in ("GET", "HEAD")) and HEADER not in headers:
-        return f"this {method} needs the header {HEADER}: 1, which no page of another site can send"
+        return f"this {method} request needs the header {HEADER}: 1, which pages of other sites cannot send"
     return ""
 
 
-def _name(authority: str) -> str:
-    """Return the name or address of ``NAME:PORT`` or ``[ADDRESS]:PORT``; of anything else a name that nobody has."""
-    found = _AUTHORITY.fullmatch(authority)
-    return found["host"].lower().rstrip(".") if found else f"{authority}.?" if authority else ""
-
-
 def _is_inside(host: str) -> bool:
-    # A name without a dot is the machine's, a container's or a service's.
+    # A name without a dot belongs to this machine, a container or a service.
     if "." not in host and ":" not in host:
         return True
     if host.endswith(tuple(f".{suffix}" for suffix in _INSIDE)):
@@ -68,10 +68,3 @@ def _is_inside(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_visit(method: str, headers: Mapping[str, str]) -> bool:
-    """Tell whether a person follows a link, of which the page it was on sees nothing."""
-    return (
-        method == "GET" and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-    )

@@ -1,4 +1,4 @@
-"""Follows sampled requests and their batches, and puts what became of them into the ring."""
+"""Records the spans of sampled requests and their batches in a ring buffer."""
 
 import random
 from collections import deque
@@ -11,14 +11,14 @@ from shoal_proxy.tracing.span import Span
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
 
 RING: Final = 4096
-"""Spans that wait for the exporter; of more the oldest are forgotten."""
+"""Most spans that wait for the exporter; the oldest are dropped."""
 GONE: Final = 499
-"""The status of a request whose caller left, as nginx has it."""
+"""The status of a request whose client disconnected, as in nginx."""
 _TRACEPARENT, _REQUEST_ID = TRACEPARENT.encode(), REQUEST_ID.encode()
 
 
 class Tracer:
-    """Decides who is traced, and keeps ended spans until the exporter takes them."""
+    """Samples requests, and buffers ended spans for the exporter."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
@@ -27,10 +27,10 @@ class Tracer:
         self.dropped = 0
 
     def begin(self, headers: Mapping[bytes, bytes], protocol: str, now_s: float) -> Span | None:
-        """Return the span of a request that is sampled."""
+        """Return the span of a request; None if it is not sampled."""
         value = headers.get(_TRACEPARENT)
         if value is not None and self._sampling.by_parent and value.startswith(b"00-") and value.endswith(b"-00"):
-            return None  # most are, where a share of the callers is traced: not worth reading
+            return None  # the common case with sampling clients, decided without parsing
         parent = parse_traceparent(value)
         if parent is None:
             low = random.getrandbits(64)
@@ -47,7 +47,7 @@ class Tracer:
         return span
 
     def end(self, span: Span, status: int, now_s: float) -> None:
-        """Keep the span of a request that was answered so."""
+        """End the span of a request with its response's status."""
         span.ended_s = now_s
         span.attributes["http.response.status_code"] = status
         span.failed = "" if status < 500 else f"status {status}"
@@ -56,14 +56,14 @@ class Tracer:
     def batch_ended(
         self, batch: Batch, began_s: float, events: Sequence[tuple[str, float]], now_s: float, *, failed: str = ""
     ) -> None:
-        """Keep the span of a batch that holds sampled requests, each linked to the other.
+        """Record the span of a batch that has sampled requests, and link it with theirs.
 
         Args:
-            batch: as it was sent.
-            began_s: when it was closed.
-            events: what happened to it, and when.
-            now_s: its end.
-            failed: why nothing of it was answered, where that is so.
+            batch: the sent batch.
+            began_s: when the batch was closed.
+            events: names and times.
+            now_s: when the batch ended.
+            failed: why the whole batch failed; empty if it did not.
         """
         spans = [part.pending.span for part in batch.slices if part.pending.span is not None]
         if not spans:
@@ -83,15 +83,15 @@ class Tracer:
         self._ring.append(span)
 
     def take(self) -> list[Span]:
-        """Return all that wait, and forget them; from any thread."""
+        """Remove and return all spans; callable from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
 
 
 def tracer_from(environ: Mapping[str, str]) -> Tracer | None:
-    """Return what the ``OTEL_*`` variables ask for; None where they name no collector.
+    """Return the tracer that the ``OTEL_*`` variables configure; None if they name no collector.
 
     Raises:
-        shoal_schema.environment.SettingsError: one of them makes no sense.
+        shoal_schema.environment.SettingsError: one of them is invalid.
     """
     return Tracer(sampling_of(environ)) if is_asked_for(environ) else None
 

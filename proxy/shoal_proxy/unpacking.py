@@ -1,4 +1,4 @@
-"""Compressed request bodies, unpacked beside other work."""
+"""Schedules the decompression of request bodies between other work of the event loop."""
 
 from typing import Final, Protocol
 
@@ -7,24 +7,24 @@ from shoal_proxy.errors import InvalidRequest, ProxyError
 from shoal_proxy.rotation import Rotation
 
 _STEP_COST_BYTES: Final = 4096
-"""What a step costs beside its bytes."""
+"""The fixed cost of a step, in bytes."""
 
 
 class Owner(Protocol):
     """The request that a body belongs to."""
 
     def count_unpacked(self, read_bytes: int, made_bytes: int) -> bool:
-        """Account for a step; return False where the request was refused for it."""
+        """Account for a step; return False if the request was rejected for it."""
 
     def body_unpacked(self) -> None:
         """Continue with the body that `PackedBody.take` returns."""
 
     def stop(self, error: ProxyError) -> None:
-        """Refuse the request."""
+        """Reject the request."""
 
 
 class PackedBody:
-    """The body of one request; it is unpacked while it arrives."""
+    """The compressed body of one request, which is decompressed while it arrives."""
 
     __slots__ = ("_complete", "_owner", "_packed", "_plain", "_rotation", "scheduled")
 
@@ -38,32 +38,32 @@ class PackedBody:
 
     @property
     def ready(self) -> bool:
-        """Return whether the whole body is unpacked."""
+        """Return whether the whole body is decompressed."""
         return self._plain is not None
 
     def add(self, chunk: bytes) -> None:
-        """Append packed bytes."""
+        """Append compressed bytes."""
         if self._packed is not None:
             self._packed.add(chunk)
         self._rotation.schedule(self)
 
     def end(self) -> None:
-        """Note that the last byte is here."""
+        """Note that the body is complete."""
         self._complete = True
         self._rotation.schedule(self)
 
     def take(self) -> bytes | memoryview:
-        """Return the unpacked body, once."""
+        """Return the decompressed body, once."""
         plain, self._plain = self._plain, None
         assert plain is not None
         return plain
 
     def drop(self) -> None:
-        """Give up the body and its memory."""
+        """Drop the body and free its memory."""
         self._packed = self._plain = None
 
     def step(self) -> int:
-        """Unpack a part of it, unless it was given up; return what that cost, in bytes."""
+        """Decompress a part, unless the body was dropped; return the cost in bytes."""
         packed, read_bytes, made_bytes = self._packed, 0, 0
         if packed is None:
             return 0

@@ -1,6 +1,6 @@
-"""The client of the runtime: a few kept connections, health, metadata, and batches.
+"""The client of the runtime, or of any V2 server: connections, health, metadata, and batches.
 
-Any V2 server will do. What the runtime does wrong becomes one of `shoal_proxy.errors` here and nowhere else.
+Network errors and invalid responses become errors of `shoal_proxy.errors` here and nowhere else.
 """
 
 import asyncio
@@ -28,15 +28,19 @@ _BINARY: Final = (
 )
 _JSON: Final = b"Content-Length: %d\r\nContent-Type: application/json\r\n"
 IDLE_LIMIT_S: Final = 4.0
-"""Foreign servers close idle connections after 5 s or more; ours go before, so that no batch meets a closing one."""
+"""Idle connections are closed before the server does (after 5 s or more), so that no batch meets a closing one."""
 
 
 class Upstream:
-    """Connections to one runtime. ``on_lost`` is called when the last one breaks or is closed without a word.
+    """Connections to one runtime, peer or server.
 
-    Answers for which there is no ``room`` are not taken; without one the server is trusted.
-
-    With a ``certificate`` it is a sibling, who must show the same one; with ``tls`` it is a server of HTTPS.
+    Args:
+        address: of the server.
+        model_name: the model's name in its paths.
+        on_lost: called when the last connection is lost without an announcement.
+        certificate: for a peer, which must show the same certificate.
+        tls: for an HTTPS server.
+        room: limits the size of responses; None trusts the server.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class Upstream:
         self._idle: list[Connection] = []
         self._closed = False
         self.device_memory: tuple[int, int] | None = None
-        """Of the model's device bytes in use and all of them, as of the last look; None where that is not told."""
+        """The device's used and total bytes at the last health check; None where they are not reported."""
         host = "localhost" if address.path else str(address)
         self._host = host.encode("ascii")
         self._model_path = f"/v2/models/{quote(model_name, safe='')}".encode("ascii")
@@ -71,10 +75,10 @@ class Upstream:
         extra: Sequence[tuple[bytes, bytes]],
         due_s: float,
     ) -> Response:
-        """Send one batch, JSON ``header`` and binary ``tensors``, and return the answer as it came.
+        """Send one batch, JSON ``header`` and binary ``tensors``, and return the undecoded response.
 
         Raises:
-            TimeoutError: it did not come by ``due_s``, in monotonic seconds.
+            TimeoutError: there was no response by ``due_s`` (monotonic seconds).
         """
         size_bytes = len(header)
         for tensor in tensors:
@@ -86,21 +90,27 @@ class Upstream:
         return await self._exchange(b"".join(lines), [header, *tensors], due_s)
 
     async def ready_reason(self) -> str:
-        """Return why the model cannot serve now, or nothing when it can."""
+        """Return why the model is not ready; empty if it is."""
         response = await self._get(b"/v2/health/ready")
         if response.status == 200:
-            self.device_memory = _device_memory(response)
+            self.device_memory = None
+            try:
+                used, size = orjson.loads(response.body)[DEVICE_MEMORY]
+            except (ValueError, KeyError, TypeError):
+                return ""  # another V2 server
+            if type(used) is int and type(size) is int:
+                self.device_memory = used, size
             return ""
         try:
             return str(orjson.loads(response.body)["reason"])
         except (ValueError, KeyError, TypeError):
-            return f"the runtime answers {response.status} to /v2/health/ready"
+            return f"the runtime returned {response.status} for /v2/health/ready"
 
     async def signature(self, pad_buckets: PadBuckets = NO_BUCKETS) -> ModelSignature:
-        """Return the model's signature, with these lengths to pad to instead of its own.
+        """Return the model's signature, with ``pad_buckets`` in place of its own.
 
         Raises:
-            SignatureError: the runtime has no such model, or its metadata makes no sense.
+            SignatureError: the runtime has no such model, or its metadata is invalid.
         """
         return parse_metadata(with_pad_buckets(await self.metadata(), pad_buckets))
 
@@ -109,42 +119,42 @@ class Upstream:
 
         Raises:
             SignatureError: the runtime has no such model.
-            RuntimeAway: it does not tell now.
+            RuntimeAway: the model is not ready.
         """
         response = await self._get(self._model_path)
         if response.status == RuntimeAway.status:
             raise RuntimeAway(decode_failure(response.status, response.body).message)
         if response.status != 200:
-            raise SignatureError(f"the runtime answers {response.status} to {self._model_path.decode()}")
+            raise SignatureError(f"the runtime returned {response.status} for {self._model_path.decode()}")
         return _document(response, self._model_path.decode())
 
     async def speaks_binary(self) -> bool:
-        """Tell whether the runtime has the binary tensor extension."""
+        """Return whether the runtime has the binary tensor extension."""
         document = _document(await self._get(b"/v2"), "/v2")
         return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
 
     async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], due_s: float) -> Response:
-        """Ask whether the model can serve, and return the answer as it came.
+        """Send a readiness request, and return the undecoded response.
 
         Raises:
-            TimeoutError: it did not come by ``due_s``, in monotonic seconds.
+            TimeoutError: there was no response by ``due_s`` (monotonic seconds).
         """
         lines = b"".join([b"%b: %b\r\n" % header for header in extra])
         head = b"GET %b/ready HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (self._model_path, self._host, lines)
         return await self._exchange(head, [], due_s)
 
     def close_idle(self) -> None:
-        """Close each connection as soon as nothing is under way on it, and make no more."""
+        """Close each connection once it is idle, and open no more."""
         self._closed = True
         self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Close the connections on which nothing is under way."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
     def close(self) -> None:
-        """Close every connection: for our runtime, permission to exit."""
+        """Close every connection, which lets Shoal's runtime exit."""
         self._closed = True
         for connection in list(self._connections):
             connection.close()
@@ -166,7 +176,7 @@ class Upstream:
         return response
 
     def _take_idle(self) -> Connection | None:
-        """Return the connection used last, so that one stays fresh and the others age and go."""
+        """Return the connection used last, so that superfluous ones age and are closed."""
         now_s = time.monotonic()
         while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
             self._idle.pop(0).close()
@@ -190,9 +200,9 @@ class Upstream:
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotExecuted(f"no runtime listens at {self._address}") from None
         except socket.gaierror as unknown:
-            raise UnknownHost(f"no server is known by the name {self._address.host}: {unknown.strerror}") from None
-        except UnicodeError as odd:  # a name that no resolver can be asked for
-            raise UnknownHost(f"no server can have the name {self._address.host[:80]}: {odd}") from None
+            raise UnknownHost(f"cannot resolve the host name {self._address.host}: {unknown.strerror}") from None
+        except UnicodeError as odd:  # the name cannot be encoded for DNS
+            raise UnknownHost(f"invalid host name {self._address.host[:80]}: {odd}") from None
         except OSError as error:
             raise NotExecuted(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
         self._connections.add(connection)
@@ -207,7 +217,7 @@ class Upstream:
             shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             if not certificate.is_sibling(shown):
                 transport.abort()
-                raise NotExecuted(f"who listens at {address} shows another certificate")
+                raise NotExecuted(f"the server at {address} has another certificate than this replica")
         return connection
 
     def _lost(self, connection: Connection) -> None:
@@ -218,20 +228,11 @@ class Upstream:
             self._on_lost()
 
 
-def _device_memory(response: Response) -> tuple[int, int] | None:
-    """Return what a ready runtime of ours says of its device; others say what they like, or nothing."""
-    try:
-        used, size = orjson.loads(response.body)[DEVICE_MEMORY]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return (used, size) if type(used) is int and type(size) is int else None
-
-
 def _document(response: Response, path: str) -> dict[str, Any]:
     try:
         document = orjson.loads(response.body)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise SignatureError(f"the runtime answers {response.status} and no JSON object to {path}")
+        raise SignatureError(f"the runtime returned {response.status} without a JSON object for {path}")
     return document

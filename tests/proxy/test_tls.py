@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from shoal_proxy.certificate import Certificate, CertificateError
-from shoal_proxy.handshakes import MOST_SHAKING, Caller, who_gives_way
+from shoal_proxy.handshakes import MOST_SHAKING, Handshake, handshake_to_abort
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.port import SERVICE
 from shoal_proxy.settings import Settings
@@ -72,7 +72,7 @@ def shown(running: RunningProxy) -> x509.Certificate:
 def look(running: RunningProxy) -> None:
     """Have the files looked at now."""
     assert running.proxy.certificate is not None
-    running.call(running.proxy.certificate.look)
+    running.call(running.proxy.certificate.reload)
 
 
 def test_callers_are_answered_over_tls(secure: RunningProxy) -> None:
@@ -452,9 +452,9 @@ def test_who_would_be_late_is_answered_by_a_sibling_over_tls(mounted: Mounted) -
 
 
 def test_of_the_address_from_which_most_come_a_silent_one_gives_way() -> None:
-    flood = {f"flood-{number}": Caller("10.0.0.66", spoke=number != 3) for number in range(5)}
-    distant = {"distant": Caller("10.0.0.1", spoke=True), "silent": Caller("10.0.0.2")}
+    flood = {f"flood-{number}": Handshake("10.0.0.66", started=number != 3) for number in range(5)}
+    distant = {"distant": Handshake("10.0.0.1", started=True), "silent": Handshake("10.0.0.2")}
 
-    assert who_gives_way({**distant, **flood}) == "flood-3"
+    assert handshake_to_abort({**distant, **flood}) == "flood-3"
     del flood["flood-3"]
-    assert who_gives_way({**distant, **flood}) == "flood-0"
+    assert handshake_to_abort({**distant, **flood}) == "flood-0"

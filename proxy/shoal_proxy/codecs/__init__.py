@@ -1,4 +1,4 @@
-"""Bytes to requests and answers to bytes: one module per caller's protocol, and the wire to the runtime.
+"""Decodes requests and encodes responses: one module per client protocol, and the protocol of the runtime.
 
-Pure: no I/O, no clock. A codec never sees a socket, and every fault in a body becomes one of `shoal_proxy.errors`.
+Pure: no I/O, no clock. Every fault in a body becomes one of `shoal_proxy.errors`.
 """

@@ -1,4 +1,4 @@
-"""What all codecs share: the call, what is decoded from it, and the reply."""
+"""Common parts of all codecs: the call, the decoded request, and the reply."""
 
 from collections.abc import Mapping, Sequence
 from reprlib import Repr
@@ -19,14 +19,15 @@ EXECUTED = {ran: f"{headers.EXECUTED}: {word}\r\n".encode() for ran, word in ((T
 """The header line of an error: whether the runtime may have executed rows of the request."""
 
 MAX_LISTS = 1 << 20
-"""Lists and objects in one JSON body, about: some 100 bytes and half a microsecond each."""
+"""Most lists and objects in one JSON body, estimated; each takes about 100 bytes and 0.5 us."""
 MAX_ROWS = 1 << 18
+"""Most rows in one request."""
 MAX_VALUES = 1 << 23
-"""Values in one JSON body, about."""
+"""Most values in one JSON body, estimated."""
 _LONG = b"0" * 19
-"""The fewest digits that a whole number beyond 64 bits has, each as a zero."""
+"""The fewest digits of an integer beyond 64 bits, each translated to a zero."""
 _ZEROS = bytes(ord("0") if chr(code).isdigit() and code < 128 else ord(" ") for code in range(256))
-"""A table that makes a zero of each digit and a space of all else: to search for is quicker than to match."""
+"""Translates digits to zeros and all else to spaces; ``find`` on the result is faster than a regular expression."""
 
 _SHOWN = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
@@ -44,20 +45,26 @@ class Call:
 
     @property
     def says_json(self) -> bool:
-        """Return quickly whether this is the common case; `media_type` says it exactly."""
+        """Whether the content type is exactly JSON's; `media_type` also handles parameters and case."""
         return self.headers.get(b"content-type") == JSON
 
     @property
     def media_type(self) -> str:
-        """Return the content type without its parameters, in lower case; empty when there is none."""
+        """The content type without parameters, in lower case; empty if there is none."""
         return self.headers.get(b"content-type", NO_BYTES).partition(b";")[0].strip().lower().decode("latin-1")
 
 
 class Decoded:
-    """What a caller asks: canonical inputs, and how it wants the answer.
+    """A decoded request.
 
-    ``style`` belongs to the codec that made it. ``parameters`` and ``tensors`` are JSON text to forward, empty when
-    there is nothing; ``timeout_ms`` is the protocol's own deadline.
+    Args:
+        inputs: canonical arrays, by input.
+        rows: the number of rows.
+        style: the form of the response, of a type that only the codec interprets.
+        lengths: the rows' own lengths, by input that was padded.
+        parameters: JSON text of the request's parameters to forward; empty if there are none.
+        tensors: JSON text of the tensors' parameters to forward; empty if there are none.
+        timeout_ms: the timeout in the body, where the protocol has one.
     """
 
     __slots__ = ("inputs", "lengths", "parameters", "rows", "style", "tensors", "timeout_ms")
@@ -82,7 +89,7 @@ class Decoded:
         self.timeout_ms = timeout_ms
 
     def with_inputs(self, inputs: dict[str, Array]) -> "Decoded":
-        """Return the same request for as many rows of other numbers."""
+        """Return the same request with other values in as many rows."""
         return Decoded(
             inputs,
             self.rows,
@@ -94,7 +101,7 @@ class Decoded:
 
 
 class Reply:
-    """One HTTP answer: its body in pieces that need not be joined, and more header lines, each with its end."""
+    """One HTTP response: the body in pieces, and additional header lines, each with its line end."""
 
     __slots__ = ("body", "content_type", "lines", "size_bytes", "status")
 
@@ -104,18 +111,18 @@ class Reply:
         self.status = status
         self.body = body
         self.size_bytes = sum(map(len, body))
-        """Of the body."""
+        """Size of the body."""
         self.content_type = content_type
         self.lines = lines
 
 
 class Codec(Protocol):
-    """One caller's protocol."""
+    """One client protocol."""
 
     name: str
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
-        """Return what ``call`` asks; raises a `ProxyError` that names what is wrong with it."""
+        """Return the decoded request; raises a `ProxyError` if it is invalid."""
 
     def encode(
         self,
@@ -124,17 +131,17 @@ class Codec(Protocol):
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> Reply:
-        """Return the answer to what was ``decoded``."""
+        """Return the response to the ``decoded`` request."""
 
     def error(self, error: ProxyError) -> Reply:
-        """Return ``error`` in the protocol's shape."""
+        """Return ``error`` in the protocol's format."""
 
 
 def parse_json(body: bytes | memoryview) -> Any:
     """Return the JSON value of ``body``; NaN and infinities are not JSON.
 
     Raises:
-        BodyTooLarge: it holds so many values that reading them would stop everybody else.
+        BodyTooLarge: it has so many values that parsing them would delay other requests.
         InvalidRequest: it is malformed.
     """
     if len(body) > MAX_LISTS:
@@ -146,68 +153,63 @@ def parse_json(body: bytes | memoryview) -> Any:
 
 
 def check_rows(rows: int) -> None:
-    """Refuse a request of so many rows that to answer it would stop everybody else."""
+    """Reject a request of so many rows that it would delay other requests."""
     if rows > MAX_ROWS:
-        raise BodyTooLarge(f"{rows} rows in one request; at most {MAX_ROWS} are taken: send them in several")
+        raise BodyTooLarge(f"the request has {rows} rows; at most {MAX_ROWS} are allowed. Send several requests")
 
 
 def check_values(text: bytes) -> None:
-    """Count before anything is made: a parsed value takes up to a hundred times the memory of its text."""
+    """Reject JSON of too many values, before it is parsed into up to 100 times the memory of its text."""
     lists, values = text.count(b"[") + text.count(b"{"), text.count(b",")
     if lists > MAX_LISTS or values > MAX_VALUES:
         raise BodyTooLarge(
-            f"the JSON holds about {lists} lists and objects and {values} values; at most {MAX_LISTS} and"
-            f" {MAX_VALUES} are read from one request: send fewer rows in each, or binary tensors"
+            f"the JSON has about {lists} lists and objects and {values} values; at most {MAX_LISTS} and"
+            f" {MAX_VALUES} are allowed in one request. Send fewer rows per request, or binary tensors"
         )
 
 
 def json_text(value: Any, option: int = 0) -> bytes:
-    """Return ``value``, which came as JSON, as JSON text to be sent on."""
+    """Return a parsed ``value`` as JSON text to forward."""
     try:
-        # In a list, because it will lie one level deeper in the batch, where it is too late to refuse it.
+        # The value is one level deeper in the batch; its depth must be checked before, as a batch is shared.
         return orjson.dumps([value], option=option)[1:-1]
     except orjson.JSONEncodeError as error:
-        raise InvalidRequest(f"JSON nested too deeply to be sent on: {error}") from None
+        raise InvalidRequest(f"the JSON is nested too deeply to be forwarded: {error}") from None
 
 
 def check_integers(body: bytes | memoryview) -> None:
-    """Refuse whole numbers beyond 64 bits: orjson reads them as floats, and so would they be sent on.
+    """Reject integers beyond 64 bits: orjson parses them as floats, and would forward rounded values.
 
-    For JSON of which a part is sent on as JSON; what becomes a tensor is checked by its datatype.
+    Needed for JSON of which a part is forwarded as JSON; values of tensors are checked by their datatype.
     """
     text = bytes(body)
     if _LONG not in text.translate(_ZEROS):
         return
+    # Every second part between quotes, once escaped ones are removed, is outside of strings.
     outside = b" ".join(text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]) + b" "
     zeros = outside.translate(_ZEROS)
     start = zeros.find(_LONG)
     while start >= 0:
         end = zeros.find(b" ", start)
-        before, digits = outside[max(start - 2, 0) : start], outside[start:end]
-        if _is_whole(before, outside[end : end + 1]) and _beyond_64_bits(digits, before[-1:] == b"-"):
+        before, digits, after = outside[max(start - 2, 0) : start], outside[start:end], outside[end : end + 1]
+        # Digits of a fraction or an exponent, or followed by one, are part of a floating-point number.
+        part_of_float = after in (b".", b"e", b"E") or before[-1:] in (b".", b"e", b"E") or before[:1] in (b"e", b"E")
+        limit = 2**63 if before[-1:] == b"-" else 2**64 - 1
+        if not part_of_float and (len(digits) > 20 or int(digits) > limit):
             raise InvalidRequest(
-                f"{shown(digits.decode())} is a whole number beyond 64 bits, which JSON readers round:"
-                " send it as a string, or with an exponent if a floating-point number is meant"
+                f"{shown(digits.decode())} is an integer beyond 64 bits, which JSON parsers round."
+                " Send it as a string, or with an exponent if a floating-point number is meant"
             )
         start = zeros.find(_LONG, end)
 
 
-def _is_whole(before: bytes, after: bytes) -> bool:
-    """Return whether digits between these are a number of their own, no part of a fraction and without an exponent."""
-    return after not in (b".", b"e", b"E") and before[-1:] not in (b".", b"e", b"E") and before[:1] not in (b"e", b"E")
-
-
-def _beyond_64_bits(digits: bytes, negative: bool) -> bool:  # noqa: FBT001 (reads as the word it is)
-    return len(digits) > 20 or int(digits) > (2**63 if negative else 2**64 - 1)
-
-
 def shown(value: Any) -> str:
-    """Return a caller's ``value`` for a message: cut short, and not deeper than Python's stack."""
+    """Return a client's ``value`` for a message, truncated and of limited depth."""
     return _SHOWN.repr(value)
 
 
 def error_document(error: ProxyError) -> dict[str, Any]:
-    """Return the error as V1 and V2 callers know it, with the failed rows where there are some."""
+    """Return the error in the format of V1 and V2, with the failed rows, if any."""
     document: dict[str, Any] = {"error": error.message}
     rows = getattr(error, "errors", None)
     if rows:
@@ -216,5 +218,5 @@ def error_document(error: ProxyError) -> dict[str, Any]:
 
 
 def json_reply(status: int, document: Any) -> Reply:
-    """Return ``document`` as a JSON reply; NaN and infinities become null, which is all that JSON has for them."""
+    """Return ``document`` as a JSON reply; NaN and infinities, which JSON does not have, become null."""
     return Reply(status, (orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY),))

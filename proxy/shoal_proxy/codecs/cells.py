@@ -1,4 +1,4 @@
-"""Single values of a request as an input's own: nulls, whole numbers, dates and the texts of CSV."""
+"""Converts single values of a request to an input's datatype: nulls, integers, dates and CSV texts."""
 
 from math import isinf, nan
 from typing import Any, Final
@@ -14,7 +14,7 @@ FLAGS: Final = {"true": True, "false": False}
 
 
 def texts(spec: InputSpec, flat: list[Any]) -> list[bytes]:
-    """Return JSON values as elements of a BYTES input: strings, nulls where it is nullable, and a datetime's numbers.
+    """Return JSON values as elements of a BYTES input: strings, nulls if it is nullable, numbers of a datetime.
 
     Raises:
         InvalidRequest: a value is none of these.
@@ -22,7 +22,7 @@ def texts(spec: InputSpec, flat: list[Any]) -> list[bytes]:
     elements: list[bytes] = []
     for at, value in enumerate(flat):
         if type(value) is str:
-            # Digits are how numbers travel: a text of them would be taken for one.
+            # The runtime receives a datetime's numbers as digits, so a text of digits would be ambiguous.
             if spec.unit and _are_digits(value):
                 raise InvalidRequest(f"input {spec.name!r} {_takes(spec)}{_place(spec, flat, at)}: {shown(value)}")
             elements.append(value.encode())
@@ -38,12 +38,12 @@ def texts(spec: InputSpec, flat: list[Any]) -> list[bytes]:
 def numbers(
     spec: InputSpec, flat: list[Any], allowed: frozenset[type], words: str, *, flags: bool = False
 ) -> list[Any]:
-    """Return JSON values as numbers of the input's datatype: nulls as NaN where it is nullable, 1.0 as 1.
+    """Return JSON values as numbers of the input's datatype: null as NaN if it is nullable, 1.0 as 1.
 
-    ``flags``: true is 1, and false 0.
+    ``flags``: whether true and false are accepted as 1 and 0.
 
     Raises:
-        InvalidRequest: a value is null, of another type, or a fraction for whole numbers.
+        InvalidRequest: a value is null, of another type, or a fraction for an integer.
     """
     whole = float not in allowed and int in allowed
     made: list[Any] = []
@@ -55,19 +55,23 @@ def numbers(
         elif (whole and type(value) is float and _is_whole(value)) or (flags and type(value) is bool):
             made.append(int(value))
         else:
-            beyond = _beyond(value) if int in allowed else ""
+            beyond = ""
+            if int in allowed and type(value) is float and abs(value) >= FIRST_ROUNDED:
+                # The JSON parser may have rounded it, so it is not accepted as an integer.
+                big = abs(value) >= 2.0**63
+                beyond = ", none beyond 64 bits" if big else ", none from 2**53 on with a point or an exponent"
             where = f"{_place(spec, flat, at)}: {shown(value)}"
-            raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and takes {words} only{beyond}{where}")
+            raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and accepts only {words}{beyond}{where}")
     return made
 
 
 def read_cell(spec: InputSpec, text: str, *, flags: bool = False) -> Any:
-    """Return the text of a CSV as the JSON value that it stands for; an empty text is null.
+    """Return a CSV text as a JSON value; an empty text is null.
 
-    ``flags``: of a column of numbers, in which true and false are 1 and 0.
+    ``flags``: whether true and false are accepted as 1 and 0.
 
     Raises:
-        InvalidRequest: it is none of the input's datatype.
+        InvalidRequest: the text is not a value of the input's datatype.
     """
     if not text:
         return None
@@ -76,9 +80,23 @@ def read_cell(spec: InputSpec, text: str, *, flags: bool = False) -> Any:
     flag = FLAGS.get(text.lower()) if flags or spec.datatype == "BOOL" else None
     if flag is not None or spec.datatype == "BOOL":
         return flag if flag is not None else _refuse_text(spec, text)
+    # Python's int() and float() also accept "1_000" and non-ASCII digits.
     if "_" in text or not text.isascii():
         _refuse_text(spec, text)
-    return _number(spec, text)
+    if spec.datatype not in FLOATING:
+        try:
+            return int(text)
+        except ValueError:
+            pass  # it may be "1.0"
+    try:
+        number = float(text)
+    except ValueError:
+        return _refuse_text(spec, text)
+    if isinf(number) and "inf" not in text.lower():
+        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}; {shown(text)} is out of its range")
+    if spec.datatype in FLOATING:
+        return number
+    return int(number) if _is_whole(number) else _refuse_text(spec, text)
 
 
 def _are_digits(text: str) -> bool:
@@ -87,7 +105,7 @@ def _are_digits(text: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text of a CSV is a number."""
+    """Return whether a CSV text is a number."""
     try:
         float(text)
     except ValueError:
@@ -95,32 +113,8 @@ def is_number(text: str) -> bool:
     return "_" not in text
 
 
-def _number(spec: InputSpec, text: str) -> Any:
-    if spec.datatype not in FLOATING:
-        try:
-            return int(text)
-        except ValueError:
-            pass  # 1.0, perhaps
-    try:
-        number = float(text)
-    except ValueError:
-        return _refuse_text(spec, text)
-    if isinf(number) and "inf" not in text.lower():
-        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, which {shown(text)} is beyond")
-    if spec.datatype in FLOATING:
-        return number
-    return int(number) if _is_whole(number) else _refuse_text(spec, text)
-
-
-def _beyond(value: Any) -> str:
-    """Return why a number without a fraction is none that is exact: JSON's reader may have rounded it."""
-    if type(value) is not float or abs(value) < FIRST_ROUNDED:
-        return ""
-    return ", none beyond 64 bits" if abs(value) >= 2.0**63 else ", none from 2**53 on with a point or an exponent"
-
-
 def _place(spec: InputSpec, flat: list[Any], at: int) -> str:
-    """Return where value number ``at`` of an input's rows lies, as far as its shape tells."""
+    """Return the row and column of the value at index ``at`` for a message; empty if the shape does not determine them."""
     width = 1
     for size in spec.shape[1:]:
         width *= size
@@ -137,9 +131,9 @@ def _is_whole(value: float) -> bool:
 
 def _takes(spec: InputSpec) -> str:
     if spec.logical_type != "datetime":
-        return f"is {spec.datatype} and takes strings only"
-    numbers_too = f", or whole numbers of {spec.unit} since 1970" if spec.unit else ""
-    return f"is a datetime and takes strings in ISO 8601{numbers_too} only"
+        return f"is {spec.datatype} and accepts only strings"
+    numbers_too = f" or integers of {spec.unit} since 1970" if spec.unit else ""
+    return f"is a datetime and accepts only strings in ISO 8601{numbers_too}"
 
 
 def _refuse_null(spec: InputSpec, flat: list[Any], at: int) -> Any:

@@ -1,6 +1,6 @@
-"""Columns of a request as a model's inputs: by name, in any order, and by position only where there are no names.
+"""Matches a request's columns with a model's inputs: by name, in any order; by position only without names.
 
-A model has a column for each name in an input's ``columns``, or else for each input.
+A model has one column for each name in an input's ``columns``, otherwise one for each input.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,17 +19,18 @@ from shoal_schema.wire.datatypes import DTYPES, Array, first_rounded
 from shoal_schema.wire.elements import bytes_array
 
 SHOWN_NAMES: Final = 5
+"""Most names in a message."""
 FLOATS: Final = frozenset({"FP16", "FP32", "FP64"})
 INTEGERS: Final = frozenset(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
 NUMBERS: Final = FLOATS | INTEGERS
 _COMPARED: Final = 64
-"""Names among which the nearest is looked for: each costs some 20 µs."""
+"""Most names searched for a similar one: each costs about 20 us."""
 
 
 class Match:
-    """Where each row of a request holds an input: by its own key, by those of its columns, or as the row.
+    """The place of an input in each row: under its key, under those of its columns, or the row itself.
 
-    ``named``: keys are names, not places.
+    ``named``: whether keys are names, not positions.
     """
 
     __slots__ = ("columns", "flags", "key", "spec")
@@ -39,7 +40,7 @@ class Match:
         self.key = key
         self.columns = columns
         self.flags: bool = named and (bool(columns) or (key is not None and holds_one_number(spec)))
-        """Whether true and false are 1 and 0: in named columns of numbers, as in pandas."""
+        """Whether true and false are accepted as 1 and 0: in named columns of numbers, as pandas writes them."""
 
     @property
     def keys(self) -> Sequence[Any]:
@@ -48,7 +49,7 @@ class Match:
 
 
 def holds_one_number(spec: InputSpec) -> bool:
-    """Return whether each row of an input is one number: a column, whose name is the input's."""
+    """Return whether each row of an input is one number, so that the input is a column of its own name."""
     return spec.datatype in NUMBERS and has_rows_of_one(spec)
 
 
@@ -58,22 +59,23 @@ def has_rows_of_one(spec: InputSpec) -> bool:
 
 
 def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ignore_extra: bool) -> list[Match]:
-    """Return where rows hold each input.
+    """Return the place of each input in the rows.
 
     Args:
-        keys: by name, what a row holds that column under.
+        keys: the key of each column in a row, by name.
         first: the first row.
         signature: the model's.
-        ignore_extra: whether columns that the model does not have are ignored.
+        ignore_extra: whether unknown columns are ignored.
 
     Raises:
-        InvalidRequest: a column is missing, or is none of the model's.
+        InvalidRequest: a column is missing or unknown.
     """
     found: list[Match] = []
     missing: list[str] = []
     used: set[str] = set()
     for name, spec in signature.inputs.items():
         columns = spec.columns if signature.columns else ()
+        # An input may have the name of one of its columns: a list is then the whole input, else it is the column.
         if name in keys and not (name in columns and type(first[keys[name]]) is not list):
             found.append(Match(spec, key=keys[name]))
             used.add(name)
@@ -93,45 +95,35 @@ def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ign
 
 
 def check_names(extra: Sequence[str], missing: Sequence[str], signature: ModelSignature, *, ignore_extra: bool) -> None:
-    """Refuse columns that are missing, and those that the model does not have unless they are ignored."""
+    """Reject missing columns, and unknown ones unless they are ignored."""
     twice = [name for name in extra if name in signature.columns]
     if twice:
         whole = signature.columns[twice[0]][0]
-        raise InvalidRequest(
-            f"column {shown(twice[0])} is given twice: it is part of input {whole!r}, which is given too"
-        )
-    told: list[str] = []
+        raise InvalidRequest(f"column {shown(twice[0])} is given twice: it is also part of the given input {whole!r}")
+    faults: list[str] = []
     if extra and not ignore_extra:
-        told.append(f"no {'column' if signature.columns else 'input'} named {listed(extra)}")
+        faults.append(f"unknown {'column' if signature.columns else 'input'} {listed(extra)}")
     if missing:
         kind = "column" if missing[0] in signature.columns else "input"
         some = f"{kind}s {listed(missing)} are" if len(missing) > 1 else f"{kind} {listed(missing)} is"
-        near = _nearest(missing[0], extra)
-        told.append(f"{some} missing" + (f"; the request has {shown(near)} instead" if near else ""))
-    elif told:
-        told.append(f"the model takes {listed(list(signature.columns or signature.inputs))}")
-    if told:
-        raise InvalidRequest("; ".join(told))
+        # Suggest a name that differs in case only, otherwise a similar one.
+        same = [other for other in extra if other.lower() == missing[0].lower()]
+        near = same or get_close_matches(missing[0], extra[:_COMPARED], n=1)
+        faults.append(f"{some} missing" + (f"; the request has {shown(near[0])} instead" if near else ""))
+    elif faults:
+        faults.append(f"the model has {listed(list(signature.columns or signature.inputs))}")
+    if faults:
+        raise InvalidRequest("; ".join(faults))
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    told = ", ".join([shown(name) for name in names[:SHOWN_NAMES]])
-    return told if len(names) <= SHOWN_NAMES else f"{told} and {len(names) - SHOWN_NAMES} more"
-
-
-def _nearest(name: str, others: Sequence[str]) -> str:
-    """Return which of the others is most like ``name``; empty if none is."""
-    lower = name.lower()
-    for other in others:
-        if other.lower() == lower:
-            return other
-    near = get_close_matches(name, others[:_COMPARED], n=1)
-    return near[0] if near else ""
+    """Return the first `SHOWN_NAMES` names and the number of others, for a message."""
+    first = ", ".join([shown(name) for name in names[:SHOWN_NAMES]])
+    return first if len(names) <= SHOWN_NAMES else f"{first} and {len(names) - SHOWN_NAMES} more"
 
 
 def check_twice(names: Sequence[str]) -> None:
-    """Refuse a table that has a column twice."""
+    """Reject a table with two columns of the same name."""
     if len(set(names)) == len(names):
         return
     seen: set[str] = set()
@@ -142,10 +134,10 @@ def check_twice(names: Sequence[str]) -> None:
 
 
 def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> bool:
-    """Return whether columns have pandas' default names, 0 to n - 1, and none of the model's own.
+    """Return whether the columns have pandas' default names, 0 to n - 1, and no name of the model's.
 
     Raises:
-        InvalidRequest: they have, in another order: whether that order is meant, nothing says.
+        InvalidRequest: they have, but not in ascending order, which is ambiguous.
     """
     if not are_default_names(list(names)):
         return False
@@ -154,8 +146,8 @@ def have_default_names(names: Mapping[str, Any], signature: ModelSignature) -> b
             return False
     if list(names) != [str(at) for at in range(len(names))]:
         raise InvalidRequest(
-            f"the columns are named {listed(list(names))}, numbers that are no names of the model's, and not in their"
-            " order: send the rows without names, in the order of the columns that the model was trained with"
+            f"the columns are named {listed(list(names))}: numbers in no ascending order, and no names of the model's."
+            " Send the rows without names, in the column order of the model's training data"
         )
     return True
 
@@ -166,41 +158,45 @@ def are_default_names(names: Sequence[str]) -> bool:
 
 
 def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
-    """Return objects, one a row, that have the same keys; a key that some rows lack is null where it may be.
+    """Return the rows, one object each, with equal keys; a key that some rows do not have becomes null there.
 
     Raises:
-        InvalidRequest: a row is no object, or lacks a column that accepts no null.
+        InvalidRequest: a row is no object, or misses a column that is not nullable.
     """
     names = rows[0].keys() if type(rows[0]) is dict else None
     equal = True
     for number, row in enumerate(rows):
         if type(row) is not dict:
-            told = listed(list(signature.columns or signature.inputs))
-            raise InvalidRequest(f"instance {number} must be an object with {told}")
+            expected = listed(list(signature.columns or signature.inputs))
+            raise InvalidRequest(f"instance {number} must be an object with {expected}")
         equal = equal and row.keys() == names
-    return rows if equal else _filled(rows, signature)
-
-
-def _filled(rows: list[dict[str, Any]], signature: ModelSignature) -> list[Any]:
+    if equal:
+        return rows
     nulls = dict.fromkeys(chain.from_iterable(rows))
     for number, row in enumerate(rows):
         for name in nulls.keys() - row.keys() if len(row) < len(nulls) else ():
             spec = signature.inputs.get(signature.columns[name][0] if name in signature.columns else name)
             if spec is not None and not spec.nullable:
-                raise InvalidRequest(f"instance {number} has no {shown(name)}, which other instances have")
+                raise InvalidRequest(f"instance {number} has no {shown(name)}, unlike other instances")
     return [{**nulls, **row} for row in rows]
 
 
 def stack(spec: InputSpec, rows: Iterable[Any], keys: Sequence[Any], *, flags: bool) -> Array:
-    """Return the columns of each row, in this order, as the rows of one input of numbers."""
+    """Return the values of each row under ``keys``, in this order, as the rows of one input of numbers."""
     picked = map(itemgetter(*keys), rows)
     flat = list(picked if len(keys) == 1 else chain.from_iterable(picked))
     return _reshaped(spec, from_json(spec, flat, flags=flags), len(keys), len(flat))
 
 
 def stack_columns(spec: InputSpec, columns: Sequence[list[Any]]) -> Array:
-    """Return columns, each a list of a value a row, as the rows of one input of numbers."""
-    columns = [_unlisted(column) for column in columns]
+    """Return columns, each a list with one value per row, as the rows of one input of numbers."""
+    # A column may also be a list of one-element lists.
+    columns = [
+        [value[0] if type(value) is list and len(value) == 1 else value for value in column]
+        if column and type(column[0]) is list
+        else column
+        for column in columns
+    ]
     lengths = set(map(len, columns))
     if len(lengths) > 1:
         raise InvalidRequest(f"the columns of input {spec.name!r} differ in their number of rows: {sorted(lengths)}")
@@ -208,21 +204,14 @@ def stack_columns(spec: InputSpec, columns: Sequence[list[Any]]) -> Array:
     return _reshaped(spec, from_json(spec, flat, flags=True), len(columns), len(flat))
 
 
-def _unlisted(column: list[Any]) -> list[Any]:
-    """Return a column of lists of one value as those values."""
-    if not column or type(column[0]) is not list:
-        return column
-    return [value[0] if type(value) is list and len(value) == 1 else value for value in column]
-
-
 def _reshaped(spec: InputSpec, array: Array, width: int, size: int) -> Array:
     if array.size != size:
-        raise InvalidRequest(f"the columns of input {spec.name!r} take one value a row, not lists")
+        raise InvalidRequest(f"the columns of input {spec.name!r} must have one value per row, not lists")
     return array.reshape(-1, width)
 
 
 def as_column(spec: InputSpec, array: Array) -> Array:
-    """Return rows of one value with as many dimensions as the input has: [n] as [n, 1] or the other way round."""
+    """Return rows of one value in the input's number of dimensions: [n] as [n, 1] or vice versa."""
     if array.ndim == len(spec.shape) or not array.ndim or array.size != array.shape[0]:
         return array
     for size in spec.shape[1:]:
@@ -232,12 +221,12 @@ def as_column(spec: InputSpec, array: Array) -> Array:
 
 
 def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
-    """Return numbers of another datatype as the input's, rounded where that is a floating-point one, as JSON's are.
+    """Return numbers of another datatype in the input's; floating-point ones are rounded, as from JSON.
 
-    A datetime's numbers become digits, true and false 1 and 0.
+    A datetime's numbers become digits, true and false become 1 and 0.
 
     Raises:
-        InvalidRequest: one is out of the input's range, or a fraction for whole numbers.
+        InvalidRequest: a number is out of the input's range, or a fraction for an integer.
     """
     if spec.datatype == "BYTES":
         return bytes_array([b"%d" % number for number in array.ravel().tolist()], array.shape)
@@ -248,13 +237,13 @@ def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
         made: Array = array.astype(wanted)
         if not _are_held(array, made):
             raise InvalidRequest(
-                f"input {spec.name!r} is {spec.datatype}, which does not hold all of its {datatype} numbers"
+                f"input {spec.name!r} is {spec.datatype}, which cannot represent all of the given {datatype} numbers"
             )
     return made
 
 
 def _are_held(given: Array, made: Array) -> bool:
-    """Return whether numbers are within the range of what they became; called with numpy's warnings off."""
+    """Return whether a conversion lost no value; called with numpy's warnings off."""
     if made.dtype.kind == "f":
         return bool((np.isfinite(made) | ~np.isfinite(given)).all())
     limits = np.iinfo(made.dtype)

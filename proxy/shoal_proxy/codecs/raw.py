@@ -1,4 +1,4 @@
-"""Raw bodies: an image, a text or octets as one row of the model's ``BYTES`` input."""
+"""Raw bodies: an image, a text or bytes as one row of the model's ``BYTES`` input."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from shoal_proxy.errors import InvalidRequest, UnsupportedMediaType
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.elements import bytes_array
 
-# curl -d says x-www-form-urlencoded whatever the data is; treating it as JSON is what people mean.
+# `curl -d` sends x-www-form-urlencoded whatever the data is; it is usually JSON.
 _JSON_TYPES = frozenset({"", "application/json", "application/x-www-form-urlencoded"})
 
 
 def is_raw(media_type: str) -> bool:
-    """Return whether a body of this type is a row itself rather than JSON."""
+    """Return whether a body of this type is a row itself, not JSON."""
     return media_type not in _JSON_TYPES and not media_type.endswith("+json")
 
 
@@ -22,15 +22,21 @@ def decode(call: Call, signature: ModelSignature, style: Any) -> Decoded:
 
 
 def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any) -> Decoded:
-    """Return ``body`` as one row of the input that takes ``media_type``.
+    """Return ``body`` as one row of the model's BYTES input.
 
     Raises:
-        UnsupportedMediaType: the model takes no such body.
-        InvalidRequest: the body is empty, or says it is text and is not UTF-8.
+        UnsupportedMediaType: the model does not accept raw bodies, or not this type.
+        InvalidRequest: the body is empty, or is a text and not UTF-8.
     """
-    spec = _input_for(media_type, signature)
+    spec = bytes_input(signature)
+    if spec is None:
+        raise UnsupportedMediaType(
+            f"{media_type or 'a raw body'} is not supported: this model has no single BYTES input."
+            " Send JSON or V2 tensors"
+        )
+    check_type(spec, media_type)
     if not body:
-        raise InvalidRequest(f"the body is empty; it should be one {media_type or 'octet'} row of input {spec.name!r}")
+        raise InvalidRequest(f"the body is empty; expected one {media_type or 'octet'} row of input {spec.name!r}")
     if media_type.startswith("text/"):
         try:
             body.decode()
@@ -39,28 +45,18 @@ def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any)
     return Decoded({spec.name: bytes_array([body], (1,) * len(spec.shape))}, 1, style)
 
 
-def _input_for(media_type: str, signature: ModelSignature) -> InputSpec:
-    spec = bytes_input(signature)
-    if spec is None:
-        raise UnsupportedMediaType(
-            f"{media_type or 'a raw body'} is not taken: this model has no single BYTES input; send JSON or V2 tensors"
-        )
-    check_type(spec, media_type)
-    return spec
-
-
 def check_type(spec: InputSpec, media_type: str) -> None:
-    """Refuse bytes of a type that an input does not take.
+    """Check a media type against those of an input.
 
     Raises:
-        UnsupportedMediaType: it has a list of types, and this is none of them.
+        UnsupportedMediaType: the input lists its types, and this is none of them.
     """
     if spec.content_types and not any(accepts(pattern, media_type) for pattern in spec.content_types):
-        raise UnsupportedMediaType(f"{media_type} is not taken: send {' or '.join(spec.content_types)}")
+        raise UnsupportedMediaType(f"{media_type} is not supported; expected {' or '.join(spec.content_types)}")
 
 
 def bytes_input(signature: ModelSignature) -> InputSpec | None:
-    """Return the one input that a raw body can be a row of, if the model has it."""
+    """Return the one input of which a raw body can be a row; None if the model has none."""
     required = [spec for spec in signature.inputs.values() if not spec.optional]
     if len(required) != 1 or required[0].datatype != "BYTES":
         return None
@@ -69,7 +65,7 @@ def bytes_input(signature: ModelSignature) -> InputSpec | None:
 
 
 def unnamed_type(signature: ModelSignature) -> str:
-    """Return what a body without a media type is: octets or text where the model takes them, else JSON."""
+    """Return the media type assumed for a body without one: bytes or text if the model accepts them, else JSON."""
     spec = bytes_input(signature)
     if spec is None or spec.holds_json:
         return "application/json"
@@ -78,7 +74,7 @@ def unnamed_type(signature: ModelSignature) -> str:
 
 
 def accepts(pattern: str, media_type: str) -> bool:
-    """Return whether a declared content type takes ``media_type``; octets are whatever the model takes."""
+    """Return whether a declared content type matches ``media_type``; octet-stream matches any but text and JSON."""
     if media_type == "application/octet-stream" and not pattern.startswith(("text/", "application/json")):
         return True
     return pattern in ("*/*", media_type) or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))

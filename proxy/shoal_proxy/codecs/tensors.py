@@ -1,6 +1,6 @@
-"""Tensors between the wire and canonical arrays, every value checked: JSON data, binary data, shapes.
+"""Converts tensors between JSON or binary data and canonical arrays, and checks all values and shapes.
 
-numpy converts generously ("1" to 1.0, 300 to 44 as UINT8); a model's caller deserves an error instead.
+numpy would convert silently ("1" to 1.0, 300 to 44 as UINT8); here such values are errors.
 """
 
 import struct
@@ -34,10 +34,10 @@ _MAX_DIMENSIONS = 32  # numpy 1.26's; JSON may nest a thousand deep
 
 
 def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
-    """Return what a caller says is the wire shape of ``spec``, checked.
+    """Return the shape in a request for ``spec``, checked.
 
     Raises:
-        InvalidRequest: it is not a list of sizes, has no rows, or differs from the signature.
+        InvalidRequest: it is not a list of sizes, has no rows, or does not match the signature.
     """
     if spec.one_row is not None and are_sizes(shape, spec.one_row):
         return spec.one_row
@@ -51,7 +51,7 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
 
 
 def are_sizes(given: Any, sizes: list[int]) -> bool:
-    """Return whether ``given`` is the list ``sizes``; [True, 4.0] is equal to [1, 4] and is none."""
+    """Return whether ``given`` is the list ``sizes``, of integers: [True, 4.0] equals [1, 4] in Python."""
     if given != sizes:
         return False
     for size in given:  # noqa: SIM110 (a generator costs more than all of this)
@@ -61,21 +61,21 @@ def are_sizes(given: Any, sizes: list[int]) -> bool:
 
 
 def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:
-    """Refuse a canonical ``shape`` that the model does not take."""
+    """Reject a canonical ``shape`` that does not match the signature."""
     fits = len(shape) == len(spec.shape)
     if not fits or any(want not in (-1, size) for want, size in zip(spec.shape, shape, strict=True)):
         raise InvalidRequest(
             f"input {spec.name!r} has shape {shown(wire_shape(spec, shape))};"
-            f" the model takes {wire_shape(spec, spec.shape)} (-1: any size)"
+            f" the model expects {wire_shape(spec, spec.shape)} (-1: any size)"
         )
     if 0 in shape:
-        # Rows of nothing cost a caller no byte: [10**12, 0] would be a queue's worth of work for a hundred bytes.
+        # Empty rows need no data: [10**12, 0] would fill the queue with a request of a hundred bytes.
         what = "no rows" if shape[0] == 0 else "no elements"
         raise InvalidRequest(f"input {spec.name!r} has {what}: its shape is {wire_shape(spec, shape)}")
 
 
 def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
-    """Return a canonical ``shape`` as the wire has it."""
+    """Return the wire shape of a canonical ``shape``."""
     sizes = list(shape)
     if spec.batch_dim and len(sizes) > spec.batch_dim:
         sizes.insert(spec.batch_dim, sizes.pop(0))
@@ -83,29 +83,29 @@ def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
 
 
 def wire_axis(spec: InputSpec | OutputSpec, axis: int) -> int:
-    """Return a canonical axis, not the batch dimension, as the wire counts it."""
+    """Return the wire's number of a canonical axis other than the batch dimension."""
     return axis - 1 if axis <= spec.batch_dim else axis
 
 
 def to_canonical(spec: InputSpec | OutputSpec, array: Array) -> Array:
-    """Return a view of a wire array with its batch dimension in front."""
+    """Return a view of a wire array with the batch dimension first."""
     return np.moveaxis(array, spec.batch_dim, 0) if spec.batch_dim else array
 
 
 def to_wire(spec: InputSpec | OutputSpec, array: Array) -> Array:
-    """Return a canonical array as the wire has it, contiguous."""
+    """Return a contiguous array with the batch dimension at its wire position."""
     return (
         np.ascontiguousarray(np.moveaxis(array, 0, spec.batch_dim)) if spec.batch_dim else np.ascontiguousarray(array)
     )
 
 
 def from_json(spec: InputSpec | OutputSpec, data: Any, *, flags: bool = False) -> Array:
-    """Return JSON ``data`` (a scalar or nested lists) as an array of the tensor's datatype and its own shape.
+    """Return JSON ``data`` (a scalar or nested lists) as an array of the tensor's datatype and the data's shape.
 
-    ``flags``: it is a named column, in which true and false are 1 and 0 where the model takes numbers.
+    ``flags``: whether true and false are accepted as 1 and 0, as in named columns of numbers.
 
     Raises:
-        InvalidRequest: ragged rows, values of another type, or values the datatype cannot hold.
+        InvalidRequest: ragged rows, or values of another type or out of the datatype's range.
     """
     flat: list[Any] = data if type(data) is list else [data]
     shape: tuple[int, ...] | None = None if flat is data else ()
@@ -116,29 +116,25 @@ def from_json(spec: InputSpec | OutputSpec, data: Any, *, flags: bool = False) -
     allowed, words = ALLOWED[spec.datatype]
     if not kinds <= allowed or (spec.datatype == "BYTES" and isinstance(spec, InputSpec) and spec.unit):
         if isinstance(spec, OutputSpec):
-            raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
+            raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and accepts only {words}")
         if spec.datatype == "BYTES":
             return bytes_array(texts(spec, flat), (len(flat),) if shape is None else shape)
         flat = numbers(spec, flat, allowed, words, flags=flags and spec.datatype != "BOOL")
     if spec.datatype == "BYTES":
         return bytes_array([text.encode() for text in flat], (len(flat),) if shape is None else shape)
-    array = _pack(spec, flat)
+    code = CODES.get(spec.datatype)
+    if code is None:
+        raise InvalidRequest(f"{_called(spec)} is BF16, which JSON cannot carry. Send it as binary data")
+    try:
+        # `struct` is fast and, unlike numpy, rejects numbers out of range.
+        array: Array = np.frombuffer(struct.pack(f"<{len(flat)}{code}", *flat), DTYPES[spec.datatype])
+    except (struct.error, OverflowError):
+        raise InvalidRequest(f"{_called(spec)} has values outside the range of {spec.datatype}") from None
     return array if shape is None else array.reshape(shape)
 
 
-def _pack(spec: InputSpec | OutputSpec, flat: list[Any]) -> Array:
-    """``struct`` packs numbers quickly and, unlike numpy, refuses what does not fit."""
-    code = CODES.get(spec.datatype)
-    if code is None:
-        raise InvalidRequest(f"{_called(spec)} is BF16, which JSON cannot carry: send it as binary data")
-    try:
-        return np.frombuffer(struct.pack(f"<{len(flat)}{code}", *flat), DTYPES[spec.datatype])
-    except (struct.error, OverflowError):
-        raise InvalidRequest(f"{_called(spec)} holds values outside the range of {spec.datatype}") from None
-
-
 def _flatten(spec: InputSpec | OutputSpec, level: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return nested lists as one, with their shape."""
+    """Return nested lists as one list, and their shape."""
     shape = [len(level)]
     while level and type(level[0]) is list and len(shape) < _MAX_DIMENSIONS:
         width = len(level[0])
@@ -154,18 +150,27 @@ def _called(spec: InputSpec | OutputSpec) -> str:
 
 
 def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[int]) -> Array:
-    """Return ``data``, little-endian and row-major, as an array of wire ``shape``, without copying where possible.
+    """Return ``data``, little-endian and row-major, as an array of wire ``shape``, without a copy if possible.
 
     Raises:
-        InvalidRequest: its length does not fit the shape.
+        InvalidRequest: its length does not match the shape.
     """
     if spec.datatype == "BYTES":
-        return bytes_array(_elements(spec.name, data, prod(shape)), tuple(shape))
+        count = prod(shape)
+        try:
+            elements = unpack_elements(data)
+        except ValueError as error:
+            raise InvalidRequest(f"tensor {spec.name!r}: {error}") from None
+        if len(elements) != count:
+            raise InvalidRequest(
+                f"tensor {spec.name!r}: the shape needs {count} BYTES elements, the data has {len(elements)}"
+            )
+        return bytes_array(elements, tuple(shape))
     dtype = DTYPES[spec.datatype]
     expected = prod(shape) * dtype.itemsize
     if len(data) != expected:
         raise InvalidRequest(
-            f"tensor {spec.name!r}: {spec.datatype} of shape {list(shape)} is {expected} bytes, not {len(data)}"
+            f"tensor {spec.name!r}: {spec.datatype} of shape {list(shape)} has {expected} bytes, not {len(data)}"
         )
     if dtype.kind == "b":
         flags: Array = np.frombuffer(data, np.uint8).reshape(shape) != 0
@@ -173,18 +178,8 @@ def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _elements(name: str, data: memoryview, count: int) -> list[bytes]:
-    try:
-        elements = unpack_elements(data)
-    except ValueError as error:
-        raise InvalidRequest(f"tensor {name!r}: {error}") from None
-    if len(elements) != count:
-        raise InvalidRequest(f"tensor {name!r}: shape wants {count} BYTES elements, the data holds {len(elements)}")
-    return elements
-
-
 def to_binary(array: Array) -> bytes | memoryview:
-    """Return a wire array's bytes: a view where memory allows it."""
+    """Return a wire array's bytes, as a view if its memory is contiguous."""
     if array.dtype.hasobject:
         return pack_elements(array.ravel().tolist())
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -193,13 +188,13 @@ def to_binary(array: Array) -> bytes | memoryview:
 def tensor_entry(
     spec: InputSpec | OutputSpec, array: Array, tail: list[bytes | memoryview] | None, *, words: Callable[[bytes], Any]
 ) -> dict[str, Any]:
-    """Return a canonical array as V2's JSON has it.
+    """Return a canonical array as a tensor object of V2's JSON.
 
     Args:
-        spec: its declaration.
+        spec: the tensor's declaration.
         array: the tensor.
-        tail: where its bytes go, if it is to be binary; otherwise None, and they are in the JSON.
-        words: what JSON says for an element of ``BYTES``.
+        tail: receives the bytes of a binary tensor; None to put the data in the JSON.
+        words: returns the JSON value of an element of ``BYTES``.
     """
     wire = to_wire(spec, array)
     tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
@@ -220,10 +215,10 @@ def widen_bf16(array: Array) -> Array:
 
 
 def text(element: bytes) -> Any:
-    """Return a ``BYTES`` element as JSON shows it: its UTF-8 text, or base64 as V1 writes it."""
+    """Return the JSON value of a ``BYTES`` element: its UTF-8 text, or V1's base64 object."""
     try:
         return element.decode()
     except UnicodeDecodeError:
-        from base64 import b64encode  # noqa: PLC0415 (rare: binary data in a JSON answer)
+        from base64 import b64encode  # noqa: PLC0415 (rare: binary data in a JSON response)
 
         return {"b64": b64encode(element).decode()}

@@ -1,8 +1,8 @@
-"""What callers of language models ask: embeddings as OpenAI's clients do, reranking as Cohere's and Jina's do.
+"""Protocols of language models: OpenAI's embeddings, and Cohere's and Jina's reranking.
 
-A model fits by its signature. Embeddings: one input of texts, and one output of floating-point numbers [rows, width].
-Reranking: inputs ``query`` and ``document`` of texts, and an output ``score`` of one number a row. An output
-``tokens``, one whole number a row, is what a request used.
+A model supports them by its signature. Embeddings: one input of texts, and one output of floating-point numbers [rows,
+width]. Reranking: inputs ``query`` and ``document`` of texts, and an output ``score`` of one number per row. An output
+``tokens``, one integer per row, is reported as the request's usage.
 """
 
 from base64 import b64encode
@@ -25,7 +25,7 @@ SCORE: Final = "score"
 TOKENS: Final = "tokens"
 _FLOATING: Final = frozenset({"FP16", "BF16", "FP32", "FP64"})
 _TOKEN_IDS: Final = (
-    '"input" holds token ids; this model takes texts: send the strings themselves'
+    '"input" has token ids, but this model expects texts. Send the strings themselves'
     " (in LangChain: check_embedding_ctx_length=False)"
 )
 
@@ -39,22 +39,32 @@ class Embeddings:
         self._model_name = model_name
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
-        """Return the texts, a row each; the style says whether the answer is base64."""
+        """Return the texts, one per row; the style is whether the response is base64."""
         document = _document(call, self._model_name)
         spec, output = raw.bytes_input(signature), _embedding(signature)
         if spec is None or not _takes_texts(spec, signature) or output is None:
             raise InvalidRequest(
-                f"model {self._model_name!r} gives no embeddings: for that a model has one input of texts and one"
-                " output of floating-point numbers [rows, width]; GET /v2/models/NAME tells what this one has"
+                f"model {self._model_name!r} does not support embeddings: they need one input of texts and one"
+                " output of floating-point numbers [rows, width]. See GET /v2/models/NAME for its signature"
             )
         encoding = document.get("encoding_format")
         if encoding not in (None, "float", "base64"):
-            raise InvalidRequest(f'encoding_format is "float" or "base64", not {shown(encoding)}')
+            raise InvalidRequest(f'encoding_format must be "float" or "base64", not {shown(encoding)}')
         dimensions, width = document.get("dimensions"), output.shape[1]
         if dimensions is not None and (type(dimensions) is not int or dimensions != width):
-            raise InvalidRequest(f"dimensions cannot be {shown(dimensions)}: this model's embeddings have {width}")
-        texts = _texts(document.get("input"))
-        return Decoded({spec.name: _rows_of_texts(spec, texts)}, len(texts), encoding == "base64")
+            raise InvalidRequest(f"dimensions must be {width} for this model, not {shown(dimensions)}")
+        given = document.get("input")
+        texts = [given] if type(given) is str else given
+        if type(texts) is not list or not texts:
+            raise InvalidRequest(f'"input" must be a string or a list of strings, not {shown(given)}')
+        check_rows(len(texts))
+        kinds = set(map(type, texts))
+        if kinds <= {int, list}:
+            raise InvalidRequest(_TOKEN_IDS)
+        if kinds != {str}:
+            raise InvalidRequest('"input" must be a string or a list of strings')
+        rows = _rows_of_texts(spec, [text.encode() for text in texts])
+        return Decoded({spec.name: rows}, len(texts), encoding == "base64")
 
     def encode(
         self,
@@ -65,7 +75,7 @@ class Embeddings:
     ) -> Reply:
         """Return OpenAI's list of embeddings, in the order of the texts."""
         spec = _embedding(signature)
-        assert spec is not None  # or else it would not have been decoded
+        assert spec is not None  # checked by `decode`
         array = widen_bf16(outputs[spec.name]) if spec.datatype == "BF16" else outputs[spec.name]
         rows = np.ascontiguousarray(array, dtype="<f4")
         values: list[Any] = list(rows)
@@ -79,8 +89,8 @@ class Embeddings:
     def error(self, error: ProxyError) -> Reply:
         """Return OpenAI's error object."""
         kind = "invalid_request_error" if error.status < 500 else "server_error"
-        told = {"message": error.message, "type": kind, "param": None, "code": None}
-        return json_reply(error.status, {**error_document(error), "error": told})
+        document = {"message": error.message, "type": kind, "param": None, "code": None}
+        return json_reply(error.status, {**error_document(error), "error": document})
 
 
 class Rerank:
@@ -91,29 +101,29 @@ class Rerank:
     def __init__(self, model_name: str, max_query_bytes: int) -> None:
         self._model_name = model_name
         self._max_query_bytes = max_query_bytes
-        """Of a query, as often as there are documents."""
+        """Limit on the query's size times the number of documents."""
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
-        """Return the query with each of the documents, a row each."""
+        """Return the query with each of the documents, one pair per row."""
         document = _document(call, self._model_name)
         query, against = signature.inputs.get(QUERY), signature.inputs.get(DOCUMENT)
         if query is None or against is None or not _reranks(signature):
             raise InvalidRequest(
-                f"model {self._model_name!r} does not rerank: for that a model has the inputs 'query' and 'document'"
-                " of texts, and an output 'score' of one number a row"
+                f"model {self._model_name!r} does not support reranking: it needs inputs 'query' and 'document'"
+                " of texts, and an output 'score' of one number per row"
             )
-        asked = document.get("query")
-        if type(asked) is not str:
-            raise InvalidRequest(f'"query" must be a string, not {shown(asked)}')
+        question = document.get("query")
+        if type(question) is not str:
+            raise InvalidRequest(f'"query" must be a string, not {shown(question)}')
         texts = _documents(document.get("documents"))
-        question = asked.encode()
-        if len(question) * len(texts) > self._max_query_bytes:
+        encoded = question.encode()
+        if len(encoded) * len(texts) > self._max_query_bytes:
             raise BodyTooLarge(
-                f"the query, {len(question)} bytes, with each of {len(texts)} documents is over the limit of"
-                f" {self._max_query_bytes} bytes: send fewer documents, or a shorter query"
+                f"the query of {len(encoded)} bytes, repeated for {len(texts)} documents, is over the limit of"
+                f" {self._max_query_bytes} bytes. Send fewer documents, or a shorter query"
             )
-        inputs = {QUERY: _rows_of_texts(query, [question] * len(texts)), DOCUMENT: _rows_of_texts(against, texts)}
-        return Decoded(inputs, len(texts), _Wanted(document, texts))
+        inputs = {QUERY: _rows_of_texts(query, [encoded] * len(texts)), DOCUMENT: _rows_of_texts(against, texts)}
+        return Decoded(inputs, len(texts), _RerankStyle(document, texts))
 
     def encode(
         self,
@@ -122,7 +132,7 @@ class Rerank:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> Reply:
-        """Return the documents' numbers by falling score."""
+        """Return the indices of the documents by falling score."""
         scores, wanted = outputs[SCORE].reshape(-1), decoded.style
         if signature.outputs[SCORE].datatype == "BF16":
             scores = widen_bf16(scores)
@@ -135,20 +145,20 @@ class Rerank:
 
     def error(self, error: ProxyError) -> Reply:
         """Return Cohere's error object."""
-        told = error_document(error)
-        told["message"] = told.pop("error")
-        return json_reply(error.status, told)
+        document = error_document(error)
+        document["message"] = document.pop("error")
+        return json_reply(error.status, document)
 
 
-class _Wanted:
-    """How many results a caller of rerank wants, and the texts if they are to come with them."""
+class _RerankStyle:
+    """The requested number of results, and the texts if results include them."""
 
     __slots__ = ("texts", "top_n")
 
     def __init__(self, document: dict[str, Any], texts: list[bytes]) -> None:
         top_n, with_texts = document.get("top_n"), document.get("return_documents")
         if top_n is not None and (type(top_n) is not int or top_n < 1):
-            raise InvalidRequest(f'"top_n" must be a whole number from 1 on, not {shown(top_n)}')
+            raise InvalidRequest(f'"top_n" must be an integer of at least 1, not {shown(top_n)}')
         if with_texts is not None and type(with_texts) is not bool:
             raise InvalidRequest(f'"return_documents" must be true or false, not {shown(with_texts)}')
         self.top_n: int = len(texts) if top_n is None else top_n
@@ -159,23 +169,10 @@ def _document(call: Call, model_name: str) -> dict[str, Any]:
     document = parse_json(call.body)
     if type(document) is not dict:
         raise InvalidRequest(f"the body must be a JSON object, not {shown(document)}")
-    asked = document.get("model")
-    if asked is not None and asked != model_name:
-        raise NotFound(f"no model named {shown(asked)} here; this server has {model_name!r}")
+    model = document.get("model")
+    if model is not None and model != model_name:
+        raise NotFound(f"unknown model {shown(model)}; this server has {model_name!r}")
     return document
-
-
-def _texts(given: Any) -> list[bytes]:
-    texts = [given] if type(given) is str else given
-    if type(texts) is not list or not texts:
-        raise InvalidRequest(f'"input" must be a string or a list of strings, not {shown(given)}')
-    check_rows(len(texts))
-    kinds = set(map(type, texts))
-    if kinds <= {int, list}:
-        raise InvalidRequest(_TOKEN_IDS)
-    if kinds != {str}:
-        raise InvalidRequest('"input" must be a string or a list of strings')
-    return [text.encode() for text in texts]
 
 
 def _documents(given: Any) -> list[bytes]:
@@ -202,7 +199,7 @@ def _takes_texts(spec: InputSpec, signature: ModelSignature) -> bool:
 
 
 def _embedding(signature: ModelSignature) -> OutputSpec | None:
-    """Return the one output that can be an embedding."""
+    """Return the one output that can be an embedding; None if there is none, or several."""
     found = [
         spec
         for spec in signature.outputs.values()
@@ -223,7 +220,7 @@ def _reranks(signature: ModelSignature) -> bool:
 
 
 def _usage(outputs: Mapping[str, Array], signature: ModelSignature) -> dict[str, int]:
-    """Return how many tokens a request was, where the model says so."""
+    """Return the request's number of tokens; 0 if the model does not report it."""
     used, spec = outputs.get(TOKENS), signature.outputs.get(TOKENS)
     counts = used is not None and used.dtype.kind in "iu" and spec is not None and len(spec.shape) == 1
     tokens = int(used.sum()) if used is not None and counts else 0

@@ -1,4 +1,4 @@
-"""TorchServe's inference API: the body of ``POST /predictions/{m}`` is one row, and so is the answer."""
+"""TorchServe's inference API, ``POST /predictions/{m}``: request and response have one row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import Call, Decoded, Reply, json_reply, parse_json, shown
 from shoal_proxy.codecs.v1 import decode_rows, rows_of
 from shoal_proxy.errors import InvalidRequest, ProxyError, RowsFailed
-from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.carried import decode_head, encode_headers
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.elements import bytes_array
@@ -37,18 +37,29 @@ class TorchServe:
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the body's one row: JSON, raw, or a form (``curl -F data=@cat.jpg``).
 
-        The parts of a form are inputs by name; one part alone is the one input, whatever its name. A model that is
-        given the headers beside the body reads both itself.
+        The parts of a form are inputs by name; a single part is the single input, whatever its name. A model with an
+        input for headers gets body and headers undecoded.
         """
         body, media_type = bytes(call.body), call.media_type
         if signature.request_headers:
-            return _as_it_came(body, call, signature)
+            spec = raw.bytes_input(signature)
+            if spec is None:
+                raise InvalidRequest("this model does not accept undecoded bodies. Send V2 tensors")
+            headers = encode_headers(call.headers)
+            inputs = {
+                spec.name: bytes_array([body], (1,) * len(spec.shape)),
+                signature.request_headers: bytes_array([headers], (1,)),
+            }
+            return Decoded(inputs, 1)
         if media_type == "multipart/form-data":
-            parts = _parts(body, call.headers[b"content-type"])
+            try:
+                parts = form_parts(body, call.headers[b"content-type"])
+            except ValueError as error:
+                raise InvalidRequest(str(error)) from None
             if len(parts) > 1 or sum(not spec.optional for spec in signature.inputs.values()) > 1:
                 return _by_name(parts, signature, ignore_extra=self._ignore_extra)
             body, media_type = parts[0].data, parts[0].media_type
-        # `curl -T cat.jpg` names no type at all, `curl -d` the same one always; what the model takes decides.
+        # `curl -T cat.jpg` sends no media type, `curl -d` always the same: the model's input decides.
         if media_type in ("", "application/x-www-form-urlencoded"):
             media_type = raw.unnamed_type(signature)
         if raw.is_raw(media_type):
@@ -62,71 +73,45 @@ class TorchServe:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> Reply:
-        """Return the one row's value, under the head that the model gives it, if it does."""
-        if signature.response_head and signature.response_head in outputs:
-            return _as_the_model_says(outputs, signature)
-        return json_reply(200, rows_of(outputs, lengths, signature)[0])
+        """Return the row's value, with the status and headers that the model sets, if any."""
+        if not signature.response_head or signature.response_head not in outputs:
+            return json_reply(200, rows_of(outputs, lengths, signature)[0])
+        head = decode_head(outputs[signature.response_head].item(0))
+        body = next(array for name, array in outputs.items() if name != signature.response_head).item(0)
+        lines = [f"{name}: {value}\r\n" for name, value in head.headers.items() if name != "content-type"]
+        content_type = head.headers.get("content-type", "application/octet-stream").encode("latin-1")
+        return Reply(head.status, (body,), content_type, "".join(lines).encode("latin-1"))
 
     def error(self, error: ProxyError) -> Reply:
-        """Return TorchServe's error object; of the request's one row the message alone."""
+        """Return TorchServe's error object; for a failed row only its message."""
         message = error.errors[0].message if isinstance(error, RowsFailed) else error.message
         kind = _TYPES.get(error.status, _TYPES[400] if error.status < 500 else _TYPES[500])
         return json_reply(error.status, {"code": error.status, "type": kind, "message": message})
 
 
-def _parts(body: bytes, content_type: bytes) -> list[Part]:
-    try:
-        return form_parts(body, content_type)
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from None
-
-
 def _by_name(parts: list[Part], signature: ModelSignature, *, ignore_extra: bool) -> Decoded:
-    """Return one row of a form's parts: bytes as they are for inputs of BYTES, JSON for all others.
+    """Return a form as one row: parts of BYTES inputs as they are, others parsed as JSON.
 
     Raises:
-        InvalidRequest: a name is given twice, is no input's, or an input is missing.
-        UnsupportedMediaType: an input does not take the type of its part.
+        InvalidRequest: a name occurs twice or is unknown, or an input is missing.
+        UnsupportedMediaType: an input does not accept the media type of its part.
     """
     row: dict[str, Any] = {}
     for part in parts:
         if part.name in row:
             raise InvalidRequest(f"the form has two parts named {shown(part.name)}")
         spec = signature.inputs.get(part.name)
-        if spec is not None:
-            row[part.name] = _value_of(part, spec)
+        if spec is not None and (spec.datatype != "BYTES" or spec.holds_json):
+            row[part.name] = parse_json(part.data)
+        elif spec is not None:
+            if part.media_type:
+                raw.check_type(spec, part.media_type)
+            row[part.name] = part.data
         elif not ignore_extra:
             inputs = ", ".join(map(shown, signature.inputs))
             raise InvalidRequest(f"the form's part {shown(part.name)} is no input of the model, which has {inputs}")
     if not row:
-        raise InvalidRequest(f"no part of the form is an input of the model: {', '.join(map(shown, signature.inputs))}")
+        inputs = ", ".join(map(shown, signature.inputs))
+        raise InvalidRequest(f"no part of the form is an input of the model, which has {inputs}")
     texts = b",".join([part.data for part in parts if type(row.get(part.name)) is not bytes])
     return decode_rows([row], signature, texts)
-
-
-def _value_of(part: Part, spec: InputSpec) -> Any:
-    if spec.datatype != "BYTES" or spec.holds_json:
-        return parse_json(part.data)
-    if part.media_type:
-        raw.check_type(spec, part.media_type)
-    return part.data
-
-
-def _as_it_came(body: bytes, call: Call, signature: ModelSignature) -> Decoded:
-    spec = raw.bytes_input(signature)
-    if spec is None:
-        raise InvalidRequest("this model takes no body as it comes: send V2 tensors")
-    headers = encode_headers(call.headers)
-    inputs = {
-        spec.name: bytes_array([body], (1,) * len(spec.shape)),
-        signature.request_headers: bytes_array([headers], (1,)),
-    }
-    return Decoded(inputs, 1)
-
-
-def _as_the_model_says(outputs: Mapping[str, Array], signature: ModelSignature) -> Reply:
-    head = decode_head(outputs[signature.response_head].item(0))
-    body = next(array for name, array in outputs.items() if name != signature.response_head).item(0)
-    lines = [f"{name}: {value}\r\n" for name, value in head.headers.items() if name != "content-type"]
-    content_type = head.headers.get("content-type", "application/octet-stream").encode("latin-1")
-    return Reply(head.status, (body,), content_type, "".join(lines).encode("latin-1"))

@@ -1,4 +1,4 @@
-"""KServe's V1 protocol: ``instances`` (rows) and ``inputs`` (columns) as plain JSON."""
+"""KServe's V1 protocol: ``instances`` (rows) or ``inputs`` (columns) as plain JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ MAX_PADDING_BYTES = 64 << 20
 
 
 class Form(StrEnum):
-    """Which form the caller used, and so the name of its answer."""
+    """The request's form; the value is the name of the results in the response."""
 
     ROWS = "predictions"
     COLUMNS = "outputs"
@@ -49,9 +49,9 @@ class V1:
 
     def __init__(self, max_padding_bytes: int = MAX_PADDING_BYTES, *, ignore_extra: bool = False) -> None:
         self._max_padding_bytes = max_padding_bytes
-        """Added to one input of a request, so that its rows are equally long."""
+        """Limit on the padding added to one input of a request, whose rows differ in length."""
         self._ignore_extra = ignore_extra
-        """Columns that the model does not have; else they are rejected."""
+        """Whether unknown columns are ignored; otherwise they are rejected."""
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's rows; a raw body (an image, a text) is one row."""
@@ -59,7 +59,7 @@ class V1:
             return raw.decode(call, signature, Form.ROWS)
         document = parse_json(call.body)
         if type(document) is not dict or ("instances" in document) == ("inputs" in document):
-            raise InvalidRequest('a V1 request is an object with either "instances" (rows) or "inputs" (columns)')
+            raise InvalidRequest('a V1 request must be an object with either "instances" (rows) or "inputs" (columns)')
         if "instances" in document:
             data = document["instances"]
             return decode_rows(data, signature, call.body, self._max_padding_bytes, ignore_extra=self._ignore_extra)
@@ -73,7 +73,7 @@ class V1:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> Reply:
-        """Return ``predictions`` row by row, or ``outputs`` by name, as the caller asked."""
+        """Return ``predictions`` by row, or ``outputs`` by name, according to the request's form."""
         if decoded.style is Form.ROWS:
             return json_reply(200, {Form.ROWS.value: rows_of(outputs, lengths, signature)})
         columns = {name: _column(name, array, signature) for name, array in outputs.items()}
@@ -92,19 +92,25 @@ def decode_rows(
     *,
     ignore_extra: bool = False,
 ) -> Decoded:
-    """Return ``instances``, one JSON value each, as canonical inputs; ``body`` is the text they came in.
+    """Return ``instances``, one JSON value per row, as canonical inputs; ``body`` is their JSON text.
 
-    Objects are matched by name; ``ignore_extra``: what the model does not have is ignored.
+    Objects are matched by name; ``ignore_extra``: whether unknown names are ignored.
 
     Raises:
-        InvalidRequest: the model does not take them.
-        PaddingTooLarge: making them equally long would take more than ``max_padding_bytes``.
+        InvalidRequest: they do not match the signature.
+        PaddingTooLarge: padding them to equal length would take more than ``max_padding_bytes``.
     """
     if type(instances) is not list or not instances:
         raise InvalidRequest('"instances" must be a list of at least one row')
     required = [spec for spec in signature.inputs.values() if not spec.optional]
-    if len(required) == 1 and not _are_named(instances, required[0]):
-        return decode_values(required[0], instances, signature, body, max_padding_bytes)
+    first = instances[0]
+    if len(required) == 1:
+        only = required[0]
+        # The rows of a model with one input are bare values, or objects with its name. An object without it is a
+        # value for an input of JSON; so is {"b64": ...} for any BYTES input.
+        is_value = only.holds_json or (only.datatype == "BYTES" and type(first) is dict and first.keys() == {"b64"})
+        if type(first) is not dict or (only.name not in first and is_value):
+            return decode_values(only, instances, signature, body, max_padding_bytes)
     rows = same_keys(instances, signature)
     names = {name: name for name in rows[0]}
     matches = match(names, rows[0], signature, ignore_extra=ignore_extra)
@@ -114,7 +120,7 @@ def decode_rows(
 def decode_values(
     spec: InputSpec, values: list[Any], signature: ModelSignature, body: bytes | memoryview, max_padding_bytes: int
 ) -> Decoded:
-    """Return one input's ``values``, a row each, as a request."""
+    """Return the ``values`` of one input, one per row, as a request."""
     return decode_matches([Match(spec)], values, signature, body, max_padding_bytes)
 
 
@@ -125,15 +131,15 @@ def decode_matches(
     body: bytes | memoryview,
     max_padding_bytes: int,
 ) -> Decoded:
-    """Return a request of ``rows``, in which each input lies where its match says; without a key, a row is its value.
+    """Return ``rows`` as a request, with each input at its match's place; without a key, the row is the value.
 
     Raises:
-        InvalidRequest: the model does not take them.
-        PaddingTooLarge: making them equally long would take more than ``max_padding_bytes``.
+        InvalidRequest: they do not match the signature.
+        PaddingTooLarge: padding them to equal length would take more than ``max_padding_bytes``.
     """
     check_rows(len(rows))
     if not signature.batches and len(rows) > 1:
-        raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(rows)}")
+        raise InvalidRequest(f"this model does not batch: a request must have one instance, not {len(rows)}")
     inputs: dict[str, Array] = {}
     lengths: dict[str, Sequence[int]] = {}
     for each in matches:
@@ -155,17 +161,6 @@ def decode_matches(
     return Decoded(inputs, len(rows), Form.ROWS, lengths=lengths)
 
 
-def _are_named(instances: list[Any], only: InputSpec) -> bool:
-    """Return whether the rows of a one-input model are objects that name it, rather than bare values.
-
-    An object is a value itself for an input of JSON, and ``{"b64": ...}`` is one for any BYTES input of another name.
-    """
-    first = instances[0]
-    if type(first) is not dict:
-        return False
-    return only.name in first or not (only.holds_json or (only.datatype == "BYTES" and first.keys() == {"b64"}))
-
-
 def _stack(
     spec: InputSpec,
     values: list[Any],
@@ -174,35 +169,27 @@ def _stack(
     *,
     flags: bool = False,
 ) -> Array:
-    """Return rows of one input as a canonical array, padded among themselves where the model has a rule."""
+    """Return the rows of one input as a canonical array, padded to equal length if the input allows it."""
     if spec.pad_axis is None:
         return _elements(spec, values) if spec.datatype == "BYTES" else from_json(spec, values, flags=flags)
     rows = [from_json(spec, value) for value in values]
     axis = spec.pad_axis - 1
     if any(row.ndim != len(spec.shape) - 1 for row in rows):
-        raise InvalidRequest(f"input {spec.name!r}: each row has {len(spec.shape) - 1} dimensions")
+        raise InvalidRequest(f"input {spec.name!r}: each row must have {len(spec.shape) - 1} dimensions")
     own = [row.shape[axis] for row in rows]
     lengths[spec.name] = own
-    bucket_for(max(own), spec)
-    _check_padding(spec, rows, own, max_padding_bytes)
-    return _pad_rows(spec, rows, axis, max(own))
-
-
-def _check_padding(spec: InputSpec, rows: list[Array], own: list[int], most_bytes: int) -> None:
-    """Refuse rows of which one is so much longer than the rest that padding them would take more than they hold."""
-    longest, shape = max(own), rows[own.index(max(own))].shape
-    per_position_bytes = prod(shape) // max(longest, 1) * DTYPES[spec.datatype].itemsize
+    longest = max(own)
+    bucket_for(longest, spec)
+    # One long row among many short ones may need far more padding than the request has data.
+    per_position_bytes = prod(rows[own.index(longest)].shape) // max(longest, 1) * DTYPES[spec.datatype].itemsize
     padding_bytes = (longest * len(rows) - sum(own)) * per_position_bytes
-    if padding_bytes > most_bytes:
+    if padding_bytes > max_padding_bytes:
         raise PaddingTooLarge(
             f"input {spec.name!r}: padding {len(rows)} rows to the longest, {longest}, would add {padding_bytes} bytes;"
-            f" at most {most_bytes} are allowed: send rows of different lengths in requests of their own"
+            f" at most {max_padding_bytes} are allowed. Send rows of different lengths in separate requests"
         )
-
-
-def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Array:
     shape = list(rows[0].shape)
-    shape[axis] = target
+    shape[axis] = longest
     stacked = np.full((len(rows), *shape), fill_value(spec), dtype=DTYPES[spec.datatype])
     for number, row in enumerate(rows):
         index = [slice(None)] * row.ndim
@@ -216,7 +203,7 @@ def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Arr
 
 
 def _elements(spec: InputSpec, values: list[Any]) -> Array:
-    """Return rows of a BYTES input: strings, bytes, ``{"b64": ...}``, or any JSON value for an input of JSON."""
+    """Return the rows of a BYTES input: strings, bytes, ``{"b64": ...}``, or any JSON value for an input of JSON."""
     if spec.holds_json:
         return bytes_array([json_text(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
     if any(type(value) in (bytes, dict) for value in values):
@@ -228,19 +215,17 @@ def _elements(spec: InputSpec, values: list[Any]) -> Array:
 
 
 def _element(spec: InputSpec, value: Any) -> bytes:
-    if type(value) is bytes:  # of a form
+    if type(value) is bytes:  # a part of a form
         return value
     if type(value) is str:
         return value.encode()
     encoded = value.get("b64") if type(value) is dict and len(value) == 1 else None
+    if type(encoded) is not str:
+        raise InvalidRequest(f'input {spec.name!r} accepts only strings or {{"b64": "..."}}')
     try:
-        return decode_base64(encoded) if type(encoded) is str else _refuse_element(spec)
+        return decode_base64(encoded)
     except ValueError as error:
-        raise InvalidRequest(f"input {spec.name!r}: b64 is not base64: {error}") from None
-
-
-def _refuse_element(spec: InputSpec) -> bytes:
-    raise InvalidRequest(f'input {spec.name!r} takes strings or {{"b64": "..."}} only')
+        raise InvalidRequest(f"input {spec.name!r}: b64 is not valid base64: {error}") from None
 
 
 def _decode_columns(
@@ -255,8 +240,8 @@ def _decode_columns(
     if not named:
         required = [name for name, spec in signature.inputs.items() if not spec.optional]
         if len(required) != 1:
-            told = listed(list(signature.columns or signature.inputs))
-            raise InvalidRequest(f'"inputs" must be an object with {told}')
+            expected = listed(list(signature.columns or signature.inputs))
+            raise InvalidRequest(f'"inputs" must be an object with {expected}')
         columns = {required[0]: columns}
     if not signature.batches:
         decoded = decode_rows([columns], signature, body, max_padding_bytes, ignore_extra=ignore_extra)
@@ -267,7 +252,11 @@ def _decode_columns(
     inputs: dict[str, Array] = {}
     lengths: dict[str, Sequence[int]] = {}
     for each in match(names, first, signature, ignore_extra=ignore_extra):
-        spec, values = each.spec, [_rows_of(columns[key], key) for key in each.keys]
+        spec, values = each.spec, [columns[key] for key in each.keys]
+        for key, rows in zip(each.keys, values, strict=True):
+            if type(rows) is not list or not rows:
+                raise InvalidRequest(f"input {key!r} must be a list of at least one row")
+            check_rows(len(rows))
         if spec.holds_json:
             check_integers(body)
         if not each.columns:
@@ -280,15 +269,8 @@ def _decode_columns(
     return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths=lengths)
 
 
-def _rows_of(data: Any, name: str) -> list[Any]:
-    if type(data) is not list or not data:
-        raise InvalidRequest(f"input {name!r} must be a list of at least one row")
-    check_rows(len(data))
-    return data
-
-
 def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
-    """Return one JSON value per row: the output itself, or an object of them where there are several."""
+    """Return one JSON value per row: the output's, or an object of outputs if there are several."""
     if not signature.batches:
         outputs = {name: array[None] for name, array in outputs.items()}
     columns = {name: _values(name, array, lengths, signature) for name, array in outputs.items()}
@@ -298,7 +280,7 @@ def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], 
 
 
 def _values(name: str, array: Array, lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
-    """Return the rows of one output as JSON values, each cut to its own length."""
+    """Return the rows of one output as JSON values, without padding."""
     spec = signature.outputs.get(name)
     own = lengths.get(spec.unpad_input or "") if spec and spec.unpad_axis is not None else None
     if own is None or spec is None or spec.unpad_axis is None:
@@ -309,7 +291,7 @@ def _values(name: str, array: Array, lengths: Mapping[str, Sequence[int]], signa
 
 
 def _column(name: str, array: Array, signature: ModelSignature) -> Any:
-    """Return a whole output so that orjson can write it: contiguous numbers, or (nested lists of) texts."""
+    """Return a whole output in a form that orjson encodes: contiguous numbers, or (nested lists of) texts."""
     spec = signature.outputs.get(name)
     if array.dtype.hasobject:
         json_values = spec is not None and spec.content_type == "application/json"

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol, V2: JSON and the binary tensor extension, in both directions."""
+"""The Open Inference Protocol, V2: JSON and the binary tensor extension."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -45,9 +45,9 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.datatypes import DTYPES, Array, is_widened
 
 _OURS = {"binary_data_size"}
-"""Tensor parameters that are the protocol's own, not the model's."""
+"""Tensor parameters of the protocol, which are not forwarded to the model."""
 _NOTHING: Final = InputSpec("", "BYTES", ())
-"""What a tensor is that the model does not take, and that is ignored."""
+"""Stands for a tensor that the model does not have, and that is ignored."""
 _NO_ARRAY: Final[Array] = np.empty(0, np.uint8)
 
 
@@ -59,7 +59,7 @@ class V2:
     def __init__(self, *, ignore_extra: bool = False) -> None:
         self._fast: V2Fast | None = None
         self._ignore_extra = ignore_extra
-        """Inputs that the model does not have; else they are rejected."""
+        """Whether unknown inputs are ignored; otherwise they are rejected."""
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
@@ -84,7 +84,7 @@ class V2:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> Reply:
-        """Return the outputs the caller asked for, JSON or binary each."""
+        """Return the requested outputs, each as JSON or binary."""
         fast = self._fast.answer(decoded.style, outputs, signature) if self._fast is not None else None
         return encode_answer(decoded.style, outputs, signature) if fast is None else fast
 
@@ -112,32 +112,34 @@ def decode_document(
     *,
     ignore_extra: bool = False,
 ) -> Decoded:
-    """Return what a V2 ``document`` asks, whose binary tensors are in ``tail``; ``text`` is the JSON it came in."""
+    """Return a V2 request; ``tail`` has its binary tensors, ``text`` is the JSON text of ``document``."""
     if type(document) is not dict or type(document.get("inputs")) is not list:
-        raise InvalidRequest('a V2 request is an object with a list "inputs"')
-    asked: dict[str, Any] = {}
+        raise InvalidRequest('a V2 request must be an object with a list "inputs"')
+    # Parameters of single tensors to forward: {"inputs": {NAME: {...}}, "outputs": {...}}.
+    extras: dict[str, Any] = {}
     tensors = document["inputs"]
-    inputs = _decode_inputs(tensors, tail, signature, asked, ignore_extra=ignore_extra)
+    inputs = _decode_inputs(tensors, tail, signature, extras, ignore_extra=ignore_extra)
     parameters = document.get("parameters")
     binary, timeout_ms, forwarded = take_parameters(parameters) if parameters is not None else (False, None, b"")
-    style = _style(document, signature, asked, binary=binary)
+    style = _style(document, signature, extras, binary=binary)
     rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
     if style.classes:
         check_classes(rows, sum(style.classes.values()))
-    if asked or forwarded:
+    if extras or forwarded:
         check_integers(text)
-    told = json_text(asked, orjson.OPT_SORT_KEYS) if asked else b""
-    return Decoded(inputs, rows, style, parameters=forwarded, tensors=told, timeout_ms=timeout_ms)
+    # Sorted keys: requests with equal parameters may share a batch.
+    forwarded_extras = json_text(extras, orjson.OPT_SORT_KEYS) if extras else b""
+    return Decoded(inputs, rows, style, parameters=forwarded, tensors=forwarded_extras, timeout_ms=timeout_ms)
 
 
 def split_body(body: bytes | memoryview, header_length: bytes) -> tuple[bytes, memoryview]:
     """Return the JSON part of a body and the binary rest."""
-    # int() alone would take "+5", " 5" and "1_000", and choke on digits by the thousand.
+    # int() alone would accept "+5", " 5" and "1_000", and raise for thousands of digits.
     length = int(header_length) if header_length.isdigit() and len(header_length) < 20 else -1
     if not 0 <= length <= len(body):
         raise InvalidRequest(
-            f"Inference-Header-Content-Length is {shown(header_length.decode('latin-1'))};"
-            f" it must be the length of the JSON part, 0 to {len(body)} (the whole body)"
+            f"Inference-Header-Content-Length must be the length of the JSON part, 0 to {len(body)} (the whole body),"
+            f" not {shown(header_length.decode('latin-1'))}"
         )
     view = memoryview(body)
     return bytes(view[:length]), view[length:]
@@ -147,11 +149,13 @@ def _decode_inputs(
     tensors: list[Any],
     tail: memoryview | None,
     signature: ModelSignature,
-    asked: dict[str, Any],
+    extras: dict[str, Any],
     *,
     ignore_extra: bool,
 ) -> dict[str, Array]:
+    """Return the canonical inputs; parameters to forward are added to ``extras``."""
     inputs: dict[str, Array] = {}
+    # Columns of inputs, by input: a table may be sent as one tensor per column.
     columns: dict[str, dict[str, Array]] = {}
     _check_names(tensors, signature, ignore_extra=ignore_extra)
     offset = 0
@@ -168,21 +172,28 @@ def _decode_inputs(
         parameters = tensor.get("parameters")
         if parameters and parameters.keys() != _OURS and spec is not _NOTHING:
             if owner is not None:
-                raise InvalidRequest(f"column {name!r} has parameters; those of an input go with the input as a whole")
+                raise InvalidRequest(f"column {name!r} must not have parameters; only a whole input can have them")
             extra = {key: value for key, value in parameters.items() if key not in _OURS}
-            asked.setdefault("inputs", {})[name] = extra
+            extras.setdefault("inputs", {})[name] = extra
     if tail is not None and offset != len(tail):
         raise InvalidRequest(
             f"the binary_data_size of all inputs adds up to {offset}, but {len(tail)} bytes follow the JSON"
         )
     for name, given in columns.items():
-        inputs[name] = _side_by_side(signature.inputs[name], given)
+        owner = signature.inputs[name]
+        rows = {len(array) for array in given.values()}
+        if len(rows) > 1:
+            raise InvalidRequest(f"the columns of input {name!r} differ in their number of rows: {sorted(rows)}")
+        stacked = np.empty((rows.pop(), len(owner.columns)), DTYPES[owner.datatype])
+        for at, column in enumerate(owner.columns):
+            stacked[:, at] = given[column]
+        inputs[name] = stacked
     check_complete(inputs, signature)
     return inputs
 
 
 def _check_names(tensors: list[Any], signature: ModelSignature, *, ignore_extra: bool) -> None:
-    """Refuse tensors without a name, and names that the model does not have; an input's columns must all be there."""
+    """Reject tensors without a name, unknown names, and an incomplete set of an input's columns."""
     unknown: list[str] = []
     for tensor in tensors:
         if type(tensor) is not dict:
@@ -191,7 +202,7 @@ def _check_names(tensors: list[Any], signature: ModelSignature, *, ignore_extra:
             )
         name = tensor.get("name")
         if type(name) is not str:
-            raise InvalidRequest(f"no input named {shown(name)}; the model takes {listed(list(signature.inputs))}")
+            raise InvalidRequest(f"unknown input {shown(name)}; the model has {listed(list(signature.inputs))}")
         if name not in signature.inputs or name in signature.columns:
             unknown.append(name)
     if unknown:
@@ -201,7 +212,7 @@ def _check_names(tensors: list[Any], signature: ModelSignature, *, ignore_extra:
 
 
 def _meant(tensor: dict[str, Any], signature: ModelSignature) -> tuple[InputSpec, InputSpec | None]:
-    """Return what a tensor is, and the input of which it is a column; `_NOTHING` of one to be ignored."""
+    """Return a tensor's declaration, and for a column its input; `_NOTHING` for a tensor to ignore."""
     name, datatype = tensor["name"], tensor.get("datatype")
     spec = signature.inputs.get(name)
     if spec is not None and not (name in spec.columns and name in signature.columns and _is_flat(tensor)):
@@ -218,13 +229,13 @@ def _meant(tensor: dict[str, Any], signature: ModelSignature) -> tuple[InputSpec
 
 
 def _is_flat(tensor: dict[str, Any]) -> bool:
-    """Return whether a tensor that has the name of an input and of one of its columns is that column."""
+    """Return whether a tensor with the name of both an input and one of its columns is the column."""
     shape = tensor.get("shape")
     return type(shape) is list and len(shape) == 1
 
 
 def _are_numbers(datatype: Any, spec: InputSpec) -> bool:
-    """Return whether numbers of a datatype may become an input's, each of its own: an input of one a row."""
+    """Return whether numbers of a datatype are converted to the input's: for inputs of one number per row."""
     if type(datatype) is not str:
         return False
     if spec.datatype == "BYTES":
@@ -232,19 +243,8 @@ def _are_numbers(datatype: Any, spec: InputSpec) -> bool:
     return holds_one_number(spec) and (datatype in NUMBERS or datatype == "BOOL")
 
 
-def _side_by_side(spec: InputSpec, columns: dict[str, Array]) -> Array:
-    """Return columns as the rows of an input, in its own order."""
-    rows = {len(array) for array in columns.values()}
-    if len(rows) > 1:
-        raise InvalidRequest(f"the columns of input {spec.name!r} differ in their number of rows: {sorted(rows)}")
-    stacked = np.empty((rows.pop(), len(spec.columns)), DTYPES[spec.datatype])
-    for at, name in enumerate(spec.columns):
-        stacked[:, at] = columns[name]
-    return stacked
-
-
 def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None) -> tuple[Array, int]:
-    """Return the canonical array and how many binary bytes it took."""
+    """Return the canonical array and the number of its binary bytes."""
     parameters = tensor.get("parameters")
     if parameters is not None and type(parameters) is not dict:
         raise InvalidRequest(f"input {spec.name!r}: parameters must be an object")
@@ -259,7 +259,15 @@ def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | N
         )
     if spec is _NOTHING:
         return _NO_ARRAY, size or 0
-    shape = _shape_of(spec, tensor.get("shape"))
+    shape = tensor.get("shape")
+    if type(shape) is list and spec.shape == (-1,) and len(shape) == 2 and type(shape[1]) is int and shape[1] == 1:
+        # A row of one value may also have the shape [n, 1] for [n] ...
+        shape = [*wire_shape_of(spec, shape[:1]), 1]
+    elif type(shape) is list and spec.shape == (-1, 1) and spec.batch_dim == 0 and len(shape) == 1:
+        # ... or [n] for [n, 1].
+        shape = wire_shape_of(replace(spec, shape=(-1,), one_row=None), shape)
+    else:
+        shape = wire_shape_of(spec, shape)
     datatype = tensor["datatype"]
     if datatype == spec.datatype or (size is None and is_widened(datatype, spec.datatype)):
         array = _array(tensor, spec, shape, rest, size)
@@ -270,35 +278,24 @@ def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | N
     return as_column(spec, to_canonical(spec, array)), size or 0
 
 
-def _shape_of(spec: InputSpec, shape: Any) -> list[int]:
-    """Return the wire shape that a tensor is said to have: of one value a row also [n, 1] for [n]."""
-    if spec.shape == (-1,) and type(shape) is list and len(shape) == 2 and shape[1] == 1 and type(shape[1]) is int:
-        return [*wire_shape_of(spec, shape[:1]), 1]
-    if spec.shape == (-1, 1) and spec.batch_dim == 0 and type(shape) is list and len(shape) == 1:
-        return wire_shape_of(replace(spec, shape=(-1,), one_row=None), shape)
-    return wire_shape_of(spec, shape)
-
-
 def _array(
     tensor: dict[str, Any], spec: InputSpec, shape: list[int], rest: memoryview | None, size: int | None
 ) -> Array:
     if rest is not None and size is not None:
         return from_binary(spec, rest[:size], shape)
     array = from_json(spec, tensor["data"], flags=holds_one_number(spec))
-    return array if array.shape == tuple(shape) else _reshaped(spec, array, shape)
-
-
-def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:
-    """Give flat data its shape; nested data must have it already."""
-    size = prod(shape)
-    if array.ndim != 1 or array.size != size:
+    if array.shape == tuple(shape):
+        return array
+    # Flat data gets its shape here; nested data must have it already.
+    count = prod(shape)
+    if array.ndim != 1 or array.size != count:
         given = f"{array.size} values" if array.ndim == 1 else f"data of shape {list(array.shape)}"
-        raise InvalidRequest(f"input {spec.name!r} has {given}, but its shape {shown(shape)} holds {size}")
+        raise InvalidRequest(f"input {spec.name!r} has {given}, but its shape {shown(shape)} has {count} values")
     return array.reshape(shape)
 
 
 def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
-    """Refuse a request that lacks an input, or whose inputs differ in rows."""
+    """Reject a request in which an input is missing, or whose inputs differ in rows."""
     for name, spec in signature.inputs.items() if len(inputs) < len(signature.inputs) else ():
         if name not in inputs and not spec.optional:
             raise InvalidRequest(f"input {name!r} is missing")
@@ -311,11 +308,11 @@ def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> No
 
 
 def take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
-    """Return what is meant for us, binary output and a time-out, and the rest as JSON text for the model."""
+    """Return whether outputs are binary, the timeout (ms), and the other parameters as JSON text for the model."""
     if type(parameters) is not dict:
         raise InvalidRequest("parameters must be an object")
     if "requests" in parameters:
-        raise InvalidRequest("parameters.requests is the proxy's own word to the runtime; choose another name")
+        raise InvalidRequest("parameters.requests is reserved. Use another name")
     rest = dict(parameters)
     binary = rest.pop("binary_data_output", None)
     timeout_us = rest.pop("timeout", None)
@@ -331,7 +328,7 @@ def _flag(key: str, value: Any) -> bool | None:
     return value
 
 
-def _style(document: dict[str, Any], signature: ModelSignature, asked: dict[str, Any], *, binary: bool) -> Style:
+def _style(document: dict[str, Any], signature: ModelSignature, extras: dict[str, Any], *, binary: bool) -> Style:
     id_, wanted = document.get("id"), document.get("outputs")
     if id_ is None and wanted is None:
         return ALL_BINARY if binary else PLAIN
@@ -341,37 +338,25 @@ def _style(document: dict[str, Any], signature: ModelSignature, asked: dict[str,
         raise InvalidRequest('"outputs" must be a list')
     if not wanted:
         return Style(id_, None, binary)
-    outputs, classes = _wanted(wanted, signature, asked)
-    return Style(id_, outputs, binary, classes or None)
-
-
-def _wanted(
-    wanted: list[Any], signature: ModelSignature, asked: dict[str, Any]
-) -> tuple[dict[str, bool | None], dict[str, int]]:
-    """Return whether each output is to be binary, and of how many classes; what is the model's goes to ``asked``."""
+    # Per output: whether it is binary, and its number of classes; other parameters are the model's.
     outputs: dict[str, bool | None] = {}
     classes: dict[str, int] = {}
     for output in wanted:
-        name, extra = _output_asked(output, signature)
+        if type(output) is not dict:
+            raise InvalidRequest(f"each of the outputs must be an object with a name, not {shown(output)}")
+        name, parameters = output.get("name"), output.get("parameters")
+        if type(name) is not str or name not in signature.outputs:
+            raise InvalidRequest(
+                f"unknown output {shown(name)}; the model has {', '.join(map(repr, signature.outputs))}"
+            )
+        if parameters is not None and type(parameters) is not dict:
+            raise InvalidRequest(f"output {name!r}: parameters must be an object")
         if name in outputs:
-            raise InvalidRequest(f"output {name!r} is asked for twice")
+            raise InvalidRequest(f"output {name!r} is requested twice")
+        extra = dict(parameters or {})
         outputs[name] = _flag("binary_data", extra.pop("binary_data", None))
         if PARAMETER in extra:
             classes[name] = class_count(signature.outputs[name], extra.pop(PARAMETER))
         if extra:
-            asked.setdefault("outputs", {})[name] = extra
-    return outputs, classes
-
-
-def _output_asked(output: Any, signature: ModelSignature) -> tuple[str, dict[str, Any]]:
-    """Return the name of an output that a caller asks for, and its parameters."""
-    if type(output) is not dict:
-        raise InvalidRequest(f"each of the outputs must be an object with a name, not {shown(output)}")
-    name, parameters = output.get("name"), output.get("parameters")
-    if type(name) is not str or name not in signature.outputs:
-        raise InvalidRequest(
-            f"no output named {shown(name)}; the model gives {', '.join(map(repr, signature.outputs))}"
-        )
-    if parameters is not None and type(parameters) is not dict:
-        raise InvalidRequest(f"output {name!r}: parameters must be an object")
-    return name, dict(parameters or {})
+            extras.setdefault("outputs", {})[name] = extra
+    return Style(id_, outputs, binary, classes or None)

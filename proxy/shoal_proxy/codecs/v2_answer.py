@@ -1,4 +1,4 @@
-"""V2 answers: the outputs that a caller wants, each as JSON or binary."""
+"""V2 responses: the requested outputs, each as JSON or binary."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,16 @@ HEADER_LENGTH = headers.HEADER_LENGTH.encode()
 
 @dataclass(frozen=True)
 class Style:
-    """How a V2 client wants its response: which outputs, which of them binary or as classes, and its own id."""
+    """The requested form of a V2 response."""
 
     id: str | None = None
+    """The client's id of the request."""
     outputs: Mapping[str, bool | None] | None = None
+    """The requested outputs, and whether each is binary (None: as ``binary``); None: all outputs."""
     binary: bool = False
+    """Whether outputs are binary by default."""
     classes: Mapping[str, int] | None = None
-    """By output, how many of its largest elements are wanted in its place."""
+    """By output, the number of its largest elements to return in its place."""
 
 
 PLAIN = Style()
@@ -33,7 +36,7 @@ ALL_BINARY = Style(binary=True)
 
 
 def encode_answer(style: Style, outputs: Mapping[str, Array], signature: ModelSignature) -> Reply:
-    """Return the ``outputs`` that ``style`` asks for, as it asks for them."""
+    """Return the response with the ``outputs`` that ``style`` requests."""
     tail: list[bytes | memoryview] = []
     tensors = [
         tensor_entry(output_spec(name, array, signature), array, tail if binary else None, words=text)
@@ -47,14 +50,14 @@ def encode_answer(style: Style, outputs: Mapping[str, Array], signature: ModelSi
 
 
 def answer_document(signature: ModelSignature, tensors: Sequence[Mapping[str, Any]], id_: str | None) -> dict[str, Any]:
-    """Return the JSON of an answer; ``tensors`` come last."""
+    """Return the JSON document of a response; ``tensors`` are its last member."""
     named = {} if id_ is None else {"id": id_}
     version = (signature.versions or ("1",))[-1]
     return {"model_name": signature.name, "model_version": version, **named, "outputs": tensors}
 
 
 def output_spec(name: str, array: Array, signature: ModelSignature) -> OutputSpec:
-    """Return the output's declaration, or what the array is where the two differ (a classification, say)."""
+    """Return the output's declaration, or one for the array where it differs (classes, for example)."""
     declared = signature.outputs.get(name)
     if declared is not None and DTYPES[declared.datatype] == array.dtype:
         return declared
@@ -62,17 +65,17 @@ def output_spec(name: str, array: Array, signature: ModelSignature) -> OutputSpe
 
 
 def chosen(style: Style, outputs: Mapping[str, Array], signature: ModelSignature) -> list[tuple[str, Array, bool]]:
-    """Return the outputs to send, in the caller's order, and whether each goes as binary."""
+    """Return the outputs to send, in the requested order, and whether each is binary."""
     if style.outputs is None:
         return [(name, array, style.binary) for name, array in outputs.items()]
     missing = style.outputs.keys() - outputs.keys()
     if missing:
-        raise ModelFailed(f"the runtime's answer lacks the outputs {sorted(missing)}")
+        raise ModelFailed(f"the outputs {sorted(missing)} are missing in the runtime's response")
     if style.classes:
-        outputs = {**outputs, **_classes(style.classes, outputs, signature)}
+        specs, batches = signature.outputs, signature.batches
+        classes = {
+            name: classified(specs.get(name), outputs[name], count, batches=batches)
+            for name, count in style.classes.items()
+        }
+        outputs = {**outputs, **classes}
     return [(name, outputs[name], style.binary if binary is None else binary) for name, binary in style.outputs.items()]
-
-
-def _classes(wanted: Mapping[str, int], outputs: Mapping[str, Array], signature: ModelSignature) -> dict[str, Array]:
-    specs, batches = signature.outputs, signature.batches
-    return {name: classified(specs.get(name), outputs[name], count, batches=batches) for name, count in wanted.items()}

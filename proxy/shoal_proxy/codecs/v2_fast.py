@@ -1,8 +1,8 @@
-"""The fast path for the common V2 requests and answers of one model; `v2` takes all others part by part.
+"""The fast path for the common V2 requests and responses of one model; `v2` handles all others.
 
-Clients send the same request over and over with other numbers in it. JSON whose only tensor is one row of a fixed shape
-needs no more than a look at its name, type and shape. The JSON part in front of binary tensors is the same each time,
-byte for byte, so what it says is kept; and so is the JSON around the numbers of an answer.
+Clients send the same request repeatedly with other numbers. JSON with a single tensor of one row and a fixed shape
+needs a check of its name, type and shape only. The JSON part in front of binary tensors is identical each time, so its
+decoded form is cached by its bytes; and so is the JSON around the numbers of a response.
 """
 
 import struct
@@ -22,26 +22,31 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 
 _MAX_HEADER_BYTES = 2048
 _MAX_KEPT = 256
-"""Entries of each kind; all are forgotten when there are more."""
+"""Most entries in each cache; a full cache is cleared."""
 _NOT_PLAIN = ("BYTES", "BF16")
-"""Datatypes that JSON, or numpy, does not have as numbers."""
+"""Datatypes that are not numbers in JSON or numpy."""
 
 
 class _Layout(NamedTuple):
-    """What the JSON part of a binary request says: each tensor with its wire shape and bytes, and all the rest."""
+    """The decoded JSON part of a binary request."""
 
     tensors: Sequence[tuple[InputSpec, list[int], int]]
+    """Each tensor's declaration, wire shape and size in bytes."""
     size_bytes: int
+    """Size of all tensors."""
     rest: Decoded
-    """The request as it was decoded, without its inputs."""
+    """The decoded request without its inputs."""
 
 
 class V2Fast:
-    """What the common requests for the model with this signature look like."""
+    """Caches for the common requests and responses of the model with this signature."""
 
     def __init__(self, signature: ModelSignature) -> None:
         self.signature = signature
-        self._row = _only_row(signature)
+        specs = list(signature.inputs.values())
+        plain = len(specs) == 1 and specs[0].one_row is not None and specs[0].datatype not in _NOT_PLAIN
+        self._row: InputSpec | None = specs[0] if plain else None
+        """The model's only input, if each of its rows is a fixed number of numbers."""
         self._row_size = prod(self._row.one_row or ()) if self._row else 0
         datatype = self._row.datatype if self._row else "FP32"
         self._row_types: frozenset[type] = ALLOWED[datatype][0]
@@ -50,7 +55,7 @@ class V2Fast:
         self._answers: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}
 
     def row(self, document: Any) -> Decoded | None:
-        """Return a request of one row of numbers in JSON and nothing more; None when ``document`` is any other."""
+        """Return a JSON request of just one row of numbers; None if ``document`` is another."""
         spec = self._row
         if spec is None or type(document) is not dict or len(document) != 1:
             return None
@@ -66,12 +71,12 @@ class V2Fast:
         try:
             packed = self._row_pack(*data)
         except (struct.error, OverflowError):
-            return None  # `v2` says what is wrong with it
+            return None  # `v2` raises the error
         array: Array = np.frombuffer(packed, DTYPES[spec.datatype])
         return Decoded({spec.name: array.reshape(spec.one_row or ())}, 1, PLAIN)
 
     def binary(self, header: bytes, tail: memoryview) -> Decoded | None:
-        """Return the request whose tensors are ``tail``, laid out as ``header`` says; None if that is not known."""
+        """Return the request with the tensors in ``tail``; None if ``header`` is not cached."""
         layout = self._layouts.get(header) if len(header) <= _MAX_HEADER_BYTES else None
         if layout is None or layout.size_bytes != len(tail):
             return None
@@ -83,14 +88,14 @@ class V2Fast:
         return layout.rest.with_inputs(inputs)
 
     def remember(self, header: bytes, tensors: Sequence[Mapping[str, Any]], decoded: Decoded) -> None:
-        """Keep what the ``header`` of a binary request says, which has become ``decoded``."""
+        """Cache the layout of a binary request, whose ``header`` was decoded to ``decoded``."""
         sizes: list[Any] = [(tensor.get("parameters") or {}).get("binary_data_size") for tensor in tensors]
         if len(header) > _MAX_HEADER_BYTES or decoded.style.id is not None or None in sizes:
             return
         for tensor in tensors:
             spec = self.signature.inputs.get(tensor["name"])
             if spec is None or tensor["datatype"] != spec.datatype or len(tensor["shape"]) != len(spec.shape):
-                return  # a column, or converted: what is sent is not what is kept
+                return  # a column, or a converted tensor: the decoded array differs from the sent one
         parts = [
             (self.signature.inputs[tensor["name"]], tensor["shape"], size)
             for tensor, size in zip(tensors, sizes, strict=True)
@@ -98,7 +103,7 @@ class V2Fast:
         _keep(self._layouts, header, _Layout(parts, sum(sizes), decoded.with_inputs({})))
 
     def answer(self, style: Style, outputs: Mapping[str, Array], signature: ModelSignature) -> Reply | None:
-        """Return the answer of one output of numbers, all JSON or all binary; None where it takes more than that."""
+        """Return the response for one output of numbers, JSON or binary; None for any other."""
         if signature is not self.signature or len(outputs) != 1 or not (style is PLAIN or style is ALL_BINARY):
             return None
         ((name, array),) = outputs.items()
@@ -115,16 +120,8 @@ class V2Fast:
         return Reply(200, (before, orjson.dumps(array.reshape(-1), option=orjson.OPT_SERIALIZE_NUMPY), after))
 
 
-def _only_row(signature: ModelSignature) -> InputSpec | None:
-    """Return the model's only input, if each of its rows is so many numbers."""
-    specs = list(signature.inputs.values())
-    if len(specs) != 1 or specs[0].one_row is None or specs[0].datatype in _NOT_PLAIN:
-        return None
-    return specs[0]
-
-
 def _around(style: Style, name: str, array: Array, signature: ModelSignature) -> tuple[bytes, bytes] | None:
-    """Return what stands before an output's numbers, and after them: JSON, or for a binary one a header line."""
+    """Return the JSON before and after an output's numbers; for a binary one the JSON and the header line."""
     spec = output_spec(name, array, signature)
     if spec.batch_dim or spec.datatype in _NOT_PLAIN:
         return None
@@ -134,6 +131,7 @@ def _around(style: Style, name: str, array: Array, signature: ModelSignature) ->
         header = orjson.dumps(answer_document(signature, [tensor], None))
         return header, b"%b: %d\r\n" % (HEADER_LENGTH, len(header))
     tensor["data"] = []
+    # The document ends with the tensor's empty list, "[]}]}"; the numbers are encoded with their own brackets.
     end = b"]}]}"
     return orjson.dumps(answer_document(signature, [tensor], None)).removesuffix(b"[" + end), end.removeprefix(b"]")
 

@@ -1,1 +1,1 @@
-"""How callers' connections are bounded: decisions about time, bytes and numbers, without I/O and without a clock."""
+"""Limits on clients' connections: decisions about time, bytes and numbers. Pure: no I/O, no clock."""

@@ -1,38 +1,38 @@
-"""Who may hold how many bytes of bodies that are not complete yet. Pure: times are arguments, in monotonic seconds.
+"""The memory limit of incomplete request bodies. Pure: times are arguments, in monotonic seconds.
 
-A body counts as it arrives, not as it is announced. When there is no room for more bytes, one of those that hold more
-than half an equal share gives way: the one that would hold its bytes longest at the pace at which it comes. A slow body
-then costs nobody but its caller, a large one that is nearly here is not given up for one that has begun later, and who
-holds little is never refused for another's sake. (Half, because with a whole share the oldest would often be the only
-one above it: of large bodies that keep coming, none would ever be complete.)
+A body counts as its bytes arrive, not by its announced length. When the limit is reached, one body that holds more than
+half an equal share is rejected: the one that would hold its bytes longest at its present pace. A slow body so affects
+its own client only, a large body that is nearly complete is kept over one that began later, and a small one is never
+rejected for another. (With a whole share as the threshold, the oldest body would often be the only one above it: of a
+steady flow of large bodies none would ever complete.)
 """
 
 from math import inf
 
 _WINDOW_S = 1.0
-"""The pace is that of the last second or more, not of the whole body: one that stalls is slow, however quick it was."""
+"""The pace is measured over the last second or more, so that a body that stalls counts as slow at once."""
 
 
 class Holding:
-    """One body: what has come of it and how quickly. Subclassed by its owner, who is told to `give_way`."""
+    """The received bytes of one body and its pace. Its owner subclasses it and implements `give_way`."""
 
     __slots__ = ("expected_bytes", "held_bytes", "mark_bytes", "mark_s", "pace")
 
     def __init__(self) -> None:
         self.expected_bytes = 0
-        """Of the whole body; the limit where the caller does not say."""
+        """Size of the whole body; the size limit where the client announces none."""
         self.held_bytes = 0
         self.mark_s = 0.0
         self.mark_bytes = 0
         self.pace = 0.0
-        """Bytes a second until the mark."""
+        """Bytes per second in the window before the mark."""
 
     def give_way(self) -> None:
-        """Let go of everything."""
+        """Drop the body and reject its request."""
         raise NotImplementedError
 
     def arrived(self, size_bytes: int, now_s: float) -> None:
-        """Note that so many more bytes are here."""
+        """Account for received bytes."""
         self.held_bytes += size_bytes
         elapsed_s = now_s - self.mark_s
         if self.mark_s == 0.0:
@@ -42,11 +42,11 @@ class Holding:
             self.mark_s, self.mark_bytes = now_s, self.held_bytes
 
     def wait_s(self, now_s: float) -> float:
-        """Return how long the rest will take at the present pace."""
+        """Return how long the rest of the body takes at the present pace (s)."""
         rest_bytes = self.expected_bytes - self.held_bytes
         if rest_bytes <= 0:
             return 0.0
-        # Until a whole window has passed the last one's pace counts, or, for a body that has just begun, what there is.
+        # Before the window ends, the previous window's pace counts; a new body has only the present one.
         elapsed_s = max(now_s - self.mark_s, 1e-3)
         recent = (self.held_bytes - self.mark_bytes) / elapsed_s
         pace = recent if elapsed_s >= _WINDOW_S else max(self.pace, recent)
@@ -54,7 +54,7 @@ class Holding:
 
 
 class Bodies:
-    """All bodies that are being read, within ``limit_bytes`` together with what waits in the queue."""
+    """All incomplete bodies; together with the queue's bytes they stay within ``limit_bytes``."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -62,11 +62,13 @@ class Bodies:
         self.size_bytes = 0
 
     def take(self, holding: Holding, size_bytes: int, waiting_bytes: int, now_s: float) -> bool:
-        """Account for ``size_bytes`` more of a body, beside ``waiting_bytes`` in the queue; False: it is refused.
+        """Account for ``size_bytes`` more of a body, beside ``waiting_bytes`` in the queue; False: it is rejected.
 
         One body alone may be larger than the limit, as one request in an empty queue may.
         """
-        while not self._fits(size_bytes, waiting_bytes) and self._others_bytes(holding, waiting_bytes):
+        while self.size_bytes + waiting_bytes + size_bytes > self._limit_bytes:
+            if self.size_bytes - holding.held_bytes + waiting_bytes == 0:
+                break
             loser = self._loser(holding, size_bytes, waiting_bytes, now_s)
             if loser is holding:
                 return False
@@ -78,24 +80,18 @@ class Bodies:
         return True
 
     def release(self, holding: Holding) -> None:
-        """Forget a body: it is the queue's to count now, or nobody's."""
+        """Remove a body: the queue counts it from here on, or it was dropped."""
         self._holdings.discard(holding)
         self.size_bytes -= holding.held_bytes
         holding.held_bytes = 0
 
     def shrink(self, holding: Holding, size_bytes: int) -> None:
-        """Account for ``size_bytes`` less of a body: they were unpacked, and what came of them counts instead."""
+        """Account for ``size_bytes`` that were decompressed; the decompressed bytes count instead."""
         holding.held_bytes -= size_bytes
         self.size_bytes -= size_bytes
 
-    def _others_bytes(self, holding: Holding, waiting_bytes: int) -> int:
-        return self.size_bytes - holding.held_bytes + waiting_bytes
-
-    def _fits(self, size_bytes: int, waiting_bytes: int) -> bool:
-        return self.size_bytes + waiting_bytes + size_bytes <= self._limit_bytes
-
     def _loser(self, newest: Holding, size_bytes: int, waiting_bytes: int, now_s: float) -> Holding:
-        """Return who gives way; ``newest``, which wants ``size_bytes`` more, where no other body can make the room."""
+        """Return the body to reject; ``newest``, which needs ``size_bytes`` more, where no other makes enough room."""
         room_bytes = self._limit_bytes - waiting_bytes
         if size_bytes > room_bytes:
             return newest

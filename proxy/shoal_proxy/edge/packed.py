@@ -1,7 +1,7 @@
-"""Compressed request bodies, unpacked in steps of bounded work. Pure.
+"""Decompression of request bodies in steps of bounded work. Pure.
 
-A body that is packed well unpacks to a thousand times its size, so nothing here runs to the end of the input: one step
-reads at most `FEED_BYTES` and makes at most `STEP_BYTES`. The caller counts both before it takes the next step.
+A body may decompress to a thousand times its size, so no step runs to the end of the input: each reads at most
+`FEED_BYTES` and writes at most `STEP_BYTES`. The calling code counts both before the next step.
 """
 
 import zlib
@@ -11,24 +11,24 @@ from typing import Final
 from shoal_proxy.errors import InvalidRequest
 
 STEP_BYTES: Final = 65536
-"""Most bytes that one step makes: less than a millisecond of work."""
+"""Most bytes that one step writes: less than a millisecond of work."""
 FEED_BYTES: Final = 32768
 """Most bytes that one step reads."""
 MAX_MEMBERS: Final = 1024
-"""gzip streams behind one another in one body: each costs memory and time, however short it is."""
+"""Most concatenated gzip streams in one body: even an empty one costs memory and time."""
 CODINGS: Final = b"gzip, deflate"
-"""The content codings that are unpacked, as Accept-Encoding lists them."""
+"""The supported content codings, as Accept-Encoding lists them."""
 _SMALL_BYTES: Final = 65536
-_WINDOW_BITS: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
+_WINDOW_BITS: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}  # zlib: 16 more selects the gzip format
 
 
 def is_packing(coding: bytes) -> bool:
-    """Return whether bodies of this Content-Encoding are unpacked."""
+    """Return whether this Content-Encoding is supported."""
     return coding.lower() in _WINDOW_BITS
 
 
 class Packed:
-    """One body on its way from packed to plain bytes.
+    """The decompression of one body.
 
     Args:
         coding: the value of Content-Encoding, one for which `is_packing` holds.
@@ -43,9 +43,9 @@ class Packed:
         self._members = 1
         self._pieces: deque[bytes] = deque()
         self._rest: bytes = b""
-        """What is left of the piece that is being read."""
+        """The unread part of the current piece."""
         self._full = False
-        """The last step made as much as it may, so there may be more without further input."""
+        """Whether the last step filled its output: more may follow without further input."""
         self._plain = bytearray()
 
     @property
@@ -54,20 +54,26 @@ class Packed:
         return self._full or bool(self._rest) or bool(self._pieces)
 
     def add(self, piece: bytes) -> None:
-        """Append packed bytes."""
+        """Append compressed bytes."""
         for start in range(0, len(piece), FEED_BYTES):
             self._pieces.append(piece[start : start + FEED_BYTES])
 
     def step(self) -> tuple[int, int]:
-        """Unpack a part; return how many bytes were read, and how many were made.
+        """Decompress a part; return the numbers of bytes read and written.
 
         Raises:
-            InvalidRequest: the stream is corrupt, or too many streams follow one another.
+            InvalidRequest: the stream is corrupt, or there are too many streams.
         """
         if not self._rest and self._pieces:
             self._rest = self._pieces.popleft()
         if self._inflate.eof:
-            self._next_member()
+            # More input after the end of a stream: gzip allows several in a row (RFC 1952, section 2.2).
+            if self._coding == "deflate":
+                raise InvalidRequest("bytes follow the end of the deflate stream")
+            if self._members >= MAX_MEMBERS:
+                raise InvalidRequest(f"the body holds more than {MAX_MEMBERS} gzip streams")
+            self._members += 1
+            self._inflate = zlib.decompressobj(self._bits)
         given_bytes = len(self._rest)
         try:
             made = self._inflate.decompress(self._rest, STEP_BYTES)
@@ -78,19 +84,11 @@ class Packed:
         self._plain += made
         return given_bytes - len(self._rest), len(made)
 
-    def _next_member(self) -> None:
-        if self._coding == "deflate":
-            raise InvalidRequest("bytes follow the end of the deflate stream")
-        if self._members >= MAX_MEMBERS:
-            raise InvalidRequest(f"the body holds more than {MAX_MEMBERS} gzip streams")
-        self._members += 1
-        self._inflate = zlib.decompressobj(self._bits)
-
     def take(self) -> bytes | memoryview:
-        """Return the plain body, once nothing more comes and no step is left.
+        """Return the decompressed body, after the last piece and the last step.
 
         Raises:
-            InvalidRequest: the stream has no end.
+            InvalidRequest: the stream is truncated.
         """
         if not self._inflate.eof:
             raise InvalidRequest(f"the body is a truncated {self._coding} stream")

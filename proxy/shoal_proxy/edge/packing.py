@@ -1,4 +1,4 @@
-"""Responses that are compressed for clients that accept it, in steps of bounded work. Pure."""
+"""Compression of responses in steps of bounded work. Pure."""
 
 import zlib
 from collections import deque
@@ -9,23 +9,31 @@ from typing import Final
 FEED_BYTES: Final = 16384
 """Most bytes that one step compresses: less than a millisecond of work."""
 _LEVEL: Final = 1
-"""The fastest: numbers as JSON get to 47 % of their size, the default level's are 43 % and take ten times as long."""
+"""The fastest level: JSON numbers shrink to 47 %; the default level reaches 43 % in ten times the time."""
 _JUDGED_BYTES: Final = 131072
+"""After this many bytes it is decided whether compression is worthwhile."""
 _WORTH: Final = 0.8
-"""A body that does not get smaller than this share is sent as it is; floats in binary stay at 90 %."""
-_WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
+"""A body that does not shrink below this share is sent uncompressed; binary floats stay at 90 %."""
+_WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}  # zlib: 16 more selects the gzip format
 
 
 @lru_cache(maxsize=64)
 def coding_for(accepted: bytes) -> bytes | None:
     """Return the coding for a client with this Accept-Encoding; None for no coding.
 
-    Of codings with the same weight gzip goes first.
+    gzip is preferred over deflate of the same weight (RFC 9110, section 12.5.3).
     """
     weights: dict[bytes, float] = {}
     for part in accepted.lower().split(b","):
         name, _, parameters = part.partition(b";")
-        weights[name.strip()] = _weight(parameters)
+        parameter, _, value = parameters.partition(b"=")
+        weight = 1.0
+        if parameter.strip() == b"q":
+            try:
+                weight = float(value)
+            except ValueError:
+                weight = 0.0
+        weights[name.strip()] = weight if 0.0 <= weight <= 1.0 else 0.0
     others = weights.get(b"*", 0.0)
     best: bytes | None = None
     most = 0.0
@@ -36,19 +44,8 @@ def coding_for(accepted: bytes) -> bytes | None:
     return best if most >= weights.get(b"identity", 0.0) else None
 
 
-def _weight(parameters: bytes) -> float:
-    name, _, value = parameters.partition(b"=")
-    if name.strip() != b"q":
-        return 1.0
-    try:
-        weight = float(value)
-    except ValueError:
-        return 0.0
-    return weight if 0.0 <= weight <= 1.0 else 0.0
-
-
 class Packing:
-    """One body on its way from plain to packed bytes."""
+    """The compression of one body."""
 
     __slots__ = ("_deflate", "_made", "_pieces", "_plain", "_read_bytes", "given_up", "made_bytes")
 
@@ -63,10 +60,10 @@ class Packing:
         self._read_bytes = 0
         self.made_bytes = 0
         self.given_up = False
-        """It does not get smaller."""
+        """Whether the body is sent uncompressed, as it does not shrink."""
 
     def step(self) -> bool:
-        """Compress a part; return whether anything is left to do."""
+        """Compress a part; return whether another step is needed."""
         piece = self._pieces.popleft()
         self._take(self._deflate.compress(piece))
         self._read_bytes += len(piece)
@@ -84,5 +81,5 @@ class Packing:
 
     @property
     def body(self) -> Sequence[bytes | memoryview]:
-        """What to send, once nothing is left to do."""
+        """The body to send, after the last step."""
         return self._plain if self.given_up else self._made

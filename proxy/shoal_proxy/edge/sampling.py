@@ -1,10 +1,10 @@
-"""One log line for many events of a kind: whoever can cause an event at will must not fill a disk with it."""
+"""Rate-limits the log lines of events that clients can cause at will."""
 
 INTERVAL_S = 10.0
 
 
 class Sampler:
-    """Lets one event in ``interval_s`` be logged, and counts the others."""
+    """Selects one event per ``interval_s`` to be logged, and counts the others."""
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
@@ -12,7 +12,7 @@ class Sampler:
         self._unlogged = 0
 
     def take(self, now_s: float) -> int | None:
-        """Return how many events went unlogged since the last line, or None: this one does too."""
+        """Return the number of unlogged events since the last line; None if this one is not logged either."""
         if now_s < self._next_s:
             self._unlogged += 1
             return None

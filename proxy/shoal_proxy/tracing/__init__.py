@@ -1,5 +1,5 @@
-"""Which requests are traced, and what a span of one holds: pure.
+"""Sampling of traces, and spans. Pure.
 
-`shoal_proxy.tracer` follows them, `shoal_proxy.exporting` sends what became of them; that alone knows the SDK, and is
-never imported where nobody asked for traces.
+`shoal_proxy.tracer` records spans, `shoal_proxy.exporting` exports them. Only the latter imports the OpenTelemetry SDK,
+and it is imported only where tracing is configured.
 """

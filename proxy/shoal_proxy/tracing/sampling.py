@@ -1,4 +1,4 @@
-"""Which requests are traced: by their ``traceparent`` (W3C trace context), and by OpenTelemetry's samplers."""
+"""Trace sampling: by ``traceparent`` (W3C Trace Context) and OpenTelemetry's samplers."""
 
 import re
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from shoal_schema.environment import SettingsError
 
 _TRACEPARENT: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _RATIO_MASK: Final = (1 << 64) - 1
-"""Of a trace's id, those that the ratio goes by: every service that sees the trace decides alike."""
+"""The bits of a trace id that a ratio applies to: all services of a trace decide alike."""
 
 
 class Context(NamedTuple):
-    """A span, as others name it."""
+    """The identity of a span, as ``traceparent`` carries it."""
 
     trace_id: int
     span_id: int
@@ -21,12 +21,12 @@ class Context(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """It as a header."""
+        """The header's value."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
 
 class Share:
-    """A part of many, of 0 to 1, by numbers of 64 bits that are drawn, or are the low half of an id."""
+    """Selects a share, 0 to 1, of uniform 64-bit numbers: random ones, or the low halves of trace ids."""
 
     __slots__ = ("_below",)
 
@@ -34,13 +34,13 @@ class Share:
         self._below = round(share * (_RATIO_MASK + 1))
 
     def takes(self, number: int) -> bool:
-        """Return whether a number is among them."""
+        """Return whether a number is selected."""
         return number & _RATIO_MASK < self._below
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Who is sampled: with ``by_parent`` as the caller's span is, where there is one; else this share."""
+    """Whether requests are sampled: with ``by_parent`` as the client's span is, if there is one; else this share."""
 
     by_parent: bool = True
     share: float = 1.0
@@ -64,38 +64,37 @@ _SAMPLERS: Final[Mapping[str, tuple[bool, float | None]]] = {
 
 
 def parse_traceparent(value: bytes | None) -> Context | None:
-    """Return the caller's span; None where there is none, or nothing that the standard knows."""
+    """Return the client's span; None if there is none, or the header is malformed."""
     match = _TRACEPARENT.fullmatch(value) if value else None
     if match is None:
         return None
     trace_id, span_id, flags = (int(part, 16) for part in match.groups())
+    # Ids of zero are invalid (W3C Trace Context, section 3.2.2).
     return Context(trace_id, span_id, bool(flags & 1)) if trace_id and span_id else None
 
 
 def is_asked_for(environ: Mapping[str, str]) -> bool:
-    """Return whether the environment names a collector, and nothing that turns traces off."""
+    """Return whether the environment names a collector and does not disable traces."""
     off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
     return not off and any(environ.get(name) for name in _COLLECTOR)
 
 
 def sampling_of(environ: Mapping[str, str]) -> Sampling:
-    """Return what ``OTEL_TRACES_SAMPLER`` and ``OTEL_TRACES_SAMPLER_ARG`` ask for.
+    """Return the sampling that ``OTEL_TRACES_SAMPLER`` and ``OTEL_TRACES_SAMPLER_ARG`` configure.
 
     Raises:
-        SettingsError: a sampler that is not here, or a share that is none.
+        SettingsError: the sampler is unknown, or its ratio is not 0 to 1.
     """
     name = environ.get("OTEL_TRACES_SAMPLER") or "parentbased_always_on"
     if name not in _SAMPLERS:
         raise SettingsError(f"OTEL_TRACES_SAMPLER must be one of {', '.join(_SAMPLERS)}, not {name!r}")
     by_parent, share = _SAMPLERS[name]
-    return Sampling(by_parent, _share(environ.get("OTEL_TRACES_SAMPLER_ARG") or "1") if share is None else share)
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise SettingsError(f"OTEL_TRACES_SAMPLER_ARG must be 0 to 1, not {text!r}")
-    return share
+    if share is None:
+        text = environ.get("OTEL_TRACES_SAMPLER_ARG") or "1"
+        try:
+            share = float(text)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            raise SettingsError(f"OTEL_TRACES_SAMPLER_ARG must be 0 to 1, not {text!r}")
+    return Sampling(by_parent, share)

@@ -1,15 +1,14 @@
-"""What a trace tells of one request, or of one batch."""
+"""The span of one request or one batch."""
 
 from shoal_proxy.tracing.sampling import Context
 
 
 class Span:
-    """What is told of one request or batch. Times are monotonic (s).
+    """One span. Times are monotonic (s).
 
     Args:
-        name: of the kind of thing: few, and never the caller's words.
-        parent: the caller's span.
-        links: spans that it has to do with.
+        name: of few fixed ones, without text from clients.
+        parent: the client's span.
     """
 
     __slots__ = ("attributes", "began_s", "context", "ended_s", "events", "failed", "links", "name", "parent")
@@ -24,3 +23,4 @@ class Span:
         self.attributes: dict[str, str | int | float] = {}
         self.events: list[tuple[str, float]] = []
         self.links: list[Context] = []
+        """Related spans: a batch's are those of its requests."""
