@@ -1,6 +1,6 @@
-"""One caller's connection as both ports take it: how long each of its doings may last, and when it is over.
+"""The time limits of one client's connection, on both ports.
 
-One timer looks whether the connection has been overdrawn, so that a request itself pays for none of this.
+One timer per connection checks all of them, so that requests do not pay for timers of their own.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ from shoal_schema.wire.framing import Meter
 from shoal_schema.wire.patience import BUSY_LOOK_S, Lookout
 
 LINGER_S: Final = 2.0
-"""How long unread bytes are thrown away after a refusal: the caller must read our answer before a reset."""
+"""How long input is discarded after a refusal, so that the client reads the response before a reset."""
 _GONE_LOOK_S: Final = 0.01
 _MAX_GONE_LOOK_S: Final = 2.0
 _MAX_TURNED_AWAY: Final = 32
-"""Callers beyond the limit who are being told so at a time; others are hung up on."""
+"""Most connections over the limit that get an error response at a time; others are closed at once."""
 _TLS_UNSENT_BYTES: Final = 65536
-"""From here on the part that the TLS of a connection keeps counts as not taken, as it does without TLS."""
+"""The write buffer limit with TLS, beyond which a response counts as unread, as it does without TLS."""
 _MAX_PIPELINED: Final = 16
-"""Requests that one caller may send ahead of its answers before it is read no further."""
+"""Most requests that a client may send ahead of its responses before reading is paused."""
 
-# What is coming in on a connection.
+# The state of a connection's input.
 NOTHING: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
-DEAF: Final = 3
-"""Whatever comes, it is not heard any more."""
+IGNORED: Final = 3
+"""All further input is discarded."""
 
 
 class ConnectedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a limit on its time; what comes in is `GuardedProtocol`'s business."""
+    """uvicorn's protocol with time limits; `GuardedProtocol` handles the input."""
 
     cycle: Any
     pipeline: deque[Any]
@@ -55,22 +55,22 @@ class ConnectedProtocol(HttpToolsProtocol):
         """The ASGI cycle that was started last."""
         self.speaks_1_0 = False
         self.began_s = 0.0
-        """Since when ``incoming`` has been what it is; of a body, since when its pace has been counted."""
+        """When the state of ``incoming`` began; for a body, when the measurement of its pace began."""
         self.marked_bytes = 0
-        """What had come of it then."""
+        """Received bytes of the body at that time."""
         self.idle_since_s = 0.0
         self._unread_since_s = 0.0
-        """Since when the caller has not taken its answers; 0 while it does."""
+        """Since when the client has not read its responses; 0 while it reads."""
         self._unread_bytes = 0
-        """What it had not taken then."""
+        """Unread bytes at that time."""
         self._outbox: Outbox | None = None
-        """Stands before the transport once there was a large answer."""
+        """Wraps the transport after the first large response."""
         self._half_closed = False
         self._counted_at: str | None = None
         self._turned_away = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection if there is room for it (asyncio)."""
+        """Admit or reject the connection (asyncio)."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it, as we do
         if self.scheme == "https":
             self.transport.set_write_buffer_limits(_TLS_UNSENT_BYTES)
@@ -82,13 +82,9 @@ class ConnectedProtocol(HttpToolsProtocol):
             guard.by_address[address] = guard.by_address.get(address, 0) + 1
             self._counted_at = address
         reason = guard.admit(self, address, now_s)
-        if reason:
-            self._turn_away(reason)
-        else:
+        if not reason:
             self.lookout.by(now_s + min(self.patience.head_s, self.patience.idle_s), now_s)
-
-    def _turn_away(self, reason: str) -> None:
-        guard = self.guard
+            return
         self._turned_away = True
         guard.turned_away += 1
         guard.note("connection_refused", reason)
@@ -98,7 +94,7 @@ class ConnectedProtocol(HttpToolsProtocol):
         self.fail(Overloaded(reason, reason=Rejection.CONNECTIONS, retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection (asyncio)."""
+        """Remove the connection (asyncio)."""
         self.lookout.stop()
         guard = self.guard
         guard.members.discard(self)
@@ -118,27 +114,27 @@ class ConnectedProtocol(HttpToolsProtocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request has come that is not answered yet."""
+        """Whether a request has no response yet."""
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
     def never_asked(self) -> bool:
-        """Whether no request has come yet."""
+        """Whether it has not had a request yet."""
         return self.cycle is None
 
     @property
     def resting_since_s(self) -> float | None:
-        """Since when nothing is under way; a head that is not whole is nothing yet."""
+        """Since when the connection is idle; an incomplete head does not count as a request. None if it is not."""
         if self._turned_away or self.busy or self.incoming > HEAD or self.transport.is_closing():
             return None
         return self.idle_since_s
 
     def leave(self) -> None:
-        """Make room for another connection."""
+        """Close this idle connection for another one."""
         self.guard.note("idle_connection_closed", f"for a new one, at {self.guard.max_connections}")
         self.transport.abort()
 
-    # The one timer.
+    # The timer.
 
     def _look(self, now_s: float) -> None:
         due_s = self._due_s(now_s)
@@ -151,11 +147,11 @@ class ConnectedProtocol(HttpToolsProtocol):
 
     @property
     def _owes_reading(self) -> bool:
-        """Whether it is for the caller to take what it was sent."""
+        """Whether the connection waits for the client to read."""
         return self.flow.write_paused or self.transport.is_closing()
 
     def _due_s(self, now_s: float) -> float:
-        """Return when what is under way has taken too long, unless bytes have moved."""
+        """Return when the present state times out, unless bytes are moving."""
         patience = self.patience
         if self._owes_reading:
             if not self._unread_since_s:
@@ -163,14 +159,14 @@ class ConnectedProtocol(HttpToolsProtocol):
             return self._unread_since_s + patience.write_s
         if self.incoming in (HEAD, BODY):
             if self.flow.read_paused:
-                self.began_s = now_s  # it is we who do not read
+                self.began_s = now_s  # the proxy has paused reading
             return self.began_s + (patience.head_s if self.incoming == HEAD else patience.body_s)
-        if self.busy or self.incoming == DEAF:
+        if self.busy or self.incoming == IGNORED:
             return now_s + min(BUSY_LOOK_S, patience.idle_s)
         return self.idle_since_s + (patience.head_s if self.cycle is None else patience.idle_s)
 
     def _moves(self, now_s: float) -> bool:
-        """Return whether enough of an answer was taken, or of a body came, since the last look; count from here."""
+        """Return whether enough of a response was read, or of a body received, since the last check; restart both."""
         if self._owes_reading:
             left_bytes = self.transport.get_write_buffer_size()
             moved_bytes, since_s = self._unread_bytes - left_bytes, self._unread_since_s
@@ -183,24 +179,24 @@ class ConnectedProtocol(HttpToolsProtocol):
         return self.patience.keeps_up(moved_bytes, now_s - since_s)
 
     def _overdue(self, now_s: float) -> None:
-        """End what takes too long, and look again whether that has ended."""
+        """End the request or connection that timed out."""
         if self._owes_reading:
             self.guard.note("answer_not_taken", f"{self.transport.get_write_buffer_size()} bytes are left")
             self.transport.abort()
             return
         self.lookout.by(now_s + self.patience.write_s, now_s)
         if self.incoming == HEAD:
-            self.fail(RequestTimeout(f"the request's head did not arrive within {self.patience.head_s:g} s"))
+            self.fail(RequestTimeout(f"the request's head was not complete within {self.patience.head_s:g} s"))
         elif self.incoming == BODY:
             self.body_overdue(RequestTimeout(
-                f"the request did not arrive within {self.patience.body_s:g} s,"
-                f" nor did it keep coming at {self.patience.min_bytes_per_s:g} bytes a second"
+                f"the request was not complete within {self.patience.body_s:g} s,"
+                f" and slower than {self.patience.min_bytes_per_s:g} bytes per second"
             ))  # fmt: skip
         else:
             self.transport.close()
 
     def write_large(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Write what the client may not take at once."""
+        """Write a large response, which the client may not read at once."""
         outbox = self._outbox
         if outbox is None:
             outbox = Outbox(self.transport)
@@ -218,7 +214,7 @@ class ConnectedProtocol(HttpToolsProtocol):
 
     @property
     def left_bytes(self) -> int:
-        """Return how many bytes of its answers the client has not taken."""
+        """Return the bytes of its responses that the client has not read."""
         return self.transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -226,15 +222,15 @@ class ConnectedProtocol(HttpToolsProtocol):
         self.guard.unsent.note(self, self.left_bytes if outbox is None else outbox.held_bytes)
 
     def give_way(self) -> None:
-        """End the connection, as answers that are not taken keep too much memory."""
-        self.guard.note("answer_not_taken", f"{self.left_bytes} bytes are left, and too many of all clients")
+        """Close the connection, as unread responses exceed their memory limit."""
+        self.guard.note("answer_not_taken", f"{self.left_bytes} bytes are left, and all clients are over the limit")
         self.transport.abort()
 
     def pause_writing(self) -> None:
-        """Start to count how long the caller takes over its answer (asyncio)."""
+        """Start to measure how fast the client reads its response (asyncio)."""
         if self._outbox is not None:
             self._outbox.blocked = True
-        if self.flow.write_paused:  # between two pieces of one answer
+        if self.flow.write_paused:  # between two pieces of one response
             return
         super().pause_writing()
         now_s = time.monotonic()
@@ -258,26 +254,26 @@ class ConnectedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self.read_no_further()
 
-    # What a connection does with its requests is for those who read them.
+    # Subclasses handle requests.
 
     def fail(self, error: ProxyError) -> None:
-        """Answer what is not a request, after what was asked before it, and hear no more."""
+        """Respond with an error after the requests before it, and ignore further input."""
         raise NotImplementedError
 
     def body_overdue(self, error: ProxyError) -> None:
-        """Refuse a request whose body does not come."""
+        """Reject a request whose body timed out."""
         self.fail(error)
 
     def drop_open(self) -> None:
-        """Forget the request that will not come whole; a page is answered all the same."""
+        """Drop an incomplete request; pages get their response nevertheless."""
 
-    def hear_no_more(self) -> None:
-        """Throw away what still comes: where it would begin is not known, or does not matter any more."""
-        self.incoming = DEAF
+    def ignore_input(self) -> None:
+        """Discard further input: the next request's start is unknown, or the connection is closing."""
+        self.incoming = IGNORED
 
     def linger(self) -> None:
-        """Say that no more comes, and drop what the caller still sends until it has seen our answer."""
-        self.hear_no_more()
+        """Close the sending side, and discard input until the client has read the response."""
+        self.ignore_input()
         now_s = time.monotonic()
         self.lookout.by(now_s + LINGER_S + self.patience.write_s, now_s)
         if self.transport.can_write_eof():
@@ -286,34 +282,35 @@ class ConnectedProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.close)
 
     def read_no_further(self) -> None:
-        """Stop reading a caller that asks ahead without end or does not take its answers.
+        """Pause reading if the client pipelines too many requests, or does not read its responses.
 
-        A few requests may come ahead of their turn, because while reading is paused nobody sees the caller hang up.
+        Some pipelined requests are allowed, because a disconnect is not detected while reading is paused.
         """
         if len(self.pipeline) >= _MAX_PIPELINED or self.flow.write_paused:
             self.flow.pause_reading()
 
-    # Callers that have said all they have to say.
+    # Clients that have closed their sending side.
 
-    def eof_received(self) -> bool | None:  # type: ignore[override]  # uvicorn closes whatever is under way
-        """Answer what was asked before the caller said that no more comes (asyncio)."""
+    def eof_received(self) -> bool | None:  # type: ignore[override]  # uvicorn closes the connection
+        """Finish the requests received before the client closed its sending side (asyncio)."""
         if self._answers_half_closed():
             return True
         if self._outbox is None or not self._outbox.left_bytes or self.scheme == "https":
             return None
-        self.hear_no_more()
+        self.ignore_input()
         self.transport.close()
         return True
 
     def _answers_half_closed(self) -> bool | None:
-        """Return whether the connection stays open for the answers that are under way.
+        """Return whether the connection stays open for responses in progress.
 
-        Whether it still listens cannot be seen: a caller that has gone looks the same. So it is sent what every client
-        must pass over, and the machine of one that has gone answers with a reset.
+        A client that closed its sending side looks like one that disconnected. So an interim response is sent, which
+        every client ignores (RFC 9110, section 15.2), and to which the machine of a disconnected one replies with a
+        reset.
         """
         if self._half_closed:
             return True
-        if self.scheme == "https":  # asyncio knows no half of a connection of TLS
+        if self.scheme == "https":  # asyncio does not support half-closed TLS connections
             return None
         if self.incoming in (HEAD, BODY):
             self.drop_open()
@@ -321,26 +318,23 @@ class ConnectedProtocol(HttpToolsProtocol):
             return None
         self._half_closed = True
         self.cycle.keep_alive = False
-        self.hear_no_more()
-        return True if self._probe() else None
-
-    def _probe(self) -> bool:
-        """Send what must be passed over; return whether that can be done: not to HTTP/1.0, nor amid an answer."""
+        self.ignore_input()
         page = self.page
+        # HTTP/1.0 has no interim responses, and none can be sent within a response.
         if self.speaks_1_0 or (page is not None and page.response_started and not page.response_complete):
-            return False
+            return None
         self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.loop.call_later(_GONE_LOOK_S, self._look_whether_gone, _GONE_LOOK_S)
+        self.loop.call_later(_GONE_LOOK_S, self._check_whether_gone, _GONE_LOOK_S)
         return True
 
-    def _look_whether_gone(self, after_s: float) -> None:
+    def _check_whether_gone(self, after_s: float) -> None:
         if self.transport.is_closing():
             return
-        # Both halves are gone: a reset has come, or the socket's other end was closed. No read would tell any more.
+        # Poll reports a hang-up once both directions are closed, by a reset or the other end; a read would not.
         ends = select.poll()
         ends.register(self.transport.get_extra_info("socket").fileno(), 0)
         if ends.poll(0):
             self.transport.abort()
             return
         after_s = min(2 * after_s, _MAX_GONE_LOOK_S)
-        self.loop.call_later(after_s, self._look_whether_gone, after_s)
+        self.loop.call_later(after_s, self._check_whether_gone, after_s)

@@ -1,4 +1,4 @@
-"""Where keys and an issuer's keys come from, and when they are looked at again."""
+"""Loads clients' keys from files and a token issuer's keys by HTTP, and keeps them up to date."""
 
 import asyncio
 import json
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""Between two looks at the files."""
+"""The interval of checks of the files."""
 FETCH_S: Final = 300.0
-"""Between two fetches of the issuer's keys; sooner where a token names one that is not known."""
+"""The interval of fetches of the issuer's keys; a token with an unknown key triggers one earlier."""
 FETCH_AGAIN_S: Final = 10.0
-"""The least between two fetches."""
+"""The least interval of fetches."""
 FETCH_WITHIN_S: Final = 5.0
 MAX_BYTES: Final = 1 << 20
-"""Of a Secret, and of an issuer's key set."""
+"""The largest Secret, and the largest key set of an issuer."""
 _UNTRUSTED: Final = (
-    "; the issuer's TLS certificate is not trusted: name the file of its authority in SSL_CERT_FILE (in a cluster by"
+    "; the issuer's TLS certificate is not trusted. Set SSL_CERT_FILE to the file of its authority (in a cluster with"
     " proxy.env and proxy.volumeMounts)"
 )
 _PEM: Final = b"-----BEGIN "
-"""Each line of it would pass for a key, and of a certificate everybody has them."""
+"""Marks files to reject: each line of a certificate would be accepted as a key, and certificates are public."""
 _SWAPPED: Final = "..data"
-"""The link that a kubelet swaps when a Secret has changed: all of it changes at once."""
+"""The link that a kubelet replaces when a Secret changes, so that all of its files change at once."""
 
 
 class KeyFiles:
-    """The keys in a folder, or in a file of ``NAME=KEY`` lines."""
+    """The keys in a directory, or in a file of ``NAME=KEY`` lines."""
 
     def __init__(self, path: str, gate: Gate) -> None:
         self._path = Path(path)
@@ -52,63 +52,57 @@ class KeyFiles:
         self._fault = ""
 
     def look(self) -> None:
-        """Take the keys that are there now; while they cannot be read, those that were stay."""
+        """Load the keys if the files have changed; while they cannot be read, the previous keys stay in use."""
         try:
             seen = _state(self._path)
-            if seen == self._seen or not self._settled(seen):
+            if seen == self._seen:
+                return
+            # A Secret is replaced at once; other files must be unchanged for one interval, as they may be half-written.
+            complete = self._seen is None or seen == self._changing or (self._path / _SWAPPED).is_symlink()
+            self._changing = seen
+            if not complete:
                 return
             entries, faults = _read(self._path)
             self._seen = seen
         except (OSError, ValueError) as error:
             fault = str(error) if isinstance(error, ValueError) else f"{error.strerror}"
-            self._tell(f"{self._path} cannot be read: {fault}")
+            message = f"{self._path} cannot be read: {fault}"
+            if message != self._fault:
+                self._fault = message
+                logger.error("event=keys_unreadable message=%s", message)
             if self._gate.keys is None:
-                self._gate.reasons["keys"] = f"the keys of callers in {self._path} cannot be read"
+                self._gate.reasons["keys"] = f"the clients' keys in {self._path} cannot be read"
             return
         keys = self._gate.keys = Keys(entries, self._salt)
         self._fault = ""
         if keys.names:
             self._gate.reasons.pop("keys", None)
         else:
-            self._gate.reasons["keys"] = f"there is no key of a caller in {self._path}"
+            self._gate.reasons["keys"] = f"there is no client key in {self._path}"
         logger.info("event=keys_read names=%d", len(keys.names))
         for fault in (*faults, *keys.faults)[:10]:
             logger.warning("event=key_passed_over message=%s", fault)
 
-    def _settled(self, seen: object) -> bool:
-        """Return whether nobody is amid writing: a Secret is swapped whole; else what stays for a look."""
-        stays = self._seen is None or seen == self._changing or (self._path / _SWAPPED).is_symlink()
-        self._changing = seen
-        return stays
-
-    def _tell(self, fault: str) -> None:
-        if fault != self._fault:
-            self._fault = fault
-            logger.error("event=keys_unreadable message=%s", fault)
-
     async def watch(self) -> None:
-        """Look again and again, until cancelled."""
+        """Reload the keys when the files change, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            await asyncio.to_thread(self.look)  # a file system that hangs must not hold up requests
-
-
-def _folder(path: Path) -> Path:
-    """Return the folder behind the link that is swapped: what is read there is all of one time."""
-    swapped = path / _SWAPPED
-    return swapped.resolve() if swapped.is_symlink() else path
+            await asyncio.to_thread(self.look)  # a slow file system must not block requests
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(each for each in _folder(path).iterdir() if not each.name.startswith(".") and each.is_file())
+    # The directory behind the link is immutable, so its files belong together.
+    swapped = path / _SWAPPED
+    directory = swapped.resolve() if swapped.is_symlink() else path
+    return sorted(each for each in directory.iterdir() if not each.name.startswith(".") and each.is_file())
 
 
 def _state(path: Path) -> object:
-    """Return what differs whenever the keys might."""
+    """Return a value that changes whenever the files do."""
     files = _files(path) if path.is_dir() else [path]
     stats = [(str(each), each.stat()) for each in files]
     if not path.is_dir() and not path.is_file():
-        raise ValueError("it is neither a file nor a folder")
+        raise ValueError("it is neither a file nor a directory")
     return [(name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) for name, stat in stats]
 
 
@@ -117,7 +111,7 @@ def _read(path: Path) -> tuple[dict[str, bytes], Sequence[str]]:
         return entries_of(_bytes(path))
     files = {each.name: _bytes(each) for each in _files(path)}
     others = [name for name, text in files.items() if _PEM in text]
-    faults = [f"the file {name!r:.100} holds a certificate or a private key, and none of a caller" for name in others]
+    faults = [f"the file {name!r:.100} has a certificate or a private key, not a client key" for name in others]
     return {name: text for name, text in files.items() if name not in others}, faults
 
 
@@ -126,7 +120,7 @@ def _bytes(path: Path) -> bytes:
         raise ValueError(f"more than {MAX_BYTES} bytes")
     text = path.read_bytes()
     if b"\0" in text:
-        raise ValueError("it is no text")
+        raise ValueError("it is not text")
     return text
 
 
@@ -140,15 +134,15 @@ class Issuer:
         self._wanted = asyncio.Event()
         self._fetched_s = float("-inf")
         self._fault = ""
-        tokens.look_again = self._look_again
-        gate.reasons["issuer"] = "the issuer's keys are not fetched yet"
+        tokens.look_again = self._fetch_soon
+        gate.reasons["issuer"] = "the issuer's keys have not been fetched yet"
 
-    def _look_again(self) -> bool:
+    def _fetch_soon(self) -> bool:
         self._wanted.set()
         return time.monotonic() - self._fetched_s >= FETCH_AGAIN_S
 
     async def watch(self) -> None:
-        """Fetch again and again, until cancelled."""
+        """Fetch the keys periodically, and when a token has an unknown one, until cancelled."""
         while True:
             self._wanted.clear()
             await self._fetch()
@@ -182,22 +176,28 @@ class Issuer:
             logger.debug("event=issuer_keys_fetched keys=%d", count)
 
     def _tell(self, fault: str) -> None:
-        """Log once that the keys cannot be fetched; those that are known stay."""
+        """Log once that the keys cannot be fetched; the known ones stay in use."""
         if fault != self._fault:
             self._fault = fault
             logger.error("event=issuer_keys_not_fetched url=%s error=%r", self._url, fault)
 
 
 def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issuer]]:
-    """Return who is let in, None where everybody is, and what has to be watched for that.
+    """Return the gate, None if all clients are allowed, and the sources of keys to watch.
 
     Raises:
-        SettingsError: tokens are to be checked, and the library for it is not installed.
+        SettingsError: tokens are configured, and the library for them is not installed.
     """
     header, jwt, limits = settings.access_header, settings.access_jwt, settings.access_limits
     if not (settings.process.api_keys or jwt.issuer):
         return None, ()
-    tokens = _tokens(settings) if jwt.issuer else None
+    tokens = None
+    if jwt.issuer:
+        try:
+            from shoal_proxy.access.tokens import Tokens  # noqa: PLC0415 (an extra)
+        except ImportError:
+            raise SettingsError("SHOAL_ACCESS_JWT_ISSUER needs PyJWT: pip install 'shoal[jwt]'") from None
+        tokens = Tokens(jwt.issuer, jwt.audience, jwt.scope or "", jwt.caller_claim)
     gate = Gate(
         Limits(limits.rows_per_second or {}, limits.rows_in_flight or {}),
         header=header.name.lower().encode(),
@@ -212,12 +212,3 @@ def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issu
         files.look()
         watched.append(files)
     return gate, watched
-
-
-def _tokens(settings: Settings) -> "Tokens":
-    try:
-        from shoal_proxy.access.tokens import Tokens  # noqa: PLC0415 (an extra that few install)
-    except ImportError:
-        raise SettingsError("SHOAL_ACCESS_JWT_ISSUER needs PyJWT: pip install 'shoal[jwt]'") from None
-    jwt = settings.access_jwt
-    return Tokens(jwt.issuer, jwt.audience, jwt.scope or "", jwt.caller_claim)

@@ -1,7 +1,8 @@
-"""The loop that drives batching: it tells the scheduler what happens, and does what it says.
+"""Drives batching: reports events to the scheduler, and sends the batches that it closes.
 
-Callback-driven: whatever may let a batch close (an arrival, an answer, a timer, the runtime's return) schedules a look
-at the queue for the end of the current turn of the event loop, so that requests that arrived together leave together.
+Callback-driven: each event that may close a batch (an arrival, a result, a timer, the runtime's return) schedules
+`_send_due` for the end of the current iteration of the event loop, so that requests that arrive together are sent
+together.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from shoal_proxy.balance.orca import Report
 from shoal_proxy.batching.batcher import Running
 from shoal_proxy.batching.pending import NEVER_S, Delivery, Outcome, Pending
 from shoal_proxy.batching.policy import Wait
-from shoal_proxy.batching.scheduler import Scheduler, Step
+from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeAway
 from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
@@ -35,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 
 _NOT_INDEPENDENT: Final = (
-    "event=rows_not_independent finding=%s batch_rows=%d checked_rows=%d message=results of a batch of several requests"
-    " were not those of its own rows; from now on each batch holds one request, until the model is replaced"
+    "event=rows_not_independent finding=%s batch_rows=%d checked_rows=%d message=results in a batch of several requests"
+    " differ from those of its single rows; from now on each batch has one request, until the model is replaced"
 )
 
 
 class Dispatcher:
-    """Owns timers, the tasks of the batches in flight, and delivery. All methods belong to the event loop's thread."""
+    """Owns timers, the tasks of batches in flight, and delivery. Call all methods in the event loop's thread."""
 
     def __init__(
         self,
@@ -55,28 +56,28 @@ class Dispatcher:
         self._link = link
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._alarm = Alarm(self._loop, self._look_soon)
-        self._look_due = False
+        self._alarm = Alarm(self._loop, self._send_soon)
+        self._send_scheduled = False
         self._deadline_s = NEVER_S
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._unsent = unsent or Unsent()
-        self._unsent.on_room = self._look_soon
+        self._unsent.on_room = self._send_soon
         self._tasks: set[asyncio.Task[None]] = set()
         self._checks: set[asyncio.Task[None]] = set()
-        """Of rows run again to verify results: nobody waits for them, and no metric of clients counts them."""
+        """Rows that are run again to verify results; no client waits for them, and no client metric counts them."""
         self._uncounted = Metrics()
         self._served: ModelSignature | None = None
         self.scheduler = scheduler
         self.instance = instance
-        """Tells this replica from others."""
+        """Name of this replica, unique among its peers."""
         self._second_chance = second_chance
-        """Where those may be answered who would be late here; None: nowhere."""
+        """Forwards requests to peers; None if there are none."""
         if second_chance is not None:
             scheduler.gives_away = True
             second_chance.on_ended = self._given_ended
             second_chance.on_sent_back = self._sent_back
         self.tracer: Tracer | None = None
-        """Follows batches that hold requests that are traced; None: nobody is."""
+        """Traces batches with sampled requests; None if tracing is disabled."""
         self.recorder = Recorder()
         self.phase = Phase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
@@ -84,23 +85,23 @@ class Dispatcher:
 
     @property
     def settled(self) -> bool:
-        """Return whether nothing waits and nothing runs."""
+        """Return whether no request waits or runs."""
         given = self._second_chance is not None and self._second_chance.under_way
         return self.scheduler.settled and not self._tasks and not given
 
     @property
     def speaks_binary(self) -> bool:
-        """Return whether the runtime takes binary tensors."""
+        """Return whether the runtime accepts binary tensors."""
         return self._link.binary
 
     @property
     def takes(self) -> bool:
-        """Return whether requests are taken: the runtime is there, and the drain has not begun."""
+        """Return whether requests are accepted: the runtime is ready, and the drain has not begun."""
         return self.phase in ACCEPTS and self._link.ready and self._link.signature is not None
 
     @property
     def graph_state(self) -> GraphState | None:
-        """Return whether the graph can work that is served in the place of a model; None where a model is."""
+        """Return the state of the served graph; None if a model is served."""
         return self._link.graph_state
 
     def signature(self) -> ModelSignature:
@@ -108,46 +109,42 @@ class Dispatcher:
 
         Raises:
             RuntimeAway: the runtime is not ready.
-            Draining: this replica takes no requests any more.
+            Draining: this replica is draining.
         """
         signature = self._link.signature
         if signature is None or not self.takes:
-            raise self._why_none_is_taken()
+            raise self._unavailable()
         return signature
 
     def signature_to_decode(self) -> ModelSignature:
-        """Return the signature to read a request by; also while none is taken, if a sibling may take it.
+        """Return the signature to decode a request; with peers also while none is accepted here.
 
         Raises:
             RuntimeAway: the runtime is not ready.
-            Draining: this replica takes no requests any more.
+            Draining: this replica is draining.
         """
         signature = self._link.signature
         if signature is None or (self._second_chance is None and not self.takes):
-            raise self._why_none_is_taken()
+            raise self._unavailable()
         return signature
 
-    def _why_none_is_taken(self) -> ProxyError:
+    def _unavailable(self) -> ProxyError:
         if self.phase not in ACCEPTS:
-            return Draining("this replica is draining; send the request again")
+            return Draining("this replica is draining. Retry the request")
         return RuntimeAway(f"the model is not ready: {self._link.reason}")
 
     def submit(self, pending: Pending) -> None:
         """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
 
         Raises:
-            Overloaded: the queue is full, or so long that the answer would be late.
-            RuntimeAway: the runtime went away.
-            Draining: this replica takes no requests any more.
+            Overloaded: the queue is full, or the request would miss its deadline.
+            RuntimeAway: the runtime is not ready.
+            Draining: this replica is draining.
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
-        if self._second_chance is not None:
-            if not self.takes:
-                self._only_elsewhere(self._second_chance, pending)
-                return
-            if self._leaves_early(self._second_chance, pending):
-                return
+        if self._second_chance is not None and self._forwarded_at_once(self._second_chance, pending):
+            return
         self._admit(pending, pending.arrived_s)
 
     def _admit(self, pending: Pending, now_s: float) -> None:
@@ -161,10 +158,10 @@ class Dispatcher:
             raise refusal
         if pending.deadline_s < self._deadline_s:
             self._arm_deadline()
-        self._look_soon()
+        self._send_soon()
 
     def cancel(self, pending: Pending) -> None:
-        """Forget a request whose caller has gone."""
+        """Cancel a request whose client has disconnected."""
         if self._second_chance is not None and self._second_chance.cancel(pending):
             self._metrics.rejected(Rejection.CANCELLED)
             return
@@ -174,7 +171,7 @@ class Dispatcher:
             self._deliver(())
 
     def refuse_waiting(self, error: ProxyError) -> None:
-        """Answer everything that still waits or runs with ``error``: the drain's time is up."""
+        """Fail all requests that wait or run with ``error``, when the drain times out."""
         self._deliver(self.scheduler.refuse_all(error, time.monotonic()))
         for task in self._tasks:
             task.cancel()
@@ -182,7 +179,7 @@ class Dispatcher:
             self._second_chance.give_up()
 
     def load(self, now_s: float, *, sibling: bool = False) -> Report | None:
-        """Return how busy this replica is; None where it takes no requests, or none of a ``sibling`` that asks."""
+        """Return this replica's load; None if it accepts no requests, or none from a ``sibling``."""
         scheduler = self.scheduler
         if self.phase is not Phase.SERVING or not self._link.ready:
             return None
@@ -192,19 +189,19 @@ class Dispatcher:
         return Report(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
-        """Give back what the event loop watches for it."""
+        """Cancel checks, and release the alarm."""
         for task in self._checks:
             task.cancel()
         self._alarm.close()
 
-    def _look_soon(self) -> None:
-        if not self._look_due:
-            self._look_due = True
-            self._loop.call_soon(self._look)
+    def _send_soon(self) -> None:
+        if not self._send_scheduled:
+            self._send_scheduled = True
+            self._loop.call_soon(self._send_due)
 
-    def _look(self) -> None:
-        """Send every batch that is due."""
-        self._look_due = False
+    def _send_due(self) -> None:
+        """Send all batches that the scheduler closes now, and set the alarm for the next."""
+        self._send_scheduled = False
         if self._alarm.is_set:
             self._alarm.clear()
         signature = self._link.signature
@@ -214,31 +211,26 @@ class Dispatcher:
             now_s = time.monotonic()
             checking = self.phase is Phase.SERVING and self.scheduler.checks is not None
             if checking and (check := self.scheduler.next_check(now_s)) is not None:
-                self._send_check(check, signature)
+                check_task = self._loop.create_task(self._run_check(check, signature))
+                self._checks.add(check_task)
+                check_task.add_done_callback(self._checks.discard)
             step = self.scheduler.next(now_s)
             if isinstance(step, Wait):
                 until_s = min(step.until_s, self.scheduler.check_s) if checking else step.until_s
                 if until_s < NEVER_S:
                     self._alarm.set(until_s)
                 return
-            self._do(step, signature)
-
-    def _do(self, step: Step, signature: ModelSignature) -> None:
-        if step.refused:
-            self._deliver(step.refused)
-        if step.late:
-            self._try_elsewhere(step, signature)
-        if step.running is not None:
-            self._send(step.running, signature)
-
-    def _try_elsewhere(self, step: Step, signature: ModelSignature) -> None:
-        """Give a second chance to those who would be late here, and refuse whom nobody takes."""
-        second_chance, error = self._second_chance, step.error
-        assert second_chance is not None
-        assert error is not None
-        for pending in step.late:
-            if not self._given(second_chance, pending, error, signature):
-                self._deliver(self.scheduler.refuse(pending, error))
+            if step.refused:
+                self._deliver(step.refused)
+            if step.late:
+                # Forward requests that would be late here; those that no peer accepts are rejected.
+                assert self._second_chance is not None
+                assert step.error is not None
+                for pending in step.late:
+                    if not self._given(self._second_chance, pending, step.error, signature):
+                        self._deliver(self.scheduler.refuse(pending, step.error))
+            if step.running is not None:
+                self._send(step.running, signature)
 
     def _given(
         self, second_chance: SecondChance, pending: Pending, refusal: ProxyError, signature: ModelSignature | None
@@ -248,17 +240,21 @@ class Dispatcher:
         self.scheduler.traffic.handed_over_rows += pending.rows
         return True
 
-    def _only_elsewhere(self, second_chance: SecondChance, pending: Pending) -> None:
-        """Give away a request that nobody can serve here, or raise why."""
-        error = self._why_none_is_taken()
-        if not self._given(second_chance, pending, error, self._link.signature):
-            if isinstance(error, RuntimeAway):
-                self.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
-            raise error
-        self.scheduler.traffic.arrived_rows += pending.rows
+    def _forwarded_at_once(self, second_chance: SecondChance, pending: Pending) -> bool:
+        """Forward an arriving request, if it cannot be served here or would probably be late; return whether it was.
 
-    def _leaves_early(self, second_chance: SecondChance, pending: Pending) -> bool:
-        """Give away who would wait in vain, while there is time for it; a sibling that cannot take it sends it back."""
+        Raises:
+            ProxyError: it cannot be served here, and no peer accepts it.
+        """
+        if not self.takes:
+            error = self._unavailable()
+            if not self._given(second_chance, pending, error, self._link.signature):
+                if isinstance(error, RuntimeAway):
+                    self.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
+                raise error
+            self.scheduler.traffic.arrived_rows += pending.rows
+            return True
+        # Forwarded while there is time for it; if the peer does not run it, it comes back by `_sent_back`.
         if pending.handed_over or not self.scheduler.lags(pending, pending.arrived_s):
             return False
         if not second_chance.take(pending, None, self._link.signature):
@@ -268,7 +264,7 @@ class Dispatcher:
         return True
 
     def _sent_back(self, pending: Pending) -> None:
-        """Let a request in that was given away early and came back, as if it had not been away."""
+        """Admit a request that a peer did not run, as if it had not been forwarded."""
         pending.tried_elsewhere = True
         try:
             self._admit(pending, time.monotonic())
@@ -297,17 +293,17 @@ class Dispatcher:
         self._deliver(())
 
     async def _run(self, running: Running, signature: ModelSignature) -> None:
-        """Take one batch to the runtime and back; whatever happens, every caller gets an outcome."""
+        """Run one batch at the runtime; every request gets an outcome, whatever happens."""
         waiting: Sequence[Delivery] = ()
         try:
             try:
                 sent = await self._link.exchange(running.batch, signature, self._metrics)
             finally:
                 self.scheduler.released(running, time.monotonic())
-                self._look()  # the next batch goes before anything else
-            # One turn of the loop puts it on the wire; the answers of this one are split while it runs.
+                self._send_due()  # the next batch has priority
+            # One iteration of the loop sends it; the results of this batch are split while it runs.
             await asyncio.sleep(0)
-            waiting = self._deliver_while_room(self._answer(running, sent, signature))
+            waiting = self._deliver_while_room(self._results(running, sent, signature))
             self.scheduler.delivered(running, time.monotonic(), time.thread_time())
             while waiting:
                 await self._unsent.room()
@@ -315,7 +311,7 @@ class Dispatcher:
         except ProxyError as error:
             self._fail(running, error)
         except asyncio.CancelledError:
-            stopped = Draining("this replica had to stop before the answer came")
+            stopped = Draining("this replica stopped before the result was ready")
             stopped.may_have_run = True
             if waiting:
                 self._deliver(waiting)
@@ -328,20 +324,15 @@ class Dispatcher:
             self._fail(running, fault)
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
-    def _send_check(self, check: Running, signature: ModelSignature) -> None:
-        task = self._loop.create_task(self._run_check(check, signature))
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
-
     async def _run_check(self, check: Running, signature: ModelSignature) -> None:
-        """Run rows again that no client waits for; what fails here concerns no client either."""
+        """Run rows again to compare their results; no client waits for them, so failures are only logged."""
         failed = True
         try:
             try:
                 sent = await self._link.exchange(check.batch, signature, self._uncounted)
             finally:
                 self.scheduler.released(check, time.monotonic())
-                self._look()
+                self._send_due()
             await asyncio.sleep(0)
             result = sent.result(signature)
             violation = self.scheduler.checked(check, result, signature, answered_s=sent.answered_s)
@@ -355,10 +346,10 @@ class Dispatcher:
         finally:
             if failed:
                 self.scheduler.check_failed(check, time.monotonic())
-        self._look_soon()
+        self._send_soon()
 
-    def _answer(self, running: Running, sent: Returned, signature: ModelSignature) -> Sequence[Delivery]:
-        """Return what a batch's callers get."""
+    def _results(self, running: Running, sent: Returned, signature: ModelSignature) -> Sequence[Delivery]:
+        """Return the outcomes of a batch's requests."""
         result = sent.result(signature)
         if self._second_chance is not None:
             self._second_chance.served_here(failed=False)
@@ -395,23 +386,23 @@ class Dispatcher:
             logger.warning(
                 "event=batch_retried rows=%d pieces=%d error=%s", running.rows, failure.pieces, error.message
             )
-            self._look_soon()
+            self._send_soon()
         self._metrics.returned(failure.deliveries, now_s)
         self._deliver(failure.deliveries)
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         for pending, outcome in deliveries:
-            _hand_over(pending, outcome)
+            _deliver_one(pending, outcome)
         if self.settled:
             self.on_settled()
 
     def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Deliver results, each encoded as it is; return those that wait until clients have read what they have."""
+        """Encode and deliver results until the unread responses are full; return the remaining ones."""
         unsent = self._unsent
         for number, (pending, outcome) in enumerate(deliveries):
             if unsent.full:
                 return deliveries[number:]
-            _hand_over(pending, outcome)
+            _deliver_one(pending, outcome)
         if self.settled:
             self.on_settled()
         return ()
@@ -424,10 +415,10 @@ class Dispatcher:
             self._served = signature
             self.scheduler.serve(self._most_rows(signature), signature.allowed_batch_sizes, signature.measured)
             self.scheduler.verify(signature)
-        self._look_soon()
+        self._send_soon()
 
     def _most_rows(self, signature: ModelSignature) -> int | None:
-        """Return how many rows a batch may have by the model's word, and by the size of its results."""
+        """Return the limit on a batch's rows, by the model's signature and by the size of its results."""
         row_bytes = result_row_bytes(signature)
         if not row_bytes:
             return signature.max_batch_size
@@ -448,8 +439,8 @@ class Dispatcher:
         self._arm_deadline()
 
 
-def _hand_over(pending: Pending, outcome: Outcome) -> None:
+def _deliver_one(pending: Pending, outcome: Outcome) -> None:
     try:
         pending.hand_over(outcome)
-    except Exception:  # the others must get theirs whatever happens to this one
+    except Exception:  # a failure must not affect the batch's other requests
         logger.exception("event=delivery_failed")

@@ -1,4 +1,4 @@
-"""The runtime that a proxy serves: whether it can serve now, and one batch's way there and back."""
+"""The link to the runtime: its health and signature, and the exchange of one batch."""
 
 import asyncio
 import logging
@@ -23,10 +23,10 @@ from shoal_schema.load import GraphState
 logger = logging.getLogger(__name__)
 
 _MOST_REASONS: Final = 16
-"""A foreign runtime may give another reason at each look."""
+"""Most reasons logged: other V2 servers may return a new one at each check."""
 _LONGEST_REASON: Final = 1000
 STUCK_MARGIN_S: Final = 1.0
-"""How long after its last caller's deadline a batch is given up: a stuck runtime must not hold its slot for ever."""
+"""How long after its last deadline a batch is given up, so that a stuck runtime does not block its slot forever."""
 
 
 _TIMEOUT_MS: Final = TIMEOUT_MS.encode()
@@ -35,7 +35,7 @@ _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 
 
 class Sent:
-    """A batch that came back: what was sent, the runtime's raw answer, and when."""
+    """A sent batch, the runtime's undecoded response, and their times."""
 
     __slots__ = ("answered_s", "merged", "response", "sent_s")
 
@@ -46,10 +46,10 @@ class Sent:
         self.answered_s = answered_s
 
     def result(self, signature: ModelSignature) -> Result:
-        """Return the rows that came back.
+        """Return the decoded result.
 
         Raises:
-            ProxyError: what the runtime says went wrong with the whole batch.
+            ProxyError: the whole batch failed.
         """
         response = self.response
         if response.status != 200:
@@ -57,18 +57,18 @@ class Sent:
         return decode_answer(response.body, response.headers.get(_HEADER_LENGTH), signature)
 
     def timing(self, batch: Batch, batch_s: float) -> bytes:
-        """Return what the batch cost, as Server-Timing says it; ``batch_s`` is the proxy's own time."""
+        """Return the batch's part of Server-Timing; ``batch_s`` is the proxy's own time."""
         return batch_timing(batch, self.merged, runtime_s=self.answered_s - self.sent_s, batch_s=batch_s)
 
 
 async def exchange(
     batch: Batch, signature: ModelSignature, upstream: Upstream, metrics: Metrics, *, binary: bool
 ) -> Sent:
-    """Send ``batch`` and wait for the answer, whatever it says.
+    """Send ``batch`` and return its response, also an error.
 
     Raises:
-        RuntimeAway: it cannot be reached, or went away meanwhile.
-        DeadlineExceeded: nobody waits for this batch any more.
+        RuntimeAway: the runtime is unreachable, or the connection was lost.
+        DeadlineExceeded: all deadlines of the batch have passed.
     """
     merged = merge(batch, signature)
     metrics.elements += merged.elements
@@ -82,7 +82,7 @@ async def exchange(
     try:
         response = await upstream.infer(header, tail, extra, sent_s + budget_s + STUCK_MARGIN_S)
     except TimeoutError:
-        late = DeadlineExceeded("the runtime did not answer in time")
+        late = DeadlineExceeded("the runtime did not respond before the deadline")
         late.may_have_run = True
         raise late from None
     answered_s = time.monotonic()
@@ -91,7 +91,7 @@ async def exchange(
 
 
 def trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
-    """Return the trace headers of a batch of one request, as HTTP knows them; a shared one can carry none."""
+    """Return the trace headers of a batch of one request; none for a batch of several."""
     trace = batch.slices[0].pending.trace
     if len(batch.slices) > 1 or not trace:
         return []
@@ -99,11 +99,11 @@ def trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
 
 
 _LATE_S = 60.0
-"""After which a runtime that was never ready is worth a warning; until then it is starting."""
+"""The time after which a runtime that was never ready is logged as a warning; until then it is starting."""
 
 
 class RuntimeLink:
-    """Whether the runtime can serve now, and the signature of what it serves; kept up to date by `watch`."""
+    """The runtime's readiness and its model's signature, kept up to date by `watch`."""
 
     def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS) -> None:
         self._pad_buckets = pad_buckets
@@ -113,22 +113,22 @@ class RuntimeLink:
         self.reason = f"no connection to the runtime at {address} yet"
         self.on_change: Callable[[], None] = lambda: None
         self.losses = 0
-        """How often it went away after it had been ready."""
+        """How many times the runtime became unready after it had been ready."""
         self.started = asyncio.Event()
-        """Set once the runtime could serve."""
+        """Set when the runtime is ready for the first time."""
         self._wake = asyncio.Event()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._begun_s = time.monotonic()
         self._starting = True
 
     @property
     def ready(self) -> bool:
-        """Tell whether batches may be sent."""
+        """Whether batches may be sent."""
         return not self.reason
 
     @property
     def device_memory(self) -> tuple[int, int] | None:
-        """Of the model's device bytes in use and all of them; None where that is not told."""
+        """The device's used and total bytes; None where they are not reported."""
         return self.upstream.device_memory
 
     @property
@@ -137,30 +137,30 @@ class RuntimeLink:
         return None
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> Sent:
-        """Send a batch and wait for the answer, as `exchange` does."""
+        """Send a batch and return its response, as `exchange` does."""
         return await exchange(batch, signature, self.upstream, metrics, binary=self.binary)
 
     def abandoned(self, pending: Pending) -> None:
-        """Do nothing: what runs with others in a batch is computed for nobody."""
+        """Do nothing: a running batch cannot drop one of its requests."""
 
     def close(self) -> None:
-        """Close every connection: for our runtime, permission to exit."""
+        """Close every connection, which lets Shoal's runtime exit."""
         self.upstream.close()
 
     async def watch(self, interval_s: float = 1.0, away_interval_s: float = 0.1) -> None:
-        """Ask for the runtime's health until cancelled: every ``interval_s``, more often while it is away."""
+        """Check the runtime's health every ``interval_s``, or ``away_interval_s`` while unready, until cancelled."""
         while True:
             self._wake.clear()
-            await self._look()
+            await self._check()
             try:
-                # No wait_for: before Python 3.12 it forgets that it is cancelled in the moment that it has waited for.
+                # Not `wait_for`: before Python 3.12 it loses a cancellation at the moment that its future completes.
                 async with asyncio.timeout(interval_s if self.ready else away_interval_s):
                     await self._wake.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(away_interval_s)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         try:
             async with asyncio.timeout(10):
                 reason = await self.upstream.ready_reason()
@@ -170,14 +170,14 @@ class RuntimeLink:
         except ProxyError as error:
             reason = str(error)
         except SignatureError as error:
-            # Nothing that a start brings with it.
+            # Not part of a normal start, so it is logged as a warning.
             reason, self._starting = str(error), False
         except TimeoutError:
-            reason = "the runtime does not answer its health check"
+            reason = "the runtime does not respond to its health check"
         self._become(reason)
 
     def _lost(self) -> None:
-        """The last connection is gone: nothing can be sent until the next look says otherwise."""
+        """Become unready until the next check, as the last connection was lost."""
         self._become("the runtime closed its connections")
         self._wake.set()
 
@@ -185,24 +185,24 @@ class RuntimeLink:
         changed = bool(reason) != bool(self.reason)
         self.losses += changed and bool(reason)
         self.reason = reason
-        self._tell(reason)
+        self._log(reason)
         if not reason:
             self.started.set()
         if changed:
             self.on_change()
 
-    def _tell(self, reason: str) -> None:
-        """Log each reason once until the runtime is ready again: it is asked ten times a second while it is away.
+    def _log(self, reason: str) -> None:
+        """Log each reason once until the runtime is ready again: it is checked ten times a second while unready.
 
-        It is no warning that a runtime starts, until that is late; then it is told once more, as one.
+        While the runtime starts, the level is INFO; a reason that lasts is logged once more, as a warning.
         """
         if self._starting and time.monotonic() > self._begun_s + _LATE_S:
             self._starting = False
-            self._told.clear()
+            self._logged.clear()
         if not reason:
-            self._told.clear()
+            self._logged.clear()
             self._starting = False
-        elif reason not in self._told and len(self._told) < _MOST_REASONS:
-            self._told.add(reason)
+        elif reason not in self._logged and len(self._logged) < _MOST_REASONS:
+            self._logged.add(reason)
             level = logging.INFO if self._starting else logging.WARNING
             logger.log(level, "event=not_ready reason=%r", reason[:_LONGEST_REASON])

@@ -1,4 +1,4 @@
-"""What the connections of one port share, and what stands in the place of a request that is refused."""
+"""The limits shared by the connections of one port, and the placeholder of a refused request."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ from shoal_schema.wire.patience import Patience
 logger = logging.getLogger(__name__)
 
 _NO_ROOM_PAUSE_S: Final = 1e-5
-"""For each connection that was looked at in vain, so that looking takes a few percent of the time at the most."""
+"""Pause per connection checked without success, so that the search takes a few percent of the time at most."""
 
 
 _SPOKEN: Final[tuple[tuple[str, Codec], ...]] = (
@@ -35,7 +35,7 @@ _ELSEWHERE: Final[Codec] = V2()
 
 
 def codec_for(path: str) -> Codec:
-    """Errors outside the infer routes take the shape of the path's protocol; V1's and V2's are the same."""
+    """Return the codec for errors on ``path`` outside the infer routes; V1's and V2's errors are the same."""
     for start, codec in _SPOKEN:
         if path.startswith(start):
             return codec
@@ -43,7 +43,7 @@ def codec_for(path: str) -> Codec:
 
 
 class Guard:
-    """What the connections of one port share: their bounds, and how many there are."""
+    """The limits of one port's connections, and the open connections."""
 
     def __init__(  # noqa: PLR0913 (bounds, each with its name)
         self,
@@ -64,20 +64,20 @@ class Guard:
         self.max_connections = max_connections
         self.max_per_address = max_per_address
         self.max_age_s = max_age_s
-        """After which a connection is asked to come anew; 0 is never."""
+        """Age after which a connection is closed with its next response; 0: never."""
         self.unsent = unsent or Unsent()
-        """What callers have not read of their answers."""
+        """The parts of responses that clients have not read."""
         self.members: set[Any] = set()
-        """Connections that were taken and are open."""
+        """The admitted open connections."""
         self.turned_away = 0
         self.by_address: dict[str, int] = {}
         self._no_room_until_s = 0.0
         self._samplers: dict[str, Sampler] = {}
 
     def admit(self, newest: Any, address: str, now_s: float) -> str:
-        """Take one more connection, or say why not."""
+        """Admit a connection, or return the reason for rejecting it."""
         if self.max_per_address and self.by_address.get(address, 0) > self.max_per_address:
-            return f"your address has {self.max_per_address} connections here already"
+            return f"this address already has {self.max_per_address} connections"
         if len(self.members) >= self.max_connections and now_s >= self._no_room_until_s:
             leaving = make_room(self.members, len(self.members))
             for each in leaving:
@@ -91,19 +91,19 @@ class Guard:
         return ""
 
     def note(self, event: str, message: str) -> None:
-        """Log that a caller was cut off or refused, one line for many."""
+        """Log the rejection of a connection or request, rate-limited by event."""
         sampler = self._samplers.setdefault(event, Sampler())
         if (unlogged := sampler.take(time.monotonic())) is not None:
             logger.warning("event=%s unlogged=%d last=%r", event, unlogged, message)
 
     def note_refused(self, error: ProxyError) -> None:
-        """Log that a request is not heard to its end; overload is for the metrics alone."""
+        """Log a refused request; overload is only counted in metrics."""
         if not isinstance(error, Overloaded):
             self.note("request_refused", error.message)
 
 
 class Refused:
-    """What stands in the order of answers for what was no request."""
+    """Takes the place of a refused request in the order of responses."""
 
     __slots__ = ("disconnected", "error", "keep_alive", "message_event", "response_complete", "url")
 
@@ -116,11 +116,11 @@ class Refused:
         self.message_event = message_event
 
 
-class NobodyWaits:
-    """What uvicorn's protocol sets when a connection closes, where nothing awaits it."""
+class NoEvent:
+    """Stands for the event that uvicorn sets when a connection closes, where no task awaits it."""
 
     def set(self) -> None:
         """Do nothing."""
 
 
-NOBODY_WAITS: Final = NobodyWaits()
+NO_EVENT: Final = NoEvent()

@@ -1,7 +1,7 @@
-"""What comes in on a connection of either port, held to where a request ends, and the order of its answers.
+"""The input of a connection on either port: request framing, and the order of responses.
 
-A request ends where its head says and nowhere else, whatever it offers to upgrade to; what is not a request is answered
-after the requests before it, and nothing behind it is heard.
+A request ends where its head states, whatever protocol it offers to upgrade to. Malformed input gets an error response
+after those of the requests before it, and all input behind it is ignored.
 """
 
 import logging
@@ -12,7 +12,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from shoal_proxy.codecs.base import EXECUTED, Reply
-from shoal_proxy.connected import BODY, DEAF, HEAD, NOTHING, ConnectedProtocol
+from shoal_proxy.connected import BODY, HEAD, IGNORED, NOTHING, ConnectedProtocol
 from shoal_proxy.errors import (
     BodyTooLarge,
     HeadTooLarge,
@@ -21,7 +21,7 @@ from shoal_proxy.errors import (
     ProxyError,
     VersionNotSupported,
 )
-from shoal_proxy.guard import NOBODY_WAITS, Guard, Refused, codec_for
+from shoal_proxy.guard import NO_EVENT, Guard, Refused, codec_for
 from shoal_schema.wire.framing import FramingError, check_head, check_repeated, check_upgrade, without_upgrade
 
 logger = logging.getLogger(__name__)
@@ -33,39 +33,39 @@ REFUSALS: Final[dict[int, type[ProxyError]]] = {
 
 
 _READ: Final = frozenset({b"/v2/repository/index"})
-"""Pages that read their bodies."""
+"""Paths whose handlers read their bodies."""
 
 
 class GuardedProtocol(ConnectedProtocol):
-    """One caller's connection. ``guard`` comes on top of what uvicorn passes."""
+    """One client's connection; ``guard`` is in addition to uvicorn's arguments."""
 
     def __init__(self, *args: Any, guard: Guard, **kwargs: Any) -> None:
         super().__init__(*args, guard=guard, **kwargs)
         self.url: bytes = b""
         self._upgrading = False
-        """The parser saw an offer to upgrade: the head comes once more, without it."""
+        """Whether the head offers an upgrade, so that it is parsed again without the offer."""
         self._advancing = False
         self._held_back = False
-        """The next request waits until its caller has taken the answers before it."""
+        """Whether the next request waits until the client has read the responses before it."""
         self._messages = 0
         self._keep_alive_lines: tuple[Any, bytes] = (None, b"")
 
     def data_received(self, data: bytes) -> None:
-        """Parse, within bounds (asyncio)."""
+        """Parse the input within the limits (asyncio)."""
         self.parse(data)
 
     def parse(self, data: bytes) -> None:
-        """Parse; what cannot be parsed is answered in its turn, and nothing after it is heard."""
+        """Parse the input; malformed input gets an error response in its turn, and the rest is ignored."""
         before, message = self.incoming, self._messages
-        if before == DEAF:
+        if before == IGNORED:
             return
         try:
             self._feed(data)
             if before == self.incoming and message == self._messages and before != NOTHING:
                 self.meter.unreported(len(data), in_body=before == BODY)
         except (ProxyError, FramingError) as error:
-            if self.incoming != DEAF:
-                self.fail(_refusal(error))
+            if self.incoming != IGNORED:
+                self.fail(error if isinstance(error, ProxyError) else REFUSALS[error.status](error.message))
             return
         if self.incoming in (HEAD, BODY):
             now_s = time.monotonic()
@@ -73,7 +73,7 @@ class GuardedProtocol(ConnectedProtocol):
             self.lookout.by(now_s + allowed_s, now_s)
 
     def _feed(self, data: bytes) -> None:
-        """Parse ``data``; a head that offers to upgrade is parsed once more without the offer."""
+        """Parse ``data``; a head that offers an upgrade is parsed again without the offer."""
         rest: bytes | memoryview = data
         try:
             while True:
@@ -92,17 +92,17 @@ class GuardedProtocol(ConnectedProtocol):
                 raise cause from None
             if isinstance(error, httptools.HttpParserCallbackError):
                 logger.error("event=request_failed", exc_info=cause)
-            raise InvalidRequest(f"this is not an HTTP/1.1 request: {error}") from None
+            raise InvalidRequest(f"malformed HTTP/1.1 request: {error}") from None
 
     def new_parser(self) -> None:
-        """Start to parse afresh: at the beginning of a request, or of the same one again."""
+        """Create a parser for the next request, or for the same one again."""
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def on_message_begin(self) -> None:
-        """Start a request, without the ASGI scope, which an infer request does not need (httptools)."""
-        if self.incoming == DEAF:
-            raise InvalidRequest("behind a request that was refused")
+        """Start a request, without an ASGI scope, which infer requests do not need (httptools)."""
+        if self.incoming == IGNORED:
+            raise InvalidRequest("input after a refused request")
         self.incoming = HEAD
         self._messages += 1
         self._upgrading = False
@@ -114,18 +114,18 @@ class GuardedProtocol(ConnectedProtocol):
         self.headers = []
 
     def on_url(self, url: bytes) -> None:
-        """Keep a piece of the target (httptools)."""
+        """Store a piece of the target (httptools)."""
         self.meter.target(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, unless it comes behind the body, where it would contradict the head (httptools)."""
+        """Store a header, but not a trailer, which could contradict the head (httptools)."""
         self.meter.field(name, value)
         if self.incoming == HEAD:
             self.headers.append((name.lower(), value.rstrip()))
 
     def on_headers_complete(self) -> None:
-        """Refuse a head that leaves open where its request ends, and take any other (httptools)."""
+        """Check the head's framing, and begin the request (httptools)."""
         if self.parser.should_upgrade():
             check_upgrade(self.parser.get_method())
             self._upgrading = True
@@ -143,35 +143,33 @@ class GuardedProtocol(ConnectedProtocol):
         self.take_head(headers)
 
     def check_repeated(self) -> None:
-        """Refuse a head that says more than once what is to be said once."""
+        """Reject a head with two values of a header that may occur only once."""
         check_repeated(self.headers)
 
     def take_head(self, headers: dict[bytes, bytes]) -> None:
-        """Begin a request whose head is here and well-formed."""
+        """Begin a request with a well-formed head."""
         try:
             if int(headers.get(b"content-length", b"0")) > self.guard.max_body_bytes:
                 raise self._too_large()
-            self._headers_for_asgi()
+            # Replay the head to uvicorn, which builds the ASGI scope.
+            url, fields, expects = self.url, self.headers, self.expect_100_continue
+            if url.partition(b"://")[0].lower() in (b"http", b"https"):
+                url = origin_form(url)
+            super().on_message_begin()
+            self.url, self.expect_100_continue = url, expects
+            self.headers.extend(fields)
+            super().on_headers_complete()
         except (ProxyError, httptools.HttpParserError, UnicodeError) as error:
-            self.incoming = HEAD  # uvicorn has not begun it
+            self.incoming = HEAD  # uvicorn has not begun the request
             if isinstance(error, ProxyError):
                 raise
-            raise InvalidRequest("the request's target makes no sense") from None
+            raise InvalidRequest("malformed request target") from None
 
     def _too_large(self) -> ProxyError:
         return BodyTooLarge(f"the body is over the limit of {self.guard.max_body_bytes} bytes")
 
-    def _headers_for_asgi(self) -> None:
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        if url.partition(b"://")[0].lower() in (b"http", b"https"):
-            url = origin_form(url)
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)
-        super().on_headers_complete()
-
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body, which hardly any page reads (httptools)."""
+        """Count a piece of the body; few pages read it (httptools)."""
         self.meter.body_bytes += len(body)
         if self.meter.body_bytes > self.guard.max_body_bytes:
             raise self._too_large()
@@ -180,27 +178,27 @@ class GuardedProtocol(ConnectedProtocol):
 
     def on_message_complete(self) -> None:
         """Note the end of a request (httptools)."""
-        if self._upgrading or self.incoming == DEAF:
+        if self._upgrading or self.incoming == IGNORED:
             return
         self.incoming = NOTHING
         self.message_complete()
 
     def message_complete(self) -> None:
-        """Let the request have its end."""
+        """Complete the request."""
         super().on_message_complete()
 
-    # What is not a request, and the order of answers.
+    # Refused requests, and the order of responses.
 
     def fail(self, error: ProxyError) -> None:
-        """Answer what is not a request, after what was asked before it, and hear no more."""
+        """Respond with an error after the requests before it, and ignore further input."""
         open_cycle = self.cycle if self.incoming == BODY else None
-        self.hear_no_more()
+        self.ignore_input()
         if open_cycle is not None and self.fail_open(open_cycle, error):
             return
         self.guard.metrics.rejected(error.reason)
         self.guard.note_refused(error)
         busy = self.busy
-        refused = Refused(error, self.url, NOBODY_WAITS)
+        refused = Refused(error, self.url, NO_EVENT)
         self.cycle = refused
         if busy:
             self.pipeline.appendleft((refused, self.app))
@@ -208,7 +206,7 @@ class GuardedProtocol(ConnectedProtocol):
             self._answer_refused(refused)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Refuse the request whose body is coming; return whether it has an answer of its own all the same."""
+        """Reject the request whose body is incomplete; return whether it gets a response of its own nevertheless."""
         if cycle.response_complete:
             if not self.transport.is_closing():
                 self.linger()
@@ -231,12 +229,12 @@ class GuardedProtocol(ConnectedProtocol):
         self.linger()
 
     def refused_answered(self, refused: Refused, reply: Reply) -> None:
-        """Note how what is not a request was answered."""
+        """Note the response to a refused request."""
 
     def reply_head(self, reply: Reply, lines: bytes) -> bytes:
-        """Return status line and headers of ``reply``, with these ``lines`` instead of its own."""
+        """Return the status line and headers of ``reply``, with ``lines`` in place of its own."""
         known, default_lines = self._keep_alive_lines
-        if known is not self.server_state.default_headers:  # uvicorn makes them anew each second
+        if known is not self.server_state.default_headers:  # uvicorn renews them each second
             known = self.server_state.default_headers
             default_lines = b"".join(b"%b: %b\r\n" % header for header in known)
             self._keep_alive_lines = known, default_lines
@@ -245,7 +243,7 @@ class GuardedProtocol(ConnectedProtocol):
         )  # fmt: skip
 
     def on_response_complete(self) -> None:
-        """Go on to the connection's next request, in a loop and not in a recursion (uvicorn)."""
+        """Continue with the connection's next request, in a loop instead of uvicorn's recursion (uvicorn)."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -259,7 +257,7 @@ class GuardedProtocol(ConnectedProtocol):
             self.read_no_further()
 
     def resume_writing(self) -> None:
-        """Go on to the next request when the answers before it are taken (asyncio)."""
+        """Continue with the next request once the responses before it are read (asyncio)."""
         super().resume_writing()
         if self._held_back and not self.flow.write_paused:
             self._held_back = False
@@ -268,22 +266,19 @@ class GuardedProtocol(ConnectedProtocol):
     def _go_on(self) -> None:
         self._advancing = True
         try:
-            self._advance()
+            while self.pipeline and not self.transport.is_closing():
+                if self.flow.write_paused:
+                    self._held_back = True
+                    return
+                cycle, app = self.pipeline.pop()
+                self._start_asgi_task(cycle, app)
+                if not cycle.response_complete:
+                    return
         finally:
             self._advancing = False
 
-    def _advance(self) -> None:
-        while self.pipeline and not self.transport.is_closing():
-            if self.flow.write_paused:
-                self._held_back = True
-                return
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
-            if not cycle.response_complete:
-                return
-
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Start whichever request is next on this connection (uvicorn, for pipelined requests)."""
+        """Start the connection's next request (uvicorn, for pipelined requests)."""
         if isinstance(cycle, Refused):
             self._answer_refused(cycle)
         else:
@@ -291,15 +286,11 @@ class GuardedProtocol(ConnectedProtocol):
             super()._start_asgi_task(cycle, app)
 
     def _unset_keepalive_if_required(self) -> None:
-        """Leave the timer alone: it looks for itself whether the connection was idle (uvicorn)."""
-
-
-def _refusal(error: ProxyError | FramingError) -> ProxyError:
-    return error if isinstance(error, ProxyError) else REFUSALS[error.status](error.message)
+        """Do nothing: `ConnectedProtocol` has its own timer (uvicorn)."""
 
 
 def origin_form(target: bytes) -> bytes:
     """Return the path and query of an absolute target."""
-    parsed: Any = httptools.parse_url(target)  # its types leave out that a part may be None
+    parsed: Any = httptools.parse_url(target)  # its stubs omit that parts may be None
     path: bytes = parsed.path or b"/"
     return path if parsed.query is None else path + b"?" + parsed.query

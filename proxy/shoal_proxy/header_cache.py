@@ -1,10 +1,10 @@
-"""Requests' heads, understood without a parser when one like them was served before.
+"""A cache of request heads: a head like an earlier one is matched without the HTTP parser.
 
-A client sends the same headers in the same order again and again. What changes is a few values: an id, a trace, a
-length, a token. The first such head is parsed and kept as a template. Where a later one differs in values alone, those
-become gaps in the template, and from then on a head is compared piece by piece and only the gaps are read. What follows
-from the kept pieces (names, their order, the request line) was the parser's word; a value read here holds no character
-that could end its line, so a head taken here is one that the parser takes, in the same way.
+A client sends the same headers in the same order repeatedly; only a few values change: an id, a trace, a length, a
+token. The first such head is parsed and stored as a template. Where a later one differs in values only, those become
+gaps in the template; from then on a head is compared piece by piece, and only the gaps are read. The stored pieces
+(names, their order, the request line) were accepted by the parser, and a value read here has no character that could
+end its line, so the parser would accept every head matched here, with the same result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,32 +17,39 @@ from shoal_proxy.codecs.base import Codec
 from shoal_schema.wire.framing import FIELD_BYTES
 
 MAX_BYTES: Final = 4096
-"""Of a head that is kept."""
+"""The largest head that is cached."""
 MAX_TEMPLATES: Final = 16
-"""One for each path and each kind of client: other headers, or another order. The one used last is kept longest."""
+"""Most templates; there is one for each path and kind of client (its headers and their order). The least recently used
+one is dropped."""
 _END: Final = b"\r\n\r\n"
 _METHODS: Final = (b"POST ", b"PUT /")
 _CONTENT_LENGTH: Final = b"content-length"
 _UNKEPT: Final = frozenset({b"content-encoding", b"expect", b"upgrade", b"transfer-encoding"})
-"""Headers that ask for more than to be answered."""
+"""Headers that need handling by the parser; heads with them are not cached."""
 _PINNED: Final = frozenset({b"connection", b"proxy-connection"})
-"""Headers whose values say what becomes of the connection: no gaps."""
+"""Headers whose values affect the connection, so that they never become gaps."""
 _PRINTABLE: Final = bytes(range(0x20, 0x7F))
-"""What a value may hold to be read here; the parser takes a little more."""
+"""The characters of a value read here; the parser accepts a few more."""
 _SPACE: Final = 0x20
 
 
 @dataclass(frozen=True)
 class Route:
-    """One infer path: which codec speaks there."""
+    """One infer path and its codec."""
 
     codec: Codec
 
 
 class Terms:
-    """What a request's headers ask of the queue; ``timeout_s`` is 0 when they name none.
+    """The queue's parameters in a request's headers.
 
-    ``handed_over``: a sibling sends it. ``load_format``: how to tell our load in the answer, 0 for not at all.
+    Args:
+        timeout_s: the client's timeout; 0 if there is none.
+        lane: the client's share and priority.
+        forwarded: headers to forward to the runtime.
+        trace: trace headers.
+        handed_over: whether a peer sent the request.
+        load_format: the format of the load report in the response; 0 for none.
     """
 
     __slots__ = ("forwarded", "handed_over", "lane", "load_format", "timeout_s", "trace")
@@ -66,7 +73,7 @@ class Terms:
 
 
 class Head:
-    """A request line and headers; header names in lower case."""
+    """A request's route and headers; header names in lower case."""
 
     __slots__ = ("caller", "headers", "keep_alive", "route", "terms")
 
@@ -75,13 +82,13 @@ class Head:
         self.headers = headers
         self.keep_alive = keep_alive
         self.terms: Terms | None = None
-        """None until somebody has made sense of the headers."""
+        """None until the headers are interpreted."""
         self.caller: Caller | None = None
-        """None until it is known who calls, where that is asked; never kept for a later request."""
+        """The authenticated client; None until then, or without access control. Never cached."""
 
 
 class Template:
-    """A head with gaps for the values that change. ``lines`` are the headers of the one it was made from."""
+    """A head with gaps for the values that change; ``lines`` are the header lines that it was made from."""
 
     __slots__ = ("after", "gaps", "head", "headers", "length_gap", "lines", "same_terms", "start", "target", "varying")
 
@@ -94,9 +101,9 @@ class Template:
         self.lines = lines
         self.varying = varying
         self.same_terms = same_terms
-        """Whether no gap is a header that `Terms` are made of."""
+        """Whether no gap is a header that affects `Terms`."""
         self.gaps: list[bytes] = []
-        """Names, in lower case, in the order of the head."""
+        """Lower-case names of the gaps' headers, in the order of the head."""
         pieces = [target + b"\r\n"]
         for line in lines:
             name, _, rest = line.partition(b":")
@@ -110,17 +117,17 @@ class Template:
         pieces[-1] += b"\r\n"
         self.start = pieces[0]
         self.after = pieces[1:]
-        """What follows each gap, up to the next one or to the body."""
+        """The text after each gap, up to the next one or the body."""
         self.length_gap = self.gaps.index(_CONTENT_LENGTH)
 
 
 class HeaderCache:
-    """Templates, the one used last first.
+    """The templates, most recently used first.
 
     Args:
-        max_body_bytes: of the requests that are taken here.
-        max_head_bytes: of any head, each header counting `FIELD_BYTES` more.
-        term_names: of the headers that `Terms` are made of, in lower case.
+        max_body_bytes: the largest body of a request matched here.
+        max_head_bytes: the limit on a head, where each header counts `FIELD_BYTES` more.
+        term_names: lower-case names of the headers that affect `Terms`.
     """
 
     def __init__(self, max_body_bytes: int, max_head_bytes: int, term_names: frozenset[bytes]) -> None:
@@ -130,32 +137,38 @@ class HeaderCache:
         self._term_names = term_names
 
     def find(self, data: bytes) -> tuple[Head, int] | None:
-        """Return the head of ``data`` and where its body starts, if ``data`` is one whole request of a known kind."""
+        """Return the head of ``data`` and where its body starts, if ``data`` is one complete request of a template."""
         for template in self._templates:
             if not data.startswith(template.start):
                 continue
             values: list[bytes] = []
             start = _cut(template, data, values)
-            if start == 0 or not self._takes(template, values[template.length_gap], start, len(data) - start):
+            if start == 0:
+                continue
+            # The request must be within the limits, and its body complete.
+            length, size_bytes = values[template.length_gap], len(data) - start
+            if not (
+                size_bytes <= self._max_body_bytes
+                and start + FIELD_BYTES * len(template.lines) <= self._max_head_bytes
+                and len(length) <= 8
+                and length.isdigit()
+                and int(length) == size_bytes
+            ):
                 continue
             if template is not self._templates[0]:
                 self._templates.remove(template)
                 self._templates.insert(0, template)
-            return _head_with(template, values), start
+            headers = template.headers.copy()
+            for index in range(len(values)):
+                headers[template.gaps[index]] = values[index]
+            head = Head(template.head.route, headers, keep_alive=True)
+            if template.same_terms:
+                head.terms = template.head.terms
+            return head, start
         return None
 
-    def _takes(self, template: Template, length: bytes, start: int, size_bytes: int) -> bool:
-        """Return whether a request is within its limits and its body as long as it says."""
-        return (
-            size_bytes <= self._max_body_bytes
-            and start + FIELD_BYTES * len(template.lines) <= self._max_head_bytes
-            and len(length) <= 8
-            and length.isdigit()
-            and int(length) == size_bytes
-        )
-
     def learn(self, data: bytes, head: Head) -> None:
-        """Keep the ``head`` of ``data``, which was parsed and served, if ``data`` was one whole request."""
+        """Cache the parsed ``head`` of ``data``, if ``data`` was one complete request."""
         start = data.find(_END, 0, MAX_BYTES) + 4
         size_bytes = len(data) - start
         headers = head.headers
@@ -164,13 +177,13 @@ class HeaderCache:
         if head.terms is None or not head.keep_alive or not headers.keys().isdisjoint(_UNKEPT):
             return
         target, *lines = data[: start - 4].split(b"\r\n")
-        # Where headers are repeated, or the parser read lines otherwise than they are cut here, it is asked each time.
-        if not target.endswith(b" HTTP/1.1") or _fields(lines) != headers or len(lines) != len(headers):
+        parts = [line.partition(b":") for line in lines]
+        fields = {name.lower(): value.strip(b" \t") for name, _, value in parts}
+        # Heads with repeated headers, or with lines that the parser splits differently, are always left to it.
+        if not target.endswith(b" HTTP/1.1") or fields != headers or len(lines) != len(headers):
             return
-        if headers.get(_CONTENT_LENGTH) == b"%d" % size_bytes:
-            self._keep(head, target, lines)
-
-    def _keep(self, head: Head, target: bytes, lines: list[bytes]) -> None:
+        if headers.get(_CONTENT_LENGTH) != b"%d" % size_bytes:
+            return
         varying = frozenset({_CONTENT_LENGTH})
         for template in self._templates:
             differing = _differing(template, target, lines)
@@ -184,7 +197,7 @@ class HeaderCache:
 
 
 def _cut(template: Template, data: bytes, values: list[bytes]) -> int:
-    """Put what is in the gaps into ``values``; return where the body starts, 0 where ``data`` is of another kind."""
+    """Append the gaps' values to ``values``; return where the body starts, 0 if ``data`` does not match."""
     start = len(template.start)
     for after in template.after:
         end = data.find(after, start, MAX_BYTES)
@@ -195,28 +208,12 @@ def _cut(template: Template, data: bytes, values: list[bytes]) -> int:
             return 0
         values.append(value)
         start = end + len(after)
-    # This also finds the ends of lines: a gap that was cut too long.
+    # This also detects line ends: a gap that spans several lines.
     return 0 if b"".join(values).translate(None, _PRINTABLE) else start
 
 
-def _head_with(template: Template, values: list[bytes]) -> Head:
-    headers = template.headers.copy()
-    for index in range(len(values)):
-        headers[template.gaps[index]] = values[index]
-    head = Head(template.head.route, headers, keep_alive=True)
-    if template.same_terms:
-        head.terms = template.head.terms
-    return head
-
-
-def _fields(lines: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Return the headers that ``lines`` hold, as the parser hands them over."""
-    parts = [line.partition(b":") for line in lines]
-    return {name.lower(): value.strip(b" \t") for name, _, value in parts}
-
-
 def _differing(template: Template, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
-    """Return the names of the headers that differ from the template's, None where more than values do."""
+    """Return the names of the headers whose values differ from the template's; None if more than values differ."""
     if target != template.target or len(lines) != len(template.lines):
         return None
     names: set[bytes] = set()

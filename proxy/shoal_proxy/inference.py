@@ -1,4 +1,4 @@
-"""From a call to a queued request, and from its outcome to a reply: the one path that every infer route takes."""
+"""The path of every infer request: from a call to a queued request, and from its outcome to a reply."""
 
 import logging
 import time
@@ -71,20 +71,20 @@ logger = logging.getLogger(__name__)
 CHALLENGE = b"www-authenticate: Bearer\r\n"
 _ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
 _MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
-"""However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
+"""The range of clients' timeouts: the timeout sent to the runtime applies to a whole batch."""
 _MAX_TRACE_BYTES = 1024
-"""Longer ones return to the caller only: the runtime reads those of a whole batch in one piece."""
+"""Longer trace headers are not forwarded: the runtime reads those of a whole batch at once."""
 _SEND_AGAIN = (503, 504)
-"""Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
+"""Statuses after which a client may retry, so that the message states whether the request may have run."""
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
 _HANDED_OVER, _LOAD_FORMAT = HANDED_OVER.encode(), LOAD_FORMAT.encode()
 _TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _HANDED_OVER, _LOAD_FORMAT)
-"""Headers that `Terms` are made of, beside those that settings name."""
+"""Headers that affect `Terms`, beside those in the settings."""
 
 
 def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: ExtraColumns) -> Mapping[bytes, Route]:
-    """Return the infer paths of the one model served here; what they pad takes no more than a body may."""
+    """Return the infer paths of the one model; padding by codecs is limited to the size of a body."""
     ignore = extra is ExtraColumns.IGNORE
     v2, v1 = Route(V2(ignore_extra=ignore)), Route(V1(max_body_bytes, ignore_extra=ignore))
     torchserve = Route(TorchServe(ignore_extra=ignore))
@@ -105,12 +105,12 @@ def infer_routes(model_name: str, version: str, max_body_bytes: int, extra: Extr
 
 
 class Inference:
-    """Decodes calls, submits them, and encodes what comes back."""
+    """Decodes calls, submits them to the dispatcher, and encodes their outcomes."""
 
     def __init__(self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, gate: Gate | None = None) -> None:
         self.gate = gate
-        """Who may ask; None: everybody."""
-        # Read once: a request looks at each of them.
+        """Authenticates clients; None: all are allowed."""
+        # Copied once, as every request reads them.
         self._padding_factor = settings.process.padding_factor
         self._forwarded_headers = settings.forwarded_headers
         self._fair_share_header = settings.fair_share_header
@@ -121,12 +121,12 @@ class Inference:
         self.rotation = Rotation()
         min_bytes = settings.proxy.compression_min_bytes
         self.compression = None if min_bytes is None else Compression(min_bytes, self.rotation)
-        """Of responses; None: they are sent as they are."""
+        """Compresses responses; None if that is disabled."""
         self.tracer: Tracer | None = None
-        """Follows those who are sampled; None: nobody is."""
+        """Traces sampled requests; None if tracing is disabled."""
         percent = settings.process.access_log_percent
         self.access_log = AccessLog(percent) if percent else None
-        """Is told of those who are sampled; None: nobody is."""
+        """Logs sampled requests; None if there is no access log."""
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
@@ -143,15 +143,21 @@ class Inference:
 
     @property
     def keeps_connections(self) -> bool:
-        """Return whether answers may leave their connection open."""
+        """Return whether connections stay open after a response."""
         return self._dispatcher.phase in KEEPS_CONNECTIONS
 
     def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
-        """Queue a request; ``reply`` is called once, at once when it is refused (then None is returned)."""
+        """Queue a request; ``reply`` is called once: if the request is rejected, at once, and None is returned."""
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.codec.name, time.monotonic())
             if span is not None:
-                return self._start(head, body, self._traced(reply, span), span)
+                tracer = self.tracer
+
+                def end_span(answer: Reply) -> None:
+                    tracer.end(span, answer.status, time.monotonic())
+                    reply(answer)
+
+                return self._start(head, body, end_span, span)
         return self._start(head, body, reply, None)
 
     def _start(
@@ -164,25 +170,33 @@ class Inference:
             if refusal is not None:
                 reply(self.refuse(route, refusal))
                 return None
-            reply = self._noting(reply, head.caller)
+            reply = self._releasing_limits(reply, head.caller)
         try:
             signature = self._dispatcher.signature_to_decode()
             terms = head.terms
             if terms is None:
                 terms = head.terms = self._terms(head.headers)
             if terms.load_format:
-                reply = self._telling_load(reply, terms)
+                reply = self._reporting_load(reply, terms)
             decoded = route.codec.decode(Call(head.headers, body), signature)
             check_rows(decoded.rows)
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
-            self._charge(pending, head.caller)
-            _follow(pending, span)
+            if self.gate is not None and head.caller is not None:
+                pending.caller = head.caller
+                # Raises `LimitReached` for a client over its limits.
+                self.gate.enter(head.caller, pending.rows, pending.arrived_s, handed_over=pending.handed_over)
+            if span is not None:
+                # The runtime and peers see this span as their parent.
+                pending.span = span
+                pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
+                span.attributes["shoal.rows"] = pending.rows
+                span.events.append(("queued", pending.arrived_s))
         except Exception as error:
-            reply(self.refuse(route, self._explained(error)))
+            reply(self.refuse(route, self._as_proxy_error(error)))
             return None
-        decoded.inputs = {}  # the queue's from here on, to let go of as soon as it can
+        decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
         pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
         try:
             self._dispatcher.submit(pending)
@@ -192,7 +206,7 @@ class Inference:
         return pending
 
     def let_in(self, head: Head) -> ProxyError | None:
-        """Find out who calls; return why that is nobody who may."""
+        """Authenticate the client; return the error where that fails."""
         if head.caller is None and self.gate is not None:
             try:
                 head.caller = self.gate.identify(head.headers)
@@ -200,40 +214,20 @@ class Inference:
                 return error
         return None
 
-    def _noting(self, reply: Callable[[Reply], None], caller: Caller | None) -> Callable[[Reply], None]:
-        """Return ``reply``, which ends what the caller holds of its limits."""
+    def _releasing_limits(self, reply: Callable[[Reply], None], caller: Caller | None) -> Callable[[Reply], None]:
+        """Return ``reply``, which also ends what the request counts against its client's limits."""
 
-        def note(answer: Reply) -> None:
+        def release(answer: Reply) -> None:
             if self.gate is not None and caller is not None:
                 self.gate.answered(caller, answer.status)
             reply(answer)
 
-        return note
+        return release
 
-    def _charge(self, pending: Pending, caller: Caller | None) -> None:
-        """Charge a request to who calls.
+    def _reporting_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
+        """Return ``reply``, which also adds the load to the response, and for a peer this replica's instance name."""
 
-        Raises:
-            LimitReached: the caller asks for more than its share.
-        """
-        if self.gate is not None and caller is not None:
-            pending.caller = caller
-            self.gate.enter(caller, pending.rows, pending.arrived_s, handed_over=pending.handed_over)
-
-    def _traced(self, reply: Callable[[Reply], None], span: Span) -> Callable[[Reply], None]:
-        """Return ``reply`` that ends the request's span, too."""
-
-        def end(answer: Reply) -> None:
-            assert self.tracer is not None
-            self.tracer.end(span, answer.status, time.monotonic())
-            reply(answer)
-
-        return end
-
-    def _telling_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
-        """Return ``reply`` with how busy we are in each answer, for whoever asked; siblings need to know who we are."""
-
-        def tell(answer: Reply) -> None:
+        def report(answer: Reply) -> None:
             load = self._dispatcher.load(time.monotonic(), sibling=terms.handed_over)
             if load is not None:
                 answer.lines += load_line(load, terms.load_format)
@@ -241,10 +235,10 @@ class Inference:
                 answer.lines += self._instance_line
             reply(answer)
 
-        return tell
+        return report
 
-    def _explained(self, error: Exception) -> ProxyError:
-        """Return the error to answer with: a fault of ours in decoding is this request's alone, and is logged."""
+    def _as_proxy_error(self, error: Exception) -> ProxyError:
+        """Return the error to respond with; an unexpected one in decoding fails only this request, and is logged."""
         if isinstance(error, RuntimeAway):
             self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
         if isinstance(error, ProxyError):
@@ -254,15 +248,15 @@ class Inference:
         return ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
 
     def cancel(self, pending: Pending) -> None:
-        """Forget a request whose caller has gone."""
+        """Cancel a request whose client has disconnected."""
         if self.tracer is not None and pending.span is not None:
             self.tracer.end(pending.span, GONE, time.monotonic())
         self._dispatcher.cancel(pending)
-        if pending.caller is not None and self.gate is not None:  # only now: what runs is its batch's to give back
+        if pending.caller is not None and self.gate is not None:  # after `cancel`: rows in a running batch still count
             self.gate.leave(pending.caller)
 
     def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False, counts: bool = True) -> Reply:
-        """Return ``error`` as the route's protocol has it; count it, unless who has handed the request over does."""
+        """Return ``error`` in the route's protocol; ``counts`` is False where the forwarding replica counts it."""
         if counts:
             self._metrics.rejected(error.reason)
         may_have_run = may_have_run or error.may_have_run
@@ -279,10 +273,10 @@ class Inference:
         return self._counted(route, reply)
 
     def hold_body(self, body: Holding, size_bytes: int) -> None:
-        """Account for bytes of a body that have come; others may have to give way for them.
+        """Account for received bytes of a body; other bodies may be rejected for them.
 
         Raises:
-            Overloaded: bodies and queue together hold too much, and this one is to give way.
+            Overloaded: bodies and queue exceed the limit, and this body is the one to reject.
         """
         waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
         if not self._bodies.take(body, size_bytes, waiting_bytes, time.monotonic()):
@@ -291,24 +285,39 @@ class Inference:
             raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
 
     def shrink_body(self, body: Holding, size_bytes: int) -> None:
-        """Give back a part of what `hold_body` took."""
+        """Release a part of the bytes counted by `hold_body`."""
         self._bodies.shrink(body, size_bytes)
 
     def release_body(self, body: Holding) -> None:
-        """Give back what `hold_body` took."""
+        """Release all bytes counted by `hold_body`."""
         self._bodies.release(body)
 
     @property
     def reading_bytes(self) -> int:
-        """Return how many bytes of bodies have come that are not in the queue yet."""
+        """Return the received bytes of bodies that are not in the queue yet."""
         return self._bodies.size_bytes
 
     def _pending(self, decoded: Decoded, terms: Terms, signature: ModelSignature) -> Pending:
         if signature.pads:
-            _fill_lengths(decoded, signature)
+            # The rows of a rectangular tensor all have its length.
+            for name, array in decoded.inputs.items():
+                axis = signature.inputs[name].pad_axis
+                if axis is not None and name not in decoded.lengths:
+                    decoded.lengths[name] = [array.shape[axis]] * decoded.rows
             check_lengths(decoded.lengths, signature)
         now_s = time.monotonic()
-        timeout_s = _tighter_s(terms.timeout_s, decoded.timeout_ms)
+        # The shorter one of the header's timeout and the body's counts; 0 stands for none.
+        timeout_s = terms.timeout_s
+        if decoded.timeout_ms is not None:
+            own_s = _timeout_s(decoded.timeout_ms)
+            timeout_s = min(timeout_s, own_s) if timeout_s else own_s
+        if signature.fixed and not (decoded.parameters or decoded.tensors or terms.forwarded):
+            key = PLAIN_KEY
+        else:
+            shapes = shape_key(decoded.inputs, signature, self._padding_factor) if signature.batches else ()
+            key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded)
+            if not signature.batches:
+                key = key.alone()
         pending = Pending(
             inputs=decoded.inputs,
             rows=decoded.rows,
@@ -316,8 +325,8 @@ class Inference:
             arrived_s=now_s,
             deadline_s=now_s + min(timeout_s or self._queue_timeout_s, self._longest_s),
             due_s=now_s + timeout_s if timeout_s else NEVER_S,
-            deliver=_nowhere,
-            key=_key(decoded, terms, signature, self._padding_factor),
+            deliver=_not_set,
+            key=key,
             lane=terms.lane,
             lengths=decoded.lengths,
             trace=terms.trace,
@@ -327,32 +336,40 @@ class Inference:
         return pending
 
     def _terms(self, headers: Mapping[bytes, bytes]) -> Terms:
-        """Return what ``headers`` ask for.
+        """Return the queue's parameters in ``headers``.
 
         Raises:
-            ProxyError: one of them makes no sense.
+            ProxyError: one of them is invalid.
         """
-        _check_encoding(headers.get(_CONTENT_ENCODING))
+        encoding = headers.get(_CONTENT_ENCODING)
+        # A supported coding has been removed from the headers; this one is not supported, or a list of several.
+        if encoding is not None and encoding.lower() not in (b"", b"identity"):
+            text, known = encoding.decode("latin-1"), CODINGS.decode()
+            raise UnsupportedCoding(f"Content-Encoding {text!r} is not supported; expected one of {known}, or none")
         given = headers.get(_TIMEOUT_MS)
         names = self._forwarded_headers
         forwarded = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
         timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
+        share_header, priority = self._fair_share_header, headers.get(_PRIORITY)
+        lane = PLAIN_LANE
+        if priority is not None or share_header:
+            share = headers.get(share_header, b"") if share_header else b""
+            lane = LaneKey(share, _level(priority) if priority else 0)
+        trace: dict[str, str] | None = None
+        for name, text in _TRACED:
+            value = headers.get(name)
+            if value is not None and len(value) <= _MAX_TRACE_BYTES:
+                if trace is None:
+                    trace = {}
+                trace[text] = value.decode("latin-1")
         return Terms(
             timeout_s,
-            self._lane(headers),
+            lane,
             forwarded,
-            _trace(headers),
+            trace,
             handed_over=_HANDED_OVER in headers,
             load_format=asked_format(headers.get(_LOAD_FORMAT)),
         )
-
-    def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
-        """Return who the caller is, as far as it matters for who is next."""
-        header = self._fair_share_header
-        priority = headers.get(_PRIORITY)
-        if priority is None and not header:
-            return PLAIN_LANE
-        return LaneKey(headers.get(header, b"") if header else b"", _level(priority) if priority else 0)
 
     def _finish(
         self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature, pending: Pending
@@ -363,7 +380,7 @@ class Inference:
                 reply.lines += server_timing(pending.queued_s, pending.timing)
                 return self._counted(route, reply)
             except Exception as error:
-                outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
+                outcome = ModelFailed(f"the model's result cannot be encoded: {type(error).__name__}: {error}")
         self._metrics.failed_s += time.monotonic() - pending.arrived_s
         return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.handed_over)
 
@@ -373,70 +390,18 @@ class Inference:
         return reply
 
 
-def _follow(pending: Pending, span: Span | None) -> None:
-    """Let runtime and siblings see the span as that of who asks them."""
-    if span is None:
-        return
-    pending.span = span
-    pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
-    span.attributes["shoal.rows"] = pending.rows
-    span.events.append(("queued", pending.arrived_s))
-
-
-def _key(decoded: Decoded, terms: Terms, signature: ModelSignature, padding_factor: float) -> BatchKey:
-    if signature.fixed and not (decoded.parameters or decoded.tensors or terms.forwarded):
-        return PLAIN_KEY
-    shapes = shape_key(decoded.inputs, signature, padding_factor) if signature.batches else ()
-    key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded)
-    return key if signature.batches else key.alone()
-
-
-def _tighter_s(timeout_s: float, timeout_ms: float | None) -> float:
-    """Return the tighter of the header's and the protocol's time-out; 0 when the caller names none."""
-    if timeout_ms is None:
-        return timeout_s
-    own_s = _timeout_s(timeout_ms)
-    return min(timeout_s, own_s) if timeout_s else own_s
-
-
 def _timeout_s(timeout_ms: float) -> float:
     return min(max(timeout_ms / 1000, _MIN_TIMEOUT_S), _MAX_TIMEOUT_S)
 
 
-def _nowhere(outcome: Outcome) -> None:
-    """Stand in until the request's own delivery is known."""
-
-
-def _check_encoding(encoding: bytes | None) -> None:
-    """Refuse a coding, or several on top of one another, that was not unpacked before."""
-    if encoding is not None and encoding.lower() not in (b"", b"identity"):
-        text, known = encoding.decode("latin-1"), CODINGS.decode()
-        raise UnsupportedCoding(f"Content-Encoding {text!r} is not supported; send one of {known}, or no coding")
-
-
-def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:
-    """A rectangular tensor's rows all have its own length."""
-    for name, array in decoded.inputs.items():
-        axis = signature.inputs[name].pad_axis
-        if axis is not None and name not in decoded.lengths:
-            decoded.lengths[name] = [array.shape[axis]] * decoded.rows
-
-
-def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
-    trace: dict[str, str] | None = None
-    for name, text in _TRACED:
-        value = headers.get(name)
-        if value is not None and len(value) <= _MAX_TRACE_BYTES:
-            if trace is None:
-                trace = {}
-            trace[text] = value.decode("latin-1")
-    return trace
+def _not_set(outcome: Outcome) -> None:
+    """Placeholder until the request's own delivery is set."""
 
 
 def _level(value: bytes) -> int:
     if len(value) != 1 or not value.isdigit():
         text = value.decode("latin-1")
-        raise InvalidRequest(f"{PRIORITY} must be a digit, 0 for the first served, not {text!r}")
+        raise InvalidRequest(f"{PRIORITY} must be a digit, 0 being the highest priority, not {text!r}")
     return int(value)
 
 

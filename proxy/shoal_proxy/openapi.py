@@ -1,6 +1,6 @@
-"""The OpenAPI document of one model: what it really takes and gives, as JSON Schema.
+"""The OpenAPI document of one model, with its inputs and outputs as JSON Schema. Pure.
 
-Names of tensors are a model's, and may hold anything: they stand in values and keys, never in a path. Pure.
+Names of tensors may be any text: they are used as values and keys, never in a path.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from shoal_schema.wire.datatypes import DTYPES
 Json = dict[str, Any]
 
 SAMPLE_LENGTH = 3
-"""Of a dimension that may have any."""
+"""The size of a free dimension in examples."""
 SHOWN_NUMBERS = 64
 SAMPLE_TEXT = "a small fish among many"
 SAMPLE_DATE = "2024-01-31T12:00:00"
 B64 = {"type": "object", "properties": {"b64": {"type": "string"}}, "required": ["b64"], "additionalProperties": False}
-NO_JSON = {"not": {}, "description": "BF16 cannot be written in JSON: send V2 binary data"}
+NO_JSON = {"not": {}, "description": "JSON cannot express BF16. Send V2 binary data"}
 ERRORS = {
     "Error": {
         "type": "object",
@@ -40,13 +40,13 @@ TERMS: dict[str, Json] = {
     "timeout": {
         "name": TIMEOUT_MS,
         "in": "header",
-        "description": "Answer 504 when so many milliseconds have passed.",
+        "description": "Timeout in milliseconds, after which the response is 504.",
         "schema": {"type": "number", "exclusiveMinimum": 0},
     },
     "priority": {
         "name": PRIORITY,
         "in": "header",
-        "description": "0, the first served, to 9.",
+        "description": "Priority from 0, the highest, to 9.",
         "schema": {"type": "integer", "minimum": 0, "maximum": 9},
     },
 }
@@ -55,16 +55,19 @@ TERMS: dict[str, Json] = {
 def openapi(signature: ModelSignature, *, name: str, version: str, root: str = ".") -> Json:
     """Return the OpenAPI 3.1 document of a model, called ``name`` in paths.
 
-    Its ``x-shoal-inputs`` tell a page which fields to show. ``root`` is where paths begin, counted from where the
-    document lies, so that it holds behind a prefix of a route's, too.
+    ``x-shoal-inputs`` lists the fields for the page to show. ``root`` is the base of paths, relative to the document's
+    own URL, so that it is also right behind a route's prefix.
     """
     rows = {"type": "array", "items": _ref("Row"), "minItems": 1, **({} if signature.batches else {"maxItems": 1})}
     v1 = {"type": "object", "properties": {"instances": rows}, "required": ["instances"]}
     predictions = {"type": "object", "properties": {"predictions": {"type": "array", "items": _ref("Answer")}}}
-    raw = _raw_bodies(signature)
+    # The media types of raw bodies, each of which is one row.
+    raw: Json = {}
+    if (spec := bytes_input(signature)) is not None and not spec.holds_json:
+        raw = {kind: {"schema": {}} for kind in spec.content_types or ("application/octet-stream",)}
     return {
         "openapi": "3.1.0",
-        "info": {"title": name, "version": version, "description": "A model, in every protocol that it speaks."},
+        "info": {"title": name, "version": version, "description": "A model, in every protocol that it supports."},
         "servers": [{"url": root}],
         "paths": {
             f"/v1/models/{name}:predict": {"post": _infer("KServe V1", {**_json(v1), **raw}, predictions, "Error")},
@@ -76,8 +79,8 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
             f"/predictions/{name}": {
                 "post": _infer("TorchServe", {**_json(_ref("Row")), **raw}, _ref("Answer"), "TorchServeError")
             },
-            f"/v2/models/{name}": {"get": {"summary": "What the model takes and gives", "responses": _ok("metadata")}},
-            "/v2/health/ready": {"get": {"summary": "Whether it can be asked now", "responses": _ok("ready")}},
+            f"/v2/models/{name}": {"get": {"summary": "The model's inputs and outputs", "responses": _ok("metadata")}},
+            "/v2/health/ready": {"get": {"summary": "Whether the model is ready", "responses": _ok("ready")}},
         },
         "components": {
             "schemas": {"Row": row_schema(signature), "Answer": answer_schema(signature), **ERRORS},
@@ -88,7 +91,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
 
 
 def row_schema(signature: ModelSignature) -> Json:
-    """Return what one row is: an object of columns or inputs, or the value itself of a model that needs one only."""
+    """Return the schema of one row: an object of columns or inputs, or the value of a model with one required input."""
     inputs = signature.inputs.values()
     required = [spec for spec in inputs if not spec.optional]
     by_input = {spec.name: _input_schema(spec, signature) for spec in inputs}
@@ -97,7 +100,16 @@ def row_schema(signature: ModelSignature) -> Json:
         value = _input_schema(required[0], signature)
         forms = [value] if len(signature.inputs) == 1 else [value, *forms]
     if signature.columns:
-        forms = [_by_column(signature), *forms]
+        # An object in which an input's columns have their own names.
+        properties: dict[str, Json] = {}
+        for spec in inputs:
+            one = {name: _input_element(spec) for name in spec.columns}
+            properties.update(one or {spec.name: by_input[spec.name]})
+        names = [name for spec in required for name in (spec.columns or (spec.name,))]
+        by_column = _object(properties, names)
+        if len(names) <= SHOWN_NUMBERS and not any(spec.datatype == "BF16" for spec in required):
+            by_column["examples"] = [sample_row(required, signature)]
+        forms = [by_column, *forms]
     if len(forms) == 1:
         return forms[0]
     return {"oneOf" if len(signature.inputs) == 1 else "anyOf": forms}
@@ -112,23 +124,8 @@ def _object(properties: dict[str, Json], required: Sequence[str]) -> Json:
     }
 
 
-def _by_column(signature: ModelSignature) -> Json:
-    """Return a row as an object in which an input's columns have their own names."""
-    inputs = signature.inputs.values()
-    properties: dict[str, Json] = {}
-    for spec in inputs:
-        one = {name: _input_element(spec) for name in spec.columns}
-        properties.update(one or {spec.name: _input_schema(spec, signature)})
-    required = [spec for spec in inputs if not spec.optional]
-    names = [name for spec in required for name in (spec.columns or (spec.name,))]
-    schema = _object(properties, names)
-    if len(names) > SHOWN_NUMBERS or any(spec.datatype == "BF16" for spec in required):
-        return schema
-    return {**schema, "examples": [sample_row(required, signature)]}
-
-
 def sample_row(required: Sequence[InputSpec], signature: ModelSignature) -> Json:
-    """Return a row by the names of columns."""
+    """Return an example of a row by the names of columns."""
     row: Json = {}
     for spec in required:
         columns = dict.fromkeys(spec.columns, _sample_element(spec))
@@ -137,17 +134,27 @@ def sample_row(required: Sequence[InputSpec], signature: ModelSignature) -> Json
 
 
 def answer_schema(signature: ModelSignature) -> Json:
-    """Return what the answer to one row is: the output itself, or an object of several."""
-    outputs = {
-        spec.name: _nested(_row_shape(spec, signature), _output_element(spec)) for spec in signature.outputs.values()
-    }
+    """Return the schema of one row's result: the output's, or an object of several."""
+    outputs: dict[str, Json] = {}
+    for spec in signature.outputs.values():
+        element: Json
+        if spec.datatype == "BYTES":
+            element = {} if spec.content_type == "application/json" else {"anyOf": [{"type": "string"}, B64]}
+        elif spec.datatype == "BOOL":
+            element = {"type": "boolean"}
+        elif spec.datatype != "BF16" and DTYPES[spec.datatype].kind in "iu":
+            element = {"type": "integer"}
+        else:
+            # NaN and infinities, which JSON does not have, are null.
+            element = {"type": ["number", "null"]}
+        outputs[spec.name] = _nested(_row_shape(spec, signature), element)
     if len(outputs) == 1:
         return next(iter(outputs.values()))
     return {"type": "object", "properties": outputs, "required": list(outputs)}
 
 
 def sample(spec: InputSpec, signature: ModelSignature) -> Any:
-    """Return a value that the input takes, by its type; a free dimension is 3 long."""
+    """Return an example value of an input; a free dimension has 3 elements."""
     value = _sample_element(spec)
     for size in reversed(_sample_shape(spec, signature)):
         value = [value] * size
@@ -156,7 +163,7 @@ def sample(spec: InputSpec, signature: ModelSignature) -> Any:
 
 def _input_schema(spec: InputSpec, signature: ModelSignature) -> Json:
     if spec.holds_json:
-        # Whatever its shape: each row is one JSON value.
+        # Each row is one JSON value, whatever the shape.
         return {"description": "any JSON value"}
     schema = _nested(_row_shape(spec, signature), _input_element(spec))
     small = prod(_sample_shape(spec, signature)) <= SHOWN_NUMBERS and spec.datatype != "BF16"
@@ -172,7 +179,13 @@ def _nested(shape: Sequence[int], element: Json) -> Json:
 
 def _input_element(spec: InputSpec) -> Json:
     if spec.datatype == "BYTES":
-        return _text_element(spec)
+        null = [{"type": "null"}] if spec.nullable else []
+        if spec.logical_type != "datetime":
+            return {"anyOf": [{"type": "string"}, B64, *null]}
+        text = {"type": "string", "format": "date-time"}
+        since = f"{spec.unit} since 1970-01-01T00:00:00Z"
+        numbers = [{"type": "integer", "description": since}] if spec.unit else []
+        return {"anyOf": [text, *numbers, *null]} if numbers or null else text
     if spec.datatype == "BF16":
         return NO_JSON
     if spec.datatype == "BOOL":
@@ -181,26 +194,6 @@ def _input_element(spec: InputSpec) -> Json:
         return {"type": ["number", "null"] if spec.nullable else "number"}
     limits = np.iinfo(DTYPES[spec.datatype])
     return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
-
-
-def _text_element(spec: InputSpec) -> Json:
-    null = [{"type": "null"}] if spec.nullable else []
-    if spec.logical_type != "datetime":
-        return {"anyOf": [{"type": "string"}, B64, *null]}
-    text = {"type": "string", "format": "date-time"}
-    since = f"{spec.unit} since 1970-01-01T00:00:00Z"
-    numbers = [{"type": "integer", "description": since}] if spec.unit else []
-    return {"anyOf": [text, *numbers, *null]} if numbers or null else text
-
-
-def _output_element(spec: OutputSpec) -> Json:
-    if spec.datatype == "BYTES":
-        return {} if spec.content_type == "application/json" else {"anyOf": [{"type": "string"}, B64]}
-    if spec.datatype == "BOOL":
-        return {"type": "boolean"}
-    # NaN and infinities are null, which is all that JSON has for them.
-    whole = spec.datatype != "BF16" and DTYPES[spec.datatype].kind in "iu"
-    return {"type": "integer"} if whole else {"type": ["number", "null"]}
 
 
 def _row_shape(spec: InputSpec | OutputSpec, signature: ModelSignature) -> tuple[int, ...]:
@@ -223,7 +216,7 @@ def _sample_element(spec: InputSpec) -> Any:
 
 
 def _field(spec: InputSpec, signature: ModelSignature) -> Json:
-    """Return what a page needs to know to ask for one input; ``media`` of one that is a file or a text."""
+    """Return the description of one input's field on the page; ``media`` for a file or a text."""
     element = spec.datatype == "BYTES" and not spec.holds_json and prod(_sample_shape(spec, signature)) == 1
     texts = bool(spec.content_types) and all(kind.startswith("text/") for kind in spec.content_types)
     texts = texts or spec.logical_type == "datetime"
@@ -243,20 +236,22 @@ def _field(spec: InputSpec, signature: ModelSignature) -> Json:
 def _v2_request(signature: ModelSignature) -> Json:
     required = [spec for spec in signature.inputs.values() if not spec.optional]
     small = sum(prod(_sample_shape(spec, signature)) for spec in required) <= SHOWN_NUMBERS
+    examples = []
+    for spec in required if small else ():
+        row = [1] * len(_row_shape(spec, signature)) if spec.holds_json else _sample_shape(spec, signature)
+        examples.append({
+            "name": spec.name,
+            "datatype": spec.datatype,
+            "shape": wire_shape(spec, [1, *row]) if signature.batches else row,
+            "data": ["{}" if spec.holds_json else _sample_element(spec)] * prod(row),
+        })  # fmt: skip
     inputs = {"type": "array", "items": {"anyOf": [_v2_tensor(spec) for spec in signature.inputs.values()]}}
     return {
         "type": "object",
         "properties": {"id": {"type": "string"}, "inputs": inputs},
         "required": ["inputs"],
-        **({"examples": [{"inputs": [_v2_example(spec, signature) for spec in required]}]} if small else {}),
+        **({"examples": [{"inputs": examples}]} if small else {}),
     }
-
-
-def _v2_example(spec: InputSpec, signature: ModelSignature) -> Json:
-    row = [1] * len(_row_shape(spec, signature)) if spec.holds_json else _sample_shape(spec, signature)
-    shape = wire_shape(spec, [1, *row]) if signature.batches else row
-    element = "{}" if spec.holds_json else _sample_element(spec)
-    return {"name": spec.name, "datatype": spec.datatype, "shape": shape, "data": [element] * prod(row)}
 
 
 def _v2_tensor(spec: InputSpec) -> Json:
@@ -267,29 +262,21 @@ def _v2_tensor(spec: InputSpec) -> Json:
             "name": {"const": spec.name},
             "datatype": {"const": spec.datatype},
             "shape": {"type": "array", "prefixItems": sizes, "minItems": len(sizes), "maxItems": len(sizes)},
-            "data": {"type": "array", "description": "nested or flat, row by row"},
+            "data": {"type": "array", "description": "nested or flat, in row-major order"},
             "parameters": {"type": "object"},
         },
         "required": ["name", "datatype", "shape"],
     }
 
 
-def _raw_bodies(signature: ModelSignature) -> Json:
-    """Return the media types of which a body is one row itself."""
-    spec = bytes_input(signature)
-    if spec is None or spec.holds_json:
-        return {}
-    return {kind: {"schema": {}} for kind in spec.content_types or ("application/octet-stream",)}
-
-
 def _infer(protocol: str, content: Json, answer: Json, error: str) -> Json:
     return {
-        "summary": f"Ask the model ({protocol})",
+        "summary": f"Infer ({protocol})",
         "parameters": [{"$ref": f"#/components/parameters/{term}"} for term in TERMS],
         "requestBody": {"required": True, "content": content},
         "responses": {
-            "200": {"description": "the answer", "content": _json(answer)},
-            "default": {"description": "what is wrong, and what to do", "content": _json(_ref(error))},
+            "200": {"description": "the result", "content": _json(answer)},
+            "default": {"description": "the error", "content": _json(_ref(error))},
         },
     }
 

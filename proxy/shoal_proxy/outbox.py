@@ -1,7 +1,7 @@
-"""What a client has not read of a large response, given to its transport a piece at a time.
+"""The unread part of a large response, passed to the transport a piece at a time.
 
-A transport keeps all that it was given until the last byte has left, and with TLS it counts none of it. So it gets one
-piece at a time: what is kept for a client is known, and shrinks as the client reads.
+A transport keeps all data until its last byte is sent, and with TLS it does not count it. Passed in pieces, the memory
+kept for a client is known, and shrinks as the client reads.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ import numpy as np
 
 PIECE_BYTES: Final = 1 << 18
 _PINNED: Final = 1.25
-"""How much more memory than its own a part may keep before it is copied."""
+"""A part that keeps more than this multiple of its size in memory is copied."""
 
 
 class Outbox(asyncio.Transport):
-    """Stands before a client's transport from its first large response on; closes it behind the last piece.
+    """Wraps a client's transport from its first large response on; closes it after the last piece.
 
-    Its owner sets ``blocked`` while the transport takes no more, and calls `feed` when it does again.
+    The owner sets ``blocked`` while the transport's writing is paused, and calls `feed` when it resumes.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -27,7 +27,7 @@ class Outbox(asyncio.Transport):
         self._transport = transport
         self._parts: deque[memoryview] = deque()
         self._given_bytes = 0
-        """Of the first part."""
+        """Bytes of the first part that were passed to the transport."""
         self._parts_bytes = 0
         self._closes = False
         self._ends = False
@@ -35,20 +35,20 @@ class Outbox(asyncio.Transport):
 
     @property
     def left_bytes(self) -> int:
-        """Return how many bytes the transport has not been given."""
+        """Return the bytes not passed to the transport yet."""
         return self._parts_bytes - self._given_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Return how much memory that takes, with what the transport keeps: a part is let go of as a whole."""
+        """Return the memory in use, with the transport's buffer; a part is freed as a whole."""
         return self._parts_bytes + self._transport.get_write_buffer_size()
 
     def write(self, data: Any) -> None:
-        """Send behind what is left (asyncio)."""
+        """Send after the remaining data (asyncio)."""
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Send behind what is left (asyncio)."""
+        """Send after the remaining data (asyncio)."""
         for data in list_of_data:
             if len(data):
                 view = memoryview(data)
@@ -57,12 +57,24 @@ class Outbox(asyncio.Transport):
         self.feed()
 
     def feed(self) -> None:
-        """Give the transport as much as it takes, and end it behind the last piece if that was asked for."""
+        """Pass pieces until the transport's writing is paused; after the last one, end or close it if requested."""
         while self._parts and not self.blocked:
             if self._transport.is_closing():
                 self.drop()
                 return
-            self._transport.writelines(self._piece())
+            piece: list[memoryview] = []
+            room_bytes = PIECE_BYTES
+            while self._parts and room_bytes:
+                part, start = self._parts[0], self._given_bytes
+                taken = part[start : start + room_bytes]
+                piece.append(taken)
+                room_bytes -= len(taken)
+                self._given_bytes += len(taken)
+                if self._given_bytes == len(part):
+                    self._parts.popleft()
+                    self._parts_bytes -= len(part)
+                    self._given_bytes = 0
+            self._transport.writelines(piece)
         if not self._parts:
             if self._ends:
                 self._ends = False
@@ -70,24 +82,8 @@ class Outbox(asyncio.Transport):
             if self._closes:
                 self._transport.close()
 
-    def _piece(self) -> list[memoryview]:
-        """Take the next piece."""
-        piece: list[memoryview] = []
-        room_bytes = PIECE_BYTES
-        while self._parts and room_bytes:
-            part, start = self._parts[0], self._given_bytes
-            taken = part[start : start + room_bytes]
-            piece.append(taken)
-            room_bytes -= len(taken)
-            self._given_bytes += len(taken)
-            if self._given_bytes == len(part):
-                self._parts.popleft()
-                self._parts_bytes -= len(part)
-                self._given_bytes = 0
-        return piece
-
     def own(self) -> None:
-        """Copy what is left where it is part of something larger: one row must not keep its batch's other rows."""
+        """Copy remaining parts that are views of larger memory, so that one row does not keep its whole batch."""
         if not any(pinned_bytes(part) > _PINNED * len(part) for part in self._parts):
             return
         parts, start = self._parts, self._given_bytes
@@ -100,12 +96,12 @@ class Outbox(asyncio.Transport):
             start = 0
 
     def drop(self) -> None:
-        """Let go of what is left."""
+        """Drop the remaining data."""
         self._parts.clear()
         self._given_bytes = self._parts_bytes = 0
 
     def close(self) -> None:
-        """Close behind what is left (asyncio)."""
+        """Close after the remaining data (asyncio)."""
         self._closes = True
         if not self._parts:
             self._transport.close()
@@ -116,28 +112,28 @@ class Outbox(asyncio.Transport):
         self._transport.abort()
 
     def write_eof(self) -> None:
-        """End what is sent behind what is left (asyncio)."""
+        """Close the sending side after the remaining data (asyncio)."""
         if self._parts:
             self._ends = True
         else:
             self._transport.write_eof()
 
     def is_closing(self) -> bool:
-        """Return whether it is closed, or is to be (asyncio)."""
+        """Return whether it is closed, or closing (asyncio)."""
         return self._closes or self._transport.is_closing()
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes are left, with those that the transport counts (asyncio)."""
+        """Return the remaining bytes, with the transport's buffer (asyncio)."""
         return self.left_bytes + self._transport.get_write_buffer_size()
 
-    # All else is the transport's.
+    # The other methods only delegate to the transport.
 
     def can_write_eof(self) -> bool:
-        """Return whether only one half can be closed (asyncio)."""
+        """Return whether the sending side can be closed alone (asyncio)."""
         return self._transport.can_write_eof()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the transport knows (asyncio)."""
+        """Return information about the transport (asyncio)."""
         return self._transport.get_extra_info(name, default)
 
     def is_reading(self) -> bool:
@@ -149,20 +145,20 @@ class Outbox(asyncio.Transport):
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on (asyncio)."""
+        """Resume reading (asyncio)."""
         self._transport.resume_reading()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let another protocol have what comes (asyncio)."""
+        """Replace the protocol (asyncio)."""
         self._transport.set_protocol(protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return who has what comes (asyncio)."""
+        """Return the protocol (asyncio)."""
         return self._transport.get_protocol()
 
 
 def pinned_bytes(view: memoryview) -> int:
-    """Return the size of what ``view`` is a part of, and keeps in memory."""
+    """Return the size of the memory that ``view`` is a part of, and keeps from being freed."""
     owner: Any = view
     while True:
         if isinstance(owner, memoryview):

@@ -1,9 +1,9 @@
-"""The inference port's HTTP protocol: uvicorn's, with a short way for the infer routes.
+"""The inference port's HTTP protocol: uvicorn's, with a fast path for the infer routes.
 
 uvicorn runs an ASGI application as one task with two or three awaits per request, about 20 us. An infer request needs
-none of that: its body is collected here, decoded when complete, queued, and its reply written when the batch is back.
-Every other path goes through uvicorn and Starlette unchanged. A caller that disconnects is known at once and leaves the
-queue.
+none of that: its body is collected here, decoded when complete, queued, and its response written when its batch
+returns. Every other path goes through uvicorn and Starlette unchanged. A disconnect is detected at once, and cancels
+the client's requests.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from shoal_proxy.connected import NOTHING
 from shoal_proxy.edge.holding import Holding
 from shoal_proxy.edge.packed import is_packing
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
-from shoal_proxy.guard import NOBODY_WAITS, Guard, Refused
+from shoal_proxy.guard import NO_EVENT, Guard, Refused
 from shoal_proxy.guarded import GuardedProtocol, origin_form
 from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
@@ -45,7 +45,7 @@ _CONTENT_ENCODING = b"content-encoding"
 
 
 class _Held(Holding):
-    """What has come of a request's body."""
+    """The received part of a request's body."""
 
     __slots__ = ("_cycle",)
 
@@ -55,10 +55,10 @@ class _Held(Holding):
         self.expected_bytes = expected_bytes
 
     def give_way(self) -> None:
-        """Refuse the request: the room is needed, and this one holds much of it for long."""
+        """Reject the request, as memory is needed and this body is the one that would hold it longest."""
         self._cycle.stop(
             Overloaded(
-                "too many bytes of bodies are held, and this one is large and slow to come",
+                "request bodies exceed their memory limit, and this one is large and slow",
                 reason=Rejection.QUEUE_BYTES,
                 retry_after_s=1,
             )
@@ -66,37 +66,37 @@ class _Held(Holding):
 
 
 class InferCycle:
-    """One infer request on one connection, from its head until its reply is written."""
+    """One infer request on one connection, from its head until its response is written."""
 
     __slots__ = (
         "_chunks", "_expected_bytes", "_held", "_packed", "_pending", "_protocol", "_refusal", "active", "body",
         "complete", "disconnected", "head", "keep_alive", "response_complete",
     )  # fmt: skip
-    message_event = NOBODY_WAITS
+    message_event = NO_EVENT
 
     def __init__(self, protocol: "InferProtocol", head: Head) -> None:
         self._protocol = protocol
         self._chunks: list[bytes] = []
         self._expected_bytes = 0
         self._held: _Held | None = None
-        """None until the first of a body that comes in pieces."""
+        """Accounts for a body that arrives in pieces; None before the first one."""
         self._packed: PackedBody | None = None
         """A compressed body; None for any other."""
         self._pending: Pending | None = None
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
-        """Where a large body goes; None for one that is small, of unknown length, or not wanted."""
+        """The buffer of a large body; None for one that is small, of unknown length, or dropped."""
         self.head = head
         self.keep_alive = head.keep_alive
         self.active = False
-        """It is this request's turn: earlier ones on the connection have been answered."""
+        """Whether all earlier requests on the connection have their responses."""
         self.complete = False
-        """The whole body has arrived."""
+        """Whether the whole body has arrived."""
         self.response_complete = False
         self.disconnected = False
 
     def begin(self) -> None:
-        """Take the headers' word for the body's size, and who sends it, before any of it has come."""
+        """Check the announced size and authenticate the client, before any of the body arrives."""
         declared = self.head.headers.get(b"content-length")
         limit_bytes = self._protocol.guard.max_body_bytes
         size_bytes = limit_bytes if declared is None else int(declared)
@@ -117,13 +117,17 @@ class InferCycle:
             self.body = Body(size_bytes, FIRST_BYTES)
 
     def activate(self) -> None:
-        """Go on, now that it is this request's turn to be answered."""
+        """Continue, once this request is the next to get a response."""
         self.active = True
         if self._refusal is not None:
             self.refuse(self._refusal)
         elif self._packed is not None:
             if self._packed.ready:
-                self.head = _unpacked_head(self.head)
+                # From here on the request is like one with an uncompressed body.
+                head = self.head
+                headers = {name: value for name, value in head.headers.items() if name != _CONTENT_ENCODING}
+                self.head = Head(head.route, headers, keep_alive=head.keep_alive)
+                self.head.caller = head.caller
                 self.submit(self._packed.take())
         elif self.complete:
             body = self.body.view if self.body is not None else b"".join(self._chunks)
@@ -131,20 +135,20 @@ class InferCycle:
             self.submit(body)
 
     def submit(self, body: bytes | memoryview) -> None:
-        """Queue the request, whose turn it is and whose ``body`` is here."""
+        """Queue the request with its complete ``body``, in its turn."""
         self.active = self.complete = True
         self._pending = self._protocol.inference.start(self.head, body, self.reply)
         if self._pending is not None:
             self._release()
 
     def add(self, chunk: bytes) -> None:
-        """Take a piece of the body."""
+        """Store a piece of the body."""
         size_bytes = len(chunk)
         if self._packed is not None:
             if self.admit(size_bytes) and self._packed is not None:
                 self._packed.add(chunk)
             return
-        # What comes in one piece goes to the queue at once, which has its own bound.
+        # A body in one piece goes to the queue at once, which has its own limit.
         if not (self.active and size_bytes == self._expected_bytes) and not self.admit(size_bytes):
             return
         if self._refusal is not None or self.response_complete:
@@ -155,7 +159,7 @@ class InferCycle:
             self._chunks.append(chunk)
 
     def end_of_body(self) -> None:
-        """Note that the whole body is here."""
+        """Note that the body is complete."""
         self.complete = True
         if self._packed is not None:
             self._packed.end()
@@ -163,7 +167,7 @@ class InferCycle:
             self.activate()
 
     def count_unpacked(self, read_bytes: int, made_bytes: int) -> bool:
-        """Account for what was unpacked, in place of what it was unpacked from; return whether it is wanted."""
+        """Account for decompressed bytes in place of the compressed ones; return False if the request is rejected."""
         if self._held is not None:
             self._protocol.inference.shrink_body(self._held, read_bytes)
         return self._hold(made_bytes)
@@ -174,20 +178,20 @@ class InferCycle:
             self.activate()
 
     def abandon(self) -> None:
-        """Note that the caller has gone."""
+        """Cancel the request, as its client has disconnected."""
         self.disconnected = True
         self._release()
         if self._pending is not None:
             self._protocol.inference.cancel(self._pending)
 
     def refuse(self, error: ProxyError) -> None:
-        """Answer before the body has been read, and read no more of it."""
+        """Respond with an error before the body is complete, and close the connection."""
         self.keep_alive = False
         self._protocol.guard.note_refused(error)
         self.reply(self._protocol.inference.refuse(self.head.route, error))
 
     def reply(self, reply: Reply) -> None:
-        """Write ``reply``, once; the queue calls this when the request's batch has come back."""
+        """Write ``reply``, once; called when the request's batch returns."""
         if self._pending is not None:
             self._protocol.answered(self._pending)
         self._pending = None
@@ -203,12 +207,12 @@ class InferCycle:
         try:
             self._protocol.write_reply(self, reply)
         except Exception:
-            # The neighbours in the batch must get theirs whatever happens here; this caller sees its connection close.
+            # A failure must not affect the batch's other requests; this client's connection is closed.
             logger.exception("event=reply_failed")
             self._protocol.transport.abort()
 
     def admit(self, size_bytes: int) -> bool:
-        """Account for body bytes that have come; return whether they are wanted."""
+        """Account for received bytes of the body; return False if the request is rejected."""
         return self._hold(size_bytes)
 
     def _hold(self, size_bytes: int) -> bool:
@@ -228,16 +232,16 @@ class InferCycle:
         return True
 
     def stop(self, error: ProxyError) -> None:
-        """Refuse the request before it is queued: now, or when it is its turn; nothing behind it is heard."""
+        """Reject the request before it is queued, in its turn; input behind it is ignored."""
         self._refusal = error
         self._chunks.clear()
         self._release()
-        self._protocol.hear_no_more()
+        self._protocol.ignore_input()
         if self.active:
             self.refuse(error)
 
     def _release(self) -> None:
-        """The body is the queue's to count now, or nobody's."""
+        """Stop counting the body: the queue counts it from here on, or it was dropped."""
         self.body = None
         if self._packed is not None:
             self._packed.drop()
@@ -247,7 +251,7 @@ class InferCycle:
 
 
 class LoggedCycle(InferCycle):
-    """An infer request that the access log has a line for."""
+    """An infer request with an entry in the access log."""
 
     __slots__ = ("_answered", "_entry", "_log")
 
@@ -264,12 +268,12 @@ class LoggedCycle(InferCycle):
         super().submit(body)
 
     def admit(self, size_bytes: int) -> bool:
-        """Account for body bytes that have come."""
+        """Account for received bytes of the body."""
         self._entry.bytes_in += size_bytes
         return super().admit(size_bytes)
 
     def abandon(self) -> None:
-        """Note that the caller has gone."""
+        """Cancel the request, and log it."""
         pending = self._pending
         super().abandon()
         self._log.end(self._entry, GONE, 0, pending, self.head.caller)
@@ -284,54 +288,46 @@ class LoggedCycle(InferCycle):
         self._log.end(self._entry, reply.status, reply.size_bytes, self._answered, self.head.caller)
 
 
-def _unpacked_head(head: Head) -> Head:
-    """Return the head that the request would have had with a plain body."""
-    headers = {name: value for name, value in head.headers.items() if name != _CONTENT_ENCODING}
-    plain = Head(head.route, headers, keep_alive=head.keep_alive)
-    plain.caller = head.caller
-    return plain
-
-
 def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is over the limit of {limit_bytes} bytes")
 
 
 class InferProtocol(GuardedProtocol):
-    """One caller's connection. ``inference`` and ``guard`` come on top of what uvicorn passes."""
+    """One client's connection; ``inference`` and ``guard`` are in addition to uvicorn's arguments."""
 
     def __init__(self, *args: Any, inference: Inference, guard: Guard, **kwargs: Any) -> None:
         super().__init__(*args, guard=guard, **kwargs)
         self.inference = inference
         self._unanswered: deque[InferCycle] = deque()
-        """Infer requests in the order in which they came, which is the order of their answers."""
+        """Infer requests without a response, in the order of arrival."""
         self._burst: Burst | None = None
-        """The callers this one was answered with."""
+        """The clients whose responses were sent together with this one's."""
         self._burst_rows = 0
         self._ageing: asyncio.TimerHandle | None = None
         self._aged = False
-        """Its time is up: its caller may find a replica with less to do."""
+        """Whether the connection closes after the next response, so that the client may reach a less busy replica."""
         self._reader: BodyReader | None = None
-        """Reads in our place once this caller has sent a large body."""
+        """Replaces this protocol at the transport after the first large body."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, for a time (asyncio)."""
+        """Admit the connection, and limit its age (asyncio)."""
         super().connection_made(transport)
         most_s = self.guard.max_age_s
         if most_s:
-            # Those that were opened together must not come back together.
+            # Random, so that connections that were opened together are not reopened together.
             self._ageing = self.loop.call_later(random.uniform(most_s / 2, most_s), self._age)
 
     def _age(self) -> None:
         self._aged = True
 
     def data_received(self, data: bytes) -> None:
-        """Parse what the header cache does not know (asyncio)."""
+        """Match the input with the header cache, or parse it (asyncio)."""
         previous = self.cycle
         if self.incoming or not (previous is None or previous.response_complete):
             self._parse(data)
         elif (known := self.inference.header_cache.find(data)) is not None:
             head, start = known
-            self.speaks_1_0 = False  # heads of HTTP/1.0 are never known
+            self.speaks_1_0 = False  # heads of HTTP/1.0 are never cached
             self._note_return()
             log = self.inference.access_log
             cycle = (
@@ -353,32 +349,28 @@ class InferProtocol(GuardedProtocol):
             self._read_into_place()
 
     def _read_into_place(self) -> None:
-        """Let the rest of a large body pass the parser by."""
+        """Read the rest of a large body into its buffer, without the parser."""
         cycle = self.cycle
         if isinstance(cycle, InferCycle) and cycle.body is not None and not cycle.complete:
-            # The old one would wait for the body for ever.
+            # The old parser would wait for the body.
             self.new_parser()
             if self._reader is None:
                 self._reader = BodyReader(self, self._more_in_place, self.on_message_complete)
-                self._be_read_by(self._reader)
+                if not self.transport.is_closing():
+                    # uvloop determines the kind of protocol when reading starts, so it is restarted.
+                    if not self.flow.read_paused:
+                        self.transport.pause_reading()
+                    self.transport.set_protocol(self._reader)
+                    if not self.flow.read_paused:
+                        self.transport.resume_reading()
             self._reader.body = cycle.body
 
     def _more_in_place(self, size_bytes: int) -> None:
         self.meter.body_bytes += size_bytes
         self.cycle.admit(size_bytes)
 
-    def _be_read_by(self, reader: BodyReader) -> None:
-        """Let ``reader`` have what comes; uvloop takes note of its kind when it starts to read."""
-        if self.transport.is_closing():
-            return
-        if not self.flow.read_paused:
-            self.transport.pause_reading()
-        self.transport.set_protocol(reader)
-        if not self.flow.read_paused:
-            self.transport.resume_reading()
-
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take this caller's requests out of the queue (asyncio)."""
+        """Cancel this client's requests (asyncio)."""
         for cycle in self._unanswered:
             cycle.abandon()
         self._unanswered.clear()
@@ -397,13 +389,13 @@ class InferProtocol(GuardedProtocol):
             self._burst = None
 
     def check_repeated(self) -> None:
-        """Refuse a head that names two hosts, or two callers."""
+        """Reject a head with two hosts or two credentials."""
         super().check_repeated()
         if self.inference.gate is not None:
             self.inference.gate.check_once(self.headers)
 
     def take_head(self, headers: dict[bytes, bytes]) -> None:
-        """Choose the short way for an infer route."""
+        """Begin a request, on the fast path for infer routes."""
         routes = self.inference.routes
         route = routes.get(self.url) or self._route_of(self.url)
         if route is None or self.parser.get_method() not in _METHODS:
@@ -424,12 +416,12 @@ class InferProtocol(GuardedProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _logged(self, log: AccessLog, head: Head, method: bytes, target: bytes) -> InferCycle:
-        """Return the request's cycle where there is an access log."""
+        """Return the request's cycle, logged if it is sampled."""
         entry = log.begin(method, target, head.route.codec.name, head.headers, host_of(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
     def refused_answered(self, refused: Refused, reply: Reply) -> None:
-        """Tell of what was no request, of which little is known."""
+        """Log a refused request, of which only the target and headers may be known."""
         log = self.inference.access_log
         entry = (
             None if log is None else log.begin(b"", refused.url, "http", dict(self.headers or ()), host_of(self.client))
@@ -438,7 +430,7 @@ class InferProtocol(GuardedProtocol):
             log.end(entry, reply.status, reply.size_bytes)
 
     def _route_of(self, target: bytes) -> Route | None:
-        """Return the route of a target with a query, a host, or letters that are encoded for no need."""
+        """Return the route of a target with a query, a host, or percent-encoded characters."""
         path = target.partition(b"?")[0]
         try:
             if not path.startswith(b"/"):
@@ -450,7 +442,7 @@ class InferProtocol(GuardedProtocol):
         return self.inference.routes.get(path)
 
     def on_body(self, body: bytes) -> None:
-        """Hand a piece of the body to its request (httptools)."""
+        """Pass a piece of the body to its request (httptools)."""
         if isinstance(self.cycle, InferCycle):
             self.meter.body_bytes += len(body)
             self.cycle.add(body)
@@ -458,34 +450,34 @@ class InferProtocol(GuardedProtocol):
             super().on_body(body)
 
     def message_complete(self) -> None:
-        """Let the request have its end."""
+        """Complete the request."""
         if isinstance(self.cycle, InferCycle):
             self.cycle.end_of_body()
         else:
             super().message_complete()
 
     def body_overdue(self, error: ProxyError) -> None:
-        """Refuse a request whose body does not come."""
+        """Reject a request whose body timed out."""
         if isinstance(self.cycle, InferCycle):
             self.cycle.stop(error)
         else:
             super().body_overdue(error)
 
     def fail_open(self, cycle: Any, error: ProxyError) -> bool:
-        """Refuse the request whose body is coming."""
+        """Reject the request whose body is incomplete."""
         if not isinstance(cycle, InferCycle):
             return super().fail_open(cycle, error)
         cycle.stop(error)
         return True
 
-    def hear_no_more(self) -> None:
-        """Throw away what still comes, also what was to be read into place."""
-        super().hear_no_more()
+    def ignore_input(self) -> None:
+        """Discard further input, also the rest of a large body."""
+        super().ignore_input()
         if self._reader is not None:
             self._reader.body = None
 
     def drop_open(self) -> None:
-        """Forget the request that will not come whole, and go back to the one before it."""
+        """Drop an incomplete request, and return to the one before it."""
         cycle = self.cycle
         if not isinstance(cycle, InferCycle) or cycle.complete or cycle.response_complete:
             return
@@ -502,7 +494,7 @@ class InferProtocol(GuardedProtocol):
             self.cycle = self.page
 
     def answered(self, pending: Pending) -> None:
-        """Note that the caller has its answer with others, and may be back with them."""
+        """Note that the client got its response in a burst, and may send its next request with the others."""
         if self._burst is None and (burst := pending.burst) is not None:
             burst.answered(pending.rows)
             self._burst, self._burst_rows = burst, pending.rows
@@ -522,7 +514,7 @@ class InferProtocol(GuardedProtocol):
             self.on_response_complete()
         elif cycle.complete and not self._aged:
             self.transport.close()
-        else:  # what it may be sending must not cut our answer off
+        else:  # closing with unread input would reset the connection and discard the response
             self.linger()
 
     def _reply_head(self, cycle: InferCycle, reply: Reply) -> bytes:
@@ -535,18 +527,15 @@ class InferProtocol(GuardedProtocol):
             lines += VARY
         if self.inference.cors is not None:
             lines += self.inference.cors.lines(headers.get(b"origin"))
-        if not (cycle.keep_alive and self.inference.keeps_connections) or (self._aged and self._asks_no_more):
+        # An aged connection closes once no further request has arrived on it.
+        last = self._aged and self.incoming == NOTHING and not (self.pipeline or self._unanswered)
+        if last or not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"
         return self.reply_head(reply, lines)
 
-    @property
-    def _asks_no_more(self) -> bool:
-        """Whether nothing has come behind the request that is answered now."""
-        return self.incoming == NOTHING and not (self.pipeline or self._unanswered)
-
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Start whichever request is next on this connection (uvicorn, for pipelined requests)."""
+        """Start the connection's next request (uvicorn, for pipelined requests)."""
         if isinstance(cycle, InferCycle):
             cycle.activate()
         else:

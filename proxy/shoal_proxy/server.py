@@ -1,4 +1,4 @@
-"""Two listeners in one event loop, and the way from start to stop."""
+"""The proxy's process: its listeners and tasks, from start to shutdown."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -56,7 +55,6 @@ from shoal_proxy.unsent import Unsent
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
 from shoal_schema.open_files import open_files
-from shoal_schema.resource.traffic import BatchingSpec
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
 from shoal_schema.wire.patience import Patience
@@ -68,22 +66,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ADMIN_CONNECTIONS = 64
-"""More than kubelet, Prometheus, the operator and some people ever open; kept free of callers."""
+"""More than the kubelet, Prometheus, the operator and users need; separate from clients' connections."""
 ADMIN_BODY_BYTES = 65536
 
 WATCH_AGAIN_S = 5.0
 _GRACE_S = 1.0
-"""After the drain's time, for its refusals to reach gRPC's callers."""
+"""Time after the drain's timeout for error responses to reach gRPC clients."""
 
 
 class Watcher(Protocol):
-    """Who keeps in touch with something, until cancelled."""
+    """An object that keeps itself up to date."""
 
     async def watch(self) -> None: ...  # noqa: D102
 
 
 async def keep_watching(watcher: Watcher, again_s: float = WATCH_AGAIN_S) -> None:
-    """Let one watch again after what nobody expected of it: the others must not end with it, nor it unseen."""
+    """Run a watcher, and restart it after an unexpected error, which must not end the other watchers."""
     while True:
         try:
             await watcher.watch()
@@ -101,29 +99,27 @@ def bind(address: Address) -> socket.socket:
             _remove_stale(address.path)
             sock.bind(address.path)
         else:
-            sock, host = _tcp_socket(address.host)
+            host = address.host
+            if host == "::":
+                # Every address, of both families.
+                try:
+                    sock = socket.socket(socket.AF_INET6)
+                except OSError:  # the kernel has no IPv6
+                    sock, host = socket.socket(socket.AF_INET), "0.0.0.0"
+                else:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            else:
+                sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((host, address.port))
-        sock.listen()  # so that the log tells the truth: whoever connects from now on is answered
+        sock.listen()  # before `event=listening` is logged, so that clients can connect from then on
     except OSError as error:
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
     return sock
 
 
-def _tcp_socket(host: str) -> tuple[socket.socket, str]:
-    """Return a socket and the host to bind it to: ``::`` is every address, of both families where there are two."""
-    if host != "::":
-        return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET), host
-    try:
-        sock = socket.socket(socket.AF_INET6)
-    except OSError:  # a kernel without IPv6
-        return socket.socket(socket.AF_INET), "0.0.0.0"
-    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    return sock, host
-
-
 def _remove_stale(path: str) -> None:
-    """Remove the socket that a stopped process has left: nobody would ever be able to listen there again."""
+    """Remove the socket file of a process that has ended, which would block the address forever."""
     if not Path(path).is_socket():
         return
     with socket.socket(socket.AF_UNIX) as probe:
@@ -136,17 +132,13 @@ def _remove_stale(path: str) -> None:
 
 
 _PORTIONS = 8
-"""Of the rows that may wait, one request takes at most one part in so many at a time."""
-
-
-def _objective_s(batching: BatchingSpec) -> float:
-    objective_ms = batching.latency_objective_milliseconds
-    return NEVER_S if objective_ms is None else objective_ms / 1000
+"""One request takes at most this part of the queue's limit in rows at a time."""
 
 
 def make_scheduler(settings: Settings) -> Scheduler:
-    """Return the batching brain that ``settings`` ask for."""
+    """Return the scheduler that ``settings`` configure."""
     batching, queue = settings.batching, settings.queue
+    objective_ms = batching.latency_objective_milliseconds
     batcher = Batcher(
         QueueLimits(
             settings.queue_rows, queue.max_bytes, max(batching.max_batch_size, settings.queue_rows // _PORTIONS)
@@ -154,7 +146,7 @@ def make_scheduler(settings: Settings) -> Scheduler:
         BatchLimits(
             batching.max_batch_size, batching.max_delay_milliseconds / 1000, batching.in_flight, batching.policy
         ),
-        objective_s=_objective_s(batching),
+        objective_s=NEVER_S if objective_ms is None else objective_ms / 1000,
         shares=Shares(
             {name.encode(): share for name, share in (queue.fair_share_weights or {}).items()},
             queue.priority_ageing_milliseconds / 1000,
@@ -167,17 +159,17 @@ def make_scheduler(settings: Settings) -> Scheduler:
 
 
 def make_link(settings: Settings) -> Link:
-    """Return what answers batches: the graph that ``settings`` hold, or else the runtime."""
+    """Return the link to the graph in ``settings``, or to the runtime."""
     if settings.process.graph is not None:
         return GraphLink(settings.process.graph, settings)
     return RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
 
 
 def make_certificate(settings: Settings) -> Certificate | None:
-    """Return what callers are shown; None where the port speaks no TLS.
+    """Return the server certificate; None without TLS.
 
     Raises:
-        CertificateError: no handshake can be made with what is in the files.
+        CertificateError: the files make no working certificate.
     """
     process = settings.process
     if not process.tls_certificate:
@@ -188,7 +180,7 @@ def make_certificate(settings: Settings) -> Certificate | None:
 def make_guards(
     settings: Settings, metrics: Metrics, descriptors: int, unsent: Unsent | None = None
 ) -> tuple[Guard, Guard]:
-    """Return what bounds the callers' connections, and the admin port's."""
+    """Return the limits of clients' connections, and of the admin port's."""
     patience = Patience(
         settings.process.head_timeout_s,
         settings.process.body_timeout_s,
@@ -197,6 +189,7 @@ def make_guards(
         settings.process.min_bytes_per_s,
     )
     if settings.process.tls_certificate:
+        # Sockets in a handshake do not count as connections yet.
         descriptors -= min(MOST_SHAKING, descriptors // 4)
     front = Guard(
         patience,
@@ -219,7 +212,7 @@ def make_guards(
 
 
 class Proxy:
-    """Everything one proxy process holds. Create and `run` it inside a running event loop."""
+    """One proxy. Create and `run` it inside a running event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -248,14 +241,14 @@ class Proxy:
         self._leave = asyncio.Event()
         self._hurry = asyncio.Event()
         self._stay = Stay(settings.process.replacement_timeout_s)
-        self._told = asyncio.Event()
+        self._stay_changed = asyncio.Event()
         self._drained = asyncio.Event()
         self._settled = asyncio.Event()
         self.dispatcher.on_settled = self._settled.set
         self._read_metrics()
 
     def _exporter(self) -> "Exporter | None":
-        """Return what sends spans, if the environment names a collector (as OpenTelemetry's SDK reads it)."""
+        """Return the exporter of spans, if the environment names a collector."""
         tracer = tracer_from(os.environ)
         if tracer is None:
             return None
@@ -268,7 +261,7 @@ class Proxy:
         return Exporter(tracer, os.environ, self.settings.name)
 
     async def run(self) -> None:
-        """Serve until told to stop, then drain."""
+        """Serve until stopped, then drain."""
         if self._spans is not None:
             self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
@@ -290,11 +283,11 @@ class Proxy:
         if self.grpc is not None:
             await self.grpc.start()
         admin_task = asyncio.create_task(admin.serve([self.admin_socket]))
-        # What is alive now lives as long as the process: keep the collector from walking it during requests.
+        # Objects alive now live as long as the process: exclude them from garbage collection during requests.
         gc.collect()
         gc.freeze()
         await self._leave.wait()
-        self.link.started.set()  # whoever waits for the start need not any more
+        self.link.started.set()  # releases readiness requests that wait for the start
         await self._leave_service(front, front_task)
         watch.cancel()
         self.link.close()
@@ -308,7 +301,7 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Keep in touch with the runtime; with siblings, keys and the certificate's files, where there are any."""
+        """Run all watchers: of the runtime, and of peers, keys and the certificate, where there are any."""
         async with asyncio.TaskGroup() as group:
             for each in (self.link, self.second_chance, self.certificate, *self._watched):
                 if each is not None:
@@ -318,22 +311,22 @@ class Proxy:
         """Start the drain; a second call ends the stay and the delay before it."""
         if self._leave.is_set():
             self._hurry.set()
-            self._told.set()
+            self._stay_changed.set()
         self._leave.set()
 
     async def drain(self) -> None:
-        """Start the drain without a stay, unless it has started, and wait until it is done."""
+        """Start the drain without a stay, unless it has started, and wait until it is complete."""
         self.stay(0.0)
         self._leave.set()
         await self._drained.wait()
 
     def stay(self, seconds: float) -> None:
-        """Keep serving for so long once told to stop, since no other replica is ready; 0: another one is."""
+        """Keep serving for ``seconds`` once stopped, as no other replica is ready; 0: another one is."""
         self._stay.tell(seconds, time.monotonic())
-        self._told.set()
+        self._stay_changed.set()
 
     async def _stay_on(self) -> float:
-        """Keep serving while the operator wants it; return when the drain delay begins (monotonic seconds)."""
+        """Keep serving while the operator requests it; return when the drain delay begins (monotonic seconds)."""
         begun_s = time.monotonic()
         self._stay.begin(begun_s)
         if self._stay.left_s(begun_s):
@@ -341,13 +334,13 @@ class Proxy:
         stayed, arrived_rows = False, self.scheduler.traffic.arrived_rows
         while (left_s := self._stay.left_s(time.monotonic())) and not self._hurry.is_set():
             stayed = stayed or self._stay.granted
-            self._told.clear()
+            self._stay_changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    await self._told.wait()
+                    await self._stay_changed.wait()
             if arrived_rows != (arrived_rows := self.scheduler.traffic.arrived_rows):
                 self._stay.asked(time.monotonic())
-        # Routers learn of the other replica now, else they left this one at the signal.
+        # After a stay, load balancers receive the other replica only now; without one they dropped this at the signal.
         return time.monotonic() if stayed else begun_s
 
     async def _leave_service(self, front: Listener, front_task: asyncio.Task[None]) -> None:
@@ -371,7 +364,7 @@ class Proxy:
                     await self._settled.wait()
         except TimeoutError:
             logger.warning("event=drain_timed_out rows=%d", self.scheduler.queue.rows)
-            self.dispatcher.refuse_waiting(Draining("this replica had to stop before the answer came"))
+            self.dispatcher.refuse_waiting(Draining("this replica stopped before the result was ready"))
             front.force_exit = True
         await asyncio.gather(*others, return_exceptions=True)
         self._enter(Phase.STOPPED)
@@ -383,9 +376,9 @@ class Proxy:
     def _grpc_port(self) -> "GrpcPort | None":
         if self.settings.proxy.grpc_port is None:
             return None
-        # Or else its core writes a line of its own about each caller who breaks the protocol.
+        # Otherwise gRPC's core logs a line about each client that violates the protocol.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        from shoal_proxy.rpc.port import GrpcPort  # noqa: PLC0415 (20 MB, and an extra that few install)
+        from shoal_proxy.rpc.port import GrpcPort  # noqa: PLC0415 (20 MB, and an extra)
 
         return GrpcPort(self.inference, self.pages, self.settings, self.certificate, self.unsent)
 
@@ -411,19 +404,16 @@ class Proxy:
             declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),
             declared.DEMAND: lambda: demand(scheduler, time.monotonic()),
             declared.EXPECTED_WAIT_SECONDS: lambda: expected_wait_s(scheduler, time.monotonic()),
-            **({} if checks is None else _of_checks(checks)),
             declared.DRAINING: lambda: self.dispatcher.phase is not Phase.SERVING,
         }
-
-
-def _of_checks(checks: RowChecks) -> dict[declared.Metric, Callable[[], float | None]]:
-    return {
-        declared.ROWS_CHECKED: lambda: checks.checked_rows,
-        declared.ROWS_SUSPECTED: lambda: checks.suspected_rows,
-        declared.ROW_VIOLATIONS: lambda: checks.violations,
-        declared.ROW_CHECK_SECONDS: lambda: checks.device_s,
-        declared.ROWS_INDEPENDENT: lambda: None if checks.unchecked else not checks.violated,
-    }
+        if checks is not None:
+            self.metrics.read |= {
+                declared.ROWS_CHECKED: lambda: checks.checked_rows,
+                declared.ROWS_SUSPECTED: lambda: checks.suspected_rows,
+                declared.ROW_VIOLATIONS: lambda: checks.violations,
+                declared.ROW_CHECK_SECONDS: lambda: checks.device_s,
+                declared.ROWS_INDEPENDENT: lambda: None if checks.unchecked else not checks.violated,
+            }
 
 
 def _part(of: tuple[int, int] | None, number: int) -> int | None:
@@ -444,8 +434,8 @@ def _config(app: Any, *, http: Any) -> uvicorn.Config:
 
 EVERYWHERE = "every_interface"
 _EVERYWHERE = (
-    "event=listening_everywhere setting=%s address=%s message=whoever reaches this machine reaches this port;"
-    " 127.0.0.1:%d is for this machine alone"
+    "event=listening_everywhere setting=%s address=%s message=this port is reachable from all networks of this machine;"
+    " 127.0.0.1:%d restricts it to the machine itself"
 )
 
 
@@ -479,7 +469,7 @@ def _bound(sock: socket.socket) -> str:
 
 
 def _reach(sock: socket.socket) -> str:
-    """Return from where callers can connect, in a word."""
+    """Return from where clients can connect, in a word."""
     name = sock.getsockname()
     if isinstance(name, str):
         return "unix"

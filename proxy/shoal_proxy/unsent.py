@@ -1,8 +1,8 @@
-"""How many bytes of responses wait for their clients to read them, and whose connection ends when there are too many.
+"""The memory limit of unread responses, and the slow readers to disconnect when it is reached.
 
-Beyond the limit no batch is sent and no result is encoded (`full`), so nothing is added while honest clients read. A
-client that reads too slowly to be done in time gives way then, the slowest first, and none before it had a while to
-begin: without this, those that read nothing would keep all others waiting until their own time-outs.
+Beyond the limit no batch is sent and no result is encoded (`full`), so nothing is added while clients read. A client
+that is too slow to finish in time is then disconnected, the slowest first, after at least one window of measurement:
+otherwise clients that read nothing would block all others until their own timeouts.
 """
 
 import asyncio
@@ -12,10 +12,11 @@ from math import inf
 from typing import Final, Protocol
 
 LOOK_S: Final = 0.25
+"""The interval of checks while the limit is exceeded."""
 WINDOW_S: Final = 1.0
-"""A pace is that of a window or more: nobody is slow before."""
+"""A client's pace is measured over this time or more; before, it does not count as slow."""
 _BATCH_PART: Final = 4
-"""Of the limit, the results of one batch take at most one part in so many: those that wait come on top."""
+"""The results of one batch take at most this part of the limit, as results of other batches may be unread too."""
 _ENDLESS_BYTES: Final = 1 << 62
 
 
@@ -24,28 +25,28 @@ class SlowReader(Protocol):
 
     @property
     def left_bytes(self) -> int:
-        """Return how many bytes it has not taken."""
+        """Return the bytes that it has not read."""
 
     def give_way(self) -> None:
-        """End the connection: what is kept for it is let go of."""
+        """Close the connection, and free its memory."""
 
 
 class Pace:
-    """How quickly one client reads. Pure: times are arguments, in monotonic seconds."""
+    """The reading pace of one client. Pure: times are arguments, in monotonic seconds."""
 
     __slots__ = ("bytes_per_s", "held_bytes", "mark_bytes", "mark_s")
 
     def __init__(self) -> None:
         self.held_bytes = 0
-        """Memory that is kept for it."""
+        """Memory kept for the client."""
         self.mark_bytes = 0
         self.mark_s = 0.0
-        """When its first window began; 0 before it was looked at."""
+        """When the present window began; 0 before the first one."""
         self.bytes_per_s = inf
-        """In the last window; before the first has passed it counts as quick."""
+        """Pace in the last window; infinite before the first one ends."""
 
     def look(self, left_bytes: int, now_s: float) -> None:
-        """Note how much is left."""
+        """Measure, with ``left_bytes`` unread now."""
         elapsed_s = now_s - self.mark_s
         if self.mark_s == 0.0:
             self.mark_bytes, self.mark_s = left_bytes, now_s
@@ -54,17 +55,17 @@ class Pace:
             self.mark_bytes, self.mark_s = left_bytes, now_s
 
     def needs_s(self, left_bytes: int) -> float:
-        """Return how long the rest takes."""
+        """Return how long the rest takes at this pace (s)."""
         if self.bytes_per_s == inf:
             return 0.0
         return left_bytes / self.bytes_per_s if self.bytes_per_s else inf
 
 
 class Unsent:
-    """What all clients of one port have not read, within ``limit_bytes``.
+    """The unread responses of all clients of one port.
 
     Args:
-        limit_bytes: beyond which it is `full`. One response is written whatever its size when it is not.
+        limit_bytes: `full` beyond it. A single response is written whatever its size, unless it is full already.
         patience_s: how long a client may need for the rest of its response, at its pace, while it is full.
     """
 
@@ -73,13 +74,13 @@ class Unsent:
         self._patience_s = patience_s
         self._readers: dict[SlowReader, Pace] = {}
         self._waiting: list[asyncio.Future[None]] = []
-        self._looks = False
+        self._check_scheduled = False
         self.size_bytes = 0
         self.full = False
         self.on_room: Callable[[], None] = _nothing
 
     def note(self, reader: SlowReader, held_bytes: int) -> None:
-        """Count what is kept for a client now, in bytes; 0 when it has read everything, or has gone."""
+        """Set the memory kept for a client, in bytes; 0 when it has read everything, or has disconnected."""
         pace = self._readers.get(reader)
         if pace is None:
             if not held_bytes:
@@ -89,24 +90,11 @@ class Unsent:
         pace.held_bytes = held_bytes
         if not held_bytes:
             del self._readers[reader]
-        if self.full != (self.size_bytes > self._limit_bytes):
-            self._turn(full=not self.full)
-
-    def rows(self, row_bytes: int) -> int:
-        """Return how many rows a batch may have whose results take ``row_bytes`` each."""
-        return max(1, self._limit_bytes // _BATCH_PART // max(1, row_bytes))
-
-    async def room(self) -> None:
-        """Return when it is not full; whoever waited longest goes on first, if there is still room then."""
-        while self.full:
-            waiting = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
-            await waiting
-
-    def _turn(self, *, full: bool) -> None:
-        self.full = full
-        if full:
-            self._look_later()
+        if self.full == (self.size_bytes > self._limit_bytes):
+            return
+        self.full = not self.full
+        if self.full:
+            self._check_later()
             return
         waiting, self._waiting = self._waiting, []
         for each in waiting:
@@ -114,14 +102,25 @@ class Unsent:
                 each.set_result(None)
         self.on_room()
 
-    def _look_later(self) -> None:
-        if not self._looks:
-            self._looks = True
-            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+    def rows(self, row_bytes: int) -> int:
+        """Return the limit on a batch's rows, whose results take ``row_bytes`` each."""
+        return max(1, self._limit_bytes // _BATCH_PART // max(1, row_bytes))
 
-    def _look(self) -> None:
-        """While it is full: end the connections of the slowest, until it is not."""
-        self._looks = False
+    async def room(self) -> None:
+        """Wait until it is not full; tasks resume in their order, while there is room."""
+        while self.full:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+    def _check_later(self) -> None:
+        if not self._check_scheduled:
+            self._check_scheduled = True
+            asyncio.get_running_loop().call_later(LOOK_S, self._check)
+
+    def _check(self) -> None:
+        """While it is full, disconnect the slowest readers, until it is not."""
+        self._check_scheduled = False
         if not self.full:
             return
         now_s = time.monotonic()
@@ -132,12 +131,12 @@ class Unsent:
             reader.give_way()
             if not self.full:
                 return
-        self._look_later()
+        self._check_later()
 
     def _too_slow(self) -> list[SlowReader]:
-        """Return who may have to give way, the slowest first.
+        """Return the readers that may be disconnected, the slowest first.
 
-        A client that holds at most half an equal share never does, as with bodies (`Bodies`).
+        A client with at most half an equal share never is, as with request bodies (`Bodies`).
         """
         little_bytes = self._limit_bytes / 2 / len(self._readers)
         found = [
@@ -150,4 +149,4 @@ class Unsent:
 
 
 def _nothing() -> None:
-    """Stand in for who waits for room."""
+    """Placeholder until `Unsent.on_room` is set."""

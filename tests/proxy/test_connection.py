@@ -164,7 +164,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
 )
 def test_a_head_without_end_is_not_taken(tmp_path: Path, pieces: Iterable[bytes]) -> None:
     room = Room(1 << 20)
-    with pytest.raises(ModelFailed, match=f"the answer's head has more than {MOST_HEAD_BYTES} bytes"):
+    with pytest.raises(ModelFailed, match=str(MOST_HEAD_BYTES)):
         answer_of(tmp_path, pieces, room)
     assert room.taken_bytes == 0
 

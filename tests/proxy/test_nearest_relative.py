@@ -23,9 +23,9 @@ from tests.fakes import FakeRuntime, RunningProxy, running_proxy
         (400, b'{"error": "no such thing"}', 400, "no such thing"),
         (503, b'{"error": "stopping", "code": "STOPPING"}', 503, "stopping"),
         (502, b"<html>bad gateway</html>", 500, "bad gateway"),
-        (200, b"not json", 500, "breaks the protocol"),
-        (200, b"[]", 500, "breaks the protocol"),
-        (200, b'{"outputs": []}', 500, "no outputs"),
+        (200, b"not json", 500, "violates the protocol"),
+        (200, b"[]", 500, "violates the protocol"),
+        (200, b'{"outputs": []}', 500, "without outputs"),
     ],
 )
 def test_1_a_failed_batch_is_never_a_success(status: int, body: bytes, expected: int, words: str) -> None:
@@ -77,7 +77,7 @@ def test_4_a_large_request_behind_a_queue_does_not_burst_the_batch() -> None:
 def test_5_a_path_of_another_model_is_not_found(running: RunningProxy, client: httpx.Client) -> None:
     answer = client.post("/v1/models/other:predict", json={"instances": [row(1)]})
     assert answer.status_code == 404
-    assert "no model named 'other'" in answer.json()["error"]
+    assert "unknown model 'other'" in answer.json()["error"]
     assert running.runtime.seen == []
 
 

@@ -327,7 +327,7 @@ def test_who_vouches_for_callers_may_change(mutual: RunningProxy, tmp_path: Path
 
 @pytest.mark.parametrize("given", [["CERTIFICATE"], ["KEY"], ["CLIENT_CA"], ["CERTIFICATE", "CLIENT_CA"]])
 def test_files_that_belong_together_are_asked_for_together(given: list[str]) -> None:
-    with pytest.raises(SettingsError, match="go together"):
+    with pytest.raises(SettingsError, match="SHOAL_PROXY_TLS_KEY"):
         Settings.from_env({f"SHOAL_PROXY_TLS_{name}": "/a/file" for name in given})
 
 

@@ -114,7 +114,7 @@ def is_number(text: str) -> bool:
 
 
 def _place(spec: InputSpec, flat: list[Any], at: int) -> str:
-    """Return the row and column of the value at index ``at`` for a message; empty if the shape does not determine them."""
+    """Return the row and column of value number ``at`` for a message; empty if the shape does not determine them."""
     width = 1
     for size in spec.shape[1:]:
         width *= size

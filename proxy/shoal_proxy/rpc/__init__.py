@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over gRPC, on a port of its own, off unless asked for.
+"""The Open Inference Protocol over gRPC, on a port of its own, disabled by default.
 
-Only this package knows grpc and protobuf; nothing imports it before a port is set.
+Only this package imports grpc and protobuf, and it is imported only if a port is set.
 """

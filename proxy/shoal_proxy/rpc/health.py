@@ -1,6 +1,7 @@
-"""The health service of gRPC (`grpc.health.v1`), which probes and load balancers ask."""
+"""gRPC's health service (`grpc.health.v1`), which probes and load balancers use."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Final
 
@@ -9,18 +10,18 @@ from grpc_health.v1 import health_pb2 as messages
 from grpc_health.v1.health import SERVICE_NAME
 
 MAX_WATCHES: Final = 64
-"""Each holds a call for as long as its client likes."""
+"""Most watches: each is a call that the client keeps open."""
 _PERIOD_S: Final = 0.5
 
 Status = messages.HealthCheckResponse.ServingStatus
 
 
 class Health:
-    """Answer whether this replica is ready; a drain is reported before the port closes.
+    """Reports whether this replica is ready; a drain is reported before the port closes.
 
     Args:
-        reason: returns why the replica is not ready; empty where it is.
-        services: names that clients may ask for, beside the empty one of the server.
+        reason: returns why the replica is not ready; empty if it is.
+        services: the services' names, beside the empty one of the server.
     """
 
     def __init__(self, reason: Callable[[], str], services: Collection[str]) -> None:
@@ -30,7 +31,7 @@ class Health:
         self._ended = asyncio.Event()
 
     def handler(self) -> Any:
-        """Return what a server of gRPC is given."""
+        """Return the generic handler for a gRPC server."""
         request, answer = messages.HealthCheckRequest.FromString, messages.HealthCheckResponse.SerializeToString
         check = grpc.unary_unary_rpc_method_handler(
             self._check, request_deserializer=request, response_serializer=answer
@@ -41,7 +42,7 @@ class Health:
         return grpc.method_handlers_generic_handler(SERVICE_NAME, {"Check": check, "Watch": watch})
 
     def end(self) -> None:
-        """End all watches, which would hold up the end of the server."""
+        """End all watches, which would delay the server's stop."""
         self._ended.set()
 
     def _status(self, service: str) -> Any:
@@ -52,13 +53,13 @@ class Health:
     async def _check(self, request: Any, context: Any) -> Any:
         status = self._status(request.service)
         if status == Status.SERVICE_UNKNOWN:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r} here")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service {request.service!r}")
         return messages.HealthCheckResponse(status=status)
 
     async def _watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Yield the status at once, and whenever it changes."""
         if self._watches >= MAX_WATCHES:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} clients watch already")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {MAX_WATCHES} watches is reached")
         self._watches += 1
         try:
             last = None
@@ -69,13 +70,8 @@ class Health:
                     yield messages.HealthCheckResponse(status=status)
                 if ended:
                     return
-                await self._pause()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_PERIOD_S):
+                        await self._ended.wait()
         finally:
             self._watches -= 1
-
-    async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(_PERIOD_S):
-                await self._ended.wait()
-        except TimeoutError:
-            pass

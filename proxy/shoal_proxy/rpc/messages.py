@@ -1,7 +1,6 @@
-"""V2's messages as protobuf: one more codec over the same rules, and the pages as messages.
+"""V2's protobuf messages: a codec with the rules of V2's JSON, and the messages of pages.
 
-A request becomes the document that V2 has in JSON, with its tensors behind it as bytes, so that both are judged by the
-same code and in the same words.
+A request becomes V2's JSON document with its tensors as binary data, so that the same code checks both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,15 +35,15 @@ FIELDS: Mapping[str, str] = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-"""Where a tensor of a datatype has its elements, if they are not raw."""
+"""The field with the elements of a tensor of a datatype, unless they are raw."""
 
 
 _EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
-"""Of clients of models that answer a request several times; here its only response says that it is the last."""
+"""A parameter for models with several responses per request; here the only response is marked as final."""
 
 
 class GrpcV2:
-    """Decode and encode ``ModelInfer``; the body of a call, and of a reply, is one message."""
+    """Decode and encode ``ModelInfer``; the body of a call and of a reply is one message."""
 
     name = "grpc"
 
@@ -54,7 +53,7 @@ class GrpcV2:
         self._ignore_extra = ignore_extra
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
-        """Return the request's tensors; the style tells by ``binary`` whether the answer is to be raw."""
+        """Return the request's tensors; ``binary`` of the style is whether the response has raw contents."""
         try:
             request = ModelInferRequest.FromString(bytes(call.body))
         except DecodeError as error:
@@ -64,7 +63,9 @@ class GrpcV2:
         tail: list[bytes] = []
         raw = list(request.raw_input_contents)
         if raw and len(raw) != len(request.inputs):
-            raise InvalidRequest(f"{len(request.inputs)} inputs need as many raw_input_contents, not {len(raw)}")
+            raise InvalidRequest(
+                f"raw_input_contents must have one element per input, {len(request.inputs)}, not {len(raw)}"
+            )
         tensors = [_input(each, raw[at] if raw else None, tail) for at, each in enumerate(request.inputs)]
         parameters = {**_parameters(request.parameters), "binary_data_output": bool(raw)}
         parameters.pop(_EMPTY_FINAL_RESPONSE, None)
@@ -85,7 +86,7 @@ class GrpcV2:
         lengths: Mapping[str, Sequence[int]],
         signature: ModelSignature,
     ) -> Reply:
-        """Return the outputs the caller asked for, raw if its inputs were, or if one of them has no other form."""
+        """Return the requested outputs, raw if the inputs were, or if one of them has no other form."""
         style = decoded.style
         wanted = [(output_spec(name, array, signature), array) for name, array, _ in chosen(style, outputs, signature)]
         raw = style.binary or any(spec.datatype not in FIELDS for spec, _ in wanted)
@@ -100,15 +101,15 @@ class GrpcV2:
         return Reply(200, (response.SerializeToString(),))
 
     def error(self, error: ProxyError) -> Reply:
-        """Return the sentence alone: the status says the rest."""
+        """Return the message alone; gRPC has the status."""
         return Reply(error.status, (error.message.encode(),))
 
     def check_model(self, name: str, version: str) -> None:
         """Raise `NotFound` for another model or version than the one served here."""
         if name != self._model_name:
-            raise NotFound(f"no model named {name!r} here; this server has {self._model_name!r}")
+            raise NotFound(f"unknown model {name!r}; this server has {self._model_name!r}")
         if version not in ("", self._version):
-            raise NotFound(f"model {name!r} has no version {version!r} here, only {self._version!r}")
+            raise NotFound(f"unknown version {version!r} of model {name!r}; this server has {self._version!r}")
 
 
 def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
@@ -122,13 +123,17 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
 
 
 def stream_message(reply: Reply, request: bytes) -> bytes:
-    """Return a ``reply`` as the message of a stream; header lines of an error become parameters."""
+    """Return a ``reply`` as a message of a stream; header lines of an error become parameters."""
     body = b"".join(map(bytes, reply.body))
     if reply.status == 200:
         response = ModelInferResponse.FromString(body)
         response.parameters["triton_final_response"].bool_param = True
         return _serialized(ModelStreamInferResponse(infer_response=response))
-    response = ModelInferResponse(id=_id_of(request))
+    try:
+        request_id: str = ModelInferRequest.FromString(request).id
+    except DecodeError:
+        request_id = ""
+    response = ModelInferResponse(id=request_id)
     response.parameters["status"].int64_param = reply.status
     for line in reply.lines.splitlines():
         name, _, value = line.decode("latin-1").partition(": ")
@@ -137,63 +142,55 @@ def stream_message(reply: Reply, request: bytes) -> bytes:
     return _serialized(ModelStreamInferResponse(error_message=message, infer_response=response))
 
 
-def _id_of(request: bytes) -> str:
-    try:
-        id_: str = ModelInferRequest.FromString(request).id
-    except DecodeError:
-        return ""
-    return id_
-
-
 def _serialized(message: ModelStreamInferResponse) -> bytes:
     data: bytes = message.SerializeToString()
     return data
 
 
 def _check_counts(request: Any) -> None:
-    """Refuse more than is read of a JSON request, before any of it is."""
+    """Reject a request over the limits of JSON requests, before it is decoded."""
     if len(request.inputs) > MAX_LISTS:
-        raise BodyTooLarge(f"{len(request.inputs)} inputs; at most {MAX_LISTS} are read from one request")
+        raise BodyTooLarge(f"the request has {len(request.inputs)} inputs; at most {MAX_LISTS} are allowed")
     if len(request.outputs) > MAX_LISTS:
-        raise InvalidRequest(f"{len(request.outputs)} outputs are asked for")
+        raise InvalidRequest(f"the request has {len(request.outputs)} outputs; at most {MAX_LISTS} are allowed")
     typed = [each for each in request.inputs if each.datatype in FIELDS]
     values = sum(len(getattr(each.contents, FIELDS[each.datatype])) for each in typed)
     if values > MAX_VALUES:
         raise BodyTooLarge(
-            f"the contents hold {values} values; at most {MAX_VALUES} are read from one request: send"
-            " raw_input_contents, or fewer rows in each"
+            f"the contents have {values} values; at most {MAX_VALUES} are allowed in one request. Send"
+            " raw_input_contents, or fewer rows"
         )
 
 
 def _input(tensor: Any, raw: bytes | None, tail: list[bytes]) -> dict[str, Any]:
-    """Return one input as V2's JSON has it; what is bytes already goes to ``tail``."""
+    """Return one input as an object of V2's JSON; binary data is appended to ``tail``."""
     parameters = _parameters(tensor.parameters)
-    parameters.pop("binary_data_size", None)  # KServe's client says it here too, where it means nothing
-    told = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+    parameters.pop("binary_data_size", None)  # KServe's client sends it over gRPC too, where it has no meaning
+    document = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if raw is None:
         field = FIELDS.get(tensor.datatype)
         if field is None and tensor.datatype in ("FP16", "BF16"):
-            raise InvalidRequest(f"input {tensor.name!r} is {tensor.datatype}: send it in raw_input_contents")
+            raise InvalidRequest(f"input {tensor.name!r} is {tensor.datatype}, which needs raw_input_contents")
         odd = [given.name for given, _ in tensor.contents.ListFields() if field and given.name != field]
         if odd:
-            raise InvalidRequest(f"input {tensor.name!r} is {tensor.datatype} and has {odd[0]}: send {field} alone")
+            raise InvalidRequest(f"input {tensor.name!r} is {tensor.datatype} and must have only {field}, not {odd[0]}")
         values = list(getattr(tensor.contents, field)) if field else []
         if tensor.datatype != "BYTES":
-            return {**told, "data": values, "parameters": parameters}
+            return {**document, "data": values, "parameters": parameters}
         raw = pack_elements(values)
     elif tensor.HasField("contents"):
-        raise InvalidRequest(f"input {tensor.name!r} has contents beside raw_input_contents: send one of them")
+        raise InvalidRequest(f"input {tensor.name!r} has both contents and raw_input_contents. Send one of them")
     tail.append(raw)
-    return {**told, "parameters": {**parameters, "binary_data_size": len(raw)}}
+    return {**document, "parameters": {**parameters, "binary_data_size": len(raw)}}
 
 
 def _parameters(given: Mapping[str, InferParameter]) -> dict[str, Any]:
-    return {name: _value(parameter) for name, parameter in given.items()}
-
-
-def _value(parameter: InferParameter) -> Any:
-    choice = parameter.WhichOneof("parameter_choice")
-    value = getattr(parameter, choice) if choice else None
-    if type(value) is float and not isfinite(value):
-        raise InvalidRequest(f"a parameter cannot be {value}: JSON, in which the model gets it, has no such number")
-    return value
+    parameters: dict[str, Any] = {}
+    for name, parameter in given.items():
+        choice = parameter.WhichOneof("parameter_choice")
+        value = getattr(parameter, choice) if choice else None
+        if type(value) is float and not isfinite(value):
+            # Parameters are forwarded to the model as JSON.
+            raise InvalidRequest(f"parameter {name!r} must be a finite number, not {value}")
+        parameters[name] = value
+    return parameters

@@ -1,4 +1,4 @@
-"""The gRPC port: a call becomes a request on the one queue, and a reply its answer or its status."""
+"""The gRPC port: calls become requests in the proxy's queue, replies become responses or status codes."""
 
 import asyncio
 import logging
@@ -50,16 +50,16 @@ CODES: Mapping[int, grpc.StatusCode] = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-"""By the status of HTTP; any other of a caller's is INVALID_ARGUMENT, of ours INTERNAL."""
+"""gRPC's code for an HTTP status; other client errors are INVALID_ARGUMENT, other server errors INTERNAL."""
 _TIMEOUT, _ECHOED = TIMEOUT_MS.encode(), (REQUEST_ID.encode(), TRACEPARENT.encode())
 _PATH, _STREAM_PATH = (f"/{SERVICE}/{method}".encode() for method in ("ModelInfer", "ModelStreamInfer"))
 _MIN_TIMEOUT_MS = 0.001
 _OPEN = ("ServerLive", "ServerReady", "ModelReady")
-"""Pages that need no key: whether the server lives and is ready."""
+"""Methods without authentication: liveness and readiness."""
 
 
 class Call:
-    """One call of ModelInfer, and what the access log is to tell of it, if it has an ``entry`` there."""
+    """One call of ModelInfer, and its entry in the access log, if it is sampled."""
 
     __slots__ = ("bytes_out", "entry", "head", "pending", "status")
 
@@ -68,22 +68,22 @@ class Call:
         self.entry = entry
         self.pending: Pending | None = None
         self.status = GONE
-        """Until there is an answer."""
+        """The response's status; `GONE` until there is a response."""
         self.bytes_out = 0
 
 
 class GrpcPort:
-    """Serves the Open Inference Protocol's service; create it inside a running event loop.
+    """Serves the Open Inference Protocol's gRPC service. Create it inside a running event loop.
 
     Args:
-        inference: where calls are queued.
-        pages: what the calls that ask about the server answer.
+        inference: queues inference calls.
+        pages: handles the other calls.
         settings: of the proxy.
-        certificate: that callers are shown; None: they speak without TLS.
-        unsent: where answers count until their callers have read them.
+        certificate: the server certificate; None: no TLS.
+        unsent: counts unread responses.
 
     Raises:
-        OSError: nobody can listen there.
+        OSError: the port is in use.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class GrpcPort:
             settings.name, settings.version, ignore_extra=settings.model.extra_columns is ExtraColumns.IGNORE
         )
         self._route = Route(self._codec)
-        # Twice as many as can wait or run: it is the queue that refuses, and this holds what it has not seen yet.
+        # Twice as many as can wait or run, so that the queue rejects requests, and not gRPC's limit.
         batching = settings.batching
         calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
@@ -111,37 +111,45 @@ class GrpcPort:
         self._health = Health(pages.reason, (SERVICE, settings.name))
         self._server.add_generic_rpc_handlers((self._handlers(), self._health.handler()))
         enable_server_reflection((SERVICE, HEALTH, REFLECTION), self._server)
-        self.address = self._bind(settings.grpc_address)
-
-    def _bind(self, address: TcpAddress | None) -> TcpAddress:
-        assert address is not None  # or else there would be no such port
+        address = settings.grpc_address
+        assert address is not None  # the port is created only if it is set
         try:
-            if self._certificate is None:
-                return TcpAddress(address.host, self._server.add_insecure_port(str(address)))
-            credentials = _credentials(self._certificate)
-            return TcpAddress(address.host, self._server.add_secure_port(str(address), credentials))
+            if certificate is None:
+                number = self._server.add_insecure_port(str(address))
+            else:
+                number = self._server.add_secure_port(str(address), _credentials(certificate))
         except RuntimeError:
             raise OSError(None, f"cannot listen on {address}: gRPC's port is in use") from None
+        self.address = TcpAddress(address.host, number)
 
     async def start(self) -> None:
-        """Take calls."""
+        """Accept calls."""
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, and return when those that were taken are answered, or given up after ``grace_s``."""
+        """Accept no more calls, and return when all calls have ended, or are aborted after ``grace_s``."""
         self._health.end()
         self._streams.end()
         await self._server.stop(grace_s)
 
     def _handlers(self) -> Any:
         pages: dict[str, tuple[Callable[[Any], Any], Any]] = {
-            "ServerLive": (self._server_live, messages.ServerLiveRequest),
-            "ServerReady": (self._server_ready, messages.ServerReadyRequest),
+            "ServerLive": (lambda _: messages.ServerLiveResponse(live=True), messages.ServerLiveRequest),
+            "ServerReady": (
+                lambda _: messages.ServerReadyResponse(ready=not self._pages.reason()),
+                messages.ServerReadyRequest,
+            ),
             "ModelReady": (self._model_ready, messages.ModelReadyRequest),
-            "ServerMetadata": (self._server_metadata, messages.ServerMetadataRequest),
+            "ServerMetadata": (
+                lambda _: messages.ServerMetadataResponse(**self._pages.about()),
+                messages.ServerMetadataRequest,
+            ),
             "ModelMetadata": (self._model_metadata, messages.ModelMetadataRequest),
             "ModelStatistics": (self._model_statistics, messages.ModelStatisticsRequest),
-            "RepositoryIndex": (self._repository_index, messages.RepositoryIndexRequest),
+            "RepositoryIndex": (
+                lambda request: messages.RepositoryIndexResponse(models=self._pages.index(ready=request.ready)),
+                messages.RepositoryIndexRequest,
+            ),
             "RepositoryModelLoad": (self._load_nothing, messages.RepositoryModelLoadRequest),
             "RepositoryModelUnload": (self._load_nothing, messages.RepositoryModelUnloadRequest),
         }
@@ -149,11 +157,11 @@ class GrpcPort:
             name: grpc.unary_unary_rpc_method_handler(
                 _page(answer, None if name in _OPEN else self._inference.gate),
                 request_deserializer=request.FromString,
-                response_serializer=_serialized,
+                response_serializer=lambda message: message.SerializeToString(),
             )
             for name, (answer, request) in pages.items()
         }
-        # The message is read by us, as bytes: a caller who announces one and sends none is not waited for for ever.
+        # A stream, so that the proxy reads the message itself, as bytes and with a timeout.
         handlers["ModelInfer"] = grpc.stream_unary_rpc_method_handler(self._infer)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -167,7 +175,9 @@ class GrpcPort:
 
     def _call(self, context: Any, path: bytes) -> Call:
         headers, log = _headers(context), self._inference.access_log
-        entry = None if log is None else log.begin(b"POST", path, self._codec.name, headers, _client(context))
+        # gRPC's form of an address is `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`.
+        client = unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+        entry = None if log is None else log.begin(b"POST", path, self._codec.name, headers, client)
         return Call(Head(self._route, headers, keep_alive=True), entry)
 
     def _log(self, call: Call) -> None:
@@ -201,31 +211,31 @@ class GrpcPort:
                     body = await anext(requests)
             except (TimeoutError, StopAsyncIteration):
                 call.status = RequestTimeout.status
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not arrive whole in time")
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time")
             reply = await self._reply(call, body)
         call.status, call.bytes_out = reply.status, reply.size_bytes
         lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
-        told = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
-        told += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
+        trailers = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
+        trailers += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
         answer = b"".join(map(bytes, reply.body))
         if reply.status != 200:
-            await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(told))
-        context.set_trailing_metadata(tuple(told))
+            await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(trailers))
+        context.set_trailing_metadata(tuple(trailers))
         if len(answer) > LARGE_BYTES:
             release = self._count(context, len(answer))
             context.add_done_callback(lambda _: release())
         return answer
 
     def _count(self, context: Any, size_bytes: int) -> Callable[[], None]:
-        """Count an answer until what this returns is called, which is to be when it is read."""
+        """Count an unread response, until the returned function is called; small ones do not count."""
         if size_bytes <= LARGE_BYTES:
-            return _uncounted
+            return lambda: None
         slow = SlowCall(context.peer(), self.address.port, size_bytes)
         self._unsent.note(slow, size_bytes)
         return lambda: self._unsent.note(slow, 0)
 
     def _refusal(self, head: Head, context: Any) -> ProxyError | None:
-        """Return why a call is nobody's who may; None where it is, or nobody asks."""
+        """Return the error of a call whose client is not authenticated; None if it is, or none needs to be."""
         if self._inference.gate is None:
             return None
         try:
@@ -235,7 +245,7 @@ class GrpcPort:
         return self._inference.let_in(head)
 
     async def _reply(self, call: "Call", body: bytes) -> Reply:
-        """Return what the queue answers; a caller who leaves, or whose deadline passes, leaves the queue too."""
+        """Queue a request and return its reply; a disconnect or gRPC's deadline cancels it."""
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def reply(given: Reply) -> None:
@@ -252,18 +262,9 @@ class GrpcPort:
                 self._inference.cancel(pending)
             raise
 
-    def _server_live(self, request: messages.ServerLiveRequest) -> messages.ServerLiveResponse:
-        return messages.ServerLiveResponse(live=True)
-
-    def _server_ready(self, request: messages.ServerReadyRequest) -> messages.ServerReadyResponse:
-        return messages.ServerReadyResponse(ready=not self._pages.reason())
-
     def _model_ready(self, request: messages.ModelReadyRequest) -> messages.ModelReadyResponse:
         self._codec.check_model(request.name, request.version)
         return messages.ModelReadyResponse(ready=not self._pages.reason())
-
-    def _server_metadata(self, request: messages.ServerMetadataRequest) -> messages.ServerMetadataResponse:
-        return messages.ServerMetadataResponse(**self._pages.about())
 
     def _model_metadata(self, request: messages.ModelMetadataRequest) -> messages.ModelMetadataResponse:
         self._codec.check_model(request.name, request.version)
@@ -274,19 +275,12 @@ class GrpcPort:
             self._codec.check_model(request.name, request.version)
         return messages.ModelStatisticsResponse(**self._pages.about_requests())
 
-    def _repository_index(self, request: messages.RepositoryIndexRequest) -> messages.RepositoryIndexResponse:
-        return messages.RepositoryIndexResponse(models=self._pages.index(ready=request.ready))
-
     def _load_nothing(self, request: object) -> None:
         raise self._pages.loads_nothing()
 
 
-def _uncounted() -> None:
-    """Stand in for the release of what is too small to count."""
-
-
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
-    """Return what each handshake of gRPC's, in a thread of its own, takes the newest certificate from."""
+    """Return credentials that use the newest certificate for each handshake (called in gRPC's thread)."""
     used: Pem | None = None
 
     def newest() -> Any:
@@ -303,15 +297,15 @@ def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
 def _options(settings: Settings) -> list[tuple[str, int]]:
     age_ms = int(settings.process.connection_age_s * 1000)
     return [
-        # Two servers on one port would share its callers, and neither would know.
+        # Otherwise two servers could share one port unnoticed.
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.queue.max_body_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", settings.process.max_head_bytes),
         ("grpc.server_handshake_timeout_ms", int(settings.process.head_timeout_s * 1000)),
         ("grpc.max_connection_idle_ms", int(settings.process.idle_timeout_s * 1000)),
-        # A channel stays with the replica that it found first, which scaling and rollouts would not change. gRPC adds
-        # some chance of its own, and calls under way are finished.
+        # A channel would stay at its first replica through scaling and rollouts. gRPC adds jitter, and finishes calls
+        # in progress.
         *([("grpc.max_connection_age_ms", age_ms)] if age_ms else []),
     ]
 
@@ -329,11 +323,6 @@ def _page(answer: Callable[[Any], Any], gate: Gate | None) -> Callable[[Any, Any
     return handle
 
 
-def _serialized(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
-    return data
-
-
 def _code(status: int) -> grpc.StatusCode:
     return CODES.get(status, grpc.StatusCode.INVALID_ARGUMENT if status < 500 else grpc.StatusCode.INTERNAL)
 
@@ -345,13 +334,8 @@ def _metadata(context: Any) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _client(context: Any) -> str:
-    """Return the address of who calls, of ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``."""
-    return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
-
-
 def _headers(context: Any) -> dict[bytes, bytes]:
-    """Return a call's metadata as headers, and its deadline as what HTTP's callers say of theirs."""
+    """Return a call's metadata as headers, and gRPC's deadline as the timeout header."""
     headers = dict(_metadata(context))
     left_s = context.time_remaining()
     if left_s is not None and _TIMEOUT not in headers:

@@ -1,7 +1,7 @@
-"""A call of gRPC whose client has not read its answer: what is left of it, and the end of its connection.
+"""Unread responses of gRPC calls: their remaining bytes, and the closing of their connections.
 
-gRPC keeps an answer until its last byte has left, tells nobody how much has, and has no way to end a call that is
-answered. Both are found at the connection's socket, which only the kernel's list of open files leads to.
+gRPC keeps a response until its last byte is sent, does not report how much is sent, and cannot abort a finished call.
+Both are done with the connection's socket, which is found through the kernel's list of open files.
 """
 
 import os
@@ -16,16 +16,16 @@ from urllib.parse import unquote
 _FILES: Final = Path("/proc/self/fd")
 _ACKED: Final = struct.Struct("@Q")
 _ACKED_AT: Final = 120
-"""Where Linux's ``tcp_info`` has the bytes that the other side has acknowledged."""
+"""Offset of ``tcpi_bytes_acked`` in Linux's ``tcp_info``."""
 
 
 class SlowCall:
-    """What of one answer is not read yet.
+    """The unread part of one response.
 
     Args:
-        peer: the client, as gRPC names it.
-        port: the server's own.
-        size_bytes: of the answer.
+        peer: the client's address, in gRPC's form.
+        port: the server's port.
+        size_bytes: size of the response.
     """
 
     def __init__(self, peer: str, port: int, size_bytes: int) -> None:
@@ -36,14 +36,14 @@ class SlowCall:
 
     @property
     def left_bytes(self) -> int:
-        """Return how much is left, as far as it can be seen: all of it when this is read for the first time."""
+        """Return the unread bytes: those not acknowledged since this was first read."""
         acked = self._acked()
         if self._acked_before is None:
             self._acked_before = acked
         return max(0, self._size_bytes - (acked - self._acked_before))
 
     def give_way(self) -> None:
-        """End the connection, with all its calls."""
+        """Close the connection, with all its calls."""
         if (connection := connection_of(self._peer, self._port)) is not None:
             with connection:
                 connection.shutdown(socket.SHUT_RDWR)
@@ -53,19 +53,20 @@ class SlowCall:
         if connection is None:
             return 0
         with connection:
-            told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
-        return int(_ACKED.unpack_from(told, _ACKED_AT)[0]) if len(told) == _ACKED_AT + _ACKED.size else 0
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
+        # Older kernels return a shorter structure.
+        return int(_ACKED.unpack_from(info, _ACKED_AT)[0]) if len(info) == _ACKED_AT + _ACKED.size else 0
 
 
 def connection_of(peer: str, port: int) -> socket.socket | None:
-    """Return a second handle of the connection from ``peer`` (`ipv4:HOST:PORT`) to ``port``; None where it is gone."""
+    """Return a duplicate of the connection from ``peer`` (`ipv4:HOST:PORT`) to ``port``; None if it is closed."""
     host, _, remote_port = unquote(peer).partition(":")[2].rpartition(":")
     for file in _FILES.iterdir():
         try:
             if not stat.S_ISSOCK(file.stat().st_mode):
                 continue
             found = socket.socket(fileno=os.dup(int(file.name)))
-        except OSError:  # closed meanwhile
+        except OSError:  # closed in the meantime
             continue
         if _is(found, host.strip("[]"), remote_port, port):
             return found

@@ -1,4 +1,4 @@
-"""ModelStreamInfer: many requests on one call, executed together and answered in their order."""
+"""ModelStreamInfer: several requests on one call, executed concurrently, with responses in their order."""
 
 import asyncio
 import logging
@@ -13,22 +13,22 @@ from shoal_proxy.rpc.messages import stream_message
 logger = logging.getLogger(__name__)
 
 MAX_STREAMS: Final = 256
-"""Each holds a call for as long as its client likes."""
+"""Most streams: each is a call that the client keeps open."""
 MAX_IN_FLIGHT: Final = 32
-"""Requests of one stream that were read and whose responses the client has not taken."""
+"""Most requests of one stream whose responses the client has not read."""
 
 Answerer = Callable[[bytes, Any], Awaitable[Reply]]
 Release = Callable[[], None]
 Counter = Callable[[Any, int], Release]
-"""Counts a response of a call until it is released."""
+"""Counts an unread response of a call, until the returned function is called."""
 
 
 class Streams:
     """All streams of one port.
 
     Args:
-        answer: executes one request of a call: its message, and the call's context.
-        count: counts a response that the client has not read: the call's context, and bytes.
+        answer: executes one request; called with its message and the call's context.
+        count: counts an unread response; called with the call's context and the size in bytes.
     """
 
     def __init__(self, answer: Answerer, count: Counter) -> None:
@@ -38,15 +38,15 @@ class Streams:
         self._ended = False
 
     def end(self) -> None:
-        """Read no more requests; streams end once those that were read are answered."""
+        """Read no more requests; streams end once all that were read have their responses."""
         self._ended = True
         for stream in self._streams:
             stream.close()
 
     async def serve(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Answer one stream until its client ends it, or the port does."""
+        """Serve one stream until its client or the port ends it."""
         if len(self._streams) >= MAX_STREAMS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {MAX_STREAMS} streams is reached")
         if not self._ended:
             stream = _Stream(self._answer, self._count, requests, context)
             self._streams.add(stream)
@@ -55,7 +55,7 @@ class Streams:
             finally:
                 self._streams.discard(stream)
         if self._ended:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica is draining; open another stream")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica is draining. Open another stream")
 
 
 class _Stream:
@@ -73,8 +73,7 @@ class _Stream:
     def close(self) -> None:
         """Start no more requests.
 
-        The reader is not cancelled: gRPC's core may be about to fill the message that it waits for. It ends with the
-        call.
+        The reader is not cancelled, as gRPC's core may be writing the message that it waits for. It ends with the call.
         """
         if not self._closed:
             self._closed = True
@@ -97,7 +96,7 @@ class _Stream:
                 _forget(self._responses.get_nowait())
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
-        """Start each request as it comes, while the client takes responses."""
+        """Start each request as it arrives, while the client reads responses."""
         try:
             while True:
                 await self._slots.acquire()
@@ -106,18 +105,18 @@ class _Stream:
                 body = await anext(requests, None)
                 if body is None or self._closed:
                     return
-                self._responses.put_nowait(asyncio.create_task(self._respond(body)))
+                self._responses.put_nowait(asyncio.create_task(self._response(body)))
         except Exception:
             logger.exception("event=stream_failed")
         finally:
             self.close()
 
-    async def _respond(self, body: bytes) -> tuple[bytes, Release]:
+    async def _response(self, body: bytes) -> tuple[bytes, Release]:
         message = stream_message(await self._answer(body, self._context), body)
         return message, self._count(self._context, len(message))
 
 
 def _forget(response: asyncio.Task[tuple[bytes, Release]] | None) -> None:
-    """Cancel a response that is not made, and release one that is not written."""
+    """Cancel an unfinished response, and release one that was not written."""
     if response is not None and not response.cancel() and not response.cancelled() and response.exception() is None:
         response.result()[1]()

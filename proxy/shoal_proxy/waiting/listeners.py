@@ -53,7 +53,7 @@ class ServiceListeners:
         self.listener = make_listener(self._handle, protocol)
 
     async def serve(self) -> None:
-        """Serve until the listener is told to leave and all accepted requests have their response."""
+        """Serve until the listener leaves and all accepted requests have their response."""
         await self.listener.serve([])
 
     async def open(self, names: Mapping[int, str]) -> dict[str, str]:

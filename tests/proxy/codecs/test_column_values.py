@@ -31,10 +31,10 @@ def test_flags_are_no_numbers_without_names() -> None:
     bodies = [{"instances": [[True, 1]]}, {"inputs": [[True, 1]]}, {"dataframe_split": table}]
     bodies.append({"dataframe_split": {"columns": [0, 1], **table}})
     for body in bodies:
-        with pytest.raises(InvalidRequest, match="takes numbers only"):
+        with pytest.raises(InvalidRequest, match="only numbers"):
             Invocations(1 << 20).decode(call(body), STRICT)
     for body in ({"instances": [True]}, {"inputs": [True]}, {"dataframe_split": {"data": [[True]]}}):
-        with pytest.raises(InvalidRequest, match="takes numbers only"):
+        with pytest.raises(InvalidRequest, match="only numbers"):
             Invocations(1 << 20).decode(call(body), number)
     for kind, model in (("; header=absent", STRICT), ("", NAMELESS)):
         with pytest.raises(InvalidRequest, match="cannot be 'true'"):

