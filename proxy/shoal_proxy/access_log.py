@@ -44,6 +44,7 @@ class Entry:
     )  # fmt: skip
 
     def __init__(self, method: bytes, path: bytes, protocol: str, headers: Mapping[bytes, bytes], client: str) -> None:
+        # Truncated, so that clients cannot fill the log with one request.
         self.method = method[:_MAX_TEXT]
         self.path = path[:_MAX_PATH]
         self.protocol = protocol
@@ -94,6 +95,7 @@ class Line(NamedTuple):
 def line_of(entry: Entry) -> Line:
     """Return the line of a finished request, with texts quoted."""
     fields = entry.fields()
+    # `word` quotes texts, so that none can end its field.
     values = (word(value) if isinstance(value, str) else value for value in fields.values())
     return Line(" ".join(["event=access", *(f"{name}=%s" for name in fields)]), tuple(values))
 
@@ -137,6 +139,7 @@ class AccessLog:
             entry.batch_rows = batch_rows(pending.timing)
         if caller is not None:
             entry.caller = caller.name[:_MAX_TEXT]
+        # The writer's thread empties the ring. When it is slow, entries are dropped rather than requests delayed.
         if len(self._ring) < RING:
             self._ring.append(entry)
         else:
@@ -172,6 +175,7 @@ def told_of(pages: ASGIApp, log: AccessLog) -> ASGIApp:
         try:
             await pages(scope, receive, note)
         finally:
+            # Reads of pages (probes, metadata) are not logged.
             if scope["method"] not in _READS or status == _NOT_ALLOWED:
                 log.end(entry, status or GONE, bytes_out)
 

@@ -92,6 +92,7 @@ class Admin:
         self._started = started
         self._waiting = 0
         self._stopping = stopping
+        # Host names are case-insensitive; the machine's own name is always allowed.
         hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
         self._hosts = frozenset(hosts)
         self._instance = instance = settings.process.instance
@@ -176,6 +177,7 @@ class Admin:
             rejected=dict(metrics.rejections),
             checks=self._dispatcher.scheduler.checks,
         )
+        # A graph forms no batches that could be explained.
         sentences = explain(now) if self._dispatcher.graph_state is None else explain_graph(now)
         if "application/json" in request.headers.get("accept", ""):
             return JSONResponse({"sentences": sentences, "report": asdict(now)})
@@ -204,6 +206,7 @@ class Admin:
 
     async def stay(self, request: Request) -> Response:
         """Keep a stopping replica serving; the operator requests it while no other replica is ready."""
+        # Addresses of pods are reused: the operator names the instance that it means.
         meant = request.headers.get(INSTANCE)
         if meant and self._instance and meant != self._instance:
             return JSONResponse({"error": f"this is instance {self._instance}"}, 409, headers=self._named)

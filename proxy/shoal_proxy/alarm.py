@@ -33,6 +33,7 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
         self.is_set = False
         self._spec = _Itimerspec()
+        # Python has no timerfd before 3.13, so the C library is called.
         self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _FLAGS) if self._libc is not None else -1
         if self._fd >= 0:
@@ -56,6 +57,7 @@ class Alarm:
             self._timer.cancel()
             self._timer = None
         if self.is_set and self._fd >= 0:
+            # A time of zero disarms the timer (timerfd_settime(2)).
             self._arm(0, 0)
         self.is_set = False
 

@@ -102,6 +102,7 @@ class Pages:
 
     def reason(self) -> str:
         """Return why this replica is not ready; empty when it is."""
+        # A replica without keys would reject every request, so it is not ready.
         closed = "" if self.gate is None else self.gate.reason
         return unready_reason(self._dispatcher.phase, closed or self._link.reason)
 
@@ -255,7 +256,24 @@ class Pages:
 
 def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
     """Return V2 model metadata for clients."""
-    outputs = []
+    inputs, outputs = [], []
+    for each in signature.inputs.values():
+        parameters = _given(
+            batch_dim=each.batch_dim,
+            content_type=",".join(each.content_types),
+            optional=each.optional,
+            columns=encode_columns(each.columns) if each.columns else "",
+            nullable=each.nullable,
+            logical_type=each.logical_type,
+            unit=each.unit,
+            pad_axis=None if each.pad_axis is None else wire_axis(each, each.pad_axis),
+            pad_value=each.pad_value,
+            pad_buckets=",".join(map(str, each.pad_buckets)),
+            pad_mask=each.pad_mask,
+            carries=each.carries,
+            example=each.example,
+        )
+        inputs.append(_tensor(each, parameters))
     for spec in signature.outputs.values():
         parameters = _given(
             batch_dim=spec.batch_dim,
@@ -269,7 +287,7 @@ def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
         "name": settings.name,
         "versions": [settings.version],
         "platform": signature.platform,
-        "inputs": [_tensor(spec, _input_parameters(spec)) for spec in signature.inputs.values()],
+        "inputs": inputs,
         "outputs": outputs,
         "parameters": _given(
             max_batch_size=signature.largest_batch(settings.batching.max_batch_size),
@@ -287,24 +305,6 @@ def _tensor(spec: InputSpec | OutputSpec, parameters: Mapping[str, Any]) -> dict
 _AXES = ("pad_axis", "unpad_axis")
 
 
-def _input_parameters(spec: InputSpec) -> dict[str, Any]:
-    return _given(
-        batch_dim=spec.batch_dim,
-        content_type=",".join(spec.content_types),
-        optional=spec.optional,
-        columns=encode_columns(spec.columns) if spec.columns else "",
-        nullable=spec.nullable,
-        logical_type=spec.logical_type,
-        unit=spec.unit,
-        pad_axis=None if spec.pad_axis is None else wire_axis(spec, spec.pad_axis),
-        pad_value=spec.pad_value,
-        pad_buckets=",".join(map(str, spec.pad_buckets)),
-        pad_mask=spec.pad_mask,
-        carries=spec.carries,
-        example=spec.example,
-    )
-
-
 def _given(**parameters: Any) -> dict[str, Any]:
     """Return the parameters without defaults. Axes have no default, so an axis of 0 stays."""
     return {key: value for key, value in parameters.items() if value or (value is not None and key in _AXES)}
@@ -313,6 +313,7 @@ def _given(**parameters: Any) -> dict[str, Any]:
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
     reply = codec_for(request.url.path).error(error)
+    # Errors of pages occur before anything runs.
     headers = {EXECUTED: "no"}
     if error.status == Unauthenticated.status:
         headers["www-authenticate"] = "Bearer"

@@ -51,6 +51,7 @@ def _get(url: str, path: str, timeout_s: float) -> Iterator[http.client.HTTPResp
         raise AddressError(f"{url!r} is not the address of a proxy. Use one like http://127.0.0.1:9090")
     connection = http.client.HTTPConnection(host, port or 80, timeout=timeout_s)
     try:
+        # `strangers` requires the header for /v1/trace.
         connection.request("GET", path, headers={ADMIN: "1"})
         response = connection.getresponse()
         if response.status != 200:

@@ -37,10 +37,12 @@ class BodyReader(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Process the bytes that were read (asyncio)."""
         if self.body is None:
+            # Copied, as the buffer is shared.
             self._owner.data_received(bytes(_HEAD[:nbytes]))
             return
         self.body.filled(nbytes)
         self._on_more(nbytes)
+        # `on_more` may have dropped the body.
         if self.body is not None and self.body.complete:
             self.body = None
             self._on_complete()

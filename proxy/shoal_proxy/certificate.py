@@ -95,6 +95,7 @@ class Certificate:
         certificate, key, client_ca = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Renegotiation lets a client cause handshakes without limit on one connection.
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
         among = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -109,6 +110,7 @@ class Certificate:
                 context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise CertificateError(f"{', '.join(filter(None, self._files))}: {error}") from None
+        # The files changed while OpenSSL read them.
         if self._read() != pem:
             raise CertificateError(f"{certificate} and {key} are being written")
         self.context = context
@@ -118,6 +120,7 @@ class Certificate:
         self.pem = pem
         self.expires = not_after
         self.expires_s = ssl.cert_time_to_seconds(not_after)
+        # During a rotation peers may still show the previous certificate.
         self.shown = (shown, *self.shown[:1])
 
     def is_sibling(self, shown: bytes | None) -> bool:

@@ -14,6 +14,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _command(arguments) if arguments or _is_completing() else _serve()
     except ModuleNotFoundError as missing:
+        # The package is part of an extra that is not installed.
         extra = "grpc" if (missing.name or "").partition(".")[0] in _GRPC_PACKAGES else "proxy"
         from shoal_schema.logs import say_why  # noqa: PLC0415
 
@@ -56,6 +57,7 @@ def _serve() -> int:
 
     from shoal_schema.logs import configure, form_asked, say_why  # noqa: PLC0415
 
+    # Before the other imports, so that their errors are logged in the requested format.
     configure(form=form_asked(os.environ))
     import uvloop  # noqa: PLC0415
 

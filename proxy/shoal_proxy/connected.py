@@ -138,6 +138,7 @@ class ConnectedProtocol(HttpToolsProtocol):
 
     def _look(self, now_s: float) -> None:
         due_s = self._due_s(now_s)
+        # The limit is extended while bytes move fast enough.
         if due_s <= now_s and self._moves(now_s):
             due_s = self._due_s(now_s)
         if due_s > now_s:
@@ -208,6 +209,7 @@ class ConnectedProtocol(HttpToolsProtocol):
         now_s = time.monotonic()
         self.lookout.by(now_s + self.patience.write_s, now_s)
         if self.flow.write_paused:
+            # The client reads slowly: do not keep its whole batch in memory for its rows.
             outbox.own()
             self._unread_bytes = self.left_bytes
             self._count_unread()
@@ -276,6 +278,7 @@ class ConnectedProtocol(HttpToolsProtocol):
         self.ignore_input()
         now_s = time.monotonic()
         self.lookout.by(now_s + LINGER_S + self.patience.write_s, now_s)
+        # A TLS connection cannot be half-closed.
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()

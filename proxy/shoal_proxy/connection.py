@@ -72,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._body: Body | None = None
         self._reads_body = False
         """Whether the next bytes are the rest of the body, and bypass the parser."""
+        # Reused for all reads but those of large bodies.
         self._scratch = memoryview(bytearray(LARGE_BYTES))
         self._status = 0
         self._keep = False
@@ -107,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._due_s, self._parsed_bytes = due_s, 0
         if due_s < _NEVER_S:
             self._lookout.by(due_s, time.monotonic())
+        # One call, so that small parts are sent together.
         transport.writelines([head, *parts])
         try:
             return await self._answer
@@ -245,6 +247,7 @@ class Connection(asyncio.BufferedProtocol):
     def on_message_complete(self) -> None:
         """Complete the response (httptools)."""
         body = self._body.view if self._body is not None else b"".join(self._chunks)
+        # Interim responses (1xx) are skipped.
         if self._status >= 200 and self._answer is not None and not self._answer.done():
             self._answer.set_result(Response(self._status, self._headers, body))
         self._forget()

@@ -62,7 +62,19 @@ class KeyFiles:
             self._changing = seen
             if not complete:
                 return
-            entries, faults = _read(self._path)
+            entries: dict[str, bytes]
+            faults: Sequence[str]
+            if self._path.is_dir():
+                # Each file of the directory is one key, named like the file.
+                files = {each.name: _bytes(each) for each in _files(self._path)}
+                entries = {name: text for name, text in files.items() if _PEM not in text}
+                faults = [
+                    f"the file {name!r:.100} has a certificate or a private key, not a client key"
+                    for name in files
+                    if name not in entries
+                ]
+            else:
+                entries, faults = entries_of(_bytes(self._path))
             self._seen = seen
         except (OSError, ValueError) as error:
             fault = str(error) if isinstance(error, ValueError) else f"{error.strerror}"
@@ -106,15 +118,6 @@ def _state(path: Path) -> object:
     return [(name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) for name, stat in stats]
 
 
-def _read(path: Path) -> tuple[dict[str, bytes], Sequence[str]]:
-    if not path.is_dir():
-        return entries_of(_bytes(path))
-    files = {each.name: _bytes(each) for each in _files(path)}
-    others = [name for name, text in files.items() if _PEM in text]
-    faults = [f"the file {name!r:.100} has a certificate or a private key, not a client key" for name in others]
-    return {name: text for name, text in files.items() if name not in others}, faults
-
-
 def _bytes(path: Path) -> bytes:
     if os.stat(path).st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
@@ -147,6 +150,7 @@ class Issuer:
             self._wanted.clear()
             await self._fetch()
             self._fetched_s = time.monotonic()
+            # The least interval, whatever tokens with unknown keys arrive.
             await asyncio.sleep(FETCH_AGAIN_S if self._tokens.ready else LOOK_S)
             try:
                 async with asyncio.timeout(FETCH_S if self._tokens.ready else 0):
@@ -155,7 +159,7 @@ class Issuer:
                 continue
 
     async def _fetch(self) -> None:
-        import httpx  # noqa: PLC0415 (only who checks tokens needs it)
+        import httpx  # noqa: PLC0415 (only needed with tokens)
 
         try:
             async with httpx.AsyncClient(timeout=FETCH_WITHIN_S) as client, asyncio.timeout(FETCH_WITHIN_S):
@@ -169,17 +173,15 @@ class Issuer:
             count = self._tokens.take_keys(json.loads(body))
         except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, ValueError, RecursionError) as error:
             remedy = _UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(error) else ""
-            self._tell(f"{type(error).__name__}: {error}{remedy}")
+            fault = f"{type(error).__name__}: {error}{remedy}"
+            # Logged once per cause; the known keys stay in use.
+            if fault != self._fault:
+                self._fault = fault
+                logger.error("event=issuer_keys_not_fetched url=%s error=%r", self._url, fault)
         else:
             self._fault = ""
             self._gate.reasons.pop("issuer", None)
             logger.debug("event=issuer_keys_fetched keys=%d", count)
-
-    def _tell(self, fault: str) -> None:
-        """Log once that the keys cannot be fetched; the known ones stay in use."""
-        if fault != self._fault:
-            self._fault = fault
-            logger.error("event=issuer_keys_not_fetched url=%s error=%r", self._url, fault)
 
 
 def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issuer]]:

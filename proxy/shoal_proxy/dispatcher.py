@@ -74,7 +74,7 @@ class Dispatcher:
         """Forwards requests to peers; None if there are none."""
         if second_chance is not None:
             scheduler.gives_away = True
-            second_chance.on_ended = self._given_ended
+            second_chance.on_ended = self._check_settled
             second_chance.on_sent_back = self._sent_back
         self.tracer: Tracer | None = None
         """Traces batches with sampled requests; None if tracing is disabled."""
@@ -156,6 +156,7 @@ class Dispatcher:
                 assert refusal.reason is not None
                 self.scheduler.traffic.refused(refusal.reason, pending.rows)
             raise refusal
+        # One timer serves all deadlines, set to the earliest.
         if pending.deadline_s < self._deadline_s:
             self._arm_deadline()
         self._send_soon()
@@ -216,6 +217,7 @@ class Dispatcher:
                 check_task.add_done_callback(self._checks.discard)
             step = self.scheduler.next(now_s)
             if isinstance(step, Wait):
+                # The alarm also serves the next row check.
                 until_s = min(step.until_s, self.scheduler.check_s) if checking else step.until_s
                 if until_s < NEVER_S:
                     self._alarm.set(until_s)
@@ -271,7 +273,7 @@ class Dispatcher:
         except ProxyError as error:
             self._deliver([pending.resolve(error)])
 
-    def _given_ended(self) -> None:
+    def _check_settled(self) -> None:
         if self.settled:
             self.on_settled()
 
@@ -280,6 +282,7 @@ class Dispatcher:
         if not batch.tries:
             observe = self._metrics.queue_seconds.observe
             for part in batch.slices:
+                # A request that is split over batches is counted with its first part.
                 if part.start == 0:
                     observe(part.pending.queued_s)
         self._metrics.batch_rows.observe(batch.rows)
@@ -290,7 +293,7 @@ class Dispatcher:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._deliver(())
+        self._check_settled()
 
     async def _run(self, running: Running, signature: ModelSignature) -> None:
         """Run one batch at the runtime; every request gets an outcome, whatever happens."""
@@ -393,8 +396,7 @@ class Dispatcher:
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         for pending, outcome in deliveries:
             _deliver_one(pending, outcome)
-        if self.settled:
-            self.on_settled()
+        self._check_settled()
 
     def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Encode and deliver results until the unread responses are full; return the remaining ones."""
@@ -403,8 +405,7 @@ class Dispatcher:
             if unsent.full:
                 return deliveries[number:]
             _deliver_one(pending, outcome)
-        if self.settled:
-            self.on_settled()
+        self._check_settled()
         return ()
 
     def _runtime_changed(self) -> None:
@@ -413,17 +414,14 @@ class Dispatcher:
         signature = self._link.signature
         if self._link.ready and signature is not None and signature != self._served:
             self._served = signature
-            self.scheduler.serve(self._most_rows(signature), signature.allowed_batch_sizes, signature.measured)
+            # A batch's rows are limited by the signature, and by the size of the results.
+            most_rows = signature.max_batch_size
+            if row_bytes := result_row_bytes(signature):
+                by_results = max([self._unsent.rows(row_bytes), *signature.allowed_batch_sizes[:1]])
+                most_rows = by_results if most_rows is None else min(by_results, most_rows)
+            self.scheduler.serve(most_rows, signature.allowed_batch_sizes, signature.measured)
             self.scheduler.verify(signature)
         self._send_soon()
-
-    def _most_rows(self, signature: ModelSignature) -> int | None:
-        """Return the limit on a batch's rows, by the model's signature and by the size of its results."""
-        row_bytes = result_row_bytes(signature)
-        if not row_bytes:
-            return signature.max_batch_size
-        most = max([self._unsent.rows(row_bytes), *signature.allowed_batch_sizes[:1]])
-        return most if signature.max_batch_size is None else min(most, signature.max_batch_size)
 
     def _arm_deadline(self) -> None:
         if self._deadline_timer is not None:

@@ -75,8 +75,10 @@ async def exchange(
     metrics.padded_elements += merged.padded_elements
     header, tail = encode_batch(batch, merged.inputs, signature, binary=binary)
     sent_s = time.monotonic()
+    # The runtime gets the time until the batch's last deadline.
     budget_s = max(0.001, batch.deadline_s - sent_s)
     extra = trace_headers(batch)
+    # Forwarded headers are part of the batch key: all requests of the batch have the same.
     extra.extend(batch.key.headers)
     extra.append((_TIMEOUT_MS, b"%d" % max(1, int(budget_s * 1000))))
     try:
@@ -151,7 +153,7 @@ class RuntimeLink:
         """Check the runtime's health every ``interval_s``, or ``away_interval_s`` while unready, until cancelled."""
         while True:
             self._wake.clear()
-            await self._check()
+            await self.check()
             try:
                 # Not `wait_for`: before Python 3.12 it loses a cancellation at the moment that its future completes.
                 async with asyncio.timeout(interval_s if self.ready else away_interval_s):
@@ -160,7 +162,8 @@ class RuntimeLink:
                 continue
             await asyncio.sleep(away_interval_s)
 
-    async def _check(self) -> None:
+    async def check(self) -> None:
+        """Check the runtime's health once."""
         try:
             async with asyncio.timeout(10):
                 reason = await self.upstream.ready_reason()
@@ -185,17 +188,8 @@ class RuntimeLink:
         changed = bool(reason) != bool(self.reason)
         self.losses += changed and bool(reason)
         self.reason = reason
-        self._log(reason)
-        if not reason:
-            self.started.set()
-        if changed:
-            self.on_change()
-
-    def _log(self, reason: str) -> None:
-        """Log each reason once until the runtime is ready again: it is checked ten times a second while unready.
-
-        While the runtime starts, the level is INFO; a reason that lasts is logged once more, as a warning.
-        """
+        # Each reason is logged once until the runtime is ready again, as it is checked ten times a second while
+        # unready. While the runtime starts, the level is INFO; a reason that lasts is logged once more, as a warning.
         if self._starting and time.monotonic() > self._begun_s + _LATE_S:
             self._starting = False
             self._logged.clear()
@@ -206,3 +200,7 @@ class RuntimeLink:
             self._logged.add(reason)
             level = logging.INFO if self._starting else logging.WARNING
             logger.log(level, "event=not_ready reason=%r", reason[:_LONGEST_REASON])
+        if not reason:
+            self.started.set()
+        if changed:
+            self.on_change()

@@ -32,6 +32,7 @@ class Exporter:
     def __init__(self, tracer: Tracer, environ: Mapping[str, str], model: str) -> None:
         self._tracer = tracer
         self._exporter = OTLPSpanExporter()
+        # A service name in the environment has priority over the model's name.
         named = "service.name" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "") or environ.get("OTEL_SERVICE_NAME")
         self._resource = Resource.create({} if named else {SERVICE_NAME: model})
         self._stop = threading.Event()

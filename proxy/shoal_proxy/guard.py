@@ -78,6 +78,7 @@ class Guard:
         """Admit a connection, or return the reason for rejecting it."""
         if self.max_per_address and self.by_address.get(address, 0) > self.max_per_address:
             return f"this address already has {self.max_per_address} connections"
+        # At the limit, idle connections are closed for the new one.
         if len(self.members) >= self.max_connections and now_s >= self._no_room_until_s:
             leaving = make_room(self.members, len(self.members))
             for each in leaving:

@@ -61,6 +61,7 @@ class GuardedProtocol(ConnectedProtocol):
             return
         try:
             self._feed(data)
+            # The parser reported nothing, so the meter counts the bytes here.
             if before == self.incoming and message == self._messages and before != NOTHING:
                 self.meter.unreported(len(data), in_body=before == BODY)
         except (ProxyError, FramingError) as error:
@@ -81,6 +82,7 @@ class GuardedProtocol(ConnectedProtocol):
                     self.parser.feed_data(rest)
                     return
                 except httptools.HttpParserUpgrade as offer:
+                    # The parser stops behind the head.
                     rest = memoryview(rest)[offer.args[0] :]
                     method, version = self.parser.get_method(), self.parser.get_http_version()
                     head = without_upgrade(method, self.url, version, self.headers)
@@ -97,6 +99,7 @@ class GuardedProtocol(ConnectedProtocol):
     def new_parser(self) -> None:
         """Create a parser for the next request, or for the same one again."""
         self.parser = httptools.HttpRequestParser(self)
+        # Input after a request with `connection: close` is ignored instead of an error.
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def on_message_begin(self) -> None:
@@ -201,6 +204,7 @@ class GuardedProtocol(ConnectedProtocol):
         refused = Refused(error, self.url, NO_EVENT)
         self.cycle = refused
         if busy:
+            # Responses keep the order of the requests.
             self.pipeline.appendleft((refused, self.app))
         else:
             self._answer_refused(refused)

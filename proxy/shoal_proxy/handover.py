@@ -10,7 +10,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -88,7 +88,7 @@ class SecondChance:
         instance: bytes,
         certificate: Certificate | None = None,
     ) -> None:
-        self._targets: Sequence[TcpAddress] = [parse_tcp_address(each) for each in settings.process.siblings]
+        self._targets: list[TcpAddress] = [parse_tcp_address(each) for each in settings.process.siblings]
         self._model_name = settings.name
         self._fair_share_header = settings.fair_share_header
         self._batcher = batcher
@@ -150,7 +150,12 @@ class SecondChance:
         sibling.given(pending.rows)
         self._given += 1
         mark = b'"id":"%d"' % self._given
-        body = _encoded(pending, signature, mark)
+        alone = pending.stand_in()
+        alone.trace = None  # sent as headers, as this is a request and not a batch
+        batch = make_batch([Slice(alone, 0, alone.rows, alone.inputs)])
+        header, tensors = encode_batch(batch, alone.inputs, signature, binary=True)
+        # The mark is the first member of the JSON object, {"id":"N",...}.
+        body = b"{%b,%b" % (mark, header[1:]), tensors
         pending.queued_s = now_s - pending.arrived_s
         if refusal is not None:
             pending.resolve(refusal)  # removes it from the queue and its deadlines
@@ -191,6 +196,7 @@ class SecondChance:
         self, peer: Peer, pending: Pending, body: Body, mark: bytes, signature: ModelSignature, due_s: float
     ) -> tuple[Ended, Outcome | None]:
         try:
+            # The peer must finish early enough for the response to travel back.
             left_s = due_s - time.monotonic() - peer.sibling.travel_s
             response = await peer.upstream.infer(*body, self._headers(pending, max(LEAST_LEFT_S, left_s)), due_s)
             self._note_load(peer, response)
@@ -247,6 +253,7 @@ class SecondChance:
         """Update a peer's identity and expected wait from a response."""
         sibling = peer.sibling
         instance = response.headers.get(_INSTANCE)
+        # DNS also returns the address of this replica.
         sibling.is_self = instance is not None and instance == self._instance
         promise = promised_wait_s(response.headers.get(_LOAD)) if instance is not None else None
         sibling.told(promise, time.monotonic(), travel_s)
@@ -301,19 +308,23 @@ class SecondChance:
             await asyncio.sleep(RESOLVE_S)
 
 
-def _encoded(pending: Pending, signature: ModelSignature, mark: bytes) -> Body:
-    alone = pending.stand_in()
-    alone.trace = None  # sent as headers, as this is a request and not a batch
-    batch = make_batch([Slice(alone, 0, alone.rows, alone.inputs)])
-    header, tensors = encode_batch(batch, alone.inputs, signature, binary=True)
-    return b"{%b,%b" % (mark, header[1:]), tensors
-
-
 def _decoded(response: Response, pending: Pending, mark: bytes, signature: ModelSignature) -> Given:
     """Return the outcome in a peer's response; ``mark`` occurs in the response to this request only."""
     executed = response.headers.get(_EXECUTED)
-    if response.status != 200:
-        return _decoded_error(response, executed, pending)
+    status = response.status
+    if status != 200:
+        # Rejections and timeouts leave the decision to this replica; errors of the model go to the client.
+        if status in _NOT_TAKEN and executed == b"no":
+            return Ended.REFUSED, None
+        if status in (503, 504):
+            pending.may_have_run = True
+            return Ended.LATE, None
+        if rows_failed := decode_rows_failed(response.body):
+            return Ended.ERROR, rows_failed
+        if executed is None or not 400 <= status < 600 or status in _NOT_TAKEN:
+            return _broken(executed, pending)
+        error = decode_failure(status, response.body, executed)
+        return (Ended.FAILED if status >= 500 else Ended.ERROR), error
     try:
         length = response.headers.get(_HEADER_LENGTH)
         if mark not in bytes(response.body[: len(response.body) if length is None else int(length)]):
@@ -323,21 +334,6 @@ def _decoded(response: Response, pending: Pending, mark: bytes, signature: Model
     except (ProxyError, ValueError):
         return _broken(executed, pending)
     return Ended.ANSWERED, Answer(result.outputs, pending.lengths)
-
-
-def _decoded_error(response: Response, executed: bytes | None, pending: Pending) -> Given:
-    status = response.status
-    if status in _NOT_TAKEN and executed == b"no":
-        return Ended.REFUSED, None
-    if status in (503, 504):
-        pending.may_have_run = True
-        return Ended.LATE, None
-    if rows_failed := decode_rows_failed(response.body):
-        return Ended.ERROR, rows_failed
-    if executed is None or not 400 <= status < 600 or status in _NOT_TAKEN:
-        return _broken(executed, pending)
-    error = decode_failure(status, response.body, executed)
-    return (Ended.FAILED if status >= 500 else Ended.ERROR), error
 
 
 def _broken(executed: bytes | None, pending: Pending) -> Given:

@@ -191,8 +191,10 @@ class HeaderCache:
                 self._templates.remove(template)
                 varying = template.varying | differing
                 break
+        # If no gap affects `Terms`, they are computed once per template.
         same_terms = varying.isdisjoint(self._term_names)
         self._templates.insert(0, Template(head, target, lines, varying, same_terms=same_terms))
+        # The least recently used ones are last.
         del self._templates[MAX_TEMPLATES:]
 
 

@@ -170,6 +170,7 @@ class Inference:
             if refusal is not None:
                 reply(self.refuse(route, refusal))
                 return None
+            # The response ends the request's share of its client's limits.
             reply = self._releasing_limits(reply, head.caller)
         try:
             signature = self._dispatcher.signature_to_decode()
@@ -323,6 +324,7 @@ class Inference:
             rows=decoded.rows,
             size_bytes=byte_size_of(decoded.inputs),
             arrived_s=now_s,
+            # The deadline in the queue; without a client's timeout there is none for the response.
             deadline_s=now_s + min(timeout_s or self._queue_timeout_s, self._longest_s),
             due_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_not_set,

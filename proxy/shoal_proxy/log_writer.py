@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from shoal_proxy.access_log import AccessLog, Entry, line_of
+from shoal_proxy.access_log import AccessLog, line_of
 
 INTERVAL_S: Final = 0.1
 LAST_WORDS_S: Final = 2.0
@@ -53,6 +53,7 @@ class LogWriter(logging.Handler):
             self._dropped += 1
             return
         try:
+            # Formatted now, as arguments may change later.
             self._lines.append(self.format(record))
         except Exception:  # arguments that do not fit the template, as in `logging.Handler`
             self.handleError(record)
@@ -67,17 +68,23 @@ class LogWriter(logging.Handler):
             while self._lines:
                 self._write(self._lines.popleft())
             for entry in self._log.take():
-                self._write(self.format(_record(entry)))
+                template, arguments = line_of(entry)
+                record = _record("shoal_proxy.access_log", logging.INFO, template, arguments)
+                # The record's time is the end of the request, not of the writing.
+                record.created -= time.monotonic() - entry.ended_s
+                record.msecs = record.created % 1 * 1000
+                self._write(self.format(record))
             if (dropped := self._dropped + self._log.dropped) > self._logged:
-                fields = {"msg": "event=log_lines_dropped count=%d", "args": (dropped - self._logged,)}
+                new = (dropped - self._logged,)
                 self._logged = dropped
-                self._write(self.format(logging.makeLogRecord({"name": __name__, **_at(logging.WARNING), **fields})))
+                self._write(self.format(_record(__name__, logging.WARNING, "event=log_lines_dropped count=%d", new)))
 
     def _write(self, line: str) -> None:
         """Write a line, and block while its reader is slow. `sys.stderr` would block other threads by its lock."""
         left = f"{line}\n".encode(errors="backslashreplace")
         while left:
             try:
+                # A pipe may accept a part only.
                 left = left[os.write(self._number, left) :]
             except BlockingIOError:
                 select.select([], [self._number], [], _PATIENCE_S)
@@ -85,18 +92,9 @@ class LogWriter(logging.Handler):
                 return
 
 
-def _at(level: int) -> dict[str, object]:
-    return {"levelno": level, "levelname": logging.getLevelName(level)}
-
-
-def _record(entry: Entry) -> logging.LogRecord:
-    template, arguments = line_of(entry)
-    fields = {"name": "shoal_proxy.access_log", **_at(logging.INFO), "msg": template, "args": arguments}
-    record = logging.makeLogRecord(fields)
-    # The record's time is the end of the request, not of the writing.
-    record.created -= time.monotonic() - entry.ended_s
-    record.msecs = record.created % 1 * 1000
-    return record
+def _record(name: str, level: int, template: str, arguments: tuple[object, ...]) -> logging.LogRecord:
+    fields = {"levelno": level, "levelname": logging.getLevelName(level), "msg": template, "args": arguments}
+    return logging.makeLogRecord({"name": name, **fields})
 
 
 @contextmanager

@@ -114,7 +114,9 @@ class Metrics(Collector):
         """Yield all metrics (prometheus-client)."""
         yield _labelled(declared.REQUESTS, self.requests)
         yield _labelled(
-            declared.REJECTIONS, {(reason,): self.rejections.get(reason, 0) for reason in declared.Rejection}
+            # All reasons, so that rates exist before the first rejection.
+            declared.REJECTIONS,
+            {(reason,): self.rejections.get(reason, 0) for reason in declared.Rejection},
         )
         if self.gate is not None:
             yield _labelled(declared.CALLER_REQUESTS, self.gate.requests)
@@ -154,6 +156,7 @@ class Metrics(Collector):
 
     def text(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
+        # Without process and platform metrics, and without a description pass at registration.
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return generate_latest(registry)

@@ -17,6 +17,7 @@ def model_statistics(name: str, version: str, metrics: Metrics, *, now_s: float,
         wall_s: the current time, in seconds since 1970.
     """
     executions = metrics.executions
+    # The proxy's clock is monotonic; Triton reports milliseconds since 1970.
     last_ms = 0 if executions.last_s is None else int(1000 * (wall_s - now_s + executions.last_s))
     failures = sum(count for (_, status), count in metrics.requests.items() if status >= 400)
     requests = executions.requests
@@ -31,6 +32,7 @@ def model_statistics(name: str, version: str, metrics: Metrics, *, now_s: float,
             "fail": _duration(failures, metrics.failed_s),
             "queue": _of_histogram(metrics.queue_seconds),
             **_computing(requests),
+            # There is no response cache.
             "cache_hit": _duration(0, 0.0),
             "cache_miss": _duration(0, 0.0),
         },

@@ -112,6 +112,7 @@ def row_schema(signature: ModelSignature) -> Json:
         forms = [by_column, *forms]
     if len(forms) == 1:
         return forms[0]
+    # With several inputs, a row may match more than one form.
     return {"oneOf" if len(signature.inputs) == 1 else "anyOf": forms}
 
 
@@ -166,6 +167,7 @@ def _input_schema(spec: InputSpec, signature: ModelSignature) -> Json:
         # Each row is one JSON value, whatever the shape.
         return {"description": "any JSON value"}
     schema = _nested(_row_shape(spec, signature), _input_element(spec))
+    # Longer examples would dominate the document.
     small = prod(_sample_shape(spec, signature)) <= SHOWN_NUMBERS and spec.datatype != "BF16"
     return {**schema, "examples": [sample(spec, signature)]} if small else schema
 
@@ -245,27 +247,26 @@ def _v2_request(signature: ModelSignature) -> Json:
             "shape": wire_shape(spec, [1, *row]) if signature.batches else row,
             "data": ["{}" if spec.holds_json else _sample_element(spec)] * prod(row),
         })  # fmt: skip
-    inputs = {"type": "array", "items": {"anyOf": [_v2_tensor(spec) for spec in signature.inputs.values()]}}
+    tensors = []
+    for spec in signature.inputs.values():
+        sizes = [{"const": size} if size >= 0 else {"type": "integer"} for size in wire_shape(spec, spec.shape)]
+        tensors.append({
+            "type": "object",
+            "properties": {
+                "name": {"const": spec.name},
+                "datatype": {"const": spec.datatype},
+                "shape": {"type": "array", "prefixItems": sizes, "minItems": len(sizes), "maxItems": len(sizes)},
+                "data": {"type": "array", "description": "nested or flat, in row-major order"},
+                "parameters": {"type": "object"},
+            },
+            "required": ["name", "datatype", "shape"],
+        })  # fmt: skip
+    inputs = {"type": "array", "items": {"anyOf": tensors}}
     return {
         "type": "object",
         "properties": {"id": {"type": "string"}, "inputs": inputs},
         "required": ["inputs"],
         **({"examples": [{"inputs": examples}]} if small else {}),
-    }
-
-
-def _v2_tensor(spec: InputSpec) -> Json:
-    sizes = [{"const": size} if size >= 0 else {"type": "integer"} for size in wire_shape(spec, spec.shape)]
-    return {
-        "type": "object",
-        "properties": {
-            "name": {"const": spec.name},
-            "datatype": {"const": spec.datatype},
-            "shape": {"type": "array", "prefixItems": sizes, "minItems": len(sizes), "maxItems": len(sizes)},
-            "data": {"type": "array", "description": "nested or flat, in row-major order"},
-            "parameters": {"type": "object"},
-        },
-        "required": ["name", "datatype", "shape"],
     }
 
 

@@ -99,6 +99,7 @@ class InferCycle:
         """Check the announced size and authenticate the client, before any of the body arrives."""
         declared = self.head.headers.get(b"content-length")
         limit_bytes = self._protocol.guard.max_body_bytes
+        # A chunked body may have any size up to the limit.
         size_bytes = limit_bytes if declared is None else int(declared)
         if size_bytes > limit_bytes:
             self.stop(_too_large(limit_bytes))
@@ -345,14 +346,11 @@ class InferProtocol(GuardedProtocol):
 
     def _parse(self, data: bytes) -> None:
         self.parse(data)
-        if self.incoming:
-            self._read_into_place()
-
-    def _read_into_place(self) -> None:
-        """Read the rest of a large body into its buffer, without the parser."""
+        if not self.incoming:
+            return
         cycle = self.cycle
         if isinstance(cycle, InferCycle) and cycle.body is not None and not cycle.complete:
-            # The old parser would wait for the body.
+            # The rest of a large body is read into its buffer; the old parser would wait for it.
             self.new_parser()
             if self._reader is None:
                 self._reader = BodyReader(self, self._more_in_place, self.on_message_complete)
@@ -408,10 +406,12 @@ class InferProtocol(GuardedProtocol):
         self._unanswered.append(cycle)
         cycle.begin()
         if previous is not None and not previous.response_complete:
+            # An earlier request has no response yet, so this one waits for its turn.
             self.pipeline.appendleft((cycle, self.app))
             self.read_no_further()
             return
         cycle.activate()
+        # The client waits for this before it sends the body (RFC 9110, section 10.1.1).
         if self.expect_100_continue and not cycle.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -437,6 +437,7 @@ class InferProtocol(GuardedProtocol):
                 path = origin_form(path)
         except httptools.HttpParserError:
             return None
+        # An encoded slash must not become a separator.
         if b"%" in path and b"%2f" not in path.lower():
             path = unquote_to_bytes(path)
         return self.inference.routes.get(path)
@@ -505,21 +506,7 @@ class InferProtocol(GuardedProtocol):
             self._unanswered.popleft()
         if cycle.disconnected or self.transport.is_closing():
             return
-        head = self._reply_head(cycle, reply)
-        if reply.size_bytes <= _SMALL_BYTES:
-            self.transport.write(b"".join((head, *reply.body)))
-        else:
-            self.write_large([head, *reply.body])
-        if cycle.keep_alive:
-            self.on_response_complete()
-        elif cycle.complete and not self._aged:
-            self.transport.close()
-        else:  # closing with unread input would reset the connection and discard the response
-            self.linger()
-
-    def _reply_head(self, cycle: InferCycle, reply: Reply) -> bytes:
-        lines = reply.lines
-        headers = cycle.head.headers
+        lines, headers = reply.lines, cycle.head.headers
         for name in _ECHOED:
             if name in headers:
                 lines += b"%b: %b\r\n" % (name, headers[name])
@@ -532,7 +519,18 @@ class InferProtocol(GuardedProtocol):
         if last or not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"
-        return self.reply_head(reply, lines)
+        head = self.reply_head(reply, lines)
+        if reply.size_bytes <= _SMALL_BYTES:
+            # For a small response one copy is cheaper than several buffers.
+            self.transport.write(b"".join((head, *reply.body)))
+        else:
+            self.write_large([head, *reply.body])
+        if cycle.keep_alive:
+            self.on_response_complete()
+        elif cycle.complete and not self._aged:
+            self.transport.close()
+        else:  # closing with unread input would reset the connection and discard the response
+            self.linger()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start the connection's next request (uvicorn, for pipelined requests)."""

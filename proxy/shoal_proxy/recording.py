@@ -77,5 +77,6 @@ def _csv(arrivals: list[Arrival], began_s: float) -> str:
     for arrival in arrivals:
         shape = " ".join(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in arrival.shapes)
         deadline_ms = "" if arrival.due_s == NEVER_S else f"{1000 * (arrival.due_s - arrival.arrived_s):.3f}"
+        # Times are relative to the start of the recording.
         writer.writerow((f"{arrival.arrived_s - began_s:.6f}", arrival.rows, shape, deadline_ms))
     return text.getvalue()

@@ -124,6 +124,7 @@ def _remove_stale(path: str) -> None:
         return
     with socket.socket(socket.AF_UNIX) as probe:
         try:
+            # Only a refused connection proves that no process listens there.
             probe.connect(path)
         except ConnectionRefusedError:
             Path(path).unlink()
@@ -153,6 +154,7 @@ def make_scheduler(settings: Settings) -> Scheduler:
             classes=bool(settings.fair_share_header),
         ),
     )
+    # Graphs form no batches whose rows could depend on each other.
     checked = settings.process.graph is None and batching.row_checks is not RowChecksMode.OFF
     checks = RowChecks(randrange) if checked else None
     return Scheduler(batcher, idempotent=batching.idempotent, coalesce=batching.coalesce_identical, checks=checks)
@@ -358,6 +360,7 @@ class Proxy:
             others.append(asyncio.create_task(self.grpc.stop(grace_s)))
         try:
             async with asyncio.timeout(self.settings.rollout.drain_timeout_seconds):
+                # Shielded from the timeout, after which remaining requests fail below.
                 await asyncio.shield(front_task)
                 while not self.dispatcher.settled:
                     self._settled.clear()

@@ -52,6 +52,7 @@ class Settings(Struct, frozen=True):
     @property
     def forwarded_headers(self) -> tuple[bytes, ...]:
         """Lower-case names of the headers to forward to the runtime."""
+        # The path through nested graphs is forwarded, to detect cycles.
         passed = () if self.process.graph is None else (GRAPHS,)
         return tuple(sorted({name.lower().encode() for name in (*self.proxy.forward_headers, *passed)}))
 

@@ -44,6 +44,7 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str], *, 
             " or add the name to SHOAL_PROXY_ADMIN_HOSTS"
         )
     origin = headers.get("origin")
+    # Browsers send Origin with each POST, and with each request to another origin.
     if origin is not None and origin.partition("://")[2].lower() != authority.lower():
         return "the admin port does not serve pages of another origin"
     # A user who follows a link is allowed: the page with the link cannot read the response.

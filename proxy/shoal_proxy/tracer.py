@@ -36,6 +36,7 @@ class Tracer:
             low = random.getrandbits(64)
             if not self._share.takes(low):
                 return None
+            # The low half is the sampled number, so that other services with the same ratio decide alike.
             trace_id = random.getrandbits(64) << 64 | low or 1
         else:
             trace_id = parent.trace_id
@@ -79,6 +80,7 @@ class Tracer:
         self._keep(made)
 
     def _keep(self, span: Span) -> None:
+        # A full deque drops its oldest element.
         self.dropped += len(self._ring) == RING
         self._ring.append(span)
 

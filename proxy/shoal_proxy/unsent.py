@@ -126,26 +126,19 @@ class Unsent:
         now_s = time.monotonic()
         for reader, pace in self._readers.items():
             pace.look(reader.left_bytes, now_s)
-        for reader in self._too_slow():
+        # A client with at most half an equal share is never disconnected, as with request bodies (`Bodies`).
+        little_bytes = self._limit_bytes / 2 / len(self._readers)
+        slow = [
+            (needs_s, number, reader)
+            for number, (reader, pace) in enumerate(self._readers.items())
+            if pace.held_bytes > little_bytes and (needs_s := pace.needs_s(reader.left_bytes)) > self._patience_s
+        ]
+        for _, _, reader in sorted(slow, reverse=True):
             self.note(reader, 0)
             reader.give_way()
             if not self.full:
                 return
         self._check_later()
-
-    def _too_slow(self) -> list[SlowReader]:
-        """Return the readers that may be disconnected, the slowest first.
-
-        A client with at most half an equal share never is, as with request bodies (`Bodies`).
-        """
-        little_bytes = self._limit_bytes / 2 / len(self._readers)
-        found = [
-            (needs_s, number, reader)
-            for number, (reader, pace) in enumerate(self._readers.items())
-            if pace.held_bytes > little_bytes and (needs_s := pace.needs_s(reader.left_bytes)) > self._patience_s
-        ]
-        found.sort(reverse=True)
-        return [reader for _, _, reader in found]
 
 
 def _nothing() -> None:

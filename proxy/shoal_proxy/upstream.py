@@ -63,6 +63,7 @@ class Upstream:
         self._closed = False
         self.device_memory: tuple[int, int] | None = None
         """The device's used and total bytes at the last health check; None where they are not reported."""
+        # HTTP/1.1 needs a Host header, also on a Unix socket.
         host = "localhost" if address.path else str(address)
         self._host = host.encode("ascii")
         self._model_path = f"/v2/models/{quote(model_name, safe='')}".encode("ascii")
@@ -163,7 +164,14 @@ class Upstream:
         return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path, self._host), [], NEVER_S)
 
     async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], due_s: float) -> Response:
-        connection = self._take_idle()
+        # The connection used last is taken first, so that superfluous ones age and are closed.
+        now_s = time.monotonic()
+        while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
+            self._idle.pop(0).close()
+        connection: Connection | None = None
+        while connection is None and self._idle:
+            last = self._idle.pop()
+            connection = last if last.usable else None
         if connection is None:
             async with asyncio.timeout(None if due_s == NEVER_S else max(0.0, due_s - time.monotonic())):
                 connection = await self._connect()
@@ -175,28 +183,25 @@ class Upstream:
             connection.close()
         return response
 
-    def _take_idle(self) -> Connection | None:
-        """Return the connection used last, so that superfluous ones age and are closed."""
-        now_s = time.monotonic()
-        while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
-            self._idle.pop(0).close()
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable:
-                return connection
-        return None
-
     async def _connect(self) -> Connection:
-        loop = asyncio.get_running_loop()
+        loop, address, certificate = asyncio.get_running_loop(), self._address, self._certificate
 
         def make() -> Connection:
             return Connection(self._lost, self._room)
 
         try:
-            if self._address.path:
-                _, connection = await loop.create_unix_connection(make, self._address.path)
+            if address.path:
+                _, connection = await loop.create_unix_connection(make, address.path)
             else:
-                connection = await self._connect_by_tcp(make)
+                transport, connection = await loop.create_connection(
+                    make, address.host, address.port, ssl=self._tls if certificate is None else certificate.among
+                )
+                if certificate is not None:
+                    shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                    if not certificate.is_sibling(shown):
+                        transport.abort()
+                        raise NotExecuted(f"the server at {address} has another certificate than this replica")
+        # The socket's file is missing or stale, or the port is closed.
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotExecuted(f"no runtime listens at {self._address}") from None
         except socket.gaierror as unknown:
@@ -208,22 +213,11 @@ class Upstream:
         self._connections.add(connection)
         return connection
 
-    async def _connect_by_tcp(self, make: Callable[[], Connection]) -> Connection:
-        certificate, address = self._certificate, self._address
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            make, address.host, address.port, ssl=self._tls if certificate is None else certificate.among
-        )
-        if certificate is not None:
-            shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-            if not certificate.is_sibling(shown):
-                transport.abort()
-                raise NotExecuted(f"the server at {address} has another certificate than this replica")
-        return connection
-
     def _lost(self, connection: Connection) -> None:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+        # An expected close, or one connection of several, does not mean that the runtime is lost.
         if not (self._closed or self._connections or connection.announced):
             self._on_lost()
 

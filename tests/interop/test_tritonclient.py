@@ -124,8 +124,8 @@ def test_our_words_reach_the_caller_of_a_refused_request(triton: ForeignClient, 
 
 
 def test_an_unknown_model_is_named(triton: ForeignClient, running: RunningProxy) -> None:
-    with pytest.raises(ForeignError, match="no model named 'missing'") as raised:
-        triton.call("infer", running.url, ROWS, model="missing")
+    with pytest.raises(ForeignError, match="unknown model 'nobody'") as raised:
+        triton.call("infer", running.url, ROWS, model="nobody")
     assert "[404]" in str(raised.value)
 
 

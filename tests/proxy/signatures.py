@@ -59,7 +59,7 @@ def hand_over(deliveries: Iterable[Delivery]) -> None:
 
 
 def come_back(batcher: Batcher, running: Running, forward_s: float | None, now_s: float) -> None:
-    """Tell ``batcher`` that a batch is back, and its answers have left."""
+    """Report to ``batcher`` that a batch is back, and its answers have left."""
     batcher.released(running, now_s)
     running.answered_s, running.forward_s = now_s, forward_s
     batcher.delivered(running, now_s)

@@ -1,4 +1,4 @@
-"""The access log: a line for every answer to an inference request, which no caller can forge and which stops nobody."""
+"""The access log: a line per inference request, which clients cannot forge and which blocks no request."""
 
 import contextlib
 import gzip
@@ -61,7 +61,7 @@ def log_of(running: RunningProxy) -> AccessLog:
     return log
 
 
-def told(running: RunningProxy, count: int = 1) -> list[dict[str, Any]]:
+def logged(running: RunningProxy, count: int = 1) -> list[dict[str, Any]]:
     found: list[Entry] = []
 
     def came() -> bool:
@@ -89,7 +89,7 @@ def test_an_answer_has_a_line_of_all_that_is_known(running: RunningProxy) -> Non
     headers = {"x-request-id": "me-2", "user-agent": "a client/1.0"}
     answer = httpx.post(f"{running.url}{V1_PATH}?a=b", json=ROW, headers=headers)
 
-    [line] = told(running)
+    [line] = logged(running)
     assert 0 <= line.pop("queue_ms") <= line.pop("ms")
     assert line == {
         "event": "access",
@@ -110,7 +110,7 @@ def test_an_answer_has_a_line_of_all_that_is_known(running: RunningProxy) -> Non
 def test_a_compressed_body_counts_as_it_came(running: RunningProxy) -> None:
     for body in (gzip.compress(orjson.dumps(v2_body([row(1)]))), gzip.compress(bytes(100_000))):
         answer = plain.post(f"{running.url}{V2_PATH}", content=body, headers={"content-encoding": "gzip"})
-        [line] = told(running)
+        [line] = logged(running)
         assert (line["status"], line["bytes_in"]) == (answer.status_code, len(body))
 
 
@@ -119,7 +119,7 @@ def test_each_request_of_a_stream_has_its_own_line(running: RunningProxy) -> Non
         stream.send(request(row(1)), request([1, 2]))
         for _ in range(2):
             stream.next()
-        lines = told(running, 2)
+        lines = logged(running, 2)
     assert sorted((line["status"], line["protocol"], line["path"]) for line in lines) == [
         (status, "grpc", "/inference.GRPCInferenceService/ModelStreamInfer") for status in (200, 400)
     ]
@@ -132,7 +132,7 @@ def test_each_request_of_a_connection_has_its_own_line(running: RunningProxy) ->
                 f"{running.url}{V2_PATH}", json=v2_body([row(1)] * (number + 1)), headers={"x-request-id": f"{number}"}
             )
 
-    lines = told(running, 4)
+    lines = logged(running, 4)
     assert [(line["x-request-id"], line["rows"], line["path"]) for line in lines] == [
         (str(number), number + 1, V2_PATH) for number in range(4)
     ]
@@ -158,7 +158,7 @@ def test_what_is_refused_has_a_line_too(running: RunningProxy, data: bytes, stat
     answer = raw(running, data.replace(b"host: a", b"host: a\r\nconnection: close"))
 
     assert answer.startswith(b"HTTP/1.1 %d" % status)
-    [line] = told(running)
+    [line] = logged(running)
     assert (line["status"], line.get("path"), line["client"]) == (status, path, "127.0.0.1")
 
 
@@ -167,7 +167,7 @@ def test_pages_that_are_read_have_none(running: RunningProxy) -> None:
     assert httpx.get(f"{running.url}/v2/models/cat").status_code == 404
     httpx.post(f"{running.url}{V1_PATH}", json=ROW)
 
-    assert [line["path"] for line in told(running)] == [V1_PATH]
+    assert [line["path"] for line in logged(running)] == [V1_PATH]
 
 
 def test_callers_who_leave_have_a_line_and_one_who_is_refused_for_want_of_room(running: RunningProxy) -> None:
@@ -186,10 +186,10 @@ def test_callers_who_leave_have_a_line_and_one_who_is_refused_for_want_of_room(r
         callers[-1].sendall(whole)
         running.until(partial(has, rows))
     assert callers[3].recv(65536).startswith(b"HTTP/1.1 503")
-    [refused] = told(running)
+    [refused] = logged(running)
     for each in callers:
         each.close()
-    gone = told(running, 3)
+    gone = logged(running, 3)
     running.release()
 
     assert (refused["status"], refused["bytes_in"]) == (503, len(body))
@@ -201,7 +201,7 @@ def test_a_caller_who_leaves_amid_its_body_has_a_line(running: RunningProxy) -> 
     with socket.create_connection(running.address, 10) as caller:
         caller.sendall(head(V1_PATH, "content-length: 100") + b"0123456789")
 
-    [line] = told(running)
+    [line] = logged(running)
     assert (line["status"], line["bytes_in"]) == (GONE, 10)
 
 
@@ -222,7 +222,7 @@ def test_calls_of_grpc_have_lines(running: RunningProxy) -> None:
         left = ask.future(iter([good]), timeout=20)
         running.until(lambda: running.proxy.scheduler.in_flight_rows == 1)
         left.cancel()
-        lines = told(running, 3)
+        lines = logged(running, 3)
         running.release()
 
     assert [(line["status"], line["protocol"]) for line in lines] == [(200, "grpc"), (404, "grpc"), (GONE, "grpc")]
@@ -246,7 +246,7 @@ def test_who_calls_is_told_by_name_and_never_by_key(tmp_path: Path) -> None:
         codes = [
             httpx.post(url, json=ROW, headers={"x-api-key": given}).status_code for given in (key, key, "another key")
         ]
-        lines = told(running, 3)
+        lines = logged(running, 3)
 
     assert codes == [200, 429, 401]
     assert [(line["status"], line.get("caller")) for line in lines] == [(200, "team-a"), (429, "team-a"), (401, None)]
@@ -259,7 +259,7 @@ def test_off_there_is_no_log() -> None:
         assert httpx.post(f"{quiet.url}{V1_PATH}", json=ROW).status_code == 200
 
 
-# What a line tells.
+# The fields of a line.
 
 BYTES = st.binary(max_size=700)
 

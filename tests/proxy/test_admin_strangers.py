@@ -1,4 +1,4 @@
-"""The admin port and a page in somebody's browser: it neither drains this replica nor reads what it shows."""
+"""Pages of other sites in a browser neither drain a replica nor read its admin port."""
 
 import threading
 from collections.abc import Iterator

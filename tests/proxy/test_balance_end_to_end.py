@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Pinned:
-    """Connections to one replica that are kept for ever, as many as are needed at a time."""
+    """Connections to one replica that stay open, as many as are needed at a time."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""Requests with Content-Encoding, in every protocol: within the bounds of plain ones, and nobody waits for them."""
+"""Requests with Content-Encoding, in every protocol: the limits of plain ones, and no delay for other requests."""
 
 import gzip
 import random
@@ -43,10 +43,10 @@ def post(running: RunningProxy, path: str, body: bytes, coding: str, **headers: 
 
 
 REQUESTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    V2_PATH: (v2_body([row(1)]), lambda told: told["outputs"][0]["data"]),
-    V1_PATH: ({"instances": [row(1)]}, lambda told: told["predictions"][0]),
-    TORCHSERVE_PATH: (row(1), lambda told: told),
-    "/invocations": ({"instances": [row(1)]}, lambda told: told["predictions"][0]),
+    V2_PATH: (v2_body([row(1)]), lambda body: body["outputs"][0]["data"]),
+    V1_PATH: ({"instances": [row(1)]}, lambda body: body["predictions"][0]),
+    TORCHSERVE_PATH: (row(1), lambda body: body),
+    "/invocations": ({"instances": [row(1)]}, lambda body: body["predictions"][0]),
 }
 
 
@@ -107,8 +107,8 @@ def test_pipelined_requests_are_answered_in_their_order(running: RunningProxy) -
 
     with RawConnection(running.address) as caller:
         caller.send(*(request(value, coding) for value, coding in enumerate(["gzip", "identity", "deflate", "gzip"])))
-        told = [orjson.loads(caller.response()[2])["outputs"][0]["data"][0] for _ in range(4)]
-    assert told == [0, 2, 4, 6]
+        body = [orjson.loads(caller.response()[2])["outputs"][0]["data"][0] for _ in range(4)]
+    assert body == [0, 2, 4, 6]
 
 
 @cache
@@ -201,7 +201,7 @@ def _answers(caller: RawConnection) -> bool:
 
 def test_others_do_not_wait_for_large_bodies_that_are_unpacked() -> None:
     noise = random.Random(1).randbytes(1 << 16)
-    body = gzip.compress(noise * 300)[:-4]  # cut off, so that nobody parses it in the end
+    body = gzip.compress(noise * 300)[:-4]  # cut off, so that it is never parsed
     with running_proxy(max_body_bytes=128 << 20, max_bytes=1 << 30) as running:
         head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
         callers = [RawConnection(running.address) for _ in range(4)]

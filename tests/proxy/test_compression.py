@@ -13,7 +13,7 @@ import pytest
 from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.test_access_log import told
+from tests.proxy.test_access_log import logged
 
 UNPACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 MANY = [row(number) for number in range(200)]
@@ -122,7 +122,7 @@ def test_a_client_that_leaves_meanwhile_harms_nobody(running: RunningProxy) -> N
 def test_the_access_log_has_the_bytes_that_were_sent(capfd: pytest.CaptureFixture[str]) -> None:
     with running_proxy(compression_min_bytes=1024, access_log_percent=100, max_batch_size=1024) as running:
         answer = raw(running, V2_PATH, LARGE[V2_PATH], "gzip")
-        [line] = told(running)
+        [line] = logged(running)
     assert (line["status"], line["bytes_out"], line["rows"]) == (200, len(answer.content), len(MANY))
 
 

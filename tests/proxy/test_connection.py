@@ -199,7 +199,7 @@ def test_of_an_answer_that_is_given_up_nothing_stays(tmp_path: Path, announced: 
         )
         asking = asyncio.create_task(connection.exchange(ASK))
         await sent.wait()
-        while room.taken_bytes < size:  # noqa: ASYNC110 (a room tells nobody)
+        while room.taken_bytes < size:  # noqa: ASYNC110 (a room has no event)
             await asyncio.sleep(0.01)
         before = tracemalloc.get_traced_memory()[0]
         asking.cancel()

@@ -97,12 +97,12 @@ def test_one_replica_that_joins_seven_gets_its_share_of_kept_connections_within_
                 with lock:
                     at[number] = endpoints[next(turn) % len(endpoints)]
                 with RawConnection(at[number].address) as connection:
-                    told = False
-                    while not (told or stop.is_set()):
+                    closing = False
+                    while not (closing or stop.is_set()):
                         connection.send(REQUEST)
                         status, headers, _ = connection.response()
                         assert status == 200
-                        told = headers.get("connection") == "close"
+                        closing = headers.get("connection") == "close"
                         stop.wait(0.1)
 
         callers = [threading.Thread(target=call, args=(number,)) for number in range(kept)]

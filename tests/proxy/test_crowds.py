@@ -1,4 +1,4 @@
-"""Connections without end, and more of them than there is room for: nobody is kept out, and the admin port answers."""
+"""Floods of connections beyond the limit: clients are served, and the admin port responds."""
 
 import asyncio
 import os
@@ -88,7 +88,7 @@ def test_an_address_has_as_many_connections_as_is_set() -> None:
                 assert value_of(caller.response()[2]) == 1
             with RawConnection(running.address) as caller:
                 status, _, body = caller.response()
-                assert (status, b"your address has 2 connections" in body) == (503, True)
+                assert (status, b"already has 2 connections" in body) == (503, True)
         running.until(lambda: connections(running) == 0)
         with RawConnection(running.address) as caller:
             caller.send(request(2))

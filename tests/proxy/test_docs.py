@@ -39,9 +39,9 @@ def document(inputs: list[Any], outputs: list[Any] | None = None) -> Any:
     return json.loads(json.dumps(openapi(signature, name="m", version="1")))
 
 
-def validator(told: Any, name: str) -> Draft202012Validator:
+def validator(described: Any, name: str) -> Draft202012Validator:
     """Return what judges values by one schema of the document."""
-    registry: Registry[Any] = Registry().with_resource("urn:api", DRAFT202012.create_resource(told))
+    registry: Registry[Any] = Registry().with_resource("urn:api", DRAFT202012.create_resource(described))
     return Draft202012Validator({"$ref": f"urn:api#/components/schemas/{name}"}, registry=registry)
 
 
@@ -74,16 +74,16 @@ COLUMNS = tensor("input-0", "FP64", [-1, 3], columns='["a", "b", "c"]', nullable
 
 
 def test_a_row_of_named_columns_is_an_object_or_a_list() -> None:
-    told = document([COLUMNS])
-    row = validator(told, "Row")
+    described = document([COLUMNS])
+    row = validator(described, "Row")
 
     for good in ({"a": 1, "b": None, "c": 0.5}, [1, 2, None]):
         assert row.is_valid(good)
     for wrong in ({"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3, "d": 4}, [1, 2], {"a": 1, "b": 2, "c": "3"}):
         assert not row.is_valid(wrong), wrong
-    first = told["components"]["schemas"]["Row"]["oneOf"][0]
+    first = described["components"]["schemas"]["Row"]["oneOf"][0]
     assert first["examples"] == [{"a": 0.5, "b": 0.5, "c": 0.5}]
-    assert told["x-shoal-inputs"][0]["columns"] == ["a", "b", "c"]
+    assert described["x-shoal-inputs"][0]["columns"] == ["a", "b", "c"]
 
 
 def test_columns_stand_beside_other_inputs() -> None:
@@ -102,12 +102,12 @@ def test_columns_stand_beside_other_inputs() -> None:
     ],
 )
 def test_nulls_and_dates_are_described(parameters: dict[str, Any], good: list[Any], wrong: list[Any]) -> None:
-    told = document([tensor("x", "BYTES", [-1], content_type="text/plain", **parameters)])
-    row = validator(told, "Row")
+    described = document([tensor("x", "BYTES", [-1], content_type="text/plain", **parameters)])
+    row = validator(described, "Row")
 
-    assert all(row.is_valid(value) for value in [*good, told["components"]["schemas"]["Row"]["examples"][0]])
+    assert all(row.is_valid(value) for value in [*good, described["components"]["schemas"]["Row"]["examples"][0]])
     assert not any(row.is_valid(value) for value in wrong)
-    assert ("date-time" in json.dumps(told)) == ("logical_type" in parameters)
+    assert ("date-time" in json.dumps(described)) == ("logical_type" in parameters)
 
 
 def test_an_answer_may_hold_null_for_what_json_has_no_number_for() -> None:
@@ -118,19 +118,19 @@ def test_an_answer_may_hold_null_for_what_json_has_no_number_for() -> None:
 
 
 def test_bodies_that_are_one_row_are_listed_by_media_type() -> None:
-    told = document([tensor("image", "BYTES", [-1], content_type="image/jpeg,image/png")])
+    described = document([tensor("image", "BYTES", [-1], content_type="image/jpeg,image/png")])
 
     for path in ("/v1/models/m:predict", "/v2/models/m/infer", "/predictions/m"):
-        content = told["paths"][path]["post"]["requestBody"]["content"]
+        content = described["paths"][path]["post"]["requestBody"]["content"]
         assert list(content) == ["application/json", "image/jpeg", "image/png"]
 
 
 def test_every_reference_of_the_document_leads_somewhere() -> None:
-    told = document(EVERYTHING)
-    references = json.dumps(told).split('"$ref": "')[1:]
+    described = document(EVERYTHING)
+    references = json.dumps(described).split('"$ref": "')[1:]
 
     for reference in references:
-        place = told
+        place = described
         for part in reference.partition('"')[0].removeprefix("#/").split("/"):
             place = place[part]
     assert len(references) > 10
@@ -138,44 +138,46 @@ def test_every_reference_of_the_document_leads_somewhere() -> None:
 
 @pytest.mark.parametrize("inputs", [EVERYTHING, EVERYTHING[:1], EVERYTHING[4:5], EVERYTHING[3:4]])
 def test_a_sample_is_a_row_of_the_schema(inputs: list[Any]) -> None:
-    told = document(inputs)
+    described = document(inputs)
     signature = parse_metadata({"name": "m", "inputs": inputs, "outputs": [tensor("y", "FP32", [-1, 4])]})
     values = {name: sample(spec, signature) for name, spec in signature.inputs.items()}
 
-    validator(told, "Row").validate(values if len(values) > 1 else next(iter(values.values())))
+    validator(described, "Row").validate(values if len(values) > 1 else next(iter(values.values())))
 
 
 def test_a_model_s_own_example_is_the_one_that_is_shown() -> None:
     text = tensor("text", "BYTES", [-1], content_type="text/plain", example="a <mask> fish")
-    told = document([text])
+    described = document([text])
 
-    assert told["components"]["schemas"]["Row"]["examples"] == ["a <mask> fish"]
-    assert told["x-shoal-inputs"][0]["element"] == "a <mask> fish"
+    assert described["components"]["schemas"]["Row"]["examples"] == ["a <mask> fish"]
+    assert described["x-shoal-inputs"][0]["element"] == "a <mask> fish"
 
 
 def test_a_row_of_any_size_is_described_and_only_a_small_one_written_out() -> None:
     large = tensor("x", "FP32", [-1, 1 << 40, 1 << 40])
-    told = document([large, tensor("any", "BYTES", [-1, 1 << 40], content_type="application/json")])
+    described = document([large, tensor("any", "BYTES", [-1, 1 << 40], content_type="application/json")])
 
-    assert "examples" not in json.dumps(told["components"]["schemas"]["Row"]["properties"]["x"])
-    assert told["x-shoal-inputs"][0]["shape"] == [1 << 40, 1 << 40]
+    assert "examples" not in json.dumps(described["components"]["schemas"]["Row"]["properties"]["x"])
+    assert described["x-shoal-inputs"][0]["shape"] == [1 << 40, 1 << 40]
 
 
 def test_what_the_document_shows_as_an_example_is_answered() -> None:
     with running_proxy(proxy__docs=True) as running:
-        told = plain.get(f"{running.url}/openapi.json").json()
-        [row] = told["components"]["schemas"]["Row"]["examples"]
-        v2 = told["paths"]["/v2/models/double/infer"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        described = plain.get(f"{running.url}/openapi.json").json()
+        [row] = described["components"]["schemas"]["Row"]["examples"]
+        v2 = described["paths"]["/v2/models/double/infer"]["post"]["requestBody"]["content"]["application/json"][
+            "schema"
+        ]
 
         for path, body in (
             ("/v1/models/double:predict", {"instances": [row]}),
             ("/predictions/double", row),
             ("/v2/models/double/infer", v2["examples"][0]),
         ):
-            assert path in told["paths"]
+            assert path in described["paths"]
             answer = plain.post(f"{running.url}{path}", json=body)
             assert answer.status_code == 200, answer.text
-        validator(told, "Answer").validate(plain.post(f"{running.url}/predictions/double", json=row).json())
+        validator(described, "Answer").validate(plain.post(f"{running.url}/predictions/double", json=row).json())
 
 
 def test_there_is_no_page_unless_it_was_asked_for() -> None:

@@ -58,7 +58,7 @@ ADMIN = {"x-shoal-admin": "1"}
 
 
 def stay(running: RunningProxy, seconds: object, **headers: str) -> int:
-    """Tell a replica how long to keep serving; return the status."""
+    """Request that a replica keeps serving; return the status."""
     url = f"{running.admin_url}/stay?seconds={seconds}"
     return httpx.post(url, headers={**ADMIN, **headers}, timeout=10, trust_env=False).status_code
 
@@ -126,7 +126,7 @@ def test_a_runtime_that_never_answers_does_not_hold_the_drain_for_ever() -> None
             running.call(running.proxy.stop)
             for answer in (first, second):
                 assert answer.result().status_code == 503
-                assert "had to stop" in answer.result().json()["error"]
+                assert "stopped before" in answer.result().json()["error"]
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -162,15 +162,15 @@ def test_why_a_proxy_is_not_ready_is_logged_once_though_it_never_was(caplog: pyt
         address = await runtime.start(Address("127.0.0.1", 0))
         link = RuntimeLink(address, runtime.name, {"no-such-input": (8,)})
         for _ in range(3):
-            await link._look()
+            await link.check()
         link.upstream.close()
         await runtime.stop()
         assert not link.ready
 
     asyncio.run(main())
-    told = [record.getMessage() for record in caplog.records if "event=not_ready" in record.getMessage()]
-    assert len(told) == 1
-    assert "batching.padBuckets names ['no-such-input'], but the model's inputs are" in told[0]
+    logged = [record.getMessage() for record in caplog.records if "event=not_ready" in record.getMessage()]
+    assert len(logged) == 1
+    assert "batching.padBuckets names ['no-such-input'], but the model's inputs are" in logged[0]
 
 
 def test_a_runtime_that_starts_is_no_warning_until_it_is_late(

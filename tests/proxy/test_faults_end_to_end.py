@@ -98,7 +98,7 @@ def test_a_payload_that_fails_again_and_again_travels_alone(status: int) -> None
         statuses = [answer.status_code for answer in ask_together(running, group, values)]
 
         assert statuses == [200, status, 200, 200]
-        assert running.proxy.metrics.retries == retries, "it made nobody else try again"
+        assert running.proxy.metrics.retries == retries, "other batches were not retried"
         assert sorted(seen.rows for seen in running.runtime.seen[before:]) == [1, 1, 3]
 
 

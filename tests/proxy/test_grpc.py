@@ -105,8 +105,8 @@ def test_a_grpc_caller_shares_a_batch_with_one_of_http() -> None:
         assert answer_to(first.result()) == [2 * value for value in row(1)]
         assert list(second.result().outputs[0].contents.fp32_contents) == [2 * value for value in row(2)]
         assert [seen.rows for seen in running.runtime.seen] == [2]
-        told = plain.get(f"{running.admin_url}/metrics").text
-        assert 'shoal_proxy_requests_total{protocol="grpc",status="200"} 1.0' in told
+        received = plain.get(f"{running.admin_url}/metrics").text
+        assert 'shoal_proxy_requests_total{protocol="grpc",status="200"} 1.0' in received
         stub.channel.close()
 
 
@@ -129,8 +129,8 @@ def test_every_datatype_goes_both_ways_typed_and_raw() -> None:
             part = typed.inputs.add(name=name.lower(), datatype=name, shape=[2])
             getattr(part.contents, field).extend(given)
         answer = stub.infer(typed)
-        told = {each.datatype: list(getattr(each.contents, values[each.datatype][0])) for each in answer.outputs}
-        assert told == {name: given for name, (_, given) in values.items()}
+        received = {each.datatype: list(getattr(each.contents, values[each.datatype][0])) for each in answer.outputs}
+        assert received == {name: given for name, (_, given) in values.items()}
 
         raw = messages.ModelInferRequest(model_name="echo")
         data = [_raw(name, given) for name, (_, given) in values.items()]
@@ -161,7 +161,7 @@ def test_sixteen_bit_floats_travel_raw_alone() -> None:
         typed.inputs.add(name="x", datatype="FP16", shape=[1, 1]).contents.fp32_contents.append(1)
         error = failure(lambda: stub.infer(typed))
         assert (error.code(), error.details()) == (
-            grpc.StatusCode.INVALID_ARGUMENT, "input 'x' is FP16: send it in raw_input_contents",
+            grpc.StatusCode.INVALID_ARGUMENT, "input 'x' is FP16, which needs raw_input_contents",
         )  # fmt: skip
         typed.inputs[0].ClearField("contents")
         typed.raw_input_contents.append(np.array([1.5], "<f2").tobytes())
@@ -183,9 +183,9 @@ def test_outputs_are_chosen_and_parameters_reach_the_model(running: RunningProxy
 def test_metadata_of_a_call_are_its_headers(running: RunningProxy, stub: Stub) -> None:
     call = stub.future(request(row(1)), metadata=[("x-request-id", "fish"), ("x-shoal-priority", "3")])
     call.result()
-    told = dict(call.trailing_metadata())
-    assert told["x-request-id"] == "fish"
-    assert told["server-timing"].startswith("queue;dur=")
+    received = dict(call.trailing_metadata())
+    assert received["x-request-id"] == "fish"
+    assert received["server-timing"].startswith("queue;dur=")
     assert "fish" in running.runtime.seen[-1].document["parameters"]["requests"]
     error = failure(lambda: stub.infer(request(row(1)), metadata=[("x-shoal-priority", "high")]))
     assert (error.code(), "must be a digit" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
@@ -198,9 +198,9 @@ def test_pages_are_answered(running: RunningProxy, stub: Stub) -> None:
     about = stub.ask("ServerMetadata", messages.ServerMetadataRequest(), messages.ServerMetadataResponse)
     assert (about.name, list(about.extensions)) == ("shoal", list(EXTENSIONS))
     asked = messages.ModelMetadataRequest(name="double", version="1")
-    told = stub.ask("ModelMetadata", asked, messages.ModelMetadataResponse)
-    shapes = [(each.name, each.datatype, list(each.shape)) for each in (*told.inputs, *told.outputs)]
-    assert (told.name, list(told.versions), shapes) == (
+    received = stub.ask("ModelMetadata", asked, messages.ModelMetadataResponse)
+    shapes = [(each.name, each.datatype, list(each.shape)) for each in (*received.inputs, *received.outputs)]
+    assert (received.name, list(received.versions), shapes) == (
         "double", ["1"], [("x", "FP32", [-1, 4]), ("y", "FP32", [-1, 4])],
     )  # fmt: skip
     error = failure(lambda: stub.ask("ModelReady", messages.ModelReadyRequest(name="x"), messages.ModelReadyResponse))
@@ -225,17 +225,17 @@ def _stray(**contents: Any) -> messages.ModelInferRequest:
 @pytest.mark.parametrize(
     ("made", "code", "words"),
     [
-        (_changed(model_name="cat"), "NOT_FOUND", "unknown model 'cat' here; this server has 'double'"),
-        (_changed(model_version="9"), "NOT_FOUND", "has unknown version '9' here, only '1'"),
+        (_changed(model_name="cat"), "NOT_FOUND", "unknown model 'cat'"),
+        (_changed(model_version="9"), "NOT_FOUND", "unknown version '9'"),
         (messages.ModelInferRequest(model_name="double"), "INVALID_ARGUMENT", "input 'x' is missing"),
         (request([1, 2]), "INVALID_ARGUMENT", "'x' has shape [1, 2]"),
         (
             request(row(1), raw_input_contents=[b"", b""]),
             "INVALID_ARGUMENT",
-            "1 inputs need as many raw_input_contents",
+            "raw_input_contents must have",
         ),
-        (request(row(1), raw_input_contents=[b"1"]), "INVALID_ARGUMENT", "contents beside raw_input_contents"),
-        (_stray(int64_contents=[1]), "INVALID_ARGUMENT", "'x' is FP32 and has int64_contents: send fp32_contents"),
+        (request(row(1), raw_input_contents=[b"1"]), "INVALID_ARGUMENT", "both contents and raw_input_contents"),
+        (_stray(int64_contents=[1]), "INVALID_ARGUMENT", "only fp32_contents, not int64_contents"),
         (
             request(row(1), parameters={"timeout": messages.InferParameter(int64_param=-1)}),
             "INVALID_ARGUMENT",
@@ -244,7 +244,7 @@ def _stray(**contents: Any) -> messages.ModelInferRequest:
         (
             request(row(1), parameters={"timeout": messages.InferParameter(double_param=float("nan"))}),
             "INVALID_ARGUMENT",
-            "a parameter cannot be nan",
+            "must be a finite number, not nan",
         ),
         (
             messages.ModelInferRequest(model_name="double", inputs=[{"name": "x"}, {"name": "z"}]),
@@ -332,14 +332,14 @@ def test_a_request_that_never_comes_is_not_waited_for_for_ever() -> None:
         call = stub.channel.stream_unary(f"/{SERVICE}/ModelInfer")
         error = failure(lambda: call(held, timeout=DEADLINE_S))
         assert (error.code().name, error.details()) == (
-            "DEADLINE_EXCEEDED", "the request did not arrive whole in time",
+            "DEADLINE_EXCEEDED", "the request was not complete in time",
         )  # fmt: skip
         held.end()
         stub.channel.close()
 
 
 class _NeverSends:
-    """Messages that do not come, until told to end."""
+    """Messages that do not come, until stopped."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -361,9 +361,9 @@ def test_a_full_queue_is_unavailable_and_says_when_to_come_back() -> None:
         calls = [*held_by_two(running, stub), stub.future(request(row(3)))]
         running.until_waiting(1)
         error = failure(lambda: stub.infer(request(row(9))))
-        told = dict(error.trailing_metadata())
-        assert (error.code(), told["x-shoal-executed"]) == (grpc.StatusCode.UNAVAILABLE, "no")
-        assert int(told["retry-after"]) >= 1
+        received = dict(error.trailing_metadata())
+        assert (error.code(), received["x-shoal-executed"]) == (grpc.StatusCode.UNAVAILABLE, "no")
+        assert int(received["retry-after"]) >= 1
         running.release()
         for call in calls:
             call.result()
@@ -379,7 +379,7 @@ def test_a_drain_answers_what_was_accepted_and_takes_no_more() -> None:
         running.call(running.proxy.stop)
         running.until(lambda: running.proxy.dispatcher.phase == "draining")
         error = failure(lambda: stub.infer(request(row(2)), timeout=5))
-        # The one from a connection that was told to go, or that is refused; the other in the moment before.
+        # The one from a connection that was closed, or that is refused; the other in the moment before.
         assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         running.release()
         assert list(accepted.result().outputs[0].contents.fp32_contents) == [2 * value for value in row(1)]
@@ -415,11 +415,11 @@ def test_who_watches_hears_of_a_drain_and_does_not_hold_it_up() -> None:
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
-        told = watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
-        assert next(told).status == SERVING
+        received = watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
+        assert next(received).status == SERVING
         plain.post(f"{running.admin_url}/drain", headers={"x-shoal-admin": "1"})
 
-        assert [each.status for each in told] == [NOT_SERVING]
+        assert [each.status for each in received] == [NOT_SERVING]
     watching.channel.close()
 
 

@@ -71,10 +71,10 @@ def test_requests_are_answered_in_their_order_and_by_their_id(running: RunningPr
     with Stream(running) as stream:
         for _ in range(2):
             stream.send(*(request(row(number), id=f"fish-{number}") for number in range(100)))
-            told = [stream.next() for _ in range(100)]
-            assert [each.infer_response.id for each in told] == [f"fish-{number}" for number in range(100)]
-            assert [values(each) for each in told] == [doubled(number) for number in range(100)]
-        assert told[0].infer_response.parameters["triton_final_response"].bool_param
+            received = [stream.next() for _ in range(100)]
+            assert [each.infer_response.id for each in received] == [f"fish-{number}" for number in range(100)]
+            assert [values(each) for each in received] == [doubled(number) for number in range(100)]
+        assert received[0].infer_response.parameters["triton_final_response"].bool_param
         stream.half_close()
         assert list(stream.call) == []
         assert stream.call.code() is grpc.StatusCode.OK
@@ -94,7 +94,7 @@ def test_requests_of_one_stream_meet_in_batches() -> None:
     ("wrong", "status", "words"),
     [
         (request([1, 2], id="a"), 400, "'x' has shape [1, 2]"),
-        (messages.ModelInferRequest(model_name="cat", id="a"), 404, "no model named 'cat'"),
+        (messages.ModelInferRequest(model_name="cat", id="a"), 404, "unknown model 'cat'"),
     ],
 )
 def test_an_error_is_that_of_its_request_and_the_stream_continues(
@@ -116,8 +116,8 @@ def test_a_message_that_is_none_is_an_error_in_the_stream(running: RunningProxy)
     call = stub.channel.stream_stream(
         f"/{SERVICE}/ModelStreamInfer", response_deserializer=messages.ModelStreamInferResponse.FromString
     )
-    told = list(call(iter([b"\xff\xff\xff"]), timeout=DEADLINE_S))
-    assert "malformed message" in told[0].error_message
+    received = list(call(iter([b"\xff\xff\xff"]), timeout=DEADLINE_S))
+    assert "malformed message" in received[0].error_message
     stub.channel.close()
 
 
@@ -202,12 +202,12 @@ def test_a_deadline_of_the_stream_is_that_of_its_requests() -> None:
     with running_proxy(grpc_port=0, max_batch_size=1) as running, Stream(running, timeout=0.5) as stream:
         running.hold()
         stream.send(request(row(1)), request(row(2)), request(row(3)))
-        told: list[messages.ModelStreamInferResponse] = []
+        received: list[messages.ModelStreamInferResponse] = []
         with pytest.raises(grpc.RpcError) as ended:
-            told.extend(iter(stream.next, None))
+            received.extend(iter(stream.next, None))
         assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         # The proxy's own clock may be the first.
-        assert {each.infer_response.parameters["status"].int64_param for each in told} <= {504}
+        assert {each.infer_response.parameters["status"].int64_param for each in received} <= {504}
         running.until_waiting(0)
         running.release()
 

@@ -1,4 +1,4 @@
-"""Real proxies that know each other: who would be late at one is answered by another, once."""
+"""Real proxies as peers: a request that would be late at one is served by another, once."""
 
 import asyncio
 import threading
@@ -16,6 +16,7 @@ import pytest
 from shoal_proxy.balance.siblings import Sibling
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey
 from shoal_proxy.lifecycle.drain import Phase
+from shoal_schema.addresses import parse_tcp_address
 from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
@@ -23,7 +24,7 @@ from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 TIME_MS = 800
 IN_TIME = {"x-request-timeout-ms": str(TIME_MS)}
 BUSY_S = 1.0
-"""What a batch takes at a busy replica: while one runs, whoever comes in a hurry would be late."""
+"""The time of a batch at a busy replica: while one runs, an urgent request would be late."""
 MAX_ROWS = 4
 
 
@@ -68,7 +69,7 @@ def believe(running: RunningProxy, seconds: float) -> None:
 
 @contextmanager
 def made_busy(running: RunningProxy, group: Callers, promises: int = 1) -> Iterator[None]:
-    """Hold a batch at the runtime, which takes so long that whoever comes would be late; the others are known."""
+    """Hold a batch at the runtime, which takes so long that further requests would be late; its peers are known."""
     running.until(lambda: sum(each.wait_s < 0.5 for each in known(running)) >= promises if promises else True)
     believe(running, BUSY_S)
     running.hold()
@@ -96,8 +97,8 @@ class FakeSibling:
     @property
     def lines(self) -> bytes:
         """Return the headers that each of its answers has."""
-        told = b"endpoint-load-metrics: TEXT named_metrics.expected_wait_seconds=" + self.promise
-        return b"x-shoal-instance: other\r\n" + told + b"\r\n"
+        load = b"endpoint-load-metrics: TEXT named_metrics.expected_wait_seconds=" + self.promise
+        return b"x-shoal-instance: other\r\n" + load + b"\r\n"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
@@ -273,7 +274,7 @@ def test_a_request_that_was_handed_over_is_never_handed_on() -> None:
     with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
         late(group.ask(1, headers={**IN_TIME, "x-shoal-handed-over": "1"}), executed="no")
         assert handed_over(busy) == {}
-        assert busy.proxy.metrics.rejections == {}  # whoever gave it away counts it
+        assert busy.proxy.metrics.rejections == {}  # counted by the forwarding replica
         assert not idle.runtime.seen
 
 
@@ -428,7 +429,7 @@ def test_a_replica_among_its_own_siblings_knows_itself() -> None:
     with replica("127.0.0.1:9") as running:
         chance = running.proxy.second_chance
         assert chance is not None
-        running.call(lambda: chance._now_known({at(running)}, forget=False))
+        running.call(lambda: chance._targets.append(parse_tcp_address(at(running))))
         running.until(lambda: any(each.is_self for each in known(running)))
 
 
@@ -491,7 +492,7 @@ def test_whoever_asks_is_told_the_load_in_the_form_of_envoy_and_nobody_else_is()
             assert ready.headers["endpoint-load-metrics"].startswith(begins)
 
 
-@pytest.mark.parametrize("name", ["nobody.invalid:8080", f"{'x' * 70}.svc:8080"])
+@pytest.mark.parametrize("name", ["unknown.invalid:8080", f"{'x' * 70}.svc:8080"])
 def test_a_name_without_an_address_harms_nothing_and_is_told_once(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

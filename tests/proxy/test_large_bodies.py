@@ -203,7 +203,7 @@ def test_a_body_that_drips_is_given_up(wide_and_slow: RunningProxy) -> None:
         stopped.set()
         dripping.join()
         assert status == 408
-        assert b"40000 bytes a second" in body
+        assert b"40000 bytes per second" in body
 
 
 def drip(caller: RawConnection, stopped: threading.Event) -> None:

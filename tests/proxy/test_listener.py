@@ -1,4 +1,4 @@
-"""How a server ends: who has connected is answered."""
+"""Shutdown of a listener: connected clients get their responses."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""TorchServe's management API over a proxy: what it reads, and what it answers to who would register a model."""
+"""TorchServe's management API over a proxy: its reads, and its error for registrations."""
 
 import httpx
 import pytest
@@ -25,10 +25,10 @@ def test_the_model_is_listed_and_described_as_torchserve_does(client: httpx.Clie
 
 
 def test_a_model_that_is_not_here_is_named_in_torchserves_words(client: httpx.Client) -> None:
-    answer = client.get("/models/nobody")
+    answer = client.get("/models/unknown")
 
     assert (answer.status_code, answer.json()["type"]) == (404, "ModelNotFoundException")
-    assert "nobody" in answer.json()["message"]
+    assert "unknown" in answer.json()["message"]
 
 
 def test_registering_is_answered_with_the_resource_to_apply(client: httpx.Client) -> None:

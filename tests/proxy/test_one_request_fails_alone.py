@@ -58,7 +58,7 @@ def test_a_timeout_too_short_to_count_is_still_one(timeout: float) -> None:
 
 
 def test_what_a_runtime_refuses_is_found_however_often_it_comes() -> None:
-    """A budget of tries would run out, and give the refusal to everybody in the batch."""
+    """A budget of tries would run out, and give the refusal to all requests of the batch."""
 
     def respond(seen: Seen) -> Answer:
         return refuse(400, "indigestible") if (seen.inputs["x"] >= POISON).any() else ok(seen)

@@ -28,7 +28,7 @@ def test_a_small_body_that_would_be_padded_to_gigabytes_is_refused_with_a_senten
         attack = plain.post(running.url + V1_PATH, json={"instances": [[1]] * 5000 + [[1] * 500_000]})
         assert attack.status_code == 413
         assert "padding 5001 rows to the longest, 500000, would add" in attack.json()["error"]
-        assert "send rows of different lengths in requests of their own" in attack.json()["error"]
+        assert "rows of different lengths" in attack.json()["error"]
         assert plain.post(running.url + V1_PATH, json={"instances": [[1, 1]]}).json() == {"predictions": [[2.0]]}
         assert running.proxy.inference.reading_bytes == 0
 

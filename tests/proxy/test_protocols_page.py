@@ -8,7 +8,7 @@ from shoal_proxy.errors import PerhapsExecuted, ProxyError, RowsFailed
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "protocols.md"
 ANOTHER_ERRORS = (PerhapsExecuted, RowsFailed)
-"""They have the status of the error that they tell of."""
+"""They have the status of their error."""
 METHOD_NOT_ALLOWED = 405
 """Starlette's, for our routes."""
 
@@ -21,7 +21,7 @@ def kinds(base: type[ProxyError]) -> Iterator[type[ProxyError]]:
 
 def test_every_status_that_the_proxy_can_send_stands_in_the_table_and_no_other() -> None:
     table = PAGE.read_text().partition("\n## Errors")[2]
-    told = {int(status) for status in re.findall(r"^\| (\d{3}) \|", table, re.MULTILINE)}
+    listed = {int(status) for status in re.findall(r"^\| (\d{3}) \|", table, re.MULTILINE)}
 
     sent = {kind.status for kind in kinds(ProxyError) if kind not in ANOTHER_ERRORS}
-    assert told == sent | {METHOD_NOT_ALLOWED}
+    assert listed == sent | {METHOD_NOT_ALLOWED}

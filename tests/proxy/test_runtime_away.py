@@ -93,7 +93,8 @@ def test_a_probe_that_waits_holds_no_stop_back() -> None:
 @pytest.mark.parametrize("wait_ms", ["-1", "60001", "nan", "soon", "1_000", "1e3", "%2b5", ""])
 def test_a_wait_that_makes_no_sense_is_refused(running: RunningProxy, wait_ms: str) -> None:
     answer = plain.get(running.admin_url + f"/readyz?wait_ms={wait_ms}")
-    assert (answer.status_code, answer.json()["error"]) == (400, "wait_ms must be 0 to 60000")
+    assert answer.status_code == 400
+    assert "wait_ms must be 0 to 60000" in answer.json()["error"]
 
 
 def test_a_batch_whose_runtime_dies_is_503_and_what_waits_is_kept(running: RunningProxy) -> None:

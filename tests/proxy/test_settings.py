@@ -58,6 +58,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_PROXY_MAX_HEAD_BYTES": ("2048", 2048),
     "SHOAL_PROXY_HEAD_TIMEOUT_S": ("0.25", 0.25),
     "SHOAL_PROXY_DOCS": ("true", True),
+    "SHOAL_PROXY_MAX_UNSENT_BYTES": ("1048576", 1048576),
+    "SHOAL_PROXY_REPLACEMENT_TIMEOUT_S": ("5", 5.0),
     "SHOAL_PROXY_INSTANCE": ("uid-1", "uid-1"),
     "SHOAL_PROXY_COMPOSER_DIR": ("/ways", "/ways"),
     "SHOAL_PROXY_NAMESPACE": ("shop", "shop"),

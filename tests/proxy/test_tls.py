@@ -1,4 +1,4 @@
-"""Proxies that speak TLS, over real sockets: who is let in, what is shown, and what happens when that changes."""
+"""Proxies with TLS over real sockets: client certificates, the server certificate, and their changes."""
 
 import socket
 import ssl
@@ -208,16 +208,16 @@ def test_what_no_handshake_can_be_made_with_leaves_the_old_one(
 
 
 def test_metrics_tell_until_when_the_certificate_holds(secure: RunningProxy, mounted: Mounted) -> None:
-    def told() -> float:
+    def expiry_s() -> float:
         lines = plain.get(secure.admin_url + "/metrics", timeout=20).text.splitlines()
         name = "shoal_proxy_certificate_expiry_timestamp_seconds "
         return float(next(line for line in lines if line.startswith(name)).removeprefix(name))
 
     renewed = TRUST.issue("cat.default.svc", days=30)
-    assert told() == shown(secure).not_valid_after_utc.timestamp()
+    assert expiry_s() == shown(secure).not_valid_after_utc.timestamp()
     mounted.put(renewed)
     look(secure)
-    assert told() == renewed.x509.not_valid_after_utc.timestamp()
+    assert expiry_s() == renewed.x509.not_valid_after_utc.timestamp()
 
 
 def test_one_that_has_expired_is_shown_all_the_same_and_for_callers_to_judge(tmp_path: Path) -> None:

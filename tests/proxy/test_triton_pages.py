@@ -31,8 +31,8 @@ def stub(running: RunningProxy) -> Iterator[Stub]:
 
 
 def statistics(running: RunningProxy, path: str = STATS[1]) -> Any:
-    [told] = plain.get(running.url + path).json()["model_stats"]
-    return told
+    [described] = plain.get(running.url + path).json()["model_stats"]
+    return described
 
 
 @pytest.mark.parametrize("asked", [None, {}, {"ready": True}, {"ready": False}])
@@ -45,8 +45,8 @@ def test_the_index_lists_the_model(running: RunningProxy, asked: Any) -> None:
 def test_the_index_says_why_the_model_is_not_ready() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False, grpc_port=0) as running:
         url = f"{running.url}/v2/repository/index"
-        [told] = plain.post(url).json()
-        assert (told["name"], told["state"], bool(told["reason"])) == ("double", "UNAVAILABLE", True)
+        [described] = plain.post(url).json()
+        assert (described["name"], described["state"], bool(described["reason"])) == ("double", "UNAVAILABLE", True)
         assert plain.post(url, json={"ready": True}).json() == []
         stub = Stub(running)
         asked = messages.RepositoryIndexRequest(ready=True)
@@ -61,8 +61,8 @@ def test_an_index_is_not_asked_for_in_other_words(running: RunningProxy, body: b
 
 
 def test_the_index_over_grpc(stub: Stub) -> None:
-    told = stub.ask("RepositoryIndex", messages.RepositoryIndexRequest(), messages.RepositoryIndexResponse)
-    assert [(each.name, each.version, each.state) for each in told.models] == [("double", "1", "READY")]
+    described = stub.ask("RepositoryIndex", messages.RepositoryIndexRequest(), messages.RepositoryIndexResponse)
+    assert [(each.name, each.version, each.state) for each in described.models] == [("double", "1", "READY")]
 
 
 @pytest.mark.parametrize("what", ["load", "unload"])
@@ -83,16 +83,16 @@ def test_statistics_count_requests_batches_and_their_time() -> None:
         assert plain.post(running.url + V2_PATH, json=v2_body([row(1)] * 4)).status_code == 200
         assert plain.post(running.url + V2_PATH, json={}).status_code == 400
 
-        told = statistics(running)
-        assert (told["name"], told["version"]) == ("double", "1")
-        assert (told["inference_count"], told["execution_count"]) == (8, 2)
-        assert abs(told["last_inference"] / 1000 - time.time()) < 60  # noqa: TID251 (a date is told)
-        of_requests = told["inference_stats"]
+        described = statistics(running)
+        assert (described["name"], described["version"]) == ("double", "1")
+        assert (described["inference_count"], described["execution_count"]) == (8, 2)
+        assert abs(described["last_inference"] / 1000 - time.time()) < 60  # noqa: TID251 (a date is described)
+        of_requests = described["inference_stats"]
         for what in ("success", "queue", "compute_input", "compute_infer", "compute_output"):
             assert (of_requests[what]["count"], of_requests[what]["ns"] > 0) == (5, True), what
         assert of_requests["fail"]["count"] == 1
         assert of_requests["success"]["ns"] > of_requests["compute_infer"]["ns"]
-        [batch] = told["batch_stats"]
+        [batch] = described["batch_stats"]
         assert (batch["batch_size"], batch["compute_infer"]["count"]) == (4, 2)
 
 
@@ -102,9 +102,9 @@ def test_statistics_count_who_failed_at_the_model_with_the_time_it_took() -> Non
 
     with running_proxy(lambda: FakeRuntime(model=fails)) as running:
         assert plain.post(running.url + V2_PATH, json=v2_body([row(1)])).status_code == 500
-        told = statistics(running)
-        assert (told["inference_count"], told["inference_stats"]["fail"]["count"]) == (0, 1)
-        assert told["inference_stats"]["fail"]["ns"] > 0
+        described = statistics(running)
+        assert (described["inference_count"], described["inference_stats"]["fail"]["count"]) == (0, 1)
+        assert described["inference_stats"]["fail"]["ns"] > 0
 
 
 @pytest.mark.parametrize("path", STATS)
@@ -125,12 +125,12 @@ def test_a_model_named_stats_keeps_its_page() -> None:
 
 def test_statistics_over_grpc_are_the_same(running: RunningProxy, stub: Stub) -> None:
     answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)])))
-    told = statistics(running)
+    described = statistics(running)
     for asked in (messages.ModelStatisticsRequest(), messages.ModelStatisticsRequest(name="double", version="1")):
         [over_grpc] = stub.ask("ModelStatistics", asked, messages.ModelStatisticsResponse).model_stats
-        assert over_grpc.inference_count == told["inference_count"]
-        assert over_grpc.inference_stats.success.ns == told["inference_stats"]["success"]["ns"]
-        assert over_grpc.batch_stats[0].compute_infer.count == told["batch_stats"][0]["compute_infer"]["count"]
+        assert over_grpc.inference_count == described["inference_count"]
+        assert over_grpc.inference_stats.success.ns == described["inference_stats"]["success"]["ns"]
+        assert over_grpc.batch_stats[0].compute_infer.count == described["batch_stats"][0]["compute_infer"]["count"]
     wrong = messages.ModelStatisticsRequest(name="cat")
     error = failure(lambda: stub.ask("ModelStatistics", wrong, messages.ModelStatisticsResponse))
     assert error.code() is grpc.StatusCode.NOT_FOUND

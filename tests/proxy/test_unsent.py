@@ -117,7 +117,7 @@ class Client:
 def test_a_pace_is_that_of_the_last_window() -> None:
     pace = Pace()
     pace.look(1000, 5.0)
-    assert pace.needs_s(1000) == 0.0  # nobody is slow yet
+    assert pace.needs_s(1000) == 0.0  # not slow yet
     pace.look(900, 5.0 + WINDOW_S)
     assert pace.needs_s(900) == pytest.approx(9 * WINDOW_S)
     pace.look(900, 5.0 + 2 * WINDOW_S)
@@ -126,11 +126,11 @@ def test_a_pace_is_that_of_the_last_window() -> None:
 
 def test_room_is_given_back_when_a_client_has_read_or_gone() -> None:
     async def scenario() -> None:
-        unsent, told = Unsent(100, 60.0), 0
+        unsent, calls = Unsent(100, 60.0), 0
 
         def on_room() -> None:
-            nonlocal told
-            told += 1
+            nonlocal calls
+            calls += 1
 
         unsent.on_room = on_room
         first, second = Client(unsent, 60), Client(unsent, 60)
@@ -139,7 +139,7 @@ def test_room_is_given_back_when_a_client_has_read_or_gone() -> None:
         await asyncio.sleep(0)
         assert not waiting.done()
         unsent.note(first, 30)
-        assert (unsent.full, unsent.size_bytes, told) == (False, 90, 1)
+        assert (unsent.full, unsent.size_bytes, calls) == (False, 90, 1)
         await waiting
         unsent.note(second, 0)
         unsent.note(second, 0)

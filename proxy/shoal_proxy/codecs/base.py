@@ -30,6 +30,7 @@ _ZEROS = bytes(ord("0") if chr(code).isdigit() and code < 128 else ord(" ") for 
 """Translates digits to zeros and all else to spaces; ``find`` on the result is faster than a regular expression."""
 
 _SHOWN = Repr()
+# Limits of values in messages.
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _SHOWN.maxlist = _SHOWN.maxdict = 16
 
@@ -144,6 +145,7 @@ def parse_json(body: bytes | memoryview) -> Any:
         BodyTooLarge: it has so many values that parsing them would delay other requests.
         InvalidRequest: it is malformed.
     """
+    # A shorter body cannot exceed a limit.
     if len(body) > MAX_LISTS:
         check_values(bytes(body))
     try:

@@ -45,6 +45,7 @@ def numbers(
     Raises:
         InvalidRequest: a value is null, of another type, or a fraction for an integer.
     """
+    # JSON may write an integer as 1.0.
     whole = float not in allowed and int in allowed
     made: list[Any] = []
     for at, value in enumerate(flat):
@@ -92,6 +93,7 @@ def read_cell(spec: InputSpec, text: str, *, flags: bool = False) -> Any:
         number = float(text)
     except ValueError:
         return _refuse_text(spec, text)
+    # float() turns a number out of range into an infinity.
     if isinf(number) and "inf" not in text.lower():
         raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}; {shown(text)} is out of its range")
     if spec.datatype in FLOATING:

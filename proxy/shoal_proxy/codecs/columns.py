@@ -96,6 +96,7 @@ def match(keys: Mapping[str, Any], first: Any, signature: ModelSignature, *, ign
 
 def check_names(extra: Sequence[str], missing: Sequence[str], signature: ModelSignature, *, ignore_extra: bool) -> None:
     """Reject missing columns, and unknown ones unless they are ignored."""
+    # A column given both alone and in its whole input is ambiguous.
     twice = [name for name in extra if name in signature.columns]
     if twice:
         whole = signature.columns[twice[0]][0]
@@ -172,6 +173,7 @@ def same_keys(rows: list[Any], signature: ModelSignature) -> list[Any]:
         equal = equal and row.keys() == names
     if equal:
         return rows
+    # All keys, in the order of their first occurrence.
     nulls = dict.fromkeys(chain.from_iterable(rows))
     for number, row in enumerate(rows):
         for name in nulls.keys() - row.keys() if len(row) < len(nulls) else ():
@@ -233,6 +235,7 @@ def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
     wanted = DTYPES[spec.datatype]
     if array.dtype == wanted or not array.size:
         return array.astype(wanted, copy=False)
+    # Overflows are found by `_are_held`, not by numpy's warnings.
     with np.errstate(all="ignore"):
         made: Array = array.astype(wanted)
         if not _are_held(array, made):
@@ -251,5 +254,6 @@ def _are_held(given: Array, made: Array) -> bool:
         return bool(int(given.min()) >= limits.min and int(given.max()) <= limits.max)
     rounded = first_rounded(given.dtype)
     given = given.astype(np.float64)
+    # From `rounded` on, the floating-point type cannot represent every integer, so the value may be rounded already.
     held = (np.abs(given) < rounded) & (given >= limits.min) & (given <= limits.max)
     return bool((held & (np.trunc(given) == given)).all())

@@ -76,6 +76,7 @@ class Invocations:
             if call.media_type == JSON:
                 raise
             raise InvalidRequest(f"{error}. A table as CSV needs the header Content-Type: {CSV}") from None
+        # Exactly one of the forms must be present.
         given = [form for form in _FORMS if form in document] if type(document) is dict else []
         if len(given) != 1:
             raise InvalidRequest(f"the body must be an object with one of {', '.join(map(repr, _FORMS))}")
@@ -84,7 +85,13 @@ class Invocations:
             decoded.style = Form.ROWS
         else:
             table = document[given[0]]
-            rows = _from_split(table) if given[0] == _FORMS[0] else _from_records(table, signature)
+            if given[0] == "dataframe_split":
+                rows = _from_split(table)
+            else:
+                if type(table) is not list or not table or type(table[0]) is not dict:
+                    raise InvalidRequest('"dataframe_records" must be a list of objects, one per row')
+                records = same_keys(table, signature)
+                rows = _Table({name: name for name in records[0]}, records)
             decoded = self._rows(rows, call, signature, texts=False)
         if (params := document.get("params")) is not None:
             _, decoded.timeout_ms, decoded.parameters = take_parameters(params)
@@ -128,6 +135,7 @@ class Invocations:
         if not first:
             raise InvalidRequest("the table has no columns")
         only = _only_input(signature)
+        # Without names, columns are the values of the only required input, in order.
         if keys is None or (only is not None and have_default_names(keys, signature)):
             if only is not None and not (only.holds_json and len(first) > 1):
                 order = list(range(len(first)) if keys is None else keys.values())
@@ -167,19 +175,13 @@ def _numbered(names: list[str] | None) -> dict[str, Any] | None:
     return {name: at for at, name in enumerate(names)}
 
 
-def _from_records(table: Any, signature: ModelSignature) -> _Table:
-    if type(table) is not list or not table or type(table[0]) is not dict:
-        raise InvalidRequest('"dataframe_records" must be a list of objects, one per row')
-    rows = same_keys(table, signature)
-    return _Table({name: name for name in rows[0]}, rows)
-
-
 def _from_csv(call: Call, signature: ModelSignature) -> _Table:
     """Return the rows of a CSV text; without a header line, all columns must be numbers of one input."""
     body = bytes(call.body)
     check_rows(body.count(b"\n") + body.count(b"\r") - body.count(b"\r\n"))
     check_values(body)
     try:
+        # utf-8-sig removes a byte order mark; empty lines are no rows.
         table = [row for row in csv.reader(StringIO(body.decode("utf-8-sig"), newline=""), strict=True) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidRequest(f"the body is not CSV: {error}") from None

@@ -37,6 +37,7 @@ def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any)
     check_type(spec, media_type)
     if not body:
         raise InvalidRequest(f"the body is empty; expected one {media_type or 'octet'} row of input {spec.name!r}")
+    # Checked here, so that models receive valid texts only.
     if media_type.startswith("text/"):
         try:
             body.decode()

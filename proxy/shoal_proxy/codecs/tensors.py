@@ -136,6 +136,7 @@ def from_json(spec: InputSpec | OutputSpec, data: Any, *, flags: bool = False) -
 def _flatten(spec: InputSpec | OutputSpec, level: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
     """Return nested lists as one list, and their shape."""
     shape = [len(level)]
+    # Each iteration removes one level of nesting.
     while level and type(level[0]) is list and len(shape) < _MAX_DIMENSIONS:
         width = len(level[0])
         if set(map(type, level)) != {list} or set(map(len, level)) != {width}:
@@ -173,8 +174,10 @@ def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[
             f"tensor {spec.name!r}: {spec.datatype} of shape {list(shape)} has {expected} bytes, not {len(data)}"
         )
     if dtype.kind == "b":
+        # Any nonzero byte is true.
         flags: Array = np.frombuffer(data, np.uint8).reshape(shape) != 0
         return flags
+    # A view of the body, which is copied when the batch is formed.
     return np.frombuffer(data, dtype).reshape(shape)
 
 

@@ -59,6 +59,7 @@ class Embeddings:
             raise InvalidRequest(f'"input" must be a string or a list of strings, not {shown(given)}')
         check_rows(len(texts))
         kinds = set(map(type, texts))
+        # Some clients tokenize texts themselves, for a model with a known tokenizer.
         if kinds <= {int, list}:
             raise InvalidRequest(_TOKEN_IDS)
         if kinds != {str}:
@@ -80,6 +81,7 @@ class Embeddings:
         rows = np.ascontiguousarray(array, dtype="<f4")
         values: list[Any] = list(rows)
         if decoded.style:
+            # OpenAI's base64 form: little-endian float32.
             values = [b64encode(row.tobytes()).decode("ascii") for row in rows]
         data = [{"object": "embedding", "index": number, "embedding": value} for number, value in enumerate(values)]
         return json_reply(
@@ -115,7 +117,17 @@ class Rerank:
         question = document.get("query")
         if type(question) is not str:
             raise InvalidRequest(f'"query" must be a string, not {shown(question)}')
-        texts = _documents(document.get("documents"))
+        documents = document.get("documents")
+        if type(documents) is not list or not documents:
+            raise InvalidRequest(f'"documents" must be a list of texts, not {shown(documents)}')
+        check_rows(len(documents))
+        texts: list[bytes] = []
+        for number, each in enumerate(documents):
+            # Cohere's clients send strings, Jina's also objects.
+            text = each.get("text") if type(each) is dict else each
+            if type(text) is not str:
+                raise InvalidRequest(f'document {number} must be a string or {{"text": "..."}}, not {shown(each)}')
+            texts.append(text.encode())
         encoded = question.encode()
         if len(encoded) * len(texts) > self._max_query_bytes:
             raise BodyTooLarge(
@@ -136,6 +148,7 @@ class Rerank:
         scores, wanted = outputs[SCORE].reshape(-1), decoded.style
         if signature.outputs[SCORE].datatype == "BF16":
             scores = widen_bf16(scores)
+        # Stable, so that documents with equal scores keep their order.
         order = np.argsort(-scores.astype(np.float64), kind="stable")[: wanted.top_n]
         results: list[dict[str, Any]] = [{"index": int(at), "relevance_score": scores[at]} for at in order]
         if wanted.texts is not None:
@@ -173,19 +186,6 @@ def _document(call: Call, model_name: str) -> dict[str, Any]:
     if model is not None and model != model_name:
         raise NotFound(f"unknown model {shown(model)}; this server has {model_name!r}")
     return document
-
-
-def _documents(given: Any) -> list[bytes]:
-    if type(given) is not list or not given:
-        raise InvalidRequest(f'"documents" must be a list of texts, not {shown(given)}')
-    check_rows(len(given))
-    texts: list[bytes] = []
-    for number, each in enumerate(given):
-        text = each.get("text") if type(each) is dict else each
-        if type(text) is not str:
-            raise InvalidRequest(f'document {number} must be a string or {{"text": "..."}}, not {shown(each)}')
-        texts.append(text.encode())
-    return texts
 
 
 def _rows_of_texts(spec: InputSpec, texts: list[bytes]) -> Array:

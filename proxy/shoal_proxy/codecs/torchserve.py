@@ -113,5 +113,6 @@ def _by_name(parts: list[Part], signature: ModelSignature, *, ignore_extra: bool
     if not row:
         inputs = ", ".join(map(shown, signature.inputs))
         raise InvalidRequest(f"no part of the form is an input of the model, which has {inputs}")
+    # The JSON of all parts, in which integers beyond 64 bits are rejected.
     texts = b",".join([part.data for part in parts if type(row.get(part.name)) is not bytes])
     return decode_rows([row], signature, texts)

@@ -116,8 +116,10 @@ def decode_answer(body: bytes | memoryview, header_length: bytes | None, signatu
         errors = list(decode_row_errors(orjson.loads(parameters["errors"]))) if parameters.get("errors") else []
         # Other V2 servers do not report how long the forward pass took.
         forward_us = parameters.get("forward_us")
-        timed = isinstance(forward_us, int | float) and 0 <= forward_us < 1e12
-        return Result(outputs, errors, forward_us / 1e6 if timed else None)
+        forward_s = None
+        if isinstance(forward_us, int | float) and 0 <= forward_us < 1e12:
+            forward_s = forward_us / 1e6
+        return Result(outputs, errors, forward_s)
     except (InvalidRequest, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelFailed(f"the runtime's response violates the protocol: {type(error).__name__}: {error}") from error
 
@@ -125,6 +127,7 @@ def decode_answer(body: bytes | memoryview, header_length: bytes | None, signatu
 def _output(tensor: Mapping[str, Any], rest: memoryview | None, signature: ModelSignature) -> tuple[Array, int]:
     spec = signature.outputs.get(tensor["name"])
     if spec is None or spec.datatype != tensor["datatype"]:
+        # An undeclared output, or one with another datatype, is decoded as it was sent.
         spec = OutputSpec(tensor["name"], tensor["datatype"], (), 0 if spec is None else spec.batch_dim)
     shape = tensor["shape"]
     if type(tensor["name"]) is not str or not all(type(length) is int and length >= 0 for length in shape):
@@ -176,10 +179,12 @@ def decode_failure(status: int, body: bytes | memoryview, executed: bytes | None
         text = bytes(body[:200]).decode("utf-8", "replace")
         message, code = text or f"the runtime returned {status} without a reason", ""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, ModelFailed)
+    # The runtime rejected the batch before it ran.
     if executed == b"no" and kind is RuntimeLost:
         kind = NotExecuted
     error = kind(message)
     error.may_have_run = executed != b"no"
     if kind is InvalidRequest:
+        # The client gets the server's own 4xx status.
         error.status = status
     return error

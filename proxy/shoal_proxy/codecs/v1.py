@@ -143,6 +143,7 @@ def decode_matches(
     inputs: dict[str, Array] = {}
     lengths: dict[str, Sequence[int]] = {}
     for each in matches:
+        # Without a batch dimension one is added here, and removed below.
         spec = each.spec if signature.batches else replace(each.spec, shape=(-1, *each.spec.shape))
         if spec.holds_json:
             check_integers(body)
@@ -210,6 +211,7 @@ def _elements(spec: InputSpec, values: list[Any]) -> Array:
         data = [NULL if value is None and spec.nullable else _element(spec, value) for value in values]
         return bytes_array(data, (len(values),) + (1,) * (len(spec.shape) - 1))
     array = from_json(spec, values)
+    # Rows of one text may have further dimensions of 1.
     ones = len(spec.shape) - array.ndim
     return array.reshape(array.shape + (1,) * ones) if ones > 0 else array
 
@@ -244,10 +246,12 @@ def _decode_columns(
             raise InvalidRequest(f'"inputs" must be an object with {expected}')
         columns = {required[0]: columns}
     if not signature.batches:
+        # Without a batch dimension the object of inputs is the only row.
         decoded = decode_rows([columns], signature, body, max_padding_bytes, ignore_extra=ignore_extra)
         decoded.style = Form.COLUMNS
         return decoded
     names = {name: name for name in columns}
+    # The first row decides whether a name stands for an input or a column.
     first = {name: data[0] if type(data) is list and data else None for name, data in columns.items()}
     inputs: dict[str, Array] = {}
     lengths: dict[str, Sequence[int]] = {}
@@ -273,21 +277,20 @@ def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], 
     """Return one JSON value per row: the output's, or an object of outputs if there are several."""
     if not signature.batches:
         outputs = {name: array[None] for name, array in outputs.items()}
-    columns = {name: _values(name, array, lengths, signature) for name, array in outputs.items()}
+    columns: dict[str, list[Any]] = {}
+    for name, array in outputs.items():
+        spec = signature.outputs.get(name)
+        own = lengths.get(spec.unpad_input or "") if spec and spec.unpad_axis is not None else None
+        if own is None or spec is None or spec.unpad_axis is None:
+            columns[name] = list(_column(name, array, signature))
+        else:
+            # Cut the padding off: each row has the length of its own input.
+            before = (slice(None),) * (spec.unpad_axis - 1)
+            rows = (row[(*before, slice(0, length))] for row, length in zip(array, own, strict=True))
+            columns[name] = [_column(name, row, signature) for row in rows]
     if len(columns) == 1:
         return next(iter(columns.values()))
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _values(name: str, array: Array, lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
-    """Return the rows of one output as JSON values, without padding."""
-    spec = signature.outputs.get(name)
-    own = lengths.get(spec.unpad_input or "") if spec and spec.unpad_axis is not None else None
-    if own is None or spec is None or spec.unpad_axis is None:
-        return list(_column(name, array, signature))
-    before = (slice(None),) * (spec.unpad_axis - 1)
-    rows = (row[(*before, slice(0, length))] for row, length in zip(array, own, strict=True))
-    return [_column(name, row, signature) for row in rows]
 
 
 def _column(name: str, array: Array, signature: ModelSignature) -> Any:

@@ -67,10 +67,18 @@ class V2:
         if header_length is None and not call.says_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
         fast = self._fast
+        # A new signature, after a reload of the model, needs new caches.
         if fast is None or fast.signature is not signature:
             fast = self._fast = V2Fast(signature)
         if header_length is not None:
-            return _decode_binary(call.body, header_length, fast, ignore_extra=self._ignore_extra)
+            header, tail = split_body(call.body, header_length)
+            cached = fast.binary(header, tail)
+            if cached is not None:
+                return cached
+            document = parse_json(header)
+            decoded = decode_document(document, tail, signature, header, ignore_extra=self._ignore_extra)
+            fast.remember(header, document["inputs"], decoded)
+            return decoded
         document = parse_json(call.body)
         known = fast.row(document)
         if known is not None:
@@ -91,17 +99,6 @@ class V2:
     def error(self, error: ProxyError) -> Reply:
         """Return ``{"error": ...}``."""
         return json_reply(error.status, error_document(error))
-
-
-def _decode_binary(body: bytes | memoryview, header_length: bytes, fast: V2Fast, *, ignore_extra: bool) -> Decoded:
-    header, tail = split_body(body, header_length)
-    known = fast.binary(header, tail)
-    if known is not None:
-        return known
-    document = parse_json(header)
-    decoded = decode_document(document, tail, fast.signature, header, ignore_extra=ignore_extra)
-    fast.remember(header, document["inputs"], decoded)
-    return decoded
 
 
 def decode_document(
@@ -222,6 +219,7 @@ def _meant(tensor: dict[str, Any], signature: ModelSignature) -> tuple[InputSpec
     if name not in signature.columns:
         return _NOTHING, None
     owner = signature.inputs[signature.columns[name][0]]
+    # A column is like an input of one value per row.
     column = InputSpec(name, owner.datatype, (-1,), nullable=owner.nullable)
     if datatype != owner.datatype and not _are_numbers(datatype, column):
         raise InvalidRequest(f"column {name!r} is {owner.datatype}, not {shown(datatype)}")
@@ -272,6 +270,7 @@ def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | N
     if datatype == spec.datatype or (size is None and is_widened(datatype, spec.datatype)):
         array = _array(tensor, spec, shape, rest, size)
     else:
+        # In JSON, null in floating-point numbers stands for NaN.
         nullable = spec.nullable and size is None and spec.datatype != "BYTES"
         given = InputSpec(spec.name, datatype, spec.shape, spec.batch_dim, nullable=nullable and datatype in FLOATS)
         array = converted(spec, _array(tensor, given, shape, rest, size), datatype)

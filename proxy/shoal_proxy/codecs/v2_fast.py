@@ -90,6 +90,7 @@ class V2Fast:
     def remember(self, header: bytes, tensors: Sequence[Mapping[str, Any]], decoded: Decoded) -> None:
         """Cache the layout of a binary request, whose ``header`` was decoded to ``decoded``."""
         sizes: list[Any] = [(tensor.get("parameters") or {}).get("binary_data_size") for tensor in tensors]
+        # A header with a request id would not occur again.
         if len(header) > _MAX_HEADER_BYTES or decoded.style.id is not None or None in sizes:
             return
         for tensor in tensors:
@@ -107,6 +108,7 @@ class V2Fast:
         if signature is not self.signature or len(outputs) != 1 or not (style is PLAIN or style is ALL_BINARY):
             return None
         ((name, array),) = outputs.items()
+        # The JSON around the numbers depends on these only.
         key = style.binary, name, array.shape, array.dtype.num
         known = self._answers.get(key)
         if known is None:

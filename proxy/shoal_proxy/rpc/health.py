@@ -64,6 +64,7 @@ class Health:
         try:
             last = None
             while True:
+                # When the server stops, watches end with NOT_SERVING.
                 ended = self._ended.is_set()
                 if (status := Status.NOT_SERVING if ended else self._status(request.service)) != last:
                     last = status

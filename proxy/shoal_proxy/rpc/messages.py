@@ -76,6 +76,7 @@ class GrpcV2:
             document["outputs"] = [
                 {"name": each.name, "parameters": _parameters(each.parameters)} for each in request.outputs
             ]
+        # The layout of V2's binary tensor extension.
         view = memoryview(b"".join(tail))
         return decode_document(document, view, signature, b"", ignore_extra=self._ignore_extra)
 
@@ -89,6 +90,7 @@ class GrpcV2:
         """Return the requested outputs, raw if the inputs were, or if one of them has no other form."""
         style = decoded.style
         wanted = [(output_spec(name, array, signature), array) for name, array, _ in chosen(style, outputs, signature)]
+        # FP16 and BF16 have no typed field.
         raw = style.binary or any(spec.datatype not in FIELDS for spec, _ in wanted)
         response = ModelInferResponse(model_name=self._model_name, model_version=self._version, id=style.id or "")
         for spec, array in wanted:

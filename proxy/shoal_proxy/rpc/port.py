@@ -168,8 +168,31 @@ class GrpcPort:
 
     async def _infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         call = self._call(context, _PATH)
+        head, headers = call.head, call.head.headers
         try:
-            return await self._answer(requests, context, call)
+            if (refusal := self._refusal(head, context)) is not None:
+                reply = self._inference.refuse(self._route, refusal)
+            else:
+                try:
+                    async with asyncio.timeout(self._settings.process.body_timeout_s):
+                        body = await anext(requests)
+                except (TimeoutError, StopAsyncIteration):
+                    call.status = RequestTimeout.status
+                    await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time")
+                reply = await self._reply(call, body)
+            call.status, call.bytes_out = reply.status, reply.size_bytes
+            # The reply's header lines become trailing metadata.
+            lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
+            trailers = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
+            trailers += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
+            answer = b"".join(map(bytes, reply.body))
+            if reply.status != 200:
+                await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(trailers))
+            context.set_trailing_metadata(tuple(trailers))
+            if len(answer) > LARGE_BYTES:
+                release = self._count(context, len(answer))
+                context.add_done_callback(lambda _: release())
+            return answer
         finally:
             self._log(call)
 
@@ -200,31 +223,6 @@ class GrpcPort:
             return reply
         finally:
             self._log(call)
-
-    async def _answer(self, requests: AsyncIterator[bytes], context: Any, call: Call) -> bytes:
-        head, headers = call.head, call.head.headers
-        if (refusal := self._refusal(head, context)) is not None:
-            reply = self._inference.refuse(self._route, refusal)
-        else:
-            try:
-                async with asyncio.timeout(self._settings.process.body_timeout_s):
-                    body = await anext(requests)
-            except (TimeoutError, StopAsyncIteration):
-                call.status = RequestTimeout.status
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request was not complete in time")
-            reply = await self._reply(call, body)
-        call.status, call.bytes_out = reply.status, reply.size_bytes
-        lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
-        trailers = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
-        trailers += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
-        answer = b"".join(map(bytes, reply.body))
-        if reply.status != 200:
-            await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(trailers))
-        context.set_trailing_metadata(tuple(trailers))
-        if len(answer) > LARGE_BYTES:
-            release = self._count(context, len(answer))
-            context.add_done_callback(lambda _: release())
-        return answer
 
     def _count(self, context: Any, size_bytes: int) -> Callable[[], None]:
         """Count an unread response, until the returned function is called; small ones do not count."""

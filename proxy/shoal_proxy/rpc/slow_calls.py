@@ -37,7 +37,13 @@ class SlowCall:
     @property
     def left_bytes(self) -> int:
         """Return the unread bytes: those not acknowledged since this was first read."""
-        acked = self._acked()
+        acked = 0
+        if (connection := connection_of(self._peer, self._port)) is not None:
+            with connection:
+                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
+            # Older kernels return a shorter structure.
+            if len(info) == _ACKED_AT + _ACKED.size:
+                acked = int(_ACKED.unpack_from(info, _ACKED_AT)[0])
         if self._acked_before is None:
             self._acked_before = acked
         return max(0, self._size_bytes - (acked - self._acked_before))
@@ -48,15 +54,6 @@ class SlowCall:
             with connection:
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def _acked(self) -> int:
-        connection = connection_of(self._peer, self._port)
-        if connection is None:
-            return 0
-        with connection:
-            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
-        # Older kernels return a shorter structure.
-        return int(_ACKED.unpack_from(info, _ACKED_AT)[0]) if len(info) == _ACKED_AT + _ACKED.size else 0
-
 
 def connection_of(peer: str, port: int) -> socket.socket | None:
     """Return a duplicate of the connection from ``peer`` (`ipv4:HOST:PORT`) to ``port``; None if it is closed."""
@@ -65,6 +62,7 @@ def connection_of(peer: str, port: int) -> socket.socket | None:
         try:
             if not stat.S_ISSOCK(file.stat().st_mode):
                 continue
+            # Duplicated, as closing a Python socket closes its descriptor.
             found = socket.socket(fileno=os.dup(int(file.name)))
         except OSError:  # closed in the meantime
             continue

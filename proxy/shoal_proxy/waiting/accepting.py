@@ -29,6 +29,7 @@ def accept(services: Iterable[RoomService], names: Mapping[int, str], most: int)
     taken: dict[str, RoomService] = {}
     ports: dict[int, str] = {}
     refused: dict[str, str] = {}
+    # Services that have their port already come first.
     for service in sorted(services, key=lambda each: names.get(each.port) != each.name):
         if service.name in taken:
             refused[service.name] = "it is in the operator's table twice"
@@ -52,6 +53,7 @@ def is_pod(address: str) -> bool:
         host = ip_address(parsed.host)
     except ValueError:
         return False
+    # ::ffff:169.254.169.254 is an IPv4 address in IPv6 form.
     if isinstance(host, IPv6Address) and host.ipv4_mapped is not None:
         host = host.ipv4_mapped
     # A link-local address is the node's or the cloud's metadata server, never a pod.

@@ -105,6 +105,7 @@ class RequestHandler:
         holder.check_size(self._name, announced_bytes(scope["headers"]))
         # The pods to forward to, one per turn; an empty address: the service is gone.
         turns: asyncio.Queue[str] = asyncio.Queue()
+        # Both callbacks only put into the queue, which this task reads.
         held = HeldRequest(now_s, turns.put_nowait, lambda: turns.put_nowait(""))
         holder.enter(self._name, held, now_s)
         self._releaser.news()

@@ -49,11 +49,13 @@ def announced_bytes(headers: Headers) -> int:
 
 def request_headers(headers: Headers, size_bytes: int, waited_s: float) -> list[tuple[bytes, bytes]]:
     """Return the headers for the pod: the client's, with the timeout reduced by the time that has passed."""
+    # A client must not remove the Host header by naming it in Connection.
     dropped = (_hop_by_hop(headers) | {_LENGTH}) - {_HOST}
     kept = [(name, value) for name, value in headers if name not in dropped]
     for index, (name, value) in enumerate(kept):
         if name == _TIMEOUT_MS and (given_s := _timeout_s(value)) is not None:
             kept[index] = name, b"%d" % max(1, 1000 * (given_s - waited_s))
+    # A request without a body gets no Content-Length.
     had_body = size_bytes or any(name in (_LENGTH, b"transfer-encoding") for name, _ in headers)
     return [*kept, *([(_LENGTH, b"%d" % size_bytes)] if had_body else [])]
 

@@ -108,6 +108,7 @@ class WaitingRoom:
         logger.info("event=draining requests=%d", self._holder.requests)
         self._listeners.listener.leave()
         with contextlib.suppress(TimeoutError):
+            # The listener is shielded from the timeout, and ended by `force_exit` below.
             async with asyncio.timeout(self._settings.drain_timeout_s):
                 await asyncio.shield(services)
         self._listeners.listener.force_exit = True
@@ -158,6 +159,7 @@ async def serve(settings: Settings) -> None:
         loop.add_signal_handler(number, room.stop)
     name = room.admin_socket.getsockname()
     logger.info("event=listening admin=%s operator=%s", TcpAddress(name[0], name[1]), settings.process.operator)
+    # Objects alive now live as long as the process, so garbage collection skips them.
     gc.freeze()
     await room.run()
 

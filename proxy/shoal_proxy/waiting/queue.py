@@ -93,6 +93,7 @@ class ServiceQueue:
             free = [pod for pod in pods if self._at_pods[pod] < (1 if pod in self._silent else self.service.forwards)]
             if not free:
                 break
+            # Silent pods come last, then those with the most requests.
             pod = min(free, key=lambda each: (each in self._silent, self._at_pods[each]))
             held = heapq.heappop(self._waiting)[1]
             held.pod = pod

@@ -28,7 +28,14 @@ async def follow_tables(operator: str, take: Callable[[RoomTable], None]) -> Non
     async with httpx.AsyncClient(base_url=operator, timeout=_TIMEOUT, limits=limits, trust_env=False) as client:
         while True:
             try:
-                table = decode_table(await _read(client, version))
+                body = bytearray()
+                async with client.stream("GET", ROOMS_PATH, params={SEEN: version}) as response:
+                    response.raise_for_status()
+                    async for piece in response.aiter_bytes():
+                        body += piece
+                        if len(body) > MAX_TABLE_BYTES:
+                            raise ValueError(f"the table is over the limit of {MAX_TABLE_BYTES} bytes")
+                table = decode_table(bytes(body))
             except (httpx.HTTPError, ValueError) as error:
                 if not silent:
                     logger.warning("event=operator_silent operator=%s version=%s error=%r", operator, version, error)
@@ -41,14 +48,3 @@ async def follow_tables(operator: str, take: Callable[[RoomTable], None]) -> Non
             if table.version != version:
                 version = table.version
                 take(table)
-
-
-async def _read(client: httpx.AsyncClient, seen: str) -> bytes:
-    body = bytearray()
-    async with client.stream("GET", ROOMS_PATH, params={SEEN: seen}) as response:
-        response.raise_for_status()
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > MAX_TABLE_BYTES:
-                raise ValueError(f"the table is over the limit of {MAX_TABLE_BYTES} bytes")
-    return bytes(body)

@@ -320,7 +320,7 @@ def test_a_folder_without_keys_is_not_ready_and_says_why(tmp_path: Path) -> None
     (tmp_path / "keys").mkdir()
     with running_proxy(ready=False, process__api_keys=str(tmp_path / "keys")) as running, plain.Client() as client:
         answer = client.get(f"{running.admin_url}/readyz")
-        assert (answer.status_code, "no key of a caller" in answer.json()["reason"]) == (503, True)
+        assert (answer.status_code, "no client key" in answer.json()["reason"]) == (503, True)
         assert client.post(f"{running.url}{V2_PATH}", json=v2_body([row(1)]), headers=shown(ALICE)).status_code == 401
         (tmp_path / "keys" / "alice").write_text(ALICE)
         running.until(lambda: not running.proxy.pages.reason())

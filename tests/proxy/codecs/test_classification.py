@@ -74,8 +74,8 @@ def test_clients_get_classes_as_texts_in_json_binary_and_grpc() -> None:
 
         stub, made = Stub(running), request(row(1), row(2))
         made.outputs.add(name="y").parameters["classification"].int64_param = 2
-        told = stub.infer(made)
-        assert list(told.outputs[0].contents.bytes_contents) == [each.encode() for each in expected]
+        received = stub.infer(made)
+        assert list(received.outputs[0].contents.bytes_contents) == [each.encode() for each in expected]
         stub.channel.close()
         assert "outputs" not in running.runtime.seen[-1].document, "the model has nothing to do with it"
 

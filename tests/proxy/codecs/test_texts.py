@@ -48,32 +48,32 @@ def test_the_text_takes_the_shape_of_the_models_input() -> None:
 
 
 def test_floats_come_as_openai_has_them() -> None:
-    told = document(Embeddings("m").encode(embed({"input": ["a", "b"]}), {"embedding": ROWS}, {}, EMBEDS))
-    assert (told["object"], told["model"]) == ("list", "m")
-    assert told["data"][0] == {"object": "embedding", "index": 0, "embedding": [1.0, 0.1, -2.0]}
-    assert told["data"][1] == {"object": "embedding", "index": 1, "embedding": [0.0, None, 3.0]}
-    assert told["usage"] == {"prompt_tokens": 0, "total_tokens": 0}
+    decoded_reply = document(Embeddings("m").encode(embed({"input": ["a", "b"]}), {"embedding": ROWS}, {}, EMBEDS))
+    assert (decoded_reply["object"], decoded_reply["model"]) == ("list", "m")
+    assert decoded_reply["data"][0] == {"object": "embedding", "index": 0, "embedding": [1.0, 0.1, -2.0]}
+    assert decoded_reply["data"][1] == {"object": "embedding", "index": 1, "embedding": [0.0, None, 3.0]}
+    assert decoded_reply["usage"] == {"prompt_tokens": 0, "total_tokens": 0}
 
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8"])
 def test_base64_is_little_endian_fp32(dtype: str) -> None:
     decoded = embed({"input": ["a", "b"], "encoding_format": "base64", "dimensions": 3})
-    told = document(Embeddings("m").encode(decoded, {"embedding": ROWS[:, ::1].astype(dtype)}, {}, EMBEDS))
-    numbers = [np.frombuffer(b64decode(each["embedding"]), "<f4") for each in told["data"]]
+    decoded_reply = document(Embeddings("m").encode(decoded, {"embedding": ROWS[:, ::1].astype(dtype)}, {}, EMBEDS))
+    numbers = [np.frombuffer(b64decode(each["embedding"]), "<f4") for each in decoded_reply["data"]]
     np.testing.assert_allclose(numbers, ROWS, rtol=1e-3)
 
 
 def test_bf16_is_widened() -> None:
     model = signature([TEXT], [tensor("embedding", "BF16", [-1, 2])])
     bits = (np.array([[1.5, -2]], np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    told = document(Embeddings("m").encode(embed({"input": "a"}, model), {"embedding": bits}, {}, model))
-    assert told["data"][0]["embedding"] == [1.5, -2]
+    decoded_reply = document(Embeddings("m").encode(embed({"input": "a"}, model), {"embedding": bits}, {}, model))
+    assert decoded_reply["data"][0]["embedding"] == [1.5, -2]
 
 
 def test_tokens_are_counted_where_the_model_tells_them() -> None:
     outputs = {"embedding": ROWS, "tokens": np.array([4, 3])}
-    told = document(Embeddings("m").encode(embed({"input": ["a", "b"]}), outputs, {}, EMBEDS))
-    assert told["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    decoded_reply = document(Embeddings("m").encode(embed({"input": ["a", "b"]}), outputs, {}, EMBEDS))
+    assert decoded_reply["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_the_query_goes_with_each_document() -> None:
 
 def test_results_come_by_falling_score_and_equal_ones_in_order() -> None:
     scores = {"score": np.array([0.25, 0.9, 0.25], np.float32)}
-    told = document(Rerank("m", 100).encode(rerank(query()), scores, {}, RERANKS))
-    assert told["results"] == [
+    decoded_reply = document(Rerank("m", 100).encode(rerank(query()), scores, {}, RERANKS))
+    assert decoded_reply["results"] == [
         {"index": 1, "relevance_score": 0.9},
         {"index": 0, "relevance_score": 0.25},
         {"index": 2, "relevance_score": 0.25},
@@ -135,8 +135,8 @@ def test_results_come_by_falling_score_and_equal_ones_in_order() -> None:
 
 def test_as_many_results_come_as_are_wanted_with_their_texts() -> None:
     decoded = rerank(query(top_n=2, return_documents=True))
-    told = document(Rerank("m", 100).encode(decoded, {"score": np.array([[1], [2], [3]], "<f2")}, {}, RERANKS))
-    assert told["results"] == [
+    decoded_reply = document(Rerank("m", 100).encode(decoded, {"score": np.array([[1], [2], [3]], "<f2")}, {}, RERANKS))
+    assert decoded_reply["results"] == [
         {"index": 2, "relevance_score": 3.0, "document": {"text": "c"}},
         {"index": 1, "relevance_score": 2.0, "document": {"text": "b"}},
     ]
@@ -144,9 +144,9 @@ def test_as_many_results_come_as_are_wanted_with_their_texts() -> None:
 
 def test_a_score_that_is_no_number_is_null_and_last() -> None:
     scores = {"score": np.array([np.nan, -5, np.inf], np.float32)}
-    told = document(Rerank("m", 100).encode(rerank(query()), scores, {}, RERANKS))
-    assert [each["index"] for each in told["results"]] == [2, 1, 0]
-    assert told["results"][2]["relevance_score"] is None
+    decoded_reply = document(Rerank("m", 100).encode(rerank(query()), scores, {}, RERANKS))
+    assert [each["index"] for each in decoded_reply["results"]] == [2, 1, 0]
+    assert decoded_reply["results"][2]["relevance_score"] is None
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_a_model_that_does_not_rerank_says_what_one_has(model: ModelSignature) -
 )
 def test_errors_have_openais_shape(error: ProxyError, kind: str) -> None:
     reply = Embeddings("m").error(error)
-    told = {"message": error.message, "type": kind, "param": None, "code": None}
-    assert (reply.status, document(reply)) == (error.status, {"error": told})
+    decoded_reply = {"message": error.message, "type": kind, "param": None, "code": None}
+    assert (reply.status, document(reply)) == (error.status, {"error": decoded_reply})
 
 
 def test_errors_have_coheres_shape_and_name_the_rows() -> None:

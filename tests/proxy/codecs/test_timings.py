@@ -1,4 +1,4 @@
-"""How long forward took, as the runtime tells it."""
+"""The time of the forward pass that the runtime reports."""
 
 from typing import Any
 
@@ -27,5 +27,5 @@ Y = {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
     ],
 )
 def test_only_a_time_that_makes_sense_is_one(forward_us: Any, expected: float | None) -> None:
-    told = orjson.dumps({"outputs": [Y], "parameters": {"forward_us": forward_us}})
-    assert decode_answer(told, None, MODEL).forward_s == expected
+    body = orjson.dumps({"outputs": [Y], "parameters": {"forward_us": forward_us}})
+    assert decode_answer(body, None, MODEL).forward_s == expected

@@ -111,7 +111,7 @@ def test_ragged_rows_remember_their_own_lengths() -> None:
         pytest.param({"inputs": {"a": [[1, 2]], "b": ["s", "t"]}}, TWO, "differ in their number", id="columns differ"),
         pytest.param({"instances": [1, 2]}, TWO, "instance 0 must be an object with 'a', 'b'", id="rows without names"),
         pytest.param({"instances": [{"a": [1, 2], "b": "s"}, {"a": [1, 2]}]}, TWO, "instance 1 has no 'b'",
-                     id="a row that lacks an input"),
+                     id="a row without an input"),
         pytest.param({"instances": [{"a": [1, 2], "b": "s"}, 3]}, TWO, "instance 1 must be", id="a row that is none"),
         pytest.param({"instances": [{"z": 1}]}, ROWS, "unknown input 'z'", id="a wrong name"),
         pytest.param({"instances": [{}]}, ROWS, "'x' is missing", id="an empty row"),

@@ -1,4 +1,4 @@
-"""The quick way through V2: which requests and answers take it, and that nobody can tell."""
+"""V2's fast path: which requests and responses use it, with the same results as without it."""
 
 from collections.abc import Mapping
 from typing import Any

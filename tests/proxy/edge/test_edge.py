@@ -56,13 +56,13 @@ def test_the_oldest_of_those_that_never_asked_goes_first() -> None:
         Member(5.0, never_asked=True),
         Member(9.9, never_asked=True),
     )
-    everybody = [busy, fresh, stale, just_here, silent]
+    connections = [busy, fresh, stale, just_here, silent]
     order: list[Member] = []
-    while gone := make_room(everybody, len(everybody)):
+    while gone := make_room(connections, len(connections)):
         order.extend(gone)
-        everybody.remove(gone[0])
+        connections.remove(gone[0])
     assert order == [silent, just_here, stale, fresh]
-    assert everybody == [busy]
+    assert connections == [busy]
 
 
 def test_a_large_crowd_goes_a_hundredth_at_a_time() -> None:

@@ -139,7 +139,7 @@ def test_a_model_that_takes_json_alone_gets_json() -> None:
             headers={"inference-header-content-length": str(len(head))},
         )
         assert answer.status_code == 400
-        assert answer.json()["error"].startswith("step first: input 'x' holds NaN")
+        assert answer.json()["error"].startswith("step first: input 'x' has NaN")
 
 
 def test_a_model_whose_rows_are_not_its_first_dimension_is_asked_in_its_own_way() -> None:
@@ -213,7 +213,7 @@ def test_an_answer_larger_than_all_that_may_wait_is_not_taken(announced: bool) -
     with running_graph(models, CHAIN, queue__max_bytes=1 << 20) as running:
         answer = ask(running, [1])
         assert answer.status_code == 500
-        assert f"step first: the answer has more than {1 << 20} bytes" in answer.json()["error"]
+        assert f"limit of {1 << 20} bytes" in answer.json()["error"]
         models["first"].respond = None
         assert ask(running, [1]).status_code == 200
 
@@ -264,7 +264,7 @@ def test_a_model_that_describes_itself_oddly_is_explained_and_mended() -> None:
 def test_a_name_that_no_server_can_have_is_explained() -> None:
     spec = {**CHAIN, "steps": [{"name": "first", "url": "http://..../v2/models/a", "inputs": {"x": "request.x"}}]}
     with running_graph(chain(), {**spec, "outputs": {"y": ["first.y"]}}, ready=False) as running:
-        running.until(lambda: "no server can have the name ....: " in state(running))
+        running.until(lambda: "invalid host name ....: " in state(running))
 
 
 def state(running: RunningGraph) -> str:
@@ -372,8 +372,8 @@ def test_models_that_do_not_fit_are_said_before_any_traffic(change: Any, reason:
     ("url", "reason", "said"),
     [
         ("http://127.0.0.1:1/v2/models/double", "StepNotReady", "no runtime listens at 127.0.0.1:1"),
-        ("http://nowhere.invalid:80/v2/models/double", "StepMissing", "no server is known by the name nowhere.invalid"),
-        ("http://{}/v2/models/another", "StepMissing", "the runtime answers 404 to /v2/models/another"),
+        ("http://nowhere.invalid:80/v2/models/double", "StepMissing", "host name nowhere.invalid"),
+        ("http://{}/v2/models/another", "StepMissing", "404 for /v2/models/another"),
     ],
 )
 def test_a_model_that_is_not_there_is_explained_from_one_that_is_not_there_yet(
@@ -631,7 +631,7 @@ def test_the_answers_of_all_steps_share_one_room_and_give_it_back() -> None:
     models = {"left": FakeRuntime(respond=respond), "right": FakeRuntime(respond=respond)}
     with running_graph(models, SIDE_BY_SIDE, queue__max_bytes=200_000) as running:
         answer = ask(running, [1])
-        assert (answer.status_code, "the answer has more than 200000 bytes" in answer.text) == (500, True)
+        assert (answer.status_code, "limit of 200000 bytes" in answer.text) == (500, True)
         for model in models.values():
             model.respond = None
         link = running.proxy.link
@@ -642,7 +642,7 @@ def test_the_answers_of_all_steps_share_one_room_and_give_it_back() -> None:
         link._room.taken_bytes = 200_000  # as if others' answers took it
         busy = ask(running, [1])
         assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
-        assert "the answers of models take more than 200000 bytes together" in busy.text
+        assert "limit of 200000 bytes" in busy.text
         link._room.taken_bytes -= 200_000
         assert ask(running, [1]).status_code == 200
 
