@@ -52,6 +52,7 @@ class Entry:
         self.user_agent = headers.get(b"user-agent", b"")[:_MAX_TEXT]
         self.client = client[:_MAX_TEXT]
         self.began_s = self.ended_s = time.monotonic()
+        # Set by `AccessLog.end`, once.
         self.status = 0
         self.bytes_in = 0
         self.bytes_out = 0

@@ -66,6 +66,7 @@ class Alarm:
         self.clear()
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
+            # The event loop must not poll a descriptor that may be reused.
             os.close(self._fd)
             self._fd = -1
 

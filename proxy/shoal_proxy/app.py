@@ -127,6 +127,7 @@ class Pages:
         self._check_model(request)
         link, queue = self._link, self._dispatcher.scheduler.queue
         most = self._settings.batching.max_batch_size
+        # TorchServe's `batchSize` is the largest batch that the model accepts.
         document = describe_model(
             self._settings.name,
             self._settings.version,

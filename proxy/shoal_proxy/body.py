@@ -30,6 +30,7 @@ class BodyReader(asyncio.BufferedProtocol):
         self._on_complete = on_complete
         self.body: Body | None = None
 
+    # The asyncio.BufferedProtocol interface.
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes (asyncio)."""
         return _HEAD if self.body is None else self.body.rest

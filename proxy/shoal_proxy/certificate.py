@@ -97,11 +97,13 @@ class Certificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Renegotiation lets a client cause handshakes without limit on one connection.
         context.options |= ssl.OP_NO_RENEGOTIATION
+        # HTTP/2 is not supported.
         context.set_alpn_protocols(["http/1.1"])
         among = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         among.check_hostname = False
         among.verify_mode = ssl.CERT_NONE  # `is_sibling` compares the certificate instead
         try:
+            # Both sides of a connection between peers show the certificate.
             for each in (context, among):
                 each.load_cert_chain(certificate, key, password=_no_password)
             not_after, shown = _handshake(context, certificate)
@@ -139,6 +141,7 @@ def _handshake(context: ssl.SSLContext, certificate: str) -> tuple[str, bytes]:
     trusting.check_hostname = False
     trusting.load_verify_locations(certificate)
     trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_NO_CHECK_TIME)
+    # What one side writes, the other reads.
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     client, server = trusting.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
     for _ in range(_MESSAGES):

@@ -64,6 +64,7 @@ class _Job:
         reply = self._reply
         if not self._packing.given_up:
             lines = b"%bcontent-encoding: %b\r\n" % (reply.lines, self._coding)
+            # A new reply, as its size is computed from the body.
             reply = Reply(reply.status, self._packing.body, reply.content_type, lines)
         self._write(reply)
         return _STEP_COST

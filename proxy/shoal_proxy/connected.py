@@ -73,6 +73,7 @@ class ConnectedProtocol(HttpToolsProtocol):
         """Admit or reject the connection (asyncio)."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it, as we do
         if self.scheme == "https":
+            # The default limit would hide unread responses in the buffer of TLS.
             self.transport.set_write_buffer_limits(_TLS_UNSENT_BYTES)
         now_s = time.monotonic()
         self.idle_since_s = now_s
@@ -138,9 +139,18 @@ class ConnectedProtocol(HttpToolsProtocol):
 
     def _look(self, now_s: float) -> None:
         due_s = self._due_s(now_s)
-        # The limit is extended while bytes move fast enough.
-        if due_s <= now_s and self._moves(now_s):
-            due_s = self._due_s(now_s)
+        if due_s <= now_s:
+            # The limit is extended while a response is read, or a body received, fast enough since the last check.
+            moved_bytes, since_s = 0, now_s
+            if self._owes_reading:
+                left_bytes = self.transport.get_write_buffer_size()
+                moved_bytes, since_s = self._unread_bytes - left_bytes, self._unread_since_s
+                self._unread_since_s, self._unread_bytes = now_s, left_bytes
+            elif self.incoming == BODY:
+                moved_bytes, since_s = self.meter.body_bytes - self.marked_bytes, self.began_s
+                self.began_s, self.marked_bytes = now_s, self.meter.body_bytes
+            if since_s < now_s and self.patience.keeps_up(moved_bytes, now_s - since_s):
+                due_s = self._due_s(now_s)
         if due_s > now_s:
             self.lookout.by(due_s, now_s)
         else:
@@ -165,19 +175,6 @@ class ConnectedProtocol(HttpToolsProtocol):
         if self.busy or self.incoming == IGNORED:
             return now_s + min(BUSY_LOOK_S, patience.idle_s)
         return self.idle_since_s + (patience.head_s if self.cycle is None else patience.idle_s)
-
-    def _moves(self, now_s: float) -> bool:
-        """Return whether enough of a response was read, or of a body received, since the last check; restart both."""
-        if self._owes_reading:
-            left_bytes = self.transport.get_write_buffer_size()
-            moved_bytes, since_s = self._unread_bytes - left_bytes, self._unread_since_s
-            self._unread_since_s, self._unread_bytes = now_s, left_bytes
-        elif self.incoming == BODY:
-            moved_bytes, since_s = self.meter.body_bytes - self.marked_bytes, self.began_s
-            self.began_s, self.marked_bytes = now_s, self.meter.body_bytes
-        else:
-            return False
-        return self.patience.keeps_up(moved_bytes, now_s - since_s)
 
     def _overdue(self, now_s: float) -> None:
         """End the request or connection that timed out."""

@@ -146,9 +146,31 @@ class Issuer:
 
     async def watch(self) -> None:
         """Fetch the keys periodically, and when a token has an unknown one, until cancelled."""
+        import httpx  # noqa: PLC0415 (only needed with tokens)
+
         while True:
             self._wanted.clear()
-            await self._fetch()
+            fault = ""
+            try:
+                async with httpx.AsyncClient(timeout=FETCH_WITHIN_S) as client, asyncio.timeout(FETCH_WITHIN_S):
+                    body = b""
+                    async with client.stream("GET", self._url) as response:
+                        response.raise_for_status()
+                        async for piece in response.aiter_bytes():
+                            body += piece
+                            if len(body) > MAX_BYTES:
+                                raise ValueError(f"more than {MAX_BYTES} bytes")
+                count = self._tokens.take_keys(json.loads(body))
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, ValueError, RecursionError) as error:
+                remedy = _UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(error) else ""
+                fault = f"{type(error).__name__}: {error}{remedy}"
+                # Logged once per cause; the known keys stay in use.
+                if fault != self._fault:
+                    logger.error("event=issuer_keys_not_fetched url=%s error=%r", self._url, fault)
+            else:
+                self._gate.reasons.pop("issuer", None)
+                logger.debug("event=issuer_keys_fetched keys=%d", count)
+            self._fault = fault
             self._fetched_s = time.monotonic()
             # The least interval, whatever tokens with unknown keys arrive.
             await asyncio.sleep(FETCH_AGAIN_S if self._tokens.ready else LOOK_S)
@@ -157,31 +179,6 @@ class Issuer:
                     await self._wanted.wait()
             except TimeoutError:
                 continue
-
-    async def _fetch(self) -> None:
-        import httpx  # noqa: PLC0415 (only needed with tokens)
-
-        try:
-            async with httpx.AsyncClient(timeout=FETCH_WITHIN_S) as client, asyncio.timeout(FETCH_WITHIN_S):
-                body = b""
-                async with client.stream("GET", self._url) as answer:
-                    answer.raise_for_status()
-                    async for piece in answer.aiter_bytes():
-                        body += piece
-                        if len(body) > MAX_BYTES:
-                            raise ValueError(f"more than {MAX_BYTES} bytes")
-            count = self._tokens.take_keys(json.loads(body))
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, ValueError, RecursionError) as error:
-            remedy = _UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(error) else ""
-            fault = f"{type(error).__name__}: {error}{remedy}"
-            # Logged once per cause; the known keys stay in use.
-            if fault != self._fault:
-                self._fault = fault
-                logger.error("event=issuer_keys_not_fetched url=%s error=%r", self._url, fault)
-        else:
-            self._fault = ""
-            self._gate.reasons.pop("issuer", None)
-            logger.debug("event=issuer_keys_fetched keys=%d", count)
 
 
 def make_gate(settings: Settings) -> tuple[Gate | None, Sequence[KeyFiles | Issuer]]:

@@ -174,6 +174,7 @@ class Dispatcher:
     def refuse_waiting(self, error: ProxyError) -> None:
         """Fail all requests that wait or run with ``error``, when the drain times out."""
         self._deliver(self.scheduler.refuse_all(error, time.monotonic()))
+        # A cancelled task fails its batch.
         for task in self._tasks:
             task.cancel()
         if self._second_chance is not None:
@@ -206,6 +207,7 @@ class Dispatcher:
         if self._alarm.is_set:
             self._alarm.clear()
         signature = self._link.signature
+        # `on_change` and `on_room` schedule the next call.
         if signature is None or not self._link.ready or self._unsent.full:
             return
         while True:
@@ -280,6 +282,7 @@ class Dispatcher:
     def _send(self, running: Running, signature: ModelSignature) -> None:
         batch = running.batch
         if not batch.tries:
+            # A retried batch was counted at its first try.
             observe = self._metrics.queue_seconds.observe
             for part in batch.slices:
                 # A request that is split over batches is counted with its first part.
@@ -420,6 +423,7 @@ class Dispatcher:
                 by_results = max([self._unsent.rows(row_bytes), *signature.allowed_batch_sizes[:1]])
                 most_rows = by_results if most_rows is None else min(by_results, most_rows)
             self.scheduler.serve(most_rows, signature.allowed_batch_sizes, signature.measured)
+            # Row checks start anew with each model.
             self.scheduler.verify(signature)
         self._send_soon()
 

@@ -36,6 +36,7 @@ def docs_routes(signature: Callable[[], ModelSignature], *, name: str, version: 
 
     return [
         Route(f"{place}/{what}", endpoint)
+        # `root` leads from the document's path back to the root.
         for place, root in (("", "."), (f"/v2/models/{name}", "../../.."))
         for what, endpoint in (("docs", page), ("openapi.json", document(root)))
     ]

@@ -186,6 +186,7 @@ class RuntimeLink:
 
     def _become(self, reason: str) -> None:
         changed = bool(reason) != bool(self.reason)
+        # A change to a reason is a loss.
         self.losses += changed and bool(reason)
         self.reason = reason
         # Each reason is logged once until the runtime is ready again, as it is checked ten times a second while

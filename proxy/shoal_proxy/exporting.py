@@ -54,6 +54,7 @@ class Exporter:
         ends = False
         while not ends:
             ends = self._stop.wait(INTERVAL_S)
+            # Exported in parts, so that a collector's size limit is not exceeded.
             spans = self._tracer.take()
             for start in range(0, len(spans), AT_ONCE):
                 part = spans[start : start + AT_ONCE]

@@ -85,6 +85,7 @@ class Guard:
                 self.members.discard(each)
                 each.leave()
             if not leaving:
+                # The search is linear in the number of connections.
                 self._no_room_until_s = now_s + _NO_ROOM_PAUSE_S * len(self.members)
         if len(self.members) >= self.max_connections:
             return f"all {self.max_connections} connections are in use"
@@ -93,6 +94,7 @@ class Guard:
 
     def note(self, event: str, message: str) -> None:
         """Log the rejection of a connection or request, rate-limited by event."""
+        # One per event, so that frequent ones do not hide others.
         sampler = self._samplers.setdefault(event, Sampler())
         if (unlogged := sampler.take(time.monotonic())) is not None:
             logger.warning("event=%s unlogged=%d last=%r", event, unlogged, message)

@@ -137,6 +137,7 @@ class GuardedProtocol(ConnectedProtocol):
         version = self.parser.get_http_version()
         self.speaks_1_0 = version == "1.0"
         check_head(version, headers)
+        # A dict drops repeated names.
         if len(headers) < len(self.headers):
             self.check_repeated()
         self.incoming = BODY

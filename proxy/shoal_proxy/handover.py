@@ -237,6 +237,7 @@ class SecondChance:
     def _headers(self, pending: Pending, left_s: float) -> list[tuple[bytes, bytes]]:
         # Each name once: a forwarded or fair-share header may also be the client's credential.
         extra = dict([*_ASKING, *pending.key.headers, (_TIMEOUT_MS, b"%.3f" % (1000 * left_s))])
+        # The peer queues the request with the client's priority and share.
         if pending.lane.level:
             extra[_PRIORITY] = b"%d" % pending.lane.level
         if self._fair_share_header and pending.lane.share:
@@ -267,6 +268,7 @@ class SecondChance:
                 await asyncio.sleep(ASK_PRESSED_S)
                 continue
             self._pressed.clear()
+            # Woken early when a request would be late.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ASK_S):
                     await self._pressed.wait()

@@ -72,6 +72,7 @@ class TlsListener(Listener):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections (uvicorn)."""
+        # Without sockets: uvicorn only starts its other tasks.
         await super().startup(sockets=[])
         self._accepting = [asyncio.create_task(self._accept(sock)) for sock in sockets or []]
 
@@ -119,7 +120,15 @@ class TlsListener(Listener):
                 finally:
                     loop.remove_reader(client)
                 handshake.started = True
-                if self._starts_tls(client):
+                # A TLS record begins with a byte below 24 (RFC 8446, section 5.1), plain HTTP with a letter.
+                first = client.recv(1, socket.MSG_PEEK)
+                if first.isalpha():
+                    self._guard.note("handshake_failed", "plain HTTP")
+                    # Closing with unread input would reset the connection and discard the response.
+                    client.recv(_READ_BYTES)
+                    client.send(_PLAIN)
+                    client.shutdown(socket.SHUT_WR)
+                elif first:
                     if client.family != socket.AF_UNIX:
                         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     await loop.connect_accepted_socket(
@@ -132,15 +141,4 @@ class TlsListener(Listener):
                     return True
         except OSError as error:  # ssl.SSLError and TimeoutError, too, are OSErrors
             self._guard.note("handshake_failed", str(error) or f"it took more than {self._guard.patience.head_s:g} s")
-        return False
-
-    def _starts_tls(self, client: socket.socket) -> bool:
-        """Return whether a handshake follows; plain HTTP, which begins with a letter, gets an error response."""
-        first = client.recv(1, socket.MSG_PEEK)
-        if not first.isalpha():
-            return bool(first)
-        self._guard.note("handshake_failed", "plain HTTP")
-        client.recv(_READ_BYTES)  # closing with unread input would reset the connection and discard the response
-        client.send(_PLAIN)
-        client.shutdown(socket.SHUT_WR)
         return False

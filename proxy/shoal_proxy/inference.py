@@ -180,8 +180,10 @@ class Inference:
             if terms.load_format:
                 reply = self._reporting_load(reply, terms)
             decoded = route.codec.decode(Call(head.headers, body), signature)
+            # Binary bodies are not limited by the number of JSON values.
             check_rows(decoded.rows)
             if not self._dispatcher.speaks_binary:
+                # The runtime cannot receive bytes, NaN and infinities as JSON.
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
             if self.gate is not None and head.caller is not None:
@@ -195,7 +197,15 @@ class Inference:
                 span.attributes["shoal.rows"] = pending.rows
                 span.events.append(("queued", pending.arrived_s))
         except Exception as error:
-            reply(self.refuse(route, self._as_proxy_error(error)))
+            fault = error
+            if isinstance(error, RuntimeAway):
+                self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
+            if not isinstance(fault, ProxyError):
+                # An unexpected error in decoding fails only this request.
+                if (unseen := self._undecoded.take(time.monotonic())) is not None:
+                    logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
+                fault = ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
+            reply(self.refuse(route, fault))
             return None
         decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
         pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
@@ -237,16 +247,6 @@ class Inference:
             reply(answer)
 
         return report
-
-    def _as_proxy_error(self, error: Exception) -> ProxyError:
-        """Return the error to respond with; an unexpected one in decoding fails only this request, and is logged."""
-        if isinstance(error, RuntimeAway):
-            self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
-        if isinstance(error, ProxyError):
-            return error
-        if (unseen := self._undecoded.take(time.monotonic())) is not None:
-            logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
-        return ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
 
     def cancel(self, pending: Pending) -> None:
         """Cancel a request whose client has disconnected."""
@@ -355,8 +355,11 @@ class Inference:
         share_header, priority = self._fair_share_header, headers.get(_PRIORITY)
         lane = PLAIN_LANE
         if priority is not None or share_header:
+            if priority and (len(priority) != 1 or not priority.isdigit()):
+                text = priority.decode("latin-1")
+                raise InvalidRequest(f"{PRIORITY} must be a digit, 0 being the highest priority, not {text!r}")
             share = headers.get(share_header, b"") if share_header else b""
-            lane = LaneKey(share, _level(priority) if priority else 0)
+            lane = LaneKey(share, int(priority) if priority else 0)
         trace: dict[str, str] | None = None
         for name, text in _TRACED:
             value = headers.get(name)
@@ -383,6 +386,7 @@ class Inference:
                 return self._counted(route, reply)
             except Exception as error:
                 outcome = ModelFailed(f"the model's result cannot be encoded: {type(error).__name__}: {error}")
+        # Triton's statistics have the time of failed requests.
         self._metrics.failed_s += time.monotonic() - pending.arrived_s
         return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.handed_over)
 
@@ -398,13 +402,6 @@ def _timeout_s(timeout_ms: float) -> float:
 
 def _not_set(outcome: Outcome) -> None:
     """Placeholder until the request's own delivery is set."""
-
-
-def _level(value: bytes) -> int:
-    if len(value) != 1 or not value.isdigit():
-        text = value.decode("latin-1")
-        raise InvalidRequest(f"{PRIORITY} must be a digit, 0 being the highest priority, not {text!r}")
-    return int(value)
 
 
 def _positive_ms(value: bytes) -> float:

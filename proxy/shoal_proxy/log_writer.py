@@ -107,6 +107,7 @@ def writing(log: AccessLog | None) -> Iterator[None]:
     before = root.handlers[:]
     writer = LogWriter(log, before[0].formatter)
     writer.start()
+    # The list is changed in place, so that it is the same for all threads.
     root.handlers[:] = [writer]
     try:
         yield

@@ -23,6 +23,7 @@ def describe_model(
         "maxWorkers": 1,
         "batchSize": batch_size,
         "maxBatchDelay": 0,
+        # Shoal's runtime is one worker to TorchServe's clients.
         "workers": [{"id": "1", "status": "READY" if ready else "UNLOADED"}],
         "jobQueueStatus": {"remainingCapacity": max(0, capacity - waiting), "pendingRequests": waiting},
     }

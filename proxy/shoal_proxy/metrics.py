@@ -123,6 +123,7 @@ class Metrics(Collector):
             yield _labelled(declared.CALLER_ROWS, {(caller,): count for caller, count in self.gate.rows.items()})
         yield _labelled(declared.HANDED_OVER, {(outcome,): count for outcome, count in self.handed_over.items()})
         for metric, read in self.read.items():
+            # Values are read at the scrape, so that no code has to update them.
             family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily
             yield family(metric.family, metric.description, value=read())
         for metric, histogram in (

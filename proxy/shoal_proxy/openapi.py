@@ -65,6 +65,23 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
     raw: Json = {}
     if (spec := bytes_input(signature)) is not None and not spec.holds_json:
         raw = {kind: {"schema": {}} for kind in spec.content_types or ("application/octet-stream",)}
+    # Descriptions of the page's fields, one per input.
+    fields: list[Json] = []
+    for each in signature.inputs.values():
+        element = each.datatype == "BYTES" and not each.holds_json and prod(_sample_shape(each, signature)) == 1
+        texts = bool(each.content_types) and all(kind.startswith("text/") for kind in each.content_types)
+        texts = texts or each.logical_type == "datetime"
+        fields.append({
+            "name": each.name,
+            "datatype": each.datatype,
+            "optional": each.optional,
+            "columns": list(each.columns) if signature.columns else [],
+            "nullable": each.nullable,
+            "kind": ("text" if texts else "file") if element else "json",
+            "media": list(each.content_types),
+            "shape": [] if each.holds_json else list(_row_shape(each, signature)),
+            "element": _sample_element(each),
+        })  # fmt: skip
     return {
         "openapi": "3.1.0",
         "info": {"title": name, "version": version, "description": "A model, in every protocol that it supports."},
@@ -86,7 +103,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
             "schemas": {"Row": row_schema(signature), "Answer": answer_schema(signature), **ERRORS},
             "parameters": TERMS,
         },
-        "x-shoal-inputs": [_field(spec, signature) for spec in signature.inputs.values()],
+        "x-shoal-inputs": fields,
     }
 
 
@@ -215,24 +232,6 @@ def _sample_element(spec: InputSpec) -> Any:
     if spec.datatype == "BOOL":
         return True
     return 1 if "INT" in spec.datatype else 0.5
-
-
-def _field(spec: InputSpec, signature: ModelSignature) -> Json:
-    """Return the description of one input's field on the page; ``media`` for a file or a text."""
-    element = spec.datatype == "BYTES" and not spec.holds_json and prod(_sample_shape(spec, signature)) == 1
-    texts = bool(spec.content_types) and all(kind.startswith("text/") for kind in spec.content_types)
-    texts = texts or spec.logical_type == "datetime"
-    return {
-        "name": spec.name,
-        "datatype": spec.datatype,
-        "optional": spec.optional,
-        "columns": list(spec.columns) if signature.columns else [],
-        "nullable": spec.nullable,
-        "kind": ("text" if texts else "file") if element else "json",
-        "media": list(spec.content_types),
-        "shape": [] if spec.holds_json else list(_row_shape(spec, signature)),
-        "element": _sample_element(spec),
-    }
 
 
 def _v2_request(signature: ModelSignature) -> Json:

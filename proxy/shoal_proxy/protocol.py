@@ -194,6 +194,7 @@ class InferCycle:
     def reply(self, reply: Reply) -> None:
         """Write ``reply``, once; called when the request's batch returns."""
         if self._pending is not None:
+            # Before the response is written, as the client may be back at once.
             self._protocol.answered(self._pending)
         self._pending = None
         self._release()

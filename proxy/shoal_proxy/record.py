@@ -55,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
             arrivals += 1
     except AskError as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
+        # 2 for wrong arguments, 1 for a failed request, as in the other commands.
         return 2 if isinstance(error, AddressError) else 1
     print(f"{arrivals} arrivals in {options.seconds:g} s", file=sys.stderr)  # noqa: T201
     return 0

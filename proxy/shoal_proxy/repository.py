@@ -38,6 +38,7 @@ async def read_index_request(request: Request) -> bool:
             body += piece
             if len(body) > _MAX_BYTES:
                 raise BodyTooLarge(f"the body is over the limit of {_MAX_BYTES} bytes for index requests")
+    # The response is never sent.
     except ClientDisconnect:
         return False
     document = parse_json(body) if body else {}

@@ -40,6 +40,7 @@ class Rotation:
     def _soon(self) -> None:
         if not self._due:
             self._due = True
+            # Runs in the next iteration, after the callbacks that are ready now.
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:

@@ -96,7 +96,14 @@ def bind(address: Address) -> socket.socket:
     try:
         if address.path:
             sock = socket.socket(socket.AF_UNIX)
-            _remove_stale(address.path)
+            if Path(address.path).is_socket():
+                # A process that has ended left its socket file, which would block the address forever.
+                with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+                    # Only a refused connection proves that no process listens there.
+                    try:
+                        probe.connect(address.path)
+                    except ConnectionRefusedError:
+                        Path(address.path).unlink()
             sock.bind(address.path)
         else:
             host = address.host
@@ -116,20 +123,6 @@ def bind(address: Address) -> socket.socket:
     except OSError as error:
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
     return sock
-
-
-def _remove_stale(path: str) -> None:
-    """Remove the socket file of a process that has ended, which would block the address forever."""
-    if not Path(path).is_socket():
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            # Only a refused connection proves that no process listens there.
-            probe.connect(path)
-        except ConnectionRefusedError:
-            Path(path).unlink()
-        except OSError:
-            return
 
 
 _PORTIONS = 8
@@ -239,7 +232,13 @@ class Proxy:
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, descriptors, self.unsent)
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
-        self.grpc = self._grpc_port()
+        self.grpc: GrpcPort | None = None
+        if settings.proxy.grpc_port is not None:
+            # Otherwise gRPC's core logs a line about each client that violates the protocol.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+            from shoal_proxy.rpc import port  # noqa: PLC0415 (20 MB, and an extra)
+
+            self.grpc = port.GrpcPort(self.inference, self.pages, settings, self.certificate, self.unsent)
         self._leave = asyncio.Event()
         self._hurry = asyncio.Event()
         self._stay = Stay(settings.process.replacement_timeout_s)
@@ -298,7 +297,9 @@ class Proxy:
         self.dispatcher.close()
         self._drained.set()
         if self._spans is not None:
+            # The exporter may wait for its collector.
             await asyncio.to_thread(self._spans.close)
+        # The admin port closes last, so that `POST /drain` gets its response.
         admin.leave()
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
@@ -368,6 +369,7 @@ class Proxy:
         except TimeoutError:
             logger.warning("event=drain_timed_out rows=%d", self.scheduler.queue.rows)
             self.dispatcher.refuse_waiting(Draining("this replica stopped before the result was ready"))
+            # uvicorn stops waiting for connections.
             front.force_exit = True
         await asyncio.gather(*others, return_exceptions=True)
         self._enter(Phase.STOPPED)
@@ -375,15 +377,6 @@ class Proxy:
     def _enter(self, phase: Phase) -> None:
         self.dispatcher.phase = phase
         logger.info("event=%s waiting_rows=%d", phase, self.scheduler.queue.rows)
-
-    def _grpc_port(self) -> "GrpcPort | None":
-        if self.settings.proxy.grpc_port is None:
-            return None
-        # Otherwise gRPC's core logs a line about each client that violates the protocol.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        from shoal_proxy.rpc.port import GrpcPort  # noqa: PLC0415 (20 MB, and an extra)
-
-        return GrpcPort(self.inference, self.pages, self.settings, self.certificate, self.unsent)
 
     def _read_metrics(self) -> None:
         scheduler, queue = self.scheduler, self.scheduler.queue

@@ -77,7 +77,8 @@ class Unsent:
         self._check_scheduled = False
         self.size_bytes = 0
         self.full = False
-        self.on_room: Callable[[], None] = _nothing
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when it is no longer full."""
 
     def note(self, reader: SlowReader, held_bytes: int) -> None:
         """Set the memory kept for a client, in bytes; 0 when it has read everything, or has disconnected."""
@@ -139,7 +140,3 @@ class Unsent:
             if not self.full:
                 return
         self._check_later()
-
-
-def _nothing() -> None:
-    """Placeholder until `Unsent.on_room` is set."""

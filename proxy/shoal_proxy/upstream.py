@@ -67,6 +67,7 @@ class Upstream:
         host = "localhost" if address.path else str(address)
         self._host = host.encode("ascii")
         self._model_path = f"/v2/models/{quote(model_name, safe='')}".encode("ascii")
+        # Formatted once, as every batch has the same head.
         self._infer_head = b"POST %b/infer HTTP/1.1\r\nHost: %b\r\n" % (self._model_path, self._host)
 
     async def infer(

@@ -1,7 +1,8 @@
 """One test for each fault that reading KServe's batcher shows: what a batching sidecar must not do.
 
 The numbers are those of the list: a failed result reported as success, one blocked loop, waiting while idle,
-no batch cap, models mixed, headers lost, no bound and no cancel, time-outs in the wrong unit, polling and logging per request.
+no batch cap, models mixed, headers lost, no bound and no cancel,
+time-outs in the wrong unit, polling and logging per request.
 """
 
 import asyncio

@@ -213,6 +213,7 @@ def shown(value: Any) -> str:
 def error_document(error: ProxyError) -> dict[str, Any]:
     """Return the error in the format of V1 and V2, with the failed rows, if any."""
     document: dict[str, Any] = {"error": error.message}
+    # Only `RowsFailed` has errors of rows.
     rows = getattr(error, "errors", None)
     if rows:
         document["errors"] = encode_row_errors(rows)

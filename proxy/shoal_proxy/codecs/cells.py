@@ -78,6 +78,7 @@ def read_cell(spec: InputSpec, text: str, *, flags: bool = False) -> Any:
         return None
     if spec.datatype == "BYTES":
         return int(text) if spec.unit and _are_digits(text) else text
+    # CSV writers use True, TRUE and true.
     flag = FLAGS.get(text.lower()) if flags or spec.datatype == "BOOL" else None
     if flag is not None or spec.datatype == "BOOL":
         return flag if flag is not None else _refuse_text(spec, text)

@@ -51,6 +51,7 @@ def classified(spec: OutputSpec | None, array: Array, count: int, *, batches: bo
         raise ModelFailed("the runtime returned texts for an output of numbers, which classification needs")
     numbers = bfloat16_to_float32(array) if spec is not None and spec.datatype == "BF16" else array
     if numbers.dtype.kind == "b":
+        # Values are written as 1 and 0.
         numbers = numbers.astype(np.uint8)
     rows = numbers.reshape((len(numbers), -1) if batches and len(numbers) else (1, -1))
     # Indices by falling value. Sorting the mirrored rows stably, and mirroring back, keeps equal elements in order.

@@ -216,6 +216,7 @@ def as_column(spec: InputSpec, array: Array) -> Array:
     """Return rows of one value in the input's number of dimensions: [n] as [n, 1] or vice versa."""
     if array.ndim == len(spec.shape) or not array.ndim or array.size != array.shape[0]:
         return array
+    # Only dimensions of one or free size can be added.
     for size in spec.shape[1:]:
         if size not in (1, -1):
             return array
@@ -231,6 +232,7 @@ def converted(spec: InputSpec, array: Array, datatype: str) -> Array:
         InvalidRequest: a number is out of the input's range, or a fraction for an integer.
     """
     if spec.datatype == "BYTES":
+        # The runtime reads a datetime's digits as a number.
         return bytes_array([b"%d" % number for number in array.ravel().tolist()], array.shape)
     wanted = DTYPES[spec.datatype]
     if array.dtype == wanted or not array.size:

@@ -82,6 +82,7 @@ class Invocations:
             raise InvalidRequest(f"the body must be an object with one of {', '.join(map(repr, _FORMS))}")
         if given[0] in ("instances", "inputs"):
             decoded = self._v1.decode(call, signature)
+            # MLflow's response has `predictions`, also for inputs by column.
             decoded.style = Form.ROWS
         else:
             table = document[given[0]]

@@ -45,6 +45,7 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
         raise InvalidRequest(f"input {spec.name!r}: shape must be a list of sizes, not {shown(shape)}")
     sizes = list(shape)
     if len(sizes) > spec.batch_dim:
+        # The canonical form has the batch dimension first.
         sizes.insert(0, sizes.pop(spec.batch_dim))
     check_shape(spec, tuple(sizes))
     return shape

@@ -109,7 +109,15 @@ class Rerank:
         """Return the query with each of the documents, one pair per row."""
         document = _document(call, self._model_name)
         query, against = signature.inputs.get(QUERY), signature.inputs.get(DOCUMENT)
-        if query is None or against is None or not _reranks(signature):
+        score = signature.outputs.get(SCORE)
+        # Both inputs take texts, all others are optional, and the score is one number per row.
+        fits = all(
+            _takes_texts(spec, signature) if name in (QUERY, DOCUMENT) else spec.optional
+            for name, spec in signature.inputs.items()
+        )
+        if score is None or score.datatype not in _FLOATING or score.shape[1:] not in ((), (1,)):
+            fits = False
+        if query is None or against is None or not fits:
             raise InvalidRequest(
                 f"model {self._model_name!r} does not support reranking: it needs inputs 'query' and 'document'"
                 " of texts, and an output 'score' of one number per row"
@@ -206,17 +214,6 @@ def _embedding(signature: ModelSignature) -> OutputSpec | None:
         if spec.datatype in _FLOATING and len(spec.shape) == 2 and spec.unpad_axis is None
     ]
     return found[0] if len(found) == 1 else None
-
-
-def _reranks(signature: ModelSignature) -> bool:
-    for name, spec in signature.inputs.items():
-        if name in (QUERY, DOCUMENT):
-            if not _takes_texts(spec, signature):
-                return False
-        elif not spec.optional:
-            return False
-    score = signature.outputs.get(SCORE)
-    return score is not None and score.datatype in _FLOATING and score.shape[1:] in ((), (1,))
 
 
 def _usage(outputs: Mapping[str, Array], signature: ModelSignature) -> dict[str, int]:

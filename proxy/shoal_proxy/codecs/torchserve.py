@@ -56,6 +56,7 @@ class TorchServe:
                 parts = form_parts(body, call.headers[b"content-type"])
             except ValueError as error:
                 raise InvalidRequest(str(error)) from None
+            # With one part and one required input, the part's name does not matter.
             if len(parts) > 1 or sum(not spec.optional for spec in signature.inputs.values()) > 1:
                 return _by_name(parts, signature, ignore_extra=self._ignore_extra)
             body, media_type = parts[0].data, parts[0].media_type

@@ -173,6 +173,7 @@ def decode_failure(status: int, body: bytes | memoryview, executed: bytes | None
     ``executed`` is the header's value, ``no`` or ``maybe``; without it (other V2 servers) the batch may have run.
     """
     try:
+        # Other V2 servers may send any body with an error.
         document = orjson.loads(body)
         message, code = str(document["error"]), str(document.get("code", ""))
     except (ValueError, KeyError, TypeError, AttributeError):

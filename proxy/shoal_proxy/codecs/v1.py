@@ -208,26 +208,27 @@ def _elements(spec: InputSpec, values: list[Any]) -> Array:
     if spec.holds_json:
         return bytes_array([json_text(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
     if any(type(value) in (bytes, dict) for value in values):
-        data = [NULL if value is None and spec.nullable else _element(spec, value) for value in values]
+        data: list[bytes] = []
+        for value in values:
+            if type(value) is bytes:  # a part of a form
+                data.append(value)
+            elif type(value) is str:
+                data.append(value.encode())
+            elif value is None and spec.nullable:
+                data.append(NULL)
+            else:
+                encoded = value.get("b64") if type(value) is dict and len(value) == 1 else None
+                if type(encoded) is not str:
+                    raise InvalidRequest(f'input {spec.name!r} accepts only strings or {{"b64": "..."}}')
+                try:
+                    data.append(decode_base64(encoded))
+                except ValueError as error:
+                    raise InvalidRequest(f"input {spec.name!r}: b64 is not valid base64: {error}") from None
         return bytes_array(data, (len(values),) + (1,) * (len(spec.shape) - 1))
     array = from_json(spec, values)
     # Rows of one text may have further dimensions of 1.
     ones = len(spec.shape) - array.ndim
     return array.reshape(array.shape + (1,) * ones) if ones > 0 else array
-
-
-def _element(spec: InputSpec, value: Any) -> bytes:
-    if type(value) is bytes:  # a part of a form
-        return value
-    if type(value) is str:
-        return value.encode()
-    encoded = value.get("b64") if type(value) is dict and len(value) == 1 else None
-    if type(encoded) is not str:
-        raise InvalidRequest(f'input {spec.name!r} accepts only strings or {{"b64": "..."}}')
-    try:
-        return decode_base64(encoded)
-    except ValueError as error:
-        raise InvalidRequest(f"input {spec.name!r}: b64 is not valid base64: {error}") from None
 
 
 def _decode_columns(
@@ -244,6 +245,7 @@ def _decode_columns(
         if len(required) != 1:
             expected = listed(list(signature.columns or signature.inputs))
             raise InvalidRequest(f'"inputs" must be an object with {expected}')
+        # A bare list of rows belongs to the only required input.
         columns = {required[0]: columns}
     if not signature.batches:
         # Without a batch dimension the object of inputs is the only row.
@@ -268,6 +270,7 @@ def _decode_columns(
             inputs[spec.name] = as_column(spec, stacked)
         else:
             inputs[spec.name] = stack_columns(spec, values)
+        # Checked per input, so that the error names it.
         check_shape(spec, inputs[spec.name].shape)
     check_complete(inputs, signature)
     return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths=lengths)

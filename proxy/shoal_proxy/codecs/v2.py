@@ -201,6 +201,7 @@ def _check_names(tensors: list[Any], signature: ModelSignature, *, ignore_extra:
         if type(name) is not str:
             raise InvalidRequest(f"unknown input {shown(name)}; the model has {listed(list(signature.inputs))}")
         if name not in signature.inputs or name in signature.columns:
+            # Columns of inputs are matched below, too.
             unknown.append(name)
     if unknown:
         names = {tensor["name"]: tensor["name"] for tensor in tensors}
@@ -312,6 +313,7 @@ def take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
         raise InvalidRequest("parameters must be an object")
     if "requests" in parameters:
         raise InvalidRequest("parameters.requests is reserved. Use another name")
+    # What remains after the protocol's own parameters is forwarded to the model.
     rest = dict(parameters)
     binary = rest.pop("binary_data_output", None)
     timeout_us = rest.pop("timeout", None)

@@ -140,5 +140,6 @@ def _around(style: Style, name: str, array: Array, signature: ModelSignature) ->
 
 def _keep(kept: dict[Any, Any], key: object, value: object) -> None:
     if len(kept) >= _MAX_KEPT:
+        # Clients with ever-changing headers must not fill the memory.
         kept.clear()
     kept[key] = value

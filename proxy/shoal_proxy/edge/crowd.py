@@ -14,6 +14,7 @@ _SHARE_CLOSED = 100
 
 def connection_limit(wanted: int, descriptors: int) -> int:
     """Return the limit on connections: ``wanted`` (0: `MAX_CONNECTIONS`), if there are enough descriptors."""
+    # With few descriptors, half of them are kept.
     kept = min(KEPT_DESCRIPTORS, descriptors // 2)
     return max(1, min(wanted or MAX_CONNECTIONS, descriptors - kept))
 

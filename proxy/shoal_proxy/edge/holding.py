@@ -39,6 +39,7 @@ class Holding:
             self.mark_s = now_s
         elif elapsed_s >= _WINDOW_S:
             self.pace = (self.held_bytes - self.mark_bytes) / elapsed_s
+            # The next window begins.
             self.mark_s, self.mark_bytes = now_s, self.held_bytes
 
     def wait_s(self, now_s: float) -> float:

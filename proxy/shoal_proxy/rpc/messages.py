@@ -59,7 +59,18 @@ class GrpcV2:
         except DecodeError as error:
             raise InvalidRequest(f"malformed message: {error}") from None
         self.check_model(request.model_name, request.model_version)
-        _check_counts(request)
+        # The limits of JSON requests, checked before anything is decoded.
+        if len(request.inputs) > MAX_LISTS:
+            raise BodyTooLarge(f"the request has {len(request.inputs)} inputs; at most {MAX_LISTS} are allowed")
+        if len(request.outputs) > MAX_LISTS:
+            raise InvalidRequest(f"the request has {len(request.outputs)} outputs; at most {MAX_LISTS} are allowed")
+        typed = [each for each in request.inputs if each.datatype in FIELDS]
+        values = sum(len(getattr(each.contents, FIELDS[each.datatype])) for each in typed)
+        if values > MAX_VALUES:
+            raise BodyTooLarge(
+                f"the contents have {values} values; at most {MAX_VALUES} are allowed in one request. Send"
+                " raw_input_contents, or fewer rows"
+            )
         tail: list[bytes] = []
         raw = list(request.raw_input_contents)
         if raw and len(raw) != len(request.inputs):
@@ -147,21 +158,6 @@ def stream_message(reply: Reply, request: bytes) -> bytes:
 def _serialized(message: ModelStreamInferResponse) -> bytes:
     data: bytes = message.SerializeToString()
     return data
-
-
-def _check_counts(request: Any) -> None:
-    """Reject a request over the limits of JSON requests, before it is decoded."""
-    if len(request.inputs) > MAX_LISTS:
-        raise BodyTooLarge(f"the request has {len(request.inputs)} inputs; at most {MAX_LISTS} are allowed")
-    if len(request.outputs) > MAX_LISTS:
-        raise InvalidRequest(f"the request has {len(request.outputs)} outputs; at most {MAX_LISTS} are allowed")
-    typed = [each for each in request.inputs if each.datatype in FIELDS]
-    values = sum(len(getattr(each.contents, FIELDS[each.datatype])) for each in typed)
-    if values > MAX_VALUES:
-        raise BodyTooLarge(
-            f"the contents have {values} values; at most {MAX_VALUES} are allowed in one request. Send"
-            " raw_input_contents, or fewer rows"
-        )
 
 
 def _input(tensor: Any, raw: bytes | None, tail: list[bytes]) -> dict[str, Any]:

@@ -257,6 +257,7 @@ class GrpcPort:
             return await answered
         except asyncio.CancelledError:
             if pending is not None:
+                # The client disconnected, or gRPC's deadline passed.
                 self._inference.cancel(pending)
             raise
 

@@ -82,6 +82,7 @@ class _Stream:
 
     async def write(self) -> None:
         """Write responses until the last one before `close`."""
+        # The response in progress must be released, too, if the call ends.
         response: asyncio.Task[tuple[bytes, Release]] | None = None
         try:
             while (response := await self._responses.get()) is not None:

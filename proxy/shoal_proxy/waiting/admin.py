@@ -74,6 +74,7 @@ class Admin:
 
     async def waiting(self, request: Request) -> Response:
         """Respond with `RoomNews`, once they differ from those that the request has seen."""
+        # A long poll: the response waits for the next change.
         if request.query_params.get(SEEN) == self._mark:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_WAIT_S):

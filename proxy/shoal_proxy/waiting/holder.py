@@ -21,6 +21,7 @@ class RequestHolder:
     def follow(self, services: Iterable[RoomService]) -> list[HeldRequest]:
         """Apply a new table; return the held requests of services that are no longer in it."""
         known = {service.name: service for service in services}
+        # Collected before they are removed.
         orphans = [held for name, queue in self.queues.items() if name not in known for held in queue.held]
         for name in self.queues.keys() - known.keys():
             for held in list(self.queues[name].held):
@@ -28,6 +29,7 @@ class RequestHolder:
             del self.queues[name]
         for name, service in known.items():
             if name in self.queues:
+                # Held requests stay in their order.
                 self.queues[name].follow(service)
             else:
                 self.queues[name] = ServiceQueue(service)

@@ -60,6 +60,7 @@ class ServiceListeners:
         """Listen on exactly these ports; return the reason for each that is not open, by service."""
         self.names = names
         for port in self._servers.keys() - names.keys():
+            # Established connections stay; their requests are rejected by `RequestHolder`.
             server = self._servers.pop(port)
             self.listener.servers.remove(server)
             server.close()

@@ -139,6 +139,7 @@ class WaitingRoom:
             assert self._table is not None
             table = self._table
             services, refused = accept(table.services, self._listeners.names, self._settings.max_services)
+            # Requests of services that left the table are rejected.
             for held in self._holder.follow(services):
                 held.end()
             closed = await self._listeners.open({service.port: service.name for service in services})

@@ -64,6 +64,7 @@ class ServiceQueue:
         """Apply the operator's current description of the service."""
         self.service = service
         self._paused_until_s = {pod: end for pod, end in self._paused_until_s.items() if pod in service.addresses}
+        # Addresses that left the table may come back as other pods.
         self._silent &= set(service.addresses)
 
     def enter(self, held: HeldRequest) -> None:
