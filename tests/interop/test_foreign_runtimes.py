@@ -102,7 +102,7 @@ def test_bytes_that_are_no_text_are_refused_alone_by_a_runtime_of_json() -> None
         running.until_waiting(1)
         bad = group.post(V2_PATH, **binary_request("text", "BYTES", [1, 1], b"\x02\x00\x00\x00\xff\xd8")).result()
         assert bad.status_code == 400
-        assert bad.json()["error"] == "input 'text' holds bytes that are not UTF-8, and this runtime takes JSON only"
+        assert "'text' has bytes that are not UTF-8" in bad.json()["error"]
         second = group.post(V2_PATH, **good)
         assert [answer.result().status_code for answer in (first, second)] == [200, 200]
 
@@ -112,7 +112,7 @@ def test_numbers_that_json_has_no_words_for_are_refused_alone_by_a_runtime_of_js
     with running_proxy(partial(FakeRuntime, binary=False)) as running:
         bad = plain.post(running.url + V2_PATH, **binary_request("x", "FP32", [1, 4], data))
         assert bad.status_code == 400
-        assert bad.json()["error"] == "input 'x' holds NaN or an infinity, and this runtime takes JSON only"
+        assert "'x' has NaN or an infinity" in bad.json()["error"]
 
 
 def test_requests_travel_alone_to_a_model_without_a_batch_dimension() -> None:
