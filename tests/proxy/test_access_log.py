@@ -170,7 +170,7 @@ def test_pages_that_are_read_have_none(running: RunningProxy) -> None:
     assert [line["path"] for line in logged(running)] == [V1_PATH]
 
 
-def test_callers_who_leave_have_a_line_and_one_who_is_refused_for_want_of_room(running: RunningProxy) -> None:
+def test_disconnects_and_rejected_connections_are_logged(running: RunningProxy) -> None:
     running.hold()
     body = json.dumps({"instances": [row(1)] * 8}).encode()
     whole = head(V1_PATH, f"content-length: {len(body)}") + body
@@ -197,7 +197,7 @@ def test_callers_who_leave_have_a_line_and_one_who_is_refused_for_want_of_room(r
     assert min(line["queue_ms"] for line in gone) >= 0
 
 
-def test_a_caller_who_leaves_amid_its_body_has_a_line(running: RunningProxy) -> None:
+def test_a_client_that_disconnects_within_its_body_is_logged(running: RunningProxy) -> None:
     with socket.create_connection(running.address, 10) as caller:
         caller.sendall(head(V1_PATH, "content-length: 100") + b"0123456789")
 
@@ -236,7 +236,7 @@ def test_calls_of_grpc_have_lines(running: RunningProxy) -> None:
     assert lines[0]["bytes_out"] > 0
 
 
-def test_who_calls_is_told_by_name_and_never_by_key(tmp_path: Path) -> None:
+def test_the_client_is_logged_by_name_and_never_by_key(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("team-a=sesame-is-what-opens-this-door\n")
     (tmp_path / "keys").chmod(0o600)
     key = "sesame-is-what-opens-this-door"
@@ -307,7 +307,7 @@ def test_the_batch_is_as_large_as_server_timing_says(timing: bytes, rows: int | 
 
 
 @pytest.mark.parametrize(("percent", "least", "most"), [(100.0, 1000, 1000), (50.0, 300, 700), (0.001, 0, 20)])
-def test_as_many_are_told_of_as_were_asked_for(percent: float, least: int, most: int) -> None:
+def test_the_configured_share_of_requests_is_logged(percent: float, least: int, most: int) -> None:
     log = AccessLog(percent)
     taken = [each for each in range(1000) if log.begin(b"POST", b"/", "v1", {}, "") is not None]
     assert least <= len(taken) <= most
@@ -320,7 +320,7 @@ def test_more_than_the_ring_holds_are_counted() -> None:
     assert (len(log.take()), log.dropped) == (RING, 3)
 
 
-def test_an_entry_is_told_once() -> None:
+def test_an_entry_is_logged_once() -> None:
     log, entry = AccessLog(100.0), Entry(b"POST", b"/", "v1", {}, "")
     log.end(entry, GONE)
     log.end(entry, 200)
@@ -330,7 +330,7 @@ def test_an_entry_is_told_once() -> None:
 # Who writes it.
 
 
-def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_is_lost_is_told() -> None:
+def test_an_unread_pipe_blocks_no_request_and_dropped_lines_are_counted() -> None:
     log = AccessLog(100.0)
     reading, writing_end = os.pipe()
     writer = LogWriter(log, TextFormatter(), writing_end)

@@ -50,7 +50,7 @@ def test_a_page_that_asks_for_leave_gets_none(running: RunningProxy) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/trace", "/v1/trace?seconds=1", "/v1/trace/", "//v1/trace"])
-def test_what_tells_of_single_callers_is_not_told_to_who_just_asks(running: RunningProxy, path: str) -> None:
+def test_data_of_single_requests_needs_the_header(running: RunningProxy, path: str) -> None:
     answer = plain.get(running.admin_url + path, timeout=20, follow_redirects=True)
     assert answer.status_code in (403, 404)
     assert not running.proxy.dispatcher.recorder._recordings

@@ -38,7 +38,7 @@ def believe(running: RunningProxy, latency_s: float) -> None:
     running.call(learn)
 
 
-def test_identical_requests_that_wait_cost_one_row_and_one_hanging_up_harms_nobody() -> None:
+def test_identical_waiting_requests_share_one_row() -> None:
     with running_proxy(coalesce_identical=True) as running, callers(running.url) as group:
         running.hold()
         first = group.ask(3)
@@ -100,7 +100,7 @@ def test_priorities_and_fair_shares_are_the_order_in_which_rows_reach_the_runtim
         assert [sorted(batch) for batch in batches] == [[11.0, 12.0, 13.0], [10.0, 14.0, 15.0]]
 
 
-def test_a_rare_parameter_is_not_overtaken_by_those_who_fill_every_batch() -> None:
+def test_a_rare_parameter_is_not_starved_by_full_batches() -> None:
     with running_proxy(max_batch_size=4) as running, callers(running.url) as group:
         running.hold()
         answers = [group.ask(0)]
@@ -117,7 +117,7 @@ def test_a_rare_parameter_is_not_overtaken_by_those_who_fill_every_batch() -> No
     assert [len(batch) for batch in asked_for(running)[3:]] == [4] * 4
 
 
-def test_a_huge_request_neither_fills_the_queue_nor_holds_up_those_who_come_later() -> None:
+def test_a_huge_request_neither_fills_the_queue_nor_delays_later_ones() -> None:
     with running_proxy(max_batch_size=4, max_rows=32) as running, callers(running.url) as group:
         running.hold()
         huge = group.post(V2_PATH, json=v2_body([row(9)] * 400))
@@ -303,7 +303,7 @@ def test_no_module_looks_at_a_clock_that_can_be_set() -> None:
     assert found == {"app.py: time.time(", "exporting.py: time.time_ns("}
 
 
-def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:
+def test_clients_that_come_and_go_at_random_leave_nothing_behind() -> None:
     chance = np.random.default_rng(5)
     body = orjson.dumps(v2_body([row(1), row(2)]))
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nx-api-key: %d\r\nx-shoal-priority: %d\r\ncontent-type: application/json\r\n"

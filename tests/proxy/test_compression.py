@@ -47,7 +47,7 @@ def raw(running: RunningProxy, path: str, document: Any, accepted: str | None) -
 
 @pytest.mark.parametrize("coding", UNPACK)
 @pytest.mark.parametrize("path", LARGE)
-def test_large_responses_are_compressed_for_who_accepts_it(running: RunningProxy, path: str, coding: str) -> None:
+def test_large_responses_are_compressed_if_accepted(running: RunningProxy, path: str, coding: str) -> None:
     plain_answer = raw(running, path, LARGE[path], None)
     answer = raw(running, path, LARGE[path], coding)
     assert (answer.headers["content-encoding"], answer.headers["vary"]) == (coding, "accept-encoding")
@@ -108,7 +108,7 @@ def test_pipelined_responses_keep_their_order(running: RunningProxy) -> None:
             assert orjson.loads(gzip.decompress(body) if packed else body)["id"] == f"{number}"
 
 
-def test_a_client_that_leaves_meanwhile_harms_nobody(running: RunningProxy) -> None:
+def test_a_disconnecting_client_affects_no_other(running: RunningProxy) -> None:
     body = orjson.dumps(v2_body([row(number) for number in range(20_000)]))
     head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n"
     for _ in range(3):

@@ -92,9 +92,7 @@ def test_one_without_a_time_waits_beyond_that_of_the_one_before(tmp_path: Path) 
     ids=["answer", "half", "garbage", "continue", "endless"],
 )
 @pytest.mark.parametrize("together", [True, False])
-def test_what_nobody_asked_for_closes_the_connection_and_is_never_an_answer(
-    tmp_path: Path, unasked: bytes, together: bool
-) -> None:
+def test_an_unexpected_response_closes_the_connection(tmp_path: Path, unasked: bytes, together: bool) -> None:
     async def run() -> None:
         loop, lost, go = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 

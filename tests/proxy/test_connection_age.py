@@ -29,7 +29,7 @@ def ask_until_told_to_leave(connection: RawConnection, every_s: float = 0.01) ->
     raise AssertionError
 
 
-def test_a_connection_that_is_kept_is_told_to_come_anew_after_a_while_and_loses_nothing() -> None:
+def test_an_aged_connection_is_closed_without_a_lost_request() -> None:
     with running_proxy(process__connection_age_s=AGE_S) as running, RawConnection(running.address) as connection:
         begun_s = time.monotonic()
         assert ask_until_told_to_leave(connection) > 1

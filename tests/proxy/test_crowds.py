@@ -61,7 +61,7 @@ def test_callers_that_never_asked_go_before_those_that_did() -> None:
                 assert value_of(caller.response()[2]) == 2
 
 
-def test_when_all_are_busy_one_more_is_told_so() -> None:
+def test_a_connection_over_the_limit_gets_an_error() -> None:
     with running_proxy(max_connections=3) as running:
         running.hold()
         with crowd(running, 3, request(1)) as busy:
@@ -161,7 +161,7 @@ def ask_for_much() -> bytes:
     return lines % (V2_PATH.encode(), len(head), len(head) + 16) + head + bytes(16)
 
 
-def test_answers_that_nobody_takes_are_let_go() -> None:
+def test_unread_responses_are_dropped() -> None:
     with running_proxy(echo, write_timeout_s=0.3) as running, crowd(running, 5, ask_for_much() * 3):
         running.until(lambda: running.proxy.metrics.requests["v2", 200] >= 5)
         running.until(lambda: connections(running) == 0)

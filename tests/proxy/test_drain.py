@@ -63,7 +63,7 @@ def stay(running: RunningProxy, seconds: object, **headers: str) -> int:
     return httpx.post(url, headers={**ADMIN, **headers}, timeout=10, trust_env=False).status_code
 
 
-def test_a_replica_that_is_told_to_stay_is_ready_and_serves_until_it_is_told_to_leave() -> None:
+def test_a_staying_replica_serves_until_the_stay_ends() -> None:
     with running_proxy(process__replacement_timeout_s=60.0, drain_delay_seconds=30.0) as running:
         assert stay(running, 60) == 200
         running.call(running.proxy.stop)

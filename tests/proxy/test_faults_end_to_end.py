@@ -149,7 +149,7 @@ def test_one_row_that_does_not_fit_leaves_the_limit_and_its_neighbours_alone() -
         assert "shoal_proxy_batch_rows_limit 32.0" in plain.get(running.admin_url + "/metrics").text
 
 
-def test_poisoners_with_ever_new_payloads_take_nobody_with_them() -> None:
+def test_ever_new_poison_payloads_fail_no_other_request() -> None:
     with running_proxy(lambda: FakeRuntime(model=poisoned)) as running, callers(running.url) as group:
         for turn in range(12):
             values = [float(number) for number in range(16)]
@@ -197,7 +197,7 @@ def test_a_model_that_always_fails_is_not_hammered() -> None:
     assert running.proxy.scheduler.settled
 
 
-def test_a_caller_who_leaves_with_the_poison_takes_nobody_down() -> None:
+def test_a_disconnected_poison_request_fails_no_other() -> None:
     with running_proxy(
         lambda: FakeRuntime(model=poisoned), policy=BatchingPolicy.FIXED, max_delay_milliseconds=59_000.0
     ) as running:
@@ -237,7 +237,7 @@ def test_a_request_cut_in_two_that_fails_leaves_nothing_behind() -> None:
         assert (scheduler.queue.rows, scheduler.queue.size_bytes, scheduler.queue.groups) == (0, 0, {})
 
 
-def test_a_drain_does_not_wait_for_a_batch_that_nobody_waits_for() -> None:
+def test_a_drain_does_not_wait_for_an_abandoned_batch() -> None:
     with running_proxy(idempotent=True, drain_timeout_seconds=60.0) as running:
 
         def die(seen: Seen) -> None:

@@ -402,7 +402,7 @@ def health_of(stub: Stub, service: str = "") -> int:
     return status
 
 
-def test_probes_of_grpc_are_told_whether_the_replica_is_ready(stub: Stub) -> None:
+def test_grpc_probes_report_readiness(stub: Stub) -> None:
     assert [health_of(stub, name) for name in ("", SERVICE, "double", health.SERVICE_NAME)] == [SERVING] * 4
     assert failure(lambda: health_of(stub, "other")).code() is grpc.StatusCode.NOT_FOUND
 

@@ -237,7 +237,7 @@ def test_a_model_that_pads_gets_rows_as_they_were_sent() -> None:
         assert first.result().status_code == 200
 
 
-def test_rows_that_fail_at_the_sibling_are_told_as_ones_own() -> None:
+def test_rows_that_fail_at_the_sibling_are_reported() -> None:
     def failing(seen: Any) -> dict[str, Any]:
         return {"errors": '[{"row": 0, "status": 422, "message": "not this one"}]'}
 
@@ -342,7 +342,7 @@ def test_a_sibling_that_hangs_costs_what_was_left_of_the_objective() -> None:
         assert handed_over(busy) == {"late": 1}
 
 
-def test_a_sibling_that_dies_in_the_middle_leaves_it_open_whether_it_ran_and_nobody_runs_it_again() -> None:
+def test_a_request_at_a_sibling_that_dies_is_not_run_again() -> None:
     async def die(writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
@@ -410,7 +410,7 @@ def test_a_model_that_fails_here_too_is_not_held_against_the_sibling() -> None:
             assert handed_over(busy) == {"failed": 6}
 
 
-def test_a_caller_who_leaves_takes_its_request_back_from_the_sibling() -> None:
+def test_a_disconnect_cancels_the_request_at_the_sibling() -> None:
     async def hang(writer: asyncio.StreamWriter) -> None:
         return
 
@@ -473,7 +473,7 @@ def test_a_request_that_a_sibling_sends_back_is_served_as_if_it_had_not_been_awa
         assert sibling.asked == 1
 
 
-def test_whoever_asks_is_told_the_load_in_the_form_of_envoy_and_nobody_else_is() -> None:
+def test_the_load_is_reported_on_request_only() -> None:
     with replica() as running:
         plain_answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]))
         assert "endpoint-load-metrics" not in plain_answer.headers
@@ -493,7 +493,7 @@ def test_whoever_asks_is_told_the_load_in_the_form_of_envoy_and_nobody_else_is()
 
 
 @pytest.mark.parametrize("name", ["unknown.invalid:8080", f"{'x' * 70}.svc:8080"])
-def test_a_name_without_an_address_harms_nothing_and_is_told_once(
+def test_a_name_without_an_address_is_logged_once(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal_proxy.handover.RESOLVE_S", 0.01)
@@ -504,7 +504,7 @@ def test_a_name_without_an_address_harms_nothing_and_is_told_once(
     assert caplog.text.count("event=siblings_unknown") == 1
 
 
-def test_a_caller_who_leaves_while_its_request_is_away_early_is_not_let_in_again() -> None:
+def test_a_disconnected_request_is_not_admitted_when_it_is_sent_back() -> None:
     async def hang(writer: asyncio.StreamWriter) -> None:
         return
 
@@ -555,7 +555,7 @@ def test_while_the_runtime_is_away_and_while_the_replica_drains_siblings_serve()
         assert handed_over(away) == {"answered": 2}
 
 
-def test_a_full_queue_overflows_to_the_sibling_though_nobody_is_in_a_hurry() -> None:
+def test_a_full_queue_overflows_to_the_sibling_without_deadlines() -> None:
     with (
         replica(max_rows=MAX_ROWS) as idle,
         replica(at(idle), max_rows=MAX_ROWS) as busy,

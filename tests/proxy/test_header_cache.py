@@ -156,7 +156,7 @@ def test_what_asks_for_more_than_an_answer_is_not_learned(data: bytes) -> None:
     assert cache(data).find(data) is None
 
 
-def test_a_head_that_nobody_could_make_sense_of_is_not_learned() -> None:
+def test_an_invalid_head_is_not_cached() -> None:
     made = cache()
     made.learn(request(), Parsed(request()).head(terms=None))
 

@@ -127,7 +127,7 @@ def silent_callers(running: RunningProxy, count: int, sent: bytes) -> Iterator[l
         yield callers
 
 
-def test_bodies_that_are_announced_and_do_not_come_keep_nobody_out() -> None:
+def test_announced_bodies_that_never_arrive_block_no_other() -> None:
     with running_proxy() as running, silent_callers(running, 20, announce(64 << 20)):
         running.call(asyncio.sleep, 0.05)  # for their heads to be read
         assert running.proxy.inference.reading_bytes == 0

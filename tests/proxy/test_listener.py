@@ -18,7 +18,7 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 
 @pytest.mark.parametrize("loop_factory", LOOPS)
-def test_requests_that_came_before_the_end_are_answered_though_nobody_had_looked(
+def test_requests_received_before_the_end_get_responses(
     loop_factory: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     port = free_port()

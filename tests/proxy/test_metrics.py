@@ -78,7 +78,7 @@ def test_an_answer_counts_with_its_time_and_a_late_one_as_late() -> None:
     assert metrics.failed_rows == 0
 
 
-def test_rows_that_the_model_failed_are_counted_and_those_that_their_callers_spoilt_or_nobody_ran_are_not() -> None:
+def test_only_rows_that_the_model_failed_are_counted() -> None:
     metrics = Metrics()
     some = RowsFailed([RowError(0, 500, "division by zero"), RowError(1, 400, "not a picture")])
 

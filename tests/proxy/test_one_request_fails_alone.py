@@ -33,7 +33,7 @@ def asked(running: RunningProxy) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("timeout", [2**63 - 1, 2**64 - 1, 1e300, 1.7976931348623157e308])
-def test_a_callers_endless_timeout_harms_nobody(timeout: float) -> None:
+def test_an_endless_timeout_affects_no_other_request(timeout: float) -> None:
     with running_proxy(lambda: FakeRuntime(respond=like_ours)) as running, callers(running.url) as group:
         running.hold()
         first = group.ask(0)

@@ -52,7 +52,7 @@ def test_a_signal_ends_it_with_exit_status_0(tmp_path: Path, number: signal.Sign
         ("[::]:0", "every_interface"),
     ],
 )
-def test_the_log_says_who_can_connect(tmp_path: Path, listen: str, reach: str) -> None:
+def test_the_log_states_from_where_clients_can_connect(tmp_path: Path, listen: str, reach: str) -> None:
     process = start(tmp_path, SHOAL_PROXY_LISTEN=listen)
     assert process.stderr is not None
     assert f" reach={reach} " in process.stderr.readline()

@@ -56,7 +56,7 @@ def test_small_steps_share_a_turn() -> None:
     assert turns[:3] == [4, 6, 6]
 
 
-def test_a_step_that_raises_holds_nobody_up() -> None:
+def test_a_step_that_raises_blocks_no_other_job() -> None:
     log, _, raised = ran(("a", 0, 1), ("b", 2, TURN_COST))
     assert log == ["a", "b", "b"]
     assert [str(each) for each in raised] == ["a"]

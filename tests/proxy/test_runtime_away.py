@@ -10,7 +10,7 @@ from tests.calls import V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 
 
-def test_before_the_runtime_is_ready_callers_are_told_why() -> None:
+def test_errors_before_the_runtime_is_ready_state_the_cause() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running:
         running.until(lambda: "warming up" in running.proxy.link.reason)
         answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]))
@@ -24,7 +24,7 @@ def test_before_the_runtime_is_ready_callers_are_told_why() -> None:
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)])))
 
 
-def test_the_devices_memory_is_shown_as_the_runtime_tells_it() -> None:
+def test_the_devices_memory_is_that_reported_by_the_runtime() -> None:
     with running_proxy(lambda: FakeRuntime(health={"device_memory": [60, 80]})) as running:
         shown = plain.get(running.admin_url + "/metrics").text
 
@@ -33,7 +33,7 @@ def test_the_devices_memory_is_shown_as_the_runtime_tells_it() -> None:
 
 
 @pytest.mark.parametrize("health", [{}, {"device_memory": 60}, {"device_memory": ["much", None]}])
-def test_a_runtime_that_tells_none_or_nonsense_of_its_memory_serves_and_none_is_shown(
+def test_a_runtime_without_valid_memory_figures_serves(
     health: dict[str, object],
 ) -> None:
     with running_proxy(lambda: FakeRuntime(health=health)) as running:
@@ -140,7 +140,7 @@ def test_a_stuck_batch_gives_its_slot_back_after_its_callers_deadline(running: R
         ({"inputs": [{"datatype": "FP32", "shape": [-1, 4]}]}, "name"),
     ],
 )
-def test_metadata_that_cannot_be_used_is_told_in_readiness(change: dict[str, object], words: str) -> None:
+def test_unusable_metadata_is_the_reason_of_unreadiness(change: dict[str, object], words: str) -> None:
     def make() -> FakeRuntime:
         runtime = FakeRuntime()
         for key, value in change.items():

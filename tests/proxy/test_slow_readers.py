@@ -114,7 +114,7 @@ def test_an_answer_that_is_being_read_outlives_the_drain() -> None:
         assert taken(client, 2 * ANSWER_BYTES) > ANSWER_BYTES
 
 
-def test_over_tls_an_answer_that_nobody_takes_is_counted_and_let_go(tmp_path: Path) -> None:
+def test_unread_responses_over_tls_are_counted_and_dropped(tmp_path: Path) -> None:
     trust = Authority()
     mounted = Mounted(tmp_path / "secret", trust.issue())
     files: dict[str, Any] = {"tls_certificate": str(mounted.certificate), "tls_key": str(mounted.key)}

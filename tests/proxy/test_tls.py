@@ -93,13 +93,13 @@ def test_large_bodies_and_answers_pass_whole(secure: RunningProxy) -> None:
         assert answer_to(client.post(V2_PATH, json=v2_body(rows[:400].tolist()))) == (2 * rows[:400]).ravel().tolist()
 
 
-def test_a_caller_who_trusts_somebody_else_is_not_fooled(secure: RunningProxy) -> None:
+def test_a_client_with_another_authority_rejects_the_certificate(secure: RunningProxy) -> None:
     with caller(secure, STRANGER.trusted()) as client, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY"):
         client.get("/v2/health/live")
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_nobody_speaks_a_tls_older_than_1_2(secure: RunningProxy) -> None:
+def test_tls_before_1_2_is_rejected(secure: RunningProxy) -> None:
     old = TRUST.trusted()
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     old.set_ciphers("DEFAULT:@SECLEVEL=0")
@@ -107,7 +107,7 @@ def test_nobody_speaks_a_tls_older_than_1_2(secure: RunningProxy) -> None:
         client.get("/v2/health/live")
 
 
-def test_who_speaks_plain_http_is_told_so_in_it(secure: RunningProxy) -> None:
+def test_plain_http_gets_an_error_in_plain_http(secure: RunningProxy) -> None:
     answer = plain.post(secure.url + V2_PATH, json=v2_body([row(1)]), timeout=20)
     assert answer.status_code == 400
     assert "https://" in answer.json()["error"]
@@ -226,7 +226,7 @@ def test_one_that_has_expired_is_shown_all_the_same_and_for_callers_to_judge(tmp
     assert certificate.expires_s == issued.x509.not_valid_after_utc.timestamp()
 
 
-def test_without_a_certificate_nothing_is_told_of_one() -> None:
+def test_without_a_certificate_there_is_no_expiry_metric() -> None:
     with running_proxy() as running:
         assert "certificate" not in plain.get(running.admin_url + "/metrics", timeout=20).text
 
@@ -282,7 +282,7 @@ def test_who_hangs_up_leaves_the_queue(secure: RunningProxy) -> None:
     secure.release()
 
 
-def test_a_drain_does_not_wait_for_callers_who_keep_a_connection(mounted: Mounted) -> None:
+def test_a_drain_does_not_wait_for_idle_connections(mounted: Mounted) -> None:
     with ExitStack() as stack:
         running = stack.enter_context(running_proxy(**files(mounted), drain_delay_seconds=0.0))
         client = stack.enter_context(caller(running))

@@ -120,7 +120,7 @@ def test_the_runtime_sees_our_span_as_its_caller_and_the_caller_its_own(collecto
     assert seen == f"00-{request.trace_id.hex()}-{request.span_id.hex()}-01"
 
 
-def test_whom_the_caller_does_not_trace_nobody_does(collector: Collector) -> None:
+def test_a_request_that_its_client_does_not_sample_is_not_traced(collector: Collector) -> None:
     with running_proxy() as running:
         assert ask(running, traceparent=UNSAMPLED).status_code == 200
         assert ask(running, traceparent=CALLER).status_code == 200
@@ -151,7 +151,7 @@ def test_a_collector_that_is_away_costs_no_request(monkeypatch: pytest.MonkeyPat
         assert {ask(running).status_code for _ in range(20)} == {200}
 
 
-def test_without_a_collector_nobody_is_followed() -> None:
+def test_without_a_collector_nothing_is_traced() -> None:
     assert tracer_from({}) is None
     with running_proxy() as running:
         assert running.proxy.inference.tracer is None

@@ -96,7 +96,7 @@ def test_statistics_count_requests_batches_and_their_time() -> None:
         assert (batch["batch_size"], batch["compute_infer"]["count"]) == (4, 2)
 
 
-def test_statistics_count_who_failed_at_the_model_with_the_time_it_took() -> None:
+def test_statistics_count_failed_requests_with_their_time() -> None:
     def fails(_: Any) -> Any:
         raise ValueError("no fish today")
 

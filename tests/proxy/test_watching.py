@@ -21,7 +21,7 @@ class Surprised:
         await asyncio.Event().wait()
 
 
-def test_one_that_is_surprised_is_told_and_watches_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_watcher_that_fails_is_logged_and_restarted(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         watcher = Surprised(OverflowError("of one kind"), TypeError("of another"))
         async with asyncio.timeout(10):

@@ -216,7 +216,7 @@ def test_rows_of_csv_are_counted_however_they_end() -> None:
 
 
 @pytest.mark.parametrize("media_type", ["", "application/x-www-form-urlencoded"])
-def test_csv_without_its_media_type_is_told_which_it_is(media_type: str) -> None:
+def test_csv_without_its_media_type_gets_a_hint(media_type: str) -> None:
     with pytest.raises(InvalidRequest, match=r"malformed JSON.*Content-Type: text/csv"):
         decode(b"a,b\n1,2\n", VECTORS, media_type)
 

@@ -255,7 +255,7 @@ def test_the_wire_form_is_contiguous_wherever_the_batch_dimension_is() -> None:
 
 
 @pytest.mark.parametrize("shape", [[3], [3, 5], [3, 5, 1], [3, 5, 1, 1]])
-def test_a_shape_that_is_refused_is_told_as_it_was_sent_wherever_the_batch_dimension_is(shape: list[int]) -> None:
+def test_a_rejected_shape_is_reported_as_sent(shape: list[int]) -> None:
     model = signature([tensor("x", "FP32", [4, 2, -1], batch_dim=2)])
     entry = {"name": "x", "datatype": "FP32", "shape": shape, "data": [1.0] * int(np.prod(shape))}
 

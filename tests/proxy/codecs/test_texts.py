@@ -70,7 +70,7 @@ def test_bf16_is_widened() -> None:
     assert decoded_reply["data"][0]["embedding"] == [1.5, -2]
 
 
-def test_tokens_are_counted_where_the_model_tells_them() -> None:
+def test_tokens_are_counted_if_the_model_reports_them() -> None:
     outputs = {"embedding": ROWS, "tokens": np.array([4, 3])}
     decoded_reply = document(Embeddings("m").encode(embed({"input": ["a", "b"]}), outputs, {}, EMBEDS))
     assert decoded_reply["usage"] == {"prompt_tokens": 7, "total_tokens": 7}

@@ -257,5 +257,5 @@ def test_any_other_status_is_the_models_failure(status: int) -> None:
     assert type(decode_failure(status, b'{"error": "no"}')) is ModelFailed
 
 
-def test_of_an_answer_that_is_no_json_only_the_beginning_is_told() -> None:
+def test_only_the_beginning_of_a_response_without_json_is_reported() -> None:
     assert decode_failure(502, b"x" * 10_000).message == "x" * 200

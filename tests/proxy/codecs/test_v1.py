@@ -130,7 +130,7 @@ def test_ragged_rows_remember_their_own_lengths() -> None:
         pytest.param({"instances": [1, 2]}, TOKENS, "1 dimensions", id="scalars for rows"),
     ],
 )  # fmt: skip
-def test_a_bad_request_is_told_what_is_wrong_with_it(body: Any, model: ModelSignature, message: str) -> None:
+def test_a_bad_request_gets_a_specific_error(body: Any, model: ModelSignature, message: str) -> None:
     assert message in refused(body, model)
 
 

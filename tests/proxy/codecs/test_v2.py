@@ -89,7 +89,7 @@ def refused(body: Any, model: Any = MODEL, **headers: str) -> str:
         pytest.param({**x(), "id": 7}, "id must be a string, not 7", id="an id that is a number"),
     ],
 )  # fmt: skip
-def test_a_bad_request_is_told_what_is_wrong_with_it(body: Any, message: str) -> None:
+def test_a_bad_request_gets_a_specific_error(body: Any, message: str) -> None:
     assert message in refused(body)
 
 

@@ -86,7 +86,7 @@ def test_what_is_announced_takes_nothing() -> None:
 
 
 @of_the_sources
-def test_who_stalls_gives_way_to_who_comes() -> None:
+def test_a_stalled_body_gives_way_to_a_new_one() -> None:
     bodies = Bodies(1000)
     stalled, coming = Upload(900), Upload(900)
     assert bodies.take(stalled, 600, 0, 1.0)
@@ -119,7 +119,7 @@ def test_a_small_body_is_taken_while_large_ones_fill_everything() -> None:
 
 
 @of_the_sources
-def test_a_full_queue_refuses_the_newest_and_nobody_else() -> None:
+def test_a_full_queue_rejects_only_the_newest() -> None:
     bodies = Bodies(1000)
     coming = Upload(500)
     assert bodies.take(coming, 100, 800, 1.0)
@@ -139,7 +139,7 @@ def test_one_body_alone_may_be_larger_than_the_limit() -> None:
     st.lists(st.tuples(st.integers(0, 5), st.integers(1, 400), st.floats(0, 2)), max_size=60),
     st.integers(0, 900),
 )
-def test_nobody_within_half_an_equal_share_is_ever_refused_and_the_limit_holds(
+def test_bodies_within_half_an_equal_share_are_never_rejected(
     steps: list[tuple[int, int, float]], waiting_bytes: int
 ) -> None:
     limit_bytes = 1000
