@@ -40,7 +40,7 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     status: int
     reason: str
     headers: Mapping[str, str]
@@ -53,7 +53,7 @@ class ApiServer:
     Args:
         connect: returns a client with the address and the credentials; called again when they expire.
         sleep: waits, where the server asks for it.
-        count: told of each request its method and the answer's status, 0 where there was none.
+        count: told of each request its method and the response's status, 0 where there was none.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ApiServer:
         kind: str = JSON,
         check: Callable[[], object] = lambda: None,
     ) -> Json:
-        """Send one request and return the answer's JSON; wait, and send it again, where the server asks for that.
+        """Send one request and return the response's JSON; wait, and send it again, where the server asks for that.
 
         Args:
             method: as in HTTP.
@@ -97,7 +97,7 @@ class ApiServer:
             check: raises what forbids the request; asked each time, right before it is sent.
 
         Raises:
-            ApiError: the answer was not a success, or there was none.
+            ApiError: the response was not a success, or there was none.
         """
         request = _Request(method, path, body, query or {}, kind)
 
@@ -109,19 +109,19 @@ class ApiServer:
     async def _send(self, request: _Request, check: Callable[[], object]) -> Json:
         client = await self._opened(instead_of=None)
         check()
-        answer = await self._ask(client, request)
-        if answer.status == 401:  # the credentials have expired: get them anew
+        response = await self._ask(client, request)
+        if response.status == 401:  # the credentials have expired: get them anew
             client = await self._opened(instead_of=client)
             check()
-            answer = await self._ask(client, request)
-        return _decoded(answer)
+            response = await self._ask(client, request)
+        return _decoded(response)
 
-    async def _ask(self, client: ApiClient, request: _Request) -> _Answer:
+    async def _ask(self, client: ApiClient, request: _Request) -> _Response:
         status = 0
         try:
-            answer = await _ask(client, request)
-            status = answer.status
-            return answer
+            response = await _ask(client, request)
+            status = response.status
+            return response
         finally:
             self._count(request.method, status)
 
@@ -144,8 +144,8 @@ class ApiServer:
             self._opening = None
 
 
-async def _ask(client: ApiClient, request: _Request) -> _Answer:
-    """Send a request once and return the whole answer, whatever it says."""
+async def _ask(client: ApiClient, request: _Request) -> _Response:
+    """Send a request once and return the whole response, whatever it says."""
     headers = {"Accept": JSON, "Content-Type": request.kind}
     body: Json | bytes | None = request.body
     if request.kind == APPLY and request.body is not None:
@@ -162,11 +162,11 @@ async def _ask(client: ApiClient, request: _Request) -> _Answer:
             body=body,
             auth_settings=[TOKEN],
         )
-        answer = await client.call_api(*prepared, _request_timeout=_TIMEOUT)
-        text = (await answer.read()).decode("utf-8", "replace")
+        response = await client.call_api(*prepared, _request_timeout=_TIMEOUT)
+        text = (await response.read()).decode("utf-8", "replace")
     except (aiohttp.ClientError, TimeoutError, ConfigException, OSError) as error:
         raise ApiError(0, _unreached(request, error)) from error
-    return _Answer(answer.status, answer.reason or "", answer.headers, text)
+    return _Response(response.status, response.reason or "", response.headers, text)
 
 
 def _unreached(request: _Request, error: Exception) -> str:
@@ -182,18 +182,18 @@ def _unreached(request: _Request, error: Exception) -> str:
     return f"the API server cannot be reached: {what}: {type(error).__name__} {error}"
 
 
-def _decoded(answer: _Answer) -> Json:
+def _decoded(response: _Response) -> Json:
     try:
-        body = json.loads(answer.text) if answer.text else {}
+        body = json.loads(response.text) if response.text else {}
     except ValueError:
         body = {}
-    if answer.status < 400 and isinstance(body, dict):
+    if response.status < 400 and isinstance(body, dict):
         return body
     message = body.get("message") if isinstance(body, dict) else None
-    message = message or answer.text[:500] or answer.reason or "no message"
-    if answer.status == 401:
+    message = message or response.text[:500] or response.reason or "no message"
+    if response.status == 401:
         message += "; the credentials were read anew and are refused too: has the token or the certificate expired?"
-    raise ApiError(answer.status, message, answer.headers)
+    raise ApiError(response.status, message, response.headers)
 
 
 def _asks_for_patience(error: Exception) -> bool:

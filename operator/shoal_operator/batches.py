@@ -1,4 +1,4 @@
-"""One look at one ``BatchInference``: its job is made once, told what may change, and its end is kept."""
+"""One look at one ``BatchInference``: its job is made once, progress what may change, and its end is kept."""
 
 import datetime
 import logging
@@ -25,7 +25,7 @@ from shoal_operator.planning.batch import (
     stay_of,
     taken,
 )
-from shoal_operator.planning.contest import Contests
+from shoal_operator.planning.conflicts import Conflicts
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Failure, Key, dig, is_owned
 from shoal_operator.planning.pods import Problem, runs
@@ -90,7 +90,7 @@ class Batches:
         self._progresses = progresses
         self._utc_now = utc_now
         self._clock = clock
-        self._contests = Contests()
+        self._conflicts = Conflicts()
         self._written_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -101,14 +101,14 @@ class Batches:
         """
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
-            for each in (self._names, self._progresses, self._contests):
+            for each in (self._names, self._progresses, self._conflicts):
                 each.forget(key)
             self._written_s.pop(key, None)
             return Outcome.GONE
         kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
         evidence, spec = await self._look(key, kind, resource)
         status = make_batch_status(evidence, _written(self._utc_now()))
-        told = await self._tell(key, resource, status)
+        changed = await self._report(key, resource, status)
         if has_ended(status):
             self._progresses.forget(key)
             if spec and evidence.job and (patch := stay_of(kind, spec, evidence.job)):
@@ -116,7 +116,7 @@ class Batches:
             return Outcome.DONE
         if evidence.job and not dig(evidence.job, "spec", "suspend"):
             # Who waits for a node or an image may wait for long, and the Job's watch tells when that ends.
-            moves = told or any(runs(pod, BATCH) for pod in evidence.pods)
+            moves = changed or any(runs(pod, BATCH) for pod in evidence.pods)
             return Outcome.WAITING if moves else Outcome.FAILED
         waits = status["reason"] == Reason.MODEL_RESOLVING or not evidence.blocked
         return Outcome.DONE if waits else Outcome.FAILED
@@ -146,7 +146,7 @@ class Batches:
             kind=kind,
             job=job,
             pods=pods,
-            told=self._progresses.latest(key, asked),
+            progress=self._progresses.latest(key, asked),
             blocked=blocked or failed,
             naming=naming,
             estimated_end=self._estimated_end(key),
@@ -196,13 +196,13 @@ class Batches:
         ended = has_ended(dig(resource, "status", default={}))
         patch = {} if ended else patch_of(kind, target.batch, job, queue)
         text = digest(patch)
-        if not patch or not self._contests.may_write(key, kind.label, text, self._clock()):
+        if not patch or not self._conflicts.may_write(key, kind.label, text, self._clock()):
             return job
-        self._contests.wrote(key, kind.label, text, self._clock())
+        self._conflicts.wrote(key, kind.label, text, self._clock())
         logger.info("event=wrote service=%s action=merge kind=%s", key, kind.kind)
         return await self._cluster.merge(kind, job, patch)
 
-    async def _tell(self, key: Key, resource: Json, status: Json) -> bool:
+    async def _report(self, key: Key, resource: Json, status: Json) -> bool:
         """Write the status if it changed, numbers alone only now and then; return whether it had changed."""
         stored = dig(resource, "status", default={})
         if status == stored:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shoal_operator.api_server import APPLY, JSON, MERGE, ApiServer
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.manifests.asked import SERVED
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import (
     FIELD_MANAGER,
@@ -16,6 +15,7 @@ from shoal_operator.manifests.labels import (
     batch_selector_text,
     selector_text,
 )
+from shoal_operator.manifests.specs import SERVED
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 from shoal_schema.declaring import Json
 from shoal_schema.resource import API_VERSION, BATCH_KIND, BATCH_PLURAL, GRAPH_PLURAL

@@ -14,7 +14,7 @@ _INTERVAL_S = 2.0
 
 @dataclass(slots=True)
 class _Graph:
-    told: Mapping[str, GraphState] = field(default_factory=dict)
+    states: Mapping[str, GraphState] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     task: asyncio.Task[None] | None = None
 
@@ -40,7 +40,7 @@ class GraphStates:
             self._stop(graph)
             graph.asked = uids
             graph.task = asyncio.create_task(self._follow(key, graph, replicas)) if replicas else None
-        return {uid: said for uid, said in graph.told.items() if uid in uids}
+        return {uid: said for uid, said in graph.states.items() if uid in uids}
 
     def forget(self, key: Key) -> None:
         """Stop asking."""
@@ -61,10 +61,10 @@ class GraphStates:
         while True:
             readings = await self._scraper.read(replicas)
             pairs = zip(replicas, readings, strict=True)
-            told = {replica.uid: each.load.graph for replica, each in pairs if each.load and each.load.graph}
-            if told != graph.told:
-                graph.told = told
+            states = {replica.uid: each.load.graph for replica, each in pairs if each.load and each.load.graph}
+            if states != graph.states:
+                graph.states = states
                 self._mark(key, 0.0)
-            if len(told) == len(replicas) and all(each.reason == GRAPH_VALID for each in told.values()):
+            if len(states) == len(replicas) and all(each.reason == GRAPH_VALID for each in states.values()):
                 return
             await asyncio.sleep(_INTERVAL_S)

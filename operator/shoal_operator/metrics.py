@@ -80,11 +80,11 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._scrapes = self._counter(declared.OPERATOR_SCRAPES, Scrape)
-        self._looks = self._counter(declared.OPERATOR_LOOKS, Outcome)
-        self._look_errors = self._counter(declared.OPERATOR_LOOK_ERRORS, LookError)
+        self._reconciles = self._counter(declared.OPERATOR_LOOKS, Outcome)
+        self._reconcile_errors = self._counter(declared.OPERATOR_LOOK_ERRORS, LookError)
         self._api_requests = self._counter(declared.OPERATOR_API_REQUESTS)
         took = declared.OPERATOR_LOOK_SECONDS
-        self._look_seconds = Histogram(took.family, took.description, registry=self._registry)
+        self._reconcile_seconds = Histogram(took.family, took.description, registry=self._registry)
 
     def _counter(self, metric: Metric, values: Iterable[str] = ()) -> Counter:
         counter = Counter(metric.family, metric.description, [*metric.labels], registry=self._registry)
@@ -96,14 +96,14 @@ class Metrics:
         """Count an attempt to read a pod."""
         self._scrapes.labels(outcome).inc()
 
-    def count_look(self, outcome: Outcome, took_s: float) -> None:
+    def count_reconcile(self, outcome: Outcome, took_s: float) -> None:
         """Count a look at a service."""
-        self._looks.labels(outcome).inc()
-        self._look_seconds.observe(took_s)
+        self._reconciles.labels(outcome).inc()
+        self._reconcile_seconds.observe(took_s)
 
-    def count_look_error(self, reason: LookError) -> None:
+    def count_reconcile_error(self, reason: LookError) -> None:
         """Count a look at a service that was cut short."""
-        self._look_errors.labels(reason).inc()
+        self._reconcile_errors.labels(reason).inc()
 
     def count_api_request(self, method: str, status: int) -> None:
         """Count a request to the API server."""

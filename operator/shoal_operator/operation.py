@@ -58,7 +58,7 @@ class Operation:
         self._server = ApiServer(connect, count=self._metrics.count_api_request)
         self._cluster = Cluster(self._server, self._leadership.may_write, self._echoes.expect)
         self._scraper = Scraper(count=self._metrics.count_scrape)
-        self._workers = Workers(self._queue, self._look, time.monotonic, self._metrics)
+        self._workers = Workers(self._queue, self._reconcile, time.monotonic, self._metrics)
         window_s = settings.process.scale_down_window_s
         self._waiting = WaitingRooms(self._fleet, settings.process, self._workers.mark_scaled, time.monotonic)
         self._autoscaler = Autoscaler(
@@ -149,7 +149,7 @@ class Operation:
             tasks.create_task(self._waiting.run(self._cluster))
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
-    async def _look(self, key: Key) -> Outcome:
+    async def _reconcile(self, key: Key) -> Outcome:
         looks = self._batches if key.plural == BATCH_PLURAL else self._reconciler
         return await looks.reconcile(key)
 
@@ -202,7 +202,7 @@ class Operation:
         show(declared.OPERATOR_QUEUE_AGE_SECONDS, self._queue_age_s)
         show(declared.OPERATOR_SCRAPE_AGE_SECONDS, lambda: {(): self._autoscaler.unread_s()})
         self._metrics.show_scaling(lambda: self._autoscaler.standings() if self._leadership.may_write() else ())
-        self._metrics.show_services(lambda: self._reconciler.told if self._leadership.may_write() else {})
+        self._metrics.show_services(lambda: self._reconciler.statuses if self._leadership.may_write() else {})
 
     def _queue_age_s(self) -> dict[tuple[str, ...], float]:
         now_s = time.monotonic()

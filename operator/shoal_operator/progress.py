@@ -17,7 +17,7 @@ _MAX_REMAINING_S = 366 * 86400.0
 
 @dataclass(slots=True)
 class _Job:
-    told: dict[str, Progress] = field(default_factory=dict)
+    reported: dict[str, Progress] = field(default_factory=dict)
     began: tuple[float, float] | None = None
     task: asyncio.Task[None] | None = None
 
@@ -41,15 +41,15 @@ class Progresses:
         if replicas and (job.task is None or job.task.done()):
             job.task = asyncio.create_task(self._ask(job, replicas))
         known = {replica.uid for replica in replicas}
-        return {uid: said for uid, said in job.told.items() if uid in known}
+        return {uid: said for uid, said in job.reported.items() if uid in known}
 
     def remaining_s(self, key: Key) -> float | None:
         """Return how long a job takes still, at the pace since it was asked first; None where that is not known."""
         job = self._jobs.get(key)
-        if job is None or job.began is None or not job.told:
+        if job is None or job.began is None or not job.reported:
             return None
         then, began_s = job.began
-        now = share(list(job.told.values()))
+        now = share(list(job.reported.values()))
         if now <= then:
             return None
         return min(_MAX_REMAINING_S, (1 - now) * (self._clock() - began_s) / (now - then))
@@ -69,7 +69,7 @@ class Progresses:
     async def _ask(self, job: _Job, replicas: Sequence[Replica]) -> None:
         found = await self._scraper.answers(replicas)
         said = {each.uid: answer for each, (_, answer) in zip(replicas, found, strict=True) if answer is not None}
-        job.told = said
+        job.reported = said
         if said and job.began is None:
             job.began = (share(list(said.values())), self._clock())
 

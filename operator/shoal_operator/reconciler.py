@@ -13,23 +13,24 @@ from typing import Protocol
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica, running_replicas
-from shoal_operator.manifests.asked import asked_of, graph_of
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, SIBLINGS, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
+from shoal_operator.manifests.specs import asked_of, graph_of
 from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.allowed import not_allowed
 from shoal_operator.planning.announcements import Announcement, make_event
 from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, leave_room
-from shoal_operator.planning.contest import Contests, last_writer, rival_of
+from shoal_operator.planning.conflicts import Conflicts, conflicting_writer, last_writer
 from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.naming import Naming, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
+from shoal_operator.planning.ownership import CLAIM_ANNOTATION, Ownerships, OwnershipStep
 from shoal_operator.planning.pods import template_hash
-from shoal_operator.planning.reversals import ContestedReplicas
+from shoal_operator.planning.reversals import ConflictingReplicas
 from shoal_operator.planning.rooms import RoomlessError
 from shoal_operator.planning.status import (
     another_keeps,
@@ -41,7 +42,6 @@ from shoal_operator.planning.status import (
     unwritten,
 )
 from shoal_operator.planning.stays import Stay, find_stays
-from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.upgrading import Plan
 from shoal_schema.conditions import Reason
@@ -110,7 +110,7 @@ class _Waiting(Protocol):
 class _Stays(Protocol):
     """What stopping pods are told: see `shoal_operator.staying.Stays`."""
 
-    def tell(self, key: Key, stays: Iterable[Stay]) -> None: ...
+    def send(self, key: Key, stays: Iterable[Stay]) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
@@ -120,7 +120,7 @@ class _Upgrading(Protocol):
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan: ...
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan: ...
     def saw(self, key: Key, resource: Json | None) -> None: ...
-    def looked(self, key: Key) -> None: ...
+    def reconciled(self, key: Key) -> None: ...
 
 
 class Reconciler:
@@ -164,12 +164,12 @@ class Reconciler:
         self._upgrading = upgrading
         self._graphs = graphs
         self._stays = stays
-        self._tenures = Tenures(defaults.namespace)
-        self._contests = Contests()
-        self._replicas = ContestedReplicas()
+        self._ownerships = Ownerships(defaults.namespace)
+        self._conflicts = Conflicts()
+        self._replicas = ConflictingReplicas()
         self._cut_short: Counter[Key] = Counter()
         self._speechless: set[Key] = set()
-        self.told: dict[Key, Json] = {}
+        self.statuses: dict[Key, Json] = {}
         """What the status of each service is to say, by the last look."""
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -181,30 +181,30 @@ class Reconciler:
         try:
             return await self._reconcile(key)
         finally:
-            self._upgrading.looked(key)
+            self._upgrading.reconciled(key)
 
     async def _reconcile(self, key: Key) -> Outcome:
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
             self._speechless.discard(key)
-            self.told.pop(key, None)
+            self.statuses.pop(key, None)
             self._fleet.drop(key)
             self._waiting.forget(key)
             self._upgrading.saw(key, None)
             self._names.forget(key)
             self._graphs.forget(key)
             self._stays.forget(key)
-            self._tenures.forget(key)
-            self._contests.forget(key)
+            self._ownerships.forget(key)
+            self._conflicts.forget(key)
             self._replicas.forget(key)
             return Outcome.GONE
         observation = await self._observe(key, resource)
         if observation is None:
             return Outcome.FAILED
         step = await self._settle(key, observation)
-        if step in (Step.CLAIM, Step.LEAVE):
-            self.told.pop(key, None)
+        if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
+            self.statuses.pop(key, None)
             self._fleet.drop(key)
             self._waiting.forget(key)
             self._upgrading.saw(key, None)
@@ -220,7 +220,7 @@ class Reconciler:
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
         logger.debug("event=look service=%s look=%s", key, outcome)
-        return Outcome.WAITING if step is Step.WAIT else outcome
+        return Outcome.WAITING if step is OwnershipStep.WAIT else outcome
 
     async def _observe(self, key: Key, resource: Json) -> Observation | None:
         """Read what belongs to a service; where that fails for long, say so in its status and return None.
@@ -233,22 +233,22 @@ class Reconciler:
         except ApiError as error:
             self._check_passing(key, error)
             logger.warning("event=read_failed service=%s error=%s", key, error)
-            if not self._tenures.keeper(key):  # else its status is another install's
+            if not self._ownerships.keeper(key):  # else its status is another install's
                 now = self._utc_now()
                 await self._tell(key, resource, unread_status(resource, error, _seconds(now)), now)
             return None
 
-    async def _settle(self, key: Key, observation: Observation) -> Step:
+    async def _settle(self, key: Key, observation: Observation) -> OwnershipStep:
         """Find whose the service is; lay a claim, or take another's away, where it is time."""
         named = observation.ours(SERVICE)
-        known = self._tenures.keeper(key)
-        step = self._tenures.decide(key, named, self._clock())
-        if step in (Step.REFUSE, Step.CLAIM):
-            value = self._tenures.me if step is Step.CLAIM else None
+        known = self._ownerships.keeper(key)
+        step = self._ownerships.decide(key, named, self._clock())
+        if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
+            value = self._ownerships.me if step is OwnershipStep.CLAIM else None
             uid = named["metadata"]["uid"]
             await self._cluster.annotate(SERVICE, key, uid, {CLAIM_ANNOTATION: value})
-        if step in (Step.CLAIM, Step.LEAVE) and not known:
-            news = another_keeps(self._tenures.keeper(key), self._tenures.me)
+        if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE) and not known:
+            news = another_keeps(self._ownerships.keeper(key), self._ownerships.me)
             await self._announce(key, observation.resource, news, self._utc_now())
         return step
 
@@ -278,7 +278,7 @@ class Reconciler:
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
-        self._stays.tell(key, self._stays_of(target, observation))
+        self._stays.send(key, self._stays_of(target, observation))
         plan = await self._upgrading.decide(key, observation.resource, plan)
         await self._note_version(observation.resource, naming)
         observation, failures = await self._execute(key, plan.changes, observation)
@@ -299,8 +299,8 @@ class Reconciler:
             independent=self._known.independent(key),
             naming=naming,
             graph_states=self._graph_states(key, target, observation),
-            rival=self._tenures.rival(key, self._clock()),
-            scaler=self._replicas.rival(key, self._clock()),
+            other_operator=self._ownerships.claimant(key, self._clock()),
+            scaler=self._replicas.left_to(key, self._clock()),
         )
 
     def _stays_of(self, target: Target, observation: Observation) -> tuple[Stay, ...]:
@@ -368,11 +368,11 @@ class Reconciler:
                     del children[action.kind]
                 elif isinstance(action, Merge):
                     children[action.kind] = await self._cluster.merge(action.kind, children[action.kind], action.body)
-                    self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
+                    self._conflicts.wrote(key, action.kind.kind, digest(action.body), self._clock())
                 else:
                     live = children.get(action.kind)
                     children[action.kind] = stored = await self._write(action, live)
-                    self._contests.wrote(key, action.kind.label, digest(action.body), self._clock())
+                    self._conflicts.wrote(key, action.kind.label, digest(action.body), self._clock())
                     await self._tell_removed(key, observation.resource, action, live, stored)
                     failures += self._changed(key, action, stored)
                 self._replicas.wrote(key, action, planned)
@@ -391,7 +391,7 @@ class Reconciler:
         if not is_changed(action.kind, action.body, stored):
             return []
         text, answer = digest(action.body), digest(stored.get("spec", {}))
-        self._contests.admit(key, action.kind.label, text, answer, self._clock())
+        self._conflicts.admit(key, action.kind.label, text, answer, self._clock())
         return [Failure(action.kind, 200, changed_text(action.body, stored), at_admission=True)]
 
     def _admitted(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
@@ -400,7 +400,7 @@ class Reconciler:
         if not isinstance(action, Apply) or live is None:
             return None
         text, answer = digest(action.body), digest(live.get("spec", {}))
-        if not self._contests.is_admitted(key, action.kind.label, text, answer, self._clock()):
+        if not self._conflicts.is_admitted(key, action.kind.label, text, answer, self._clock()):
             return None
         return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
 
@@ -409,13 +409,13 @@ class Reconciler:
         live = children.get(action.kind)
         if isinstance(action, Delete) or live is None:
             return None
-        rival, field = rival_of(action.body, live, FIELD_MANAGER)
-        if self._contests.may_write(key, action.kind.label, digest(action.body), self._clock(), rival=bool(rival)):
+        writer, field = conflicting_writer(action.body, live, FIELD_MANAGER)
+        if self._conflicts.may_write(key, action.kind.label, digest(action.body), self._clock(), conflicting=bool(writer)):
             return None
-        what = f"field {field} is" if rival else "fields are"
+        what = f"field {field} is" if writer else "fields are"
         text = (
-            f"{what} changed back after each write, last by {rival or last_writer(live, FIELD_MANAGER)!r}. The operator"
-            f" writes only every {'hour' if rival else 'few minutes'} until that ends. Check whether another install of"
+            f"{what} changed back after each write, last by {writer or last_writer(live, FIELD_MANAGER)!r}. The operator"
+            f" writes only every {'hour' if writer else 'few minutes'} until that ends. Check whether another install of"
             " the operator or a controller owns the object"
         )
         return Failure(action.kind, 409, text, undone=True)
@@ -461,14 +461,14 @@ class Reconciler:
 
     async def _tell(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
         """Write the status if it changed; return whether it could be written whole."""
-        self.told[key] = status
+        self.statuses[key] = status
         stored = dig(resource, "status", default={})
         text = _text_of(status)
         if status == stored:
             return True
-        if not self._contests.may_write(key, _STATUS, text, self._clock()):
+        if not self._conflicts.may_write(key, _STATUS, text, self._clock()):
             return key not in self._speechless
-        self._contests.wrote(key, _STATUS, text, self._clock())
+        self._conflicts.wrote(key, _STATUS, text, self._clock())
         try:
             written = await self._write_status(key, resource, status, now)
         except ApiError as error:

@@ -10,10 +10,10 @@ from zlib import crc32
 
 import msgspec
 
-from shoal_operator.autoscaler.account import Account, is_other, is_stale
+from shoal_operator.autoscaler.conflicts import ReplicaConflicts
 from shoal_operator.autoscaler.decision import Decision, Limit, State, decide
 from shoal_operator.autoscaler.down import victims
-from shoal_operator.autoscaler.rival import Rivalry
+from shoal_operator.autoscaler.explanation import Explanation, is_other, is_stale
 from shoal_operator.autoscaler.signals import Memory, Signals
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
@@ -72,10 +72,10 @@ class _Followed:
     memory: Memory = field(default_factory=Memory)
     state: State = field(default_factory=State)
     told: Scaling | None = None
-    account: Account | None = None
+    explanation: Explanation | None = None
     """What was told of the count, and when."""
     told_s: float = -math.inf
-    rivalry: Rivalry = field(default_factory=Rivalry)
+    conflicts: ReplicaConflicts = field(default_factory=ReplicaConflicts)
     marked: frozenset[str] = frozenset()
     """Pods, by uid, that were chosen to go when replicas fell last; one may be there still."""
     limited: tuple[Limit, float] | None = None
@@ -84,7 +84,7 @@ class _Followed:
 
     def is_due(self, decision: Decision, now_s: float) -> bool:
         """Return whether the sentence that was told has to be told anew, by itself."""
-        said, now = self.account, decision.account
+        said, now = self.explanation, decision.explanation
         if said is None or now is None:
             return said is not now
         return is_other(said, now) or (now_s - self.told_s >= _RENEWED_S and is_stale(said, now))
@@ -230,7 +230,7 @@ class Autoscaler:
         if followed is None:
             return
         said = followed.told is not None
-        followed.told = followed.account = followed.limited = followed.standing = None
+        followed.told = followed.explanation = followed.limited = followed.standing = None
         followed.state = replace(followed.state, decided=None)
         if said:
             self._changed(key)
@@ -241,7 +241,7 @@ class Autoscaler:
         pairs = zip(service.replicas, readings, strict=True)
         signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s, scaled.aim)
         if (decided := followed.state.decided) not in (None, scaled.replicas):
-            followed.rivalry = followed.rivalry.saw(scaled.writer, scaled.replicas - decided, now_s, self._window_s)
+            followed.conflicts = followed.conflicts.saw(scaled.writer, scaled.replicas - decided, now_s, self._window_s)
         decision, followed.state = decide(
             scaled.aim, signals, scaled.replicas, followed.state, now_s, service.around, window_s=self._window_s
         )
@@ -265,11 +265,11 @@ class Autoscaler:
         if decision.reason is None:
             return
         said = Scaling(
-            decision.reason, unread(readings), decision.sentence, limit, followed.rivalry.told(now_s, self._window_s)
+            decision.reason, unread(readings), decision.sentence, limit, followed.conflicts.told(now_s, self._window_s)
         )
         if told is not None and replace(said, sentence=told.sentence) == told and not followed.is_due(decision, now_s):
             return
-        followed.told, followed.account, followed.told_s = said, decision.account, now_s
+        followed.told, followed.explanation, followed.told_s = said, decision.explanation, now_s
         self._changed(key)
 
     async def _choose(self, cluster: _Cluster, service: Watched, followed: _Followed, replicas: int) -> None:
@@ -294,7 +294,7 @@ class Autoscaler:
     ) -> None:
         why = decision.sentence.partition(": ")[2]
         if await self._replicas.write(cluster, key, scaled, decision.replicas, why):
-            followed.rivalry = followed.rivalry.wrote(decision.replicas - scaled.replicas, self._clock())
+            followed.conflicts = followed.conflicts.wrote(decision.replicas - scaled.replicas, self._clock())
         else:
             # Else what is there would be taken for a number set by hand.
             followed.state = replace(followed.state, decided=scaled.replicas)

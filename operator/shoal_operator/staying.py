@@ -19,7 +19,7 @@ _PAUSE_S = 0.3
 
 
 @dataclass(slots=True)
-class _Told:
+class _Sent:
     """What one pod was told last, and the task that tells it."""
 
     stay: Stay
@@ -35,28 +35,28 @@ class Stays:
     """
 
     port: int = ADMIN_PORT
-    _told: dict[Key, dict[str, _Told]] = field(default_factory=dict)
+    _sent: dict[Key, dict[str, _Sent]] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
-    def tell(self, key: Key, stays: Iterable[Stay]) -> None:
+    def send(self, key: Key, stays: Iterable[Stay]) -> None:
         """Tell each stopping pod of a service what is new to it."""
-        before = self._told.pop(key, {})
-        now: dict[str, _Told] = {}
+        before = self._sent.pop(key, {})
+        now: dict[str, _Sent] = {}
         for stay in stays:
             uid = stay.replica.uid
             known = before.get(uid)
             if known is None or _is_new(known.stay, stay):
                 logger.info("event=stay service=%s pod=%s seconds=%d", key, stay.replica.name, stay.seconds)
-                known = _Told(stay, self._start(stay, known))
+                known = _Sent(stay, self._start(stay, known))
             now[uid] = known
         if now:
-            self._told[key] = now
+            self._sent[key] = now
 
     def forget(self, key: Key) -> None:
         """Let the pods of a service that is gone leave."""
-        staying = [each.stay.replica for each in self._told.get(key, {}).values() if each.stay.seconds]
-        self.tell(key, [Stay(replica, 0) for replica in staying])
-        self._told.pop(key, None)
+        staying = [each.stay.replica for each in self._sent.get(key, {}).values() if each.stay.seconds]
+        self.send(key, [Stay(replica, 0) for replica in staying])
+        self._sent.pop(key, None)
 
     async def close(self) -> None:
         """Stop telling: pods that stay leave when their time is over."""
@@ -64,7 +64,7 @@ class Stays:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _start(self, stay: Stay, known: _Told | None) -> "asyncio.Task[None]":
+    def _start(self, stay: Stay, known: _Sent | None) -> "asyncio.Task[None]":
         if known is not None:
             known.task.cancel()
         task = asyncio.create_task(self._send(stay))

@@ -119,9 +119,9 @@ class Upgrading:
         else:
             self.upgrades.see(key, resource)
 
-    def looked(self, key: Key) -> None:
+    def reconciled(self, key: Key) -> None:
         """Note the end of a look, however it ended; call whose turn it is."""
-        self.upgrades.looked(key)
+        self.upgrades.reconciled(key)
         now_s = self._utc_now().timestamp()
         for each in self.upgrades.called(now_s):
             self._mark(each, 0.0)

@@ -13,9 +13,9 @@ from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, reason_
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
-from shoal_operator.manifests.asked import asked_of
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
 from shoal_operator.manifests.environment import HTTP_PORT
+from shoal_operator.manifests.specs import asked_of
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.observation import Key, Observation, dig, key_of
 from shoal_operator.planning.ports import Ports, offered, stored_port

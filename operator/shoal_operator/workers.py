@@ -14,14 +14,14 @@ from shoal_schema.metrics import LookError
 
 logger = logging.getLogger(__name__)
 
-Look = Callable[[Key], Awaitable[Outcome]]
+Reconcile = Callable[[Key], Awaitable[Outcome]]
 
 
 class Counts(Protocol):
     """Where looks are counted: see `shoal_operator.metrics.Metrics`."""
 
-    def count_look(self, outcome: Outcome, took_s: float) -> None: ...  # noqa: D102
-    def count_look_error(self, reason: LookError) -> None: ...  # noqa: D102
+    def count_reconcile(self, outcome: Outcome, took_s: float) -> None: ...  # noqa: D102
+    def count_reconcile_error(self, reason: LookError) -> None: ...  # noqa: D102
 
 
 class Workers:
@@ -34,9 +34,9 @@ class Workers:
         counts: told how each look ended.
     """
 
-    def __init__(self, queue: WorkQueue, look: Look, clock: Callable[[], float], counts: Counts) -> None:
+    def __init__(self, queue: WorkQueue, reconcile: Reconcile, clock: Callable[[], float], counts: Counts) -> None:
         self._queue = queue
-        self._look = look
+        self._reconcile = reconcile
         self._clock = clock
         self._counts = counts
         self._wake = asyncio.Event()
@@ -72,15 +72,15 @@ class Workers:
     async def _process(self, key: Key) -> None:
         outcome, began_s = Outcome.FAILED, self._clock()
         try:
-            outcome = await self._look(key)
+            outcome = await self._reconcile(key)
         except (ApiError, NotLeadingError) as error:
-            self._counts.count_look_error(reason_of(error))
+            self._counts.count_reconcile_error(reason_of(error))
             logger.warning("event=look_failed service=%s error=%s", key, error)
         except Exception as error:  # one service's surprise must not stop the others
-            self._counts.count_look_error(reason_of(error))
+            self._counts.count_reconcile_error(reason_of(error))
             logger.exception("event=look_failed service=%s", key)
         finally:
-            self._counts.count_look(outcome, self._clock() - began_s)
+            self._counts.count_reconcile(outcome, self._clock() - began_s)
             self._queue.finish(key, outcome, self._clock(), jitter=random.random())
             self._wake.set()
 

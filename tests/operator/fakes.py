@@ -170,7 +170,7 @@ class FakeProxies:
 
 
 @dataclass
-class Told:
+class Observed:
     """What reading the pods has told: only what is given here."""
 
     objective: Mapping[str, bool] | None = None
@@ -227,16 +227,16 @@ class SaidOfGraphs:
 
 
 @dataclass
-class ToldToStay:
-    """What stopping pods were told, by service and uid (s)."""
+class SentStays:
+    """Stays sent to stopping pods, by service and uid (s)."""
 
-    told: dict[Key, dict[str, int]] = field(default_factory=dict)
+    sent: dict[Key, dict[str, int]] = field(default_factory=dict)
 
-    def tell(self, key: Key, stays: Iterable[Stay]) -> None:
-        self.told[key] = {each.replica.uid: each.seconds for each in stays}
+    def send(self, key: Key, stays: Iterable[Stay]) -> None:
+        self.sent[key] = {each.replica.uid: each.seconds for each in stays}
 
     def forget(self, key: Key) -> None:
-        self.told.pop(key, None)
+        self.sent.pop(key, None)
 
 
 def new_year() -> datetime.datetime:
@@ -265,14 +265,14 @@ def reconciler_of(
 ) -> Reconciler:
     """Return the reconciler of a cluster; where no seam is given, it knows nothing."""
     knowing: dict[str, Any] = {
-        "known": Told(),
+        "known": Observed(),
         "fleet": Fleet(),
         "clock": lambda: 0.0,
         "names": NoNames(),
         "waiting": NoRooms(),
         "upgrading": upgrading(cluster, defaults),
         "graphs": SaidOfGraphs(),
-        "stays": ToldToStay(),
+        "stays": SentStays(),
     }
     return Reconciler(cluster, defaults, utc_now=utc_now, **(knowing | seams))
 

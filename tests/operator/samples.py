@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from shoal_operator.manifests.asked import asked_of, graph_of
+from shoal_operator.manifests.specs import asked_of, graph_of
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec

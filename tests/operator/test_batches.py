@@ -52,11 +52,11 @@ class Pods:
     """What pods say, by uid."""
 
     def __init__(self) -> None:
-        self.told: dict[str, Progress] = {}
+        self.progress: dict[str, Progress] = {}
         self.left_s: float | None = None
 
     def latest(self, key: Key, replicas: Sequence[Replica]) -> dict[str, Progress]:
-        return {each.uid: self.told[each.uid] for each in replicas if each.uid in self.told}
+        return {each.uid: self.progress[each.uid] for each in replicas if each.uid in self.progress}
 
     def remaining_s(self, key: Key) -> float | None:
         return self.left_s
@@ -194,7 +194,7 @@ def test_a_job_whose_pods_wait_is_looked_at_less_and_less_and_one_whose_pods_run
     assert world.look() is Outcome.FAILED
     world.cluster.pods.clear()
     world.add_pod("pod-0")
-    world.pods.told = {"pod-0": said(1, 1)}
+    world.pods.progress = {"pod-0": said(1, 1)}
     world.look()
     assert world.look() is Outcome.WAITING
 
@@ -214,14 +214,14 @@ def test_how_far_pods_are_is_told_at_most_every_ten_seconds() -> None:
     world.look()
     world.add_pod("pod-0")
     world.add_pod("pod-1")
-    world.pods.told = {"pod-0": said(3, 100), "pod-1": said(4, 200)}
+    world.pods.progress = {"pod-0": said(3, 100), "pod-1": said(4, 200)}
     world.pods.left_s = 90.0
     world.look()
     assert (world.status["reason"], world.true()) == ("Running", ["Running"])
     assert world.status["shards"] == {"done": 9, "total": 40, "text": "9/40"}
     assert [world.status[name] for name in ("rows", "failedRows", "rowsPerSecond")] == [320, 5, 200]
     assert world.status["estimatedEnd"] == "2026-11-23T06:02:00Z"
-    world.pods.told["pod-0"] = said(5, 150)
+    world.pods.progress["pod-0"] = said(5, 150)
     world.now_s += 5
     world.look()
     assert world.status["rows"] == 320
@@ -234,7 +234,7 @@ def test_numbers_do_not_fall_while_pods_begin_anew_and_nobody_has_a_pace_where_n
     world = World()
     world.look()
     world.add_pod("pod-0")
-    world.pods.told = {"pod-0": said(3, 100)}
+    world.pods.progress = {"pod-0": said(3, 100)}
     world.look()
     world.change(suspend=True)
     world.cluster.pods.clear()
@@ -242,7 +242,7 @@ def test_numbers_do_not_fall_while_pods_begin_anew_and_nobody_has_a_pace_where_n
     assert (world.status["rows"], world.status["rowsPerSecond"]) == (120, 0)
     world.change(suspend=False)
     world.add_pod("pod-0")
-    world.pods.told = {"pod-0": said(0, 0)}
+    world.pods.progress = {"pod-0": said(0, 0)}
     world.now_s += 20
     world.look()
     assert (world.status["shards"]["text"], world.status["rows"], world.status["failedRows"]) == ("5/40", 120, 4)
@@ -333,7 +333,7 @@ def test_pods_that_only_carry_the_label_are_not_believed() -> None:
     world.look()
     world.add_pod("pod-0")
     world.cluster.pods[KEY][0]["metadata"]["ownerReferences"][0]["uid"] = "another"
-    world.pods.told = {"pod-0": said(3, 100)}
+    world.pods.progress = {"pod-0": said(3, 100)}
     world.look()
     assert "rows" not in world.status
 

@@ -9,8 +9,8 @@ from msgspec import structs
 from shoal_operator.graph_states import GraphStates
 from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading
-from shoal_operator.manifests.asked import graph_of
 from shoal_operator.manifests.desired import DEPLOYMENT, HPA, SERVICE, SIBLINGS, desired_objects
+from shoal_operator.manifests.specs import graph_of
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.declaring import Json
@@ -199,7 +199,7 @@ def test_pods_are_asked_until_they_can_work_and_news_bring_a_look(monkeypatch: p
         assert states.latest(PIPELINE, [replica]) == {}
         await pods.enough.wait()
         await asyncio.sleep(0)
-        assert states._graphs[PIPELINE].told == {"pod-1": valid}
+        assert states._graphs[PIPELINE].states == {"pod-1": valid}
         assert pods.times == 4
         await states.close()
 

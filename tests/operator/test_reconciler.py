@@ -22,7 +22,7 @@ from shoal_operator.manifests.desired import (
 from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, Told, reconciler_of
+from tests.operator.fakes import FakeCluster, Observed, reconciler_of
 from tests.operator.samples import EVERYTHING, MINIMAL, OPEN, SECURE, service, with_fields
 from tests.operator.worlds import POD_UID, healthy, pod
 
@@ -32,8 +32,8 @@ ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
 def look(cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, fleet: Fleet | None = None) -> Outcome:
-    told, fleet = Told(attainable), fleet or Fleet()
-    return asyncio.run(reconciler_of(cluster, known=told, fleet=fleet).reconcile(CAT))
+    observed, fleet = Observed(attainable), fleet or Fleet()
+    return asyncio.run(reconciler_of(cluster, known=observed, fleet=fleet).reconcile(CAT))
 
 
 def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
@@ -47,10 +47,10 @@ def test_what_a_status_says_is_known_until_its_service_has_gone() -> None:
         cluster = cluster_with(MINIMAL)
         reconciler = reconciler_of(cluster)
         await reconciler.reconcile(CAT)
-        assert reconciler.told[CAT] == cluster.services[CAT]["status"]
+        assert reconciler.statuses[CAT] == cluster.services[CAT]["status"]
         del cluster.services[CAT]
         await reconciler.reconcile(CAT)
-        assert not reconciler.told
+        assert not reconciler.statuses
 
     asyncio.run(main())
 

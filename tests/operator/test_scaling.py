@@ -352,7 +352,7 @@ def test_a_number_set_by_hand_is_told_at_once_and_again_when_the_law_goes_on() -
         await pass_s(world, 310, 5)
         assert world.cluster.scales == [(CAT, 2)]
         assert "outside" not in world.said().sentence
-        assert world.said().rival is None
+        assert world.said().conflicting_writer is None
 
     run(main())
 
@@ -387,9 +387,9 @@ def test_an_hpa_beside_the_law_is_told_at_its_first_write() -> None:
         await pass_s(world, 10, 5)
         set_by(world, 3, "kube-controller-manager")
         await pass_s(world, 2, 5)
-        assert world.said().rival == "kube-controller-manager"
+        assert world.said().conflicting_writer == "kube-controller-manager"
         await pass_s(world, 700, 5)
-        assert world.said().rival is None  # it has not written since
+        assert world.said().conflicting_writer is None  # it has not written since
 
     run(main())
 
@@ -399,10 +399,10 @@ def test_somebody_who_sets_our_numbers_back_again_and_again_is_told(writer: str)
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
-        for rival in (None, None, writer):
+        for other in (None, None, writer):
             set_by(world, 4, writer)
             await pass_s(world, 2, 5)
-            assert world.said().rival == rival
+            assert world.said().conflicting_writer == other
             await pass_s(world, 320, 5)
 
     run(main())
@@ -415,7 +415,7 @@ def test_a_person_who_scales_now_and_then_is_no_rival() -> None:
         for replicas in (4, 3, 5, 2):
             set_by(world, replicas, "kubectl")
             await pass_s(world, 200, 5)
-            assert world.said().rival is None
+            assert world.said().conflicting_writer is None
 
     run(main())
 

@@ -10,7 +10,7 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.planning.stays import Stay
 from shoal_operator.staying import Stays
 from shoal_schema.stay import DEFAULT_S
-from tests.operator.fakes import FakeCluster, ToldToStay, reconciler_of
+from tests.operator.fakes import FakeCluster, SentStays, reconciler_of
 from tests.operator.planning.test_stays import EVICTED, stopping
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import pod
@@ -46,7 +46,7 @@ def lines(heads: list[str]) -> list[str]:
 def test_a_pod_is_told_once_to_stay_and_once_to_leave() -> None:
     async def act(stays: Stays) -> None:
         for seconds in (10, 9, 300, 299, 298, 0, 0):
-            stays.tell(CAT, [Stay(POD, seconds)])
+            stays.send(CAT, [Stay(POD, seconds)])
             await asyncio.sleep(0.05)
 
     heads = asyncio.run(told(act, [], 3))
@@ -57,7 +57,7 @@ def test_a_pod_is_told_once_to_stay_and_once_to_leave() -> None:
 
 def test_a_pod_of_a_service_that_is_gone_is_told_to_leave() -> None:
     async def act(stays: Stays) -> None:
-        stays.tell(CAT, [Stay(POD, 300)])
+        stays.send(CAT, [Stay(POD, 300)])
         await asyncio.sleep(0.05)
         stays.forget(CAT)
 
@@ -67,7 +67,7 @@ def test_a_pod_of_a_service_that_is_gone_is_told_to_leave() -> None:
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 503 busy\r\n\r\n", b"x" * 200_000, b"\r\n"])
 def test_a_pod_that_did_not_take_it_is_told_again(answer: bytes) -> None:
     async def act(stays: Stays) -> None:
-        stays.tell(CAT, [Stay(POD, 300)])
+        stays.send(CAT, [Stay(POD, 300)])
 
     assert len(asyncio.run(told(act, [answer], 2))) == 2
 
@@ -78,7 +78,7 @@ def test_a_pod_that_cannot_be_reached_ends_nothing() -> None:
         stays = Stays(server.sockets[0].getsockname()[1])
         server.close()
         await server.wait_closed()
-        stays.tell(CAT, [Stay(POD, 300)])
+        stays.send(CAT, [Stay(POD, 300)])
         await asyncio.sleep(0.05)
         await stays.close()
 
@@ -86,23 +86,23 @@ def test_a_pod_that_cannot_be_reached_ends_nothing() -> None:
 
 
 def test_a_reconciliation_tells_the_last_ready_pod_to_stay_until_another_is_ready() -> None:
-    cluster, stays = FakeCluster(), ToldToStay()
+    cluster, stays = FakeCluster(), SentStays()
     cluster.services[CAT] = service(MINIMAL)
     reconciler = reconciler_of(cluster, stays=stays)
     old = stopping(EVICTED)
 
     asyncio.run(reconciler.reconcile(CAT))
-    assert stays.told[CAT] == {}
+    assert stays.sent[CAT] == {}
     cluster.pods[CAT] = [old, pod(ready=False, uid="new")]
     asyncio.run(reconciler.reconcile(CAT))
-    assert stays.told[CAT] == {"old": DEFAULT_S}
+    assert stays.sent[CAT] == {"old": DEFAULT_S}
     cluster.pods[CAT] = [old, pod(uid="new")]
     asyncio.run(reconciler.reconcile(CAT))
-    assert stays.told[CAT] == {"old": 0}
+    assert stays.sent[CAT] == {"old": 0}
 
 
 def test_pods_of_a_service_that_is_to_have_none_or_is_gone_leave() -> None:
-    cluster, stays = FakeCluster(), ToldToStay()
+    cluster, stays = FakeCluster(), SentStays()
     cluster.services[CAT] = service(MINIMAL)
     reconciler = reconciler_of(cluster, stays=stays)
     asyncio.run(reconciler.reconcile(CAT))
@@ -110,7 +110,7 @@ def test_pods_of_a_service_that_is_to_have_none_or_is_gone_leave() -> None:
     asyncio.run(reconciler.reconcile(CAT))
     cluster.services[CAT] |= service(with_fields(MINIMAL, replicas=0))
     asyncio.run(reconciler.reconcile(CAT))
-    assert stays.told[CAT] == {"old": 0}
+    assert stays.sent[CAT] == {"old": 0}
     del cluster.services[CAT]
     asyncio.run(reconciler.reconcile(CAT))
-    assert CAT not in stays.told
+    assert CAT not in stays.sent

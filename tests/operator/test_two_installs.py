@@ -12,9 +12,9 @@ from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.planning.conditions import find
-from shoal_operator.planning.contest import WINDOW_S, WRITES, Contests
+from shoal_operator.planning.conflicts import WINDOW_S, WRITES, Conflicts
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.tenure import MAX_PAUSE_S, RIVAL_S, SETTLE_S, Step, Tenure, decide
+from shoal_operator.planning.ownership import CLAIM_MEMORY_S, MAX_PAUSE_S, SETTLE_S, Ownership, OwnershipStep, decide
 from shoal_operator.planning.workqueue import WAIT_S, Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.conditions import ConditionType
@@ -123,7 +123,7 @@ def test_when_the_other_is_gone_the_condition_goes_too() -> None:
     installs = both()
     installs.run(600)
     installs.stop("two")
-    installs.run(RIVAL_S + 30)
+    installs.run(CLAIM_MEMORY_S + 30)
 
     assert installs.sole() is None
     assert installs.runs() == "one"
@@ -234,11 +234,11 @@ def test_a_write_that_the_api_server_refuses_is_not_one_that_is_undone() -> None
 
 @given(st.lists(st.tuples(st.floats(0, 400), st.sampled_from("ab")), max_size=60))
 def test_one_text_is_never_written_more_than_a_few_times_a_minute(steps: list[tuple[float, str]]) -> None:
-    contests, now_s, written = Contests(), 0.0, list[tuple[float, str]]()
+    conflicts, now_s, written = Conflicts(), 0.0, list[tuple[float, str]]()
     for later_s, text in steps:
         now_s += later_s
-        if contests.may_write(CAT, "Deployment", text, now_s):
-            contests.wrote(CAT, "Deployment", text, now_s)
+        if conflicts.may_write(CAT, "Deployment", text, now_s):
+            conflicts.wrote(CAT, "Deployment", text, now_s)
             if written and written[-1][1] != text:
                 written.clear()
             written.append((now_s, text))
@@ -251,18 +251,18 @@ names = st.sampled_from(["", "me", "other", "third"])
 
 @given(st.lists(st.tuples(names, names, st.floats(0, 100)), max_size=20))
 def test_what_is_anothers_is_kept_only_after_a_claim_that_stood(seen: list[tuple[str, str, float]]) -> None:
-    known, now_s, stood_s = Tenure(), 0.0, None
+    known, now_s, stood_s = Ownership(), 0.0, None
     for keeper, claim, later_s in seen:
         now_s += later_s
         step, known = decide("me", keeper, claim, known, now_s)
         others = keeper not in ("", "me")
-        if step is Step.KEEP and others:
+        if step is OwnershipStep.KEEP and others:
             assert claim == "me"
             assert stood_s is not None
             assert now_s - stood_s >= SETTLE_S
-        if step in (Step.CLAIM, Step.LEAVE):
+        if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
             assert others
-        stands = others and (claim == "me" or step is Step.CLAIM)
+        stands = others and (claim == "me" or step is OwnershipStep.CLAIM)
         stood_s = (now_s if stood_s is None else stood_s) if stands else None
 
 
@@ -297,6 +297,6 @@ def test_a_claim_among_many_is_answered_long_before_it_has_settled() -> None:
 
 @pytest.mark.parametrize("claim", ["", "me", "other"])
 def test_a_claim_to_what_is_ours_is_taken_away(claim: str) -> None:
-    step, _ = decide("me", "me", claim, Tenure(), 0.0)
+    step, _ = decide("me", "me", claim, Ownership(), 0.0)
 
-    assert step is (Step.REFUSE if claim else Step.KEEP)
+    assert step is (OwnershipStep.REJECT if claim else OwnershipStep.KEEP)

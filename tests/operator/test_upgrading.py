@@ -141,7 +141,7 @@ class World:
             if kind == DEPLOYMENT
         }
 
-    def told(self, name: str = "cat", kind: str = "Upgraded") -> Json:
+    def condition(self, name: str = "cat", kind: str = "Upgraded") -> Json:
         return condition_of(self.cluster.services[Key("default", name)], kind)
 
     def status(self, name: str = "cat") -> Json:
@@ -193,7 +193,7 @@ def test_of_300_services_one_after_another_gets_another_operators_images_the_old
     assert [images[name] for name in names] == ["shoal/runtime:new"] * 10 + ["shoal/runtime:test"] * 290
     assert world.status(names[0])["images"] == {"proxy": "shoal/proxy:new", "runtime": "shoal/runtime:new"}
     assert [name for name in names if "upgrade" in world.status(name)] == names[9:10]
-    assert [world.told(name).get("reason") for name in (names[0], names[10])] == [None, "UpgradePending"]
+    assert [world.condition(name).get("reason") for name in (names[0], names[10])] == [None, "UpgradePending"]
 
 
 def test_as_many_at_a_time_as_may_be_and_a_restart_forgets_none() -> None:
@@ -217,9 +217,9 @@ def test_with_none_at_a_time_a_service_keeps_its_images_and_says_so_once() -> No
     world.run(3600)
 
     assert world.cluster.writes == []
-    assert (world.told()["status"], world.told()["reason"]) == ("False", "UpgradePending")
-    assert "runtime shoal/runtime:test" in world.told()["message"]
-    assert world.told(kind="Ready")["status"] == "True"
+    assert (world.condition()["status"], world.told()["reason"]) == ("False", "UpgradePending")
+    assert "runtime shoal/runtime:test" in world.condition()["message"]
+    assert world.condition(kind="Ready")["status"] == "True"
     assert world.status()["images"] == {"proxy": "shoal/proxy:test", "runtime": "shoal/runtime:test"}
 
 
@@ -242,7 +242,7 @@ def test_another_spec_brings_the_operators_images_at_once() -> None:
 
     assert world.images() == {"cat": "shoal/runtime:new"}
     assert world.status()["images"]["runtime"] == "shoal/runtime:new"
-    assert world.told() == {}
+    assert world.condition() == {}
 
 
 def test_images_that_the_spec_names_are_the_users_and_are_not_noted() -> None:
@@ -271,9 +271,9 @@ def test_a_service_that_is_not_ready_after_its_upgrade_stops_the_others_until_it
     world = served("cat", "dog")
     world.start(runtime_image=BAD)
     world.run(300)
-    assert world.told()["reason"] == "Upgrading"
+    assert world.condition()["reason"] == "Upgrading"
     world.run(600)
-    assert (world.told()["status"], world.told()["reason"]) == ("False", "UpgradeFailed")
+    assert (world.condition()["status"], world.told()["reason"]) == ("False", "UpgradeFailed")
     assert [event["type"] for event in world.cluster.events if event["reason"] == "UpgradeFailed"] == ["Warning"]
     world.start(runtime_image=BAD)
     world.run(24 * 3600)
@@ -292,7 +292,7 @@ def test_a_service_that_was_not_ready_before_comes_last_and_stops_nobody() -> No
     world.run(START_S)
     world.change("dog", runtime={"image": "example/own:1"})
     world.run(START_S + 700)
-    assert [world.told(name, "Ready")["status"] for name in ("cat", "dog")] == ["False", "True"]
+    assert [world.condition(name, "Ready")["status"] for name in ("cat", "dog")] == ["False", "True"]
     world.start(proxy_image="shoal/proxy:new", runtime_image=BAD)
     world.run(1)
     assert world.begun[-1] == "dog"
@@ -300,7 +300,7 @@ def test_a_service_that_was_not_ready_before_comes_last_and_stops_nobody() -> No
 
     assert world.begun[-1] == "cat"
     assert world.upgrading.upgrades.counts() == {"pending": 0, "running": 0, "failed": 0}
-    assert world.told() == {}
+    assert world.condition() == {}
 
 
 def test_another_pod_template_of_another_release_waits_for_its_turn_too() -> None:
@@ -309,7 +309,7 @@ def test_another_pod_template_of_another_release_waits_for_its_turn_too() -> Non
     world.start(listen_host="0.0.0.0", upgrade_unavailable_services=0)
     world.run(60)
     assert world.made == made
-    assert world.told()["reason"] == "UpgradePending"
+    assert world.condition()["reason"] == "UpgradePending"
     world.start(listen_host="0.0.0.0")
     world.run(3 * START_S)
 
@@ -382,7 +382,7 @@ def test_under_a_definition_that_cannot_remember_upgrades_none_begins() -> None:
     world.run(600)
 
     assert world.images() == {"cat": "shoal/runtime:test"}
-    assert world.told()["reason"] == "UpgradePending"
+    assert world.condition()["reason"] == "UpgradePending"
 
 
 def test_a_service_without_pods_is_upgraded_and_nobody_waits_for_it() -> None:

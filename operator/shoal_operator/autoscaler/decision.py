@@ -16,9 +16,9 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from shoal_operator.autoscaler.account import Account, Window
 from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.down import TOLERANCE, UP_PERIOD_S, Counts, least_down, most_up, remember, whole
+from shoal_operator.autoscaler.explanation import Explanation, Window
 from shoal_operator.autoscaler.panic import HOLD_S, STRAINED_TICKS, panic_until_s, strained
 from shoal_operator.autoscaler.signals import Signals
 from shoal_operator.autoscaler.want import Want, want
@@ -85,20 +85,20 @@ class Decision:
     Args:
         reason: None in a gap too short to say anything new.
         wanted: what the load asks for, bounds aside; None without data.
-        account: why, for people; None without data.
+        explanation: why, for people; None without data.
         limit: what keeps the count below ``wanted``.
     """
 
     replicas: int
     reason: ScalingReason | None
     wanted: Want | None = None
-    account: Account | None = None
+    explanation: Explanation | None = None
     limit: Limit | None = None
 
     @property
     def sentence(self) -> str:
         """Why, in words; empty without data."""
-        return self.account.sentence if self.account else ""
+        return self.explanation.sentence if self.explanation else ""
 
 
 def decide(  # noqa: PLR0913 (what a decision is made of)
@@ -149,8 +149,8 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     state = _after(state, decided, replicas, now_s, window_s)
     window = Window.STABLE if not surprising else Window.PANIC if now_s < state.panic_s else Window.SHORT
     held_s = None if state.hand_s is None else window_s
-    account = Account(aim, decided, wanted, count, window, falling=decided < replicas, held_s=held_s)
-    return Decision(decided, Reason.FOLLOWING_LOAD, wanted, account, limit), state
+    explanation = Explanation(aim, decided, wanted, count, window, falling=decided < replicas, held_s=held_s)
+    return Decision(decided, Reason.FOLLOWING_LOAD, wanted, explanation, limit), state
 
 
 def _hold(aim: Aim, replicas: int, state: State, now_s: float, window_s: float) -> tuple[Decision, State]:

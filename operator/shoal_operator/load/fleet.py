@@ -12,10 +12,10 @@ from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Surroundings
 from shoal_operator.autoscaler.zero import Rule
 from shoal_operator.load.starting import Starts
-from shoal_operator.manifests.asked import asked_of
 from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.labels import FIELD_MANAGER
-from shoal_operator.planning.contest import writer_of
+from shoal_operator.manifests.specs import asked_of
+from shoal_operator.planning.conflicts import writer_of
 from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.pods import is_leaving, is_ready, runs, scheduling_problem, template_hash
 from shoal_schema.declaring import Json

@@ -16,7 +16,7 @@ def make_service(target: Target) -> Json:
         ports.append({**grpc, "protocol": "TCP"})
     asked = target.spec.service
     spec: Json = {"type": str(asked.type), "selector": selector_labels(target.name), "ports": ports}
-    # Other installs that see the name leave the InferenceService alone (planning/tenure).
+    # Other installs that see the name leave the InferenceService alone (planning/ownership).
     annotations = {**(asked.annotations or {}), OPERATOR_ANNOTATION: target.defaults.namespace}
     return make_object(target, "Service", "v1", annotations=annotations, spec=spec)
 

@@ -1,4 +1,4 @@
-"""What the job of a ``BatchInference`` is told next, and what is true of it: conditions, numbers and one sentence."""
+"""What the job of a ``BatchInference`` is progress next, and what is true of it: conditions, numbers and one sentence."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class BatchEvidence:
         resource: the ``BatchInference``.
         job: its Job or RayJob; empty where there is none of its own.
         pods: the pods of that.
-        told: what running pods said, by uid.
+        progress: what running pods said, by uid.
         blocked: why there is no job, or it is not as it should be.
         estimated_end: when all is done, at the pace so far; empty where that is not known.
     """
@@ -41,7 +41,7 @@ class BatchEvidence:
     kind: Kind = JOB
     job: Json
     pods: tuple[Json, ...] = ()
-    told: dict[str, Progress]
+    progress: dict[str, Progress]
     blocked: Problem | None = None
     naming: Naming | None = None
     estimated_end: str = ""
@@ -78,7 +78,7 @@ def has_ended(status: Json) -> bool:
 
 
 def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
-    """Return what a running job is to be told, as a merge patch; empty where it is as it should be.
+    """Return what a running job is to be progress, as a merge patch; empty where it is as it should be.
 
     Where Kueue admits it, Kueue writes ``suspend``: only who asks for a pause is heard beside it.
     """
@@ -101,7 +101,7 @@ _UNSET = {"suspend": False}
 
 
 def stay_of(kind: Kind, spec: BatchInferenceSpec, job: Json) -> Json:
-    """Return what a job is told once its end is in the status: how long it stays."""
+    """Return what a job is progress once its end is in the status: how long it stays."""
     ttl = spec.ttl_seconds_after_finished
     if kind != JOB or dig(job, "spec", "ttlSecondsAfterFinished") == ttl:
         return {}
@@ -146,7 +146,7 @@ def verdict(evidence: BatchEvidence) -> tuple[Reason, str]:
     if evidence.blocked:
         return evidence.blocked.reason, evidence.blocked.message
     if not job:
-        text = f"its {evidence.kind.kind} was deleted before it had told its end; it is not run again. To go on,"
+        text = f"its {evidence.kind.kind} was deleted before it had progress its end; it is not run again. To go on,"
         return Reason.JOB_GONE, f"{text} {_ANEW}"
     return _unfinished(evidence)
 
@@ -196,7 +196,7 @@ def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
         text = f"the job waits for Kueue to admit it to the queue {queue}: kubectl get workloads tells why it waits"
         return Reason.QUEUED, text
     alive = find_problem(evidence.pods)
-    if evidence.told:
+    if evidence.progress:
         trouble = next(_problems(evidence.pods), None) or alive
         return Reason.RUNNING, f"rows are scored{f'; but {trouble.message}' if trouble else ''}"
     if problem := alive or next(_problems(evidence.pods), None):
@@ -208,11 +208,11 @@ def _silent(evidence: BatchEvidence) -> tuple[Reason, str]:
     """Return what can be said while no pod tells anything."""
     phases = {dig(pod, "status", "phase") for pod in evidence.pods}
     if "Running" in phases:
-        text = "pods run; how far they are is told once they answer at port 9090 (/v1/progress)"
+        text = "pods run; how far they are is progress once they answer at port 9090 (/v1/progress)"
         ray = "pods run; the log of the RayJob tells how far they are"
         return Reason.RUNNING, text if evidence.kind == JOB else ray
     if "Succeeded" in phases:
-        return Reason.RUNNING, "pods have ended; what comes of the job is told in a moment"
+        return Reason.RUNNING, "pods have ended; what comes of the job is progress in a moment"
     if not phases:
         text = "there are no pods yet; should that last, the Events tell who refuses them: kubectl describe"
         return Reason.STARTING, f"{text} {evidence.kind.kind.lower()} {evidence.job['metadata']['name']}"
@@ -247,22 +247,22 @@ def _times(evidence: BatchEvidence, reason: Reason, stored: Json, at: str) -> Js
 
 
 def _by_index(evidence: BatchEvidence) -> list[Progress]:
-    """Return the last that each worker told, by its pod or the one before: of a retry, the newest."""
+    """Return the last that each worker progress, by its pod or the one before: of a retry, the newest."""
     found: dict[str, Progress] = {}
     for pod in sorted(evidence.pods, key=lambda pod: str(dig(pod, "metadata", "creationTimestamp", default=""))):
         uid = dig(pod, "metadata", "uid", default="")
-        if said := evidence.told.get(uid) or last_progress(pod):
+        if said := evidence.progress.get(uid) or last_progress(pod):
             found[dig(pod, "metadata", "annotations", _INDEX, default=uid)] = said
     return list(found.values())
 
 
 def _numbers(evidence: BatchEvidence, reason: Reason, stored: Json) -> Json:
-    """Return what is done; never less than was told, for a worker that has just begun anew has told nothing yet."""
-    pace = {"rowsPerSecond": round(sum(each.rows_per_second for each in evidence.told.values()))}
-    told = _by_index(evidence)
-    if not told:
+    """Return what is done; never less than was progress, for a worker that has just begun anew has progress nothing yet."""
+    pace = {"rowsPerSecond": round(sum(each.rows_per_second for each in evidence.progress.values()))}
+    progress = _by_index(evidence)
+    if not progress:
         return pace if "rowsPerSecond" in stored else {}
-    total, all_done = max(each.shards_total for each in told), together(told)
+    total, all_done = max(each.shards_total for each in progress), together(progress)
     known = dig(stored, "shards", "done", default=0)
     done = total if reason is Reason.COMPLETE else min(total, max(known, all_done.shards))
     numbers: Json = {

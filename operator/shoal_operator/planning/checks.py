@@ -5,13 +5,13 @@ import re
 from shoal_operator.manifests.containers import MODEL
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
+from shoal_operator.planning.admission_advice import pod_advice
 from shoal_operator.planning.blocked import Check, Verdict, failure_text
-from shoal_operator.planning.conditions import find, told_before
+from shoal_operator.planning.conditions import find, stored_condition
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.pods import is_ready, runs, unready_containers
-from shoal_operator.planning.refusals import pod_advice
-from shoal_operator.planning.waits import proxy_advice, waiting_advice
+from shoal_operator.planning.startup_advice import proxy_advice, waiting_advice
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 from shoal_schema.resource import GRAPH_KIND
@@ -290,14 +290,14 @@ _SCALERS = {HPA: ("AbleToScale", "ScalingActive"), SCALED_OBJECT: ("Ready",)}
 """By which conditions each says that it reads its metric, and finds what it scales."""
 
 
-def objective_as_told(evidence: Evidence) -> Verdict | None:
+def objective_as_stored(evidence: Evidence) -> Verdict | None:
     """No pod could be asked yet, after a restart of the operator: what was said of this spec stays."""
-    return None if evidence.attainable is not None else _as_told(evidence, ConditionType.OBJECTIVE_ATTAINABLE)
+    return None if evidence.attainable is not None else _as_stored(evidence, ConditionType.OBJECTIVE_ATTAINABLE)
 
 
-def rows_as_told(evidence: Evidence) -> Verdict | None:
+def rows_as_stored(evidence: Evidence) -> Verdict | None:
     """No pod could be read yet, after a restart of the operator: what was said of this spec stays."""
-    return None if evidence.independent is not None else _as_told(evidence, ConditionType.ROWS_INDEPENDENT)
+    return None if evidence.independent is not None else _as_stored(evidence, ConditionType.ROWS_INDEPENDENT)
 
 
 def rows_mixed(evidence: Evidence) -> Verdict | None:
@@ -330,11 +330,11 @@ def rows_unknown(evidence: Evidence) -> Verdict | None:
     return Status.UNKNOWN, Reason.ROWS_NOT_CHECKED, text
 
 
-def _as_told(evidence: Evidence, kind: ConditionType) -> Verdict | None:
+def _as_stored(evidence: Evidence, kind: ConditionType) -> Verdict | None:
     resource = evidence.observation.resource
     conditions = dig(resource, "status", "conditions", default=[])
     stored = find(conditions, kind)
-    told = told_before(conditions, kind)
+    told = stored_condition(conditions, kind)
     if stored is None or told is None or stored.get("observedGeneration") != resource["metadata"].get("generation"):
         return None
     return told.status, told.reason, told.message

@@ -49,7 +49,7 @@ def shortened(message: str) -> str:
     return message[: MAX_MESSAGE_LENGTH - len(end)] + end
 
 
-def told_before(conditions: list[Json], kind: ConditionType) -> Condition | None:
+def stored_condition(conditions: list[Json], kind: ConditionType) -> Condition | None:
     """Return the stored condition of this type, or None; also when another release wrote it in words unknown here."""
     stored = find(conditions, kind) or {}
     try:

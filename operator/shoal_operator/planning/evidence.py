@@ -34,14 +34,14 @@ class Scaling:
         unread: why it has no data; None where it has.
         sentence: why the count is what it is.
         limit: what keeps replicas from being as many as the load asks for.
-        rival: who sets them beside the law, empty where that has no name; None where nobody does.
+        conflicting_writer: who sets them beside the law, empty where that has no name; None where nobody does.
     """
 
     reason: ScalingReason
     unread: Unread | None = None
     sentence: str = ""
     limit: Limit | None = None
-    rival: str | None = None
+    conflicting_writer: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Evidence:
             could be read yet.
         naming: what is known of the model's name, where it is one that moves.
         graph_states: by uid, what the newest pods of a graph say of it.
-        rival: another install of the operator that wants this service; empty when none does.
+        other_operator: another install of the operator that wants this service; empty when none does.
         scaler: the field manager that the Deployment's replicas are left to, as it sets them back; empty: none.
         upgrade: what brings its pods to this operator's images and template, since it has begun.
         overdue: that takes longer than the deadline of its rollout.
@@ -78,7 +78,7 @@ class Evidence:
     independent: Mapping[str, bool] | None = None
     naming: Naming | None = None
     graph_states: Mapping[str, GraphState] = field(default_factory=dict)
-    rival: str = ""
+    other_operator: str = ""
     scaler: str = ""
     alone: Conflict | Failure | None = None
     upgrade: Upgrade | None = None

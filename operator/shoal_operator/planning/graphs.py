@@ -26,7 +26,7 @@ def faulty(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def waits(evidence: Evidence) -> Verdict | None:
+def step_not_ready(evidence: Evidence) -> Verdict | None:
     """A newest pod waits for a model that does not say yet what it takes."""
     for state in evidence.graph_states.values():
         if state.reason == STEP_NOT_READY:
@@ -36,7 +36,7 @@ def waits(evidence: Evidence) -> Verdict | None:
 
 def held_up(evidence: Evidence) -> Verdict | None:
     """No newest pod can serve, for what `faulty` or `waits` says."""
-    verdict = faulty(evidence) or waits(evidence)
+    verdict = faulty(evidence) or step_not_ready(evidence)
     return verdict and (Status.FALSE, *verdict[1:])
 
 
@@ -47,6 +47,6 @@ def valid(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def untold(_: Evidence) -> Verdict:
+def unreported(_: Evidence) -> Verdict:
     """No pod has said anything yet."""
     return Status.UNKNOWN, Reason.STEP_NOT_READY, "no pod has said yet whether the steps' models fit one another"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_operator.planning.changes import Action, Delete, Merge
-from shoal_operator.planning.contest import RIVAL_PAUSE_S, RIVAL_WINDOW_S, RIVAL_WRITES, writer_of
+from shoal_operator.planning.conflicts import CONFLICT_PAUSE_S, CONFLICT_WINDOW_S, CONFLICT_WRITES, writer_of
 from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import Key, dig
@@ -37,17 +37,17 @@ class Reversals:
         """Return what to remember of the replicas that are stored, and of who wrote them beside us."""
         if self.ours in (None, replicas) or not writer:
             return self
-        known = [each for each in self.times_s if now_s - each < RIVAL_WINDOW_S]
-        return Reversals(None, writer, (*known, now_s)[-RIVAL_WRITES:])
+        known = [each for each in self.times_s if now_s - each < CONFLICT_WINDOW_S]
+        return Reversals(None, writer, (*known, now_s)[-CONFLICT_WRITES:])
 
-    def rival(self, now_s: float) -> str:
+    def left_to(self, now_s: float) -> str:
         """Return to whom replicas are left now; empty where they are not."""
-        left = len(self.times_s) == RIVAL_WRITES and now_s - self.times_s[-1] < RIVAL_PAUSE_S
+        left = len(self.times_s) == CONFLICT_WRITES and now_s - self.times_s[-1] < CONFLICT_PAUSE_S
         return self.writer if left else ""
 
 
 @dataclass(slots=True)
-class ContestedReplicas:
+class ConflictingReplicas:
     """The replicas of all Deployments: which were written, and which are left to another writer."""
 
     _known: dict[Key, Reversals] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class ContestedReplicas:
         writer = writer_of(live, FIELD_MANAGER, "f:spec", "f:replicas")
         known = self._known[key] = self._known.get(key, Reversals()).saw(stored, writer, now_s)
         # 0 is left to no other writer: nothing would be served.
-        if dig(action.body, "spec", "replicas") in (None, stored) or not stored or not known.rival(now_s):
+        if dig(action.body, "spec", "replicas") in (None, stored) or not stored or not known.left_to(now_s):
             return action
         body = {**action.body, "spec": {**action.body["spec"], "replicas": stored}}
         exact = isinstance(action, Merge) or not removal(action.kind, body, live)
@@ -84,9 +84,9 @@ class ContestedReplicas:
         if replicas is not None and replicas == dig(planned.body, "spec", "replicas"):
             self._known[key] = self._known.get(key, Reversals()).wrote(replicas)
 
-    def rival(self, key: Key, now_s: float) -> str:
+    def left_to(self, key: Key, now_s: float) -> str:
         """Return the field manager that replicas are left to; empty where there is none."""
-        return self._known.get(key, Reversals()).rival(now_s)
+        return self._known.get(key, Reversals()).left_to(now_s)
 
     def forget(self, key: Key) -> None:
         """Forget a service that is gone."""

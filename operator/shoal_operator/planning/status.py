@@ -6,8 +6,8 @@ decisions can be read here (after cert-manager's policies).
 
 from collections.abc import Mapping, Sequence
 
+from shoal_operator.autoscaler.conflicts import HPA
 from shoal_operator.autoscaler.decision import Limit
-from shoal_operator.autoscaler.rival import HPA
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
@@ -16,13 +16,13 @@ from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks, graphs
 from shoal_operator.planning.announcements import Announcement
 from shoal_operator.planning.blocked import Check, Verdict
-from shoal_operator.planning.conditions import Condition, find, stamped, told_before
+from shoal_operator.planning.conditions import Condition, find, stamped, stored_condition
 from shoal_operator.planning.evidence import Evidence, Scaling, Unread
 from shoal_operator.planning.exact import settings_text
 from shoal_operator.planning.naming import stored_naming
 from shoal_operator.planning.observation import dig
-from shoal_operator.planning.renamed import dropped_fields, dropped_text
-from shoal_operator.planning.staging import upgrade_status, upgraded
+from shoal_operator.planning.renamed_fields import dropped_fields, dropped_text
+from shoal_operator.planning.upgrade_status import upgrade_status, upgraded
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 from shoal_schema.resource import GRAPH_KIND
@@ -97,12 +97,12 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         graphs.refused,
         graphs.valid,
         graphs.faulty,
-        graphs.waits,
+        graphs.step_not_ready,
         blocked.missing(DEPLOYMENT),
         checks.parked,
         checks.pods_refused,
         checks.pods_in_trouble,
-        graphs.untold,
+        graphs.unreported,
     ),
     ConditionType.ROUTE_READY: (
         blocked.missing(SERVICE),
@@ -130,13 +130,13 @@ UNREAD: dict[Unread, str] = {
     ),
 }
 OBJECTIVE: tuple[Check, ...] = (
-    checks.objective_as_told,
+    checks.objective_as_stored,
     checks.objective_missed,
     checks.objective_met,
     checks.objective_unknown,
 )
 
-ROWS: tuple[Check, ...] = (checks.rows_as_told, checks.rows_mixed, checks.rows_independent, checks.rows_unknown)
+ROWS: tuple[Check, ...] = (checks.rows_as_stored, checks.rows_mixed, checks.rows_independent, checks.rows_unknown)
 
 
 def judge(evidence: Evidence) -> list[Condition]:
@@ -321,10 +321,10 @@ def _resolved_condition(evidence: Evidence) -> Condition | None:
 
 
 def _sole_condition(evidence: Evidence) -> Condition | None:
-    if not evidence.rival:
+    if not evidence.other_operator:
         return None
     text = (
-        f"the operator in namespace {evidence.rival} watches this namespace too, and leaves this service to the one"
+        f"the operator in namespace {evidence.other_operator} watches this namespace too, and leaves this service to the one"
         " that keeps it: uninstall one of them, or give them different watchNamespaces"
     )
     return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
@@ -400,13 +400,13 @@ def _followed_condition(evidence: Evidence) -> Condition | None:
         status, text = SCALING[scaling.reason]
         if scaling.reason is Reason.NO_LOAD_DATA and scaling.unread is not None:
             text = UNREAD[scaling.unread]
-        if scaling.rival is not None:
-            return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, _rivalry_text(scaling))
+        if scaling.conflicting_writer is not None:
+            return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, _conflict_text(scaling))
         return Condition(kind, status, scaling.reason, scaling.sentence or text)
     if evidence.target.hosting is not None and not evidence.wanted:
         text = "0 replicas: nobody calls, and scaling.minReplicas is 0; requests that wait bring the first"
         return Condition(kind, Status.TRUE, Reason.FOLLOWING_LOAD, text)
-    return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
+    return stored_condition(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
 
 
 def _left_text(evidence: Evidence) -> str:
@@ -421,8 +421,8 @@ def _writer(manager: str) -> str:
     return f"{manager!r} (an HPA)" if manager == HPA else repr(manager) if manager else "another writer"
 
 
-def _rivalry_text(scaling: Scaling) -> str:
-    who = _writer(scaling.rival or "")
+def _conflict_text(scaling: Scaling) -> str:
+    who = _writer(scaling.conflicting_writer or "")
     text = (
         f"spec.replicas is set by {who} too, against the law of scaling, so replicas follow neither. Leave it to one of"
         " them: set scaling.mode: External, or take the other away"

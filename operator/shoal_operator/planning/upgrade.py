@@ -170,7 +170,7 @@ class Upgrades:
         """Whether every service has been looked at."""
         return self._unseen is not None and not self._unseen
 
-    def looked(self, key: Key) -> None:
+    def reconciled(self, key: Key) -> None:
         """Note the end of a look."""
         if self._unseen:
             self._unseen.discard(key)

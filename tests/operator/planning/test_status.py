@@ -431,16 +431,16 @@ def test_why_there_are_so_many_replicas_is_told_and_what_keeps_them_from_being_m
 
 
 @pytest.mark.parametrize(
-    ("rival", "who"),
+    ("name", "who"),
     [
         ("kube-controller-manager", "'kube-controller-manager' (an HPA)"),
         ("deployer", "'deployer'"),
         ("", "another writer"),
     ],
 )
-def test_who_sets_the_replicas_beside_the_law_is_told_with_what_to_do(rival: str, who: str) -> None:
+def test_who_sets_the_replicas_beside_the_law_is_told_with_what_to_do(name: str, who: str) -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
-    scaling = Scaling(Reason.FOLLOWING_LOAD, sentence="3 replicas: 0 rows in flight", rival=rival)
+    scaling = Scaling(Reason.FOLLOWING_LOAD, sentence="3 replicas: 0 rows in flight", conflicting_writer=name)
     told = {item.type: item for item in judge(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))}
     active = told[ConditionType.SCALING_ACTIVE]
 

@@ -102,9 +102,9 @@ def test_nothing_begins_before_every_service_has_been_looked_at() -> None:
     upgrades.start(bodies)
 
     assert not upgrades.begins(new, 0.0)
-    upgrades.looked(new)
+    upgrades.reconciled(new)
     assert not upgrades.begins(old, 0.0)
-    upgrades.looked(old)
+    upgrades.reconciled(old)
     assert not upgrades.begins(new, 0.0)
     assert upgrades.called(0.0) == [old]
     assert upgrades.called(0.0) == []  # it was told once
@@ -118,7 +118,7 @@ def test_a_service_that_is_gone_is_waited_for_no_more() -> None:
     upgrades.start({one: service(), two: service()})
     upgrades.forget(one)
     for key in (one, two):
-        upgrades.looked(key)
+        upgrades.reconciled(key)
 
     assert upgrades.begins(two, 0.0)
 

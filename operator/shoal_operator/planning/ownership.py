@@ -20,18 +20,18 @@ SETTLE_S = 60.0
 """A claim that stands for so long is not answered any more; longer than a standby needs to take over."""
 MIN_PAUSE_S = 60.0
 MAX_PAUSE_S = 300.0
-ANSWER_S = 12.0
+CLAIM_REPLY_S = 12.0
 """Claims are answered five times a minute at most, whoever writes them, and long before one has stood for SETTLE_S."""
-RIVAL_S = 2 * MAX_PAUSE_S
+CLAIM_MEMORY_S = 2 * MAX_PAUSE_S
 """Who has laid no claim for so long is not there any more."""
 
 
-class Step(StrEnum):
+class OwnershipStep(StrEnum):
     """What to do with a service."""
 
     KEEP = "keep"
     """It is ours: look at it as usual."""
-    REFUSE = "refuse"
+    REJECT = "reject"
     """It is ours: take the claim away, and look at it as usual."""
     WAIT = "wait"
     """It is ours: look at it as usual, and soon again, when the claim may be answered."""
@@ -42,7 +42,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class Ownership:
     """What is remembered of one service, in monotonic seconds.
 
     Args:
@@ -50,20 +50,20 @@ class Tenure:
         claimed_s: since when our claim has been standing.
         refused: claims of ours that were taken away, in a row.
         pause_until_s: no claim before then.
-        rival: who last laid a claim to what is ours, and when.
-        answered_s: when a claim to what is ours was last taken away.
+        claimant: who last laid a claim to what is ours, and when.
+        rejected_s: when a claim to what is ours was last taken away.
     """
 
     keeper: str = ""
     claimed_s: float | None = None
     refused: int = 0
     pause_until_s: float = float("-inf")
-    rival: tuple[str, float] | None = None
-    answered_s: float = float("-inf")
+    claimant: tuple[str, float] | None = None
+    rejected_s: float = float("-inf")
 
 
 @dataclass(slots=True)
-class Tenures:
+class Ownerships:
     """The services that this operator knows.
 
     Args:
@@ -71,9 +71,9 @@ class Tenures:
     """
 
     me: str
-    _known: dict[Key, Tenure] = field(default_factory=dict)
+    _known: dict[Key, Ownership] = field(default_factory=dict)
 
-    def decide(self, key: Key, named: Json, now_s: float) -> Step:
+    def decide(self, key: Key, named: Json, now_s: float) -> OwnershipStep:
         """Return what to do.
 
         Args:
@@ -83,25 +83,25 @@ class Tenures:
         """
         annotations: Json = dig(named, "metadata", "annotations", default={})
         keeper, claim = annotations.get(OPERATOR_ANNOTATION, ""), annotations.get(CLAIM_ANNOTATION, "")
-        known = self._known.get(key, Tenure())
+        known = self._known.get(key, Ownership())
         step, self._known[key] = decide(self.me, keeper, claim, known, now_s)
         return step
 
     def keeper(self, key: Key) -> str:
         """Return which other install keeps a service, or nothing."""
-        return self._known.get(key, Tenure()).keeper
+        return self._known.get(key, Ownership()).keeper
 
-    def rival(self, key: Key, now_s: float) -> str:
+    def claimant(self, key: Key, now_s: float) -> str:
         """Return which other install lately laid a claim to a service of ours, or nothing."""
-        rival = self._known.get(key, Tenure()).rival
-        return rival[0] if rival and now_s - rival[1] < RIVAL_S else ""
+        claimant = self._known.get(key, Ownership()).claimant
+        return claimant[0] if claimant and now_s - claimant[1] < CLAIM_MEMORY_S else ""
 
     def forget(self, key: Key) -> None:
         """Forget a service that is gone."""
         self._known.pop(key, None)
 
 
-def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tuple[Step, Tenure]:
+def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
     """Return what to do and what to remember.
 
     Args:
@@ -113,26 +113,26 @@ def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tup
     """
     if keeper in ("", me):
         return _answer(me, claim, known, now_s)
-    known = replace(known, keeper=keeper, rival=None)
+    known = replace(known, keeper=keeper, claimant=None)
     if claim == me:
         since_s = now_s if known.claimed_s is None else known.claimed_s
         # What follows is a look as usual, whose write names us the keeper.
-        return (Step.KEEP if now_s - since_s >= SETTLE_S else Step.LEAVE), replace(known, claimed_s=since_s)
+        return (OwnershipStep.KEEP if now_s - since_s >= SETTLE_S else OwnershipStep.LEAVE), replace(known, claimed_s=since_s)
     if known.claimed_s is not None:
         pause_s = min(MIN_PAUSE_S * 2.0**known.refused, MAX_PAUSE_S)
         refused = min(known.refused + 1, 10)
-        return Step.LEAVE, replace(known, claimed_s=None, refused=refused, pause_until_s=now_s + pause_s)
+        return OwnershipStep.LEAVE, replace(known, claimed_s=None, refused=refused, pause_until_s=now_s + pause_s)
     if claim or now_s < known.pause_until_s:
-        return Step.LEAVE, known
-    return Step.CLAIM, replace(known, claimed_s=now_s)
+        return OwnershipStep.LEAVE, known
+    return OwnershipStep.CLAIM, replace(known, claimed_s=now_s)
 
 
-def _answer(me: str, claim: str, known: Tenure, now_s: float) -> tuple[Step, Tenure]:
+def _answer(me: str, claim: str, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
     """Return what to do about a claim, or none, to what is ours."""
-    ours = Tenure(rival=known.rival, answered_s=known.answered_s)
+    ours = Ownership(claimant=known.claimant, rejected_s=known.rejected_s)
     if not claim:
-        return Step.KEEP, ours
-    if now_s - known.answered_s < ANSWER_S:
-        return Step.WAIT, ours
-    rival = (claim, now_s) if claim != me else known.rival
-    return Step.REFUSE, Tenure(rival=rival, answered_s=now_s)
+        return OwnershipStep.KEEP, ours
+    if now_s - known.rejected_s < CLAIM_REPLY_S:
+        return OwnershipStep.WAIT, ours
+    claimant = (claim, now_s) if claim != me else known.claimant
+    return OwnershipStep.REJECT, Ownership(claimant=claimant, rejected_s=now_s)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.planning.renamed import dropped_fields
+from shoal_operator.planning.renamed_fields import dropped_fields
 from shoal_operator.planning.status import judge, make_status, transitions
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json

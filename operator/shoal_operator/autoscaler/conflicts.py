@@ -16,7 +16,7 @@ HPA = "kube-controller-manager"
 
 
 @dataclass(frozen=True, slots=True)
-class Rivalry:
+class ReplicaConflicts:
     """What is remembered of others' writes, in monotonic seconds.
 
     Args:
@@ -31,16 +31,16 @@ class Rivalry:
     seen_s: float = float("-inf")
     ours: tuple[float, int] | None = None
 
-    def wrote(self, change: int, now_s: float) -> "Rivalry":
+    def wrote(self, change: int, now_s: float) -> "ReplicaConflicts":
         """Return what to remember after a write of ours that changed the count by so much."""
         return replace(self, ours=(now_s, change))
 
-    def saw(self, name: str, change: int, now_s: float, window_s: float) -> "Rivalry":
+    def saw(self, name: str, change: int, now_s: float, window_s: float) -> "ReplicaConflicts":
         """Return what to remember after a number of another's, so much more than ours was."""
         undone = 0 if self._is_over(now_s, window_s) else self.undone
         if self.ours is not None and now_s - self.ours[0] < UNDONE_S and self.ours[1] * change < 0:
             undone += 1
-        return Rivalry(name, undone, now_s)
+        return ReplicaConflicts(name, undone, now_s)
 
     def told(self, now_s: float, window_s: float) -> str | None:
         """Return who drives the replicas beside us, empty where that has no name; None where nobody does."""

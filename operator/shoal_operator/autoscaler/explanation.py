@@ -22,7 +22,7 @@ class Window(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Explanation:
     """Why the count is what it is.
 
     Args:
@@ -69,12 +69,12 @@ class Account:
         return "the last one goes when nobody has called for scaling.scaleToZeroDelaySeconds"
 
 
-def is_other(said: Account, now: Account) -> bool:
+def is_other(said: Explanation, now: Explanation) -> bool:
     """Return whether the count is another one, or another's."""
     return (said.replicas, said.held_s is None, said.aim) != (now.replicas, now.held_s is None, now.aim)
 
 
-def is_stale(said: Account, now: Account) -> bool:
+def is_stale(said: Explanation, now: Explanation) -> bool:
     """Return whether what was said of the load is true no more."""
     if (said.count, said.window, said.wanted.unit) != (now.count, now.window, now.wanted.unit):
         return True

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_objects
+from shoal_operator.planning.admission_advice import pod_advice
 from shoal_operator.planning.blocked import advice
 from shoal_operator.planning.observation import Failure
-from shoal_operator.planning.refusals import pod_advice
 from shoal_operator.planning.status import judge
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json

@@ -2,7 +2,7 @@
 
 The same text that has to be written again and again is a contest (with an operator of a release that names no keeper, a
 controller, a webhook), and each round of it may replace every pod. A text whose fields another manager has written
-since, by ``managedFields``, is written twice in `RIVAL_WINDOW_S`, whatever the other's period, and then once an hour.
+since, by ``managedFields``, is written twice in `CONFLICT_WINDOW_S`, whatever the other's period, and then once an hour.
 Any other text is written a few times a minute, and then once a pause.
 """
 
@@ -18,14 +18,14 @@ WRITES = 5
 WINDOW_S = 60.0
 MIN_PAUSE_S = 60.0
 MAX_PAUSE_S = 300.0
-RIVAL_WRITES = 2
-RIVAL_WINDOW_S = 7200.0
+CONFLICT_WRITES = 2
+CONFLICT_WINDOW_S = 7200.0
 """Longer than the pause: a retry that is changed back is the second at once."""
-RIVAL_PAUSE_S = 3600.0
+CONFLICT_PAUSE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class WriteHistory:
     """What was written lately, in monotonic seconds.
 
     Args:
@@ -33,43 +33,43 @@ class Contest:
         writes_s: when, within the window.
         pauses: how often it had to be held back.
         until_s: nothing is written before then.
-        rivals_s: when it was written against another manager.
+        conflicts_s: when it was written against another manager.
     """
 
     text: str = ""
     writes_s: tuple[float, ...] = ()
     pauses: int = 0
     until_s: float = float("-inf")
-    rivals_s: tuple[float, ...] = ()
+    conflicts_s: tuple[float, ...] = ()
 
 
-def try_write(last: Contest, text: str, now_s: float, *, rival: bool = False) -> tuple[bool, Contest]:
+def try_write(last: WriteHistory, text: str, now_s: float, *, conflicting: bool = False) -> tuple[bool, WriteHistory]:
     """Return whether a text may be written now, and what to remember.
 
     Args:
         last: what is remembered.
         text: to be written.
         now_s: monotonic time (s).
-        rival: another manager has written a field of it since.
+        conflicting: another manager has written a field of it since.
     """
     settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
     if text != last.text:
-        last = Contest(text)
+        last = WriteHistory(text)
     elif now_s >= settled_s:
-        last = Contest(text, rivals_s=last.rivals_s)
+        last = WriteHistory(text, conflicts_s=last.conflicts_s)
     if now_s < last.until_s:
         return False, last
     recent = tuple(each for each in last.writes_s if now_s - each < WINDOW_S)
-    rivals = tuple(each for each in last.rivals_s if now_s - each < RIVAL_WINDOW_S)
-    if rival and len(rivals) < RIVAL_WRITES:
-        return True, Contest(text, recent, last.pauses, last.until_s, (*rivals, now_s))
-    if rival:
+    against_s = tuple(each for each in last.conflicts_s if now_s - each < CONFLICT_WINDOW_S)
+    if conflicting and len(against_s) < CONFLICT_WRITES:
+        return True, WriteHistory(text, recent, last.pauses, last.until_s, (*against_s, now_s))
+    if conflicting:
         # The last write stays counted: after the pause there is one more, and no two.
-        return False, Contest(text, recent, last.pauses, now_s + RIVAL_PAUSE_S, rivals[-1:])
+        return False, WriteHistory(text, recent, last.pauses, now_s + CONFLICT_PAUSE_S, against_s[-1:])
     if len(recent) < (1 if last.pauses else WRITES):
-        return True, Contest(text, (*recent, now_s), last.pauses, last.until_s, rivals)
+        return True, WriteHistory(text, (*recent, now_s), last.pauses, last.until_s, against_s)
     pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)
-    return False, Contest(text, recent, min(last.pauses + 1, 10), now_s + pause_s, rivals)
+    return False, WriteHistory(text, recent, min(last.pauses + 1, 10), now_s + pause_s, against_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +82,24 @@ class _Admitted:
 
 
 @dataclass(slots=True)
-class Contests:
+class Conflicts:
     """What was written lately of each service, by what it is part of."""
 
-    _known: dict[Key, dict[str, Contest]] = field(default_factory=dict)
+    _known: dict[Key, dict[str, WriteHistory]] = field(default_factory=dict)
     _admitted: dict[Key, dict[str, _Admitted]] = field(default_factory=dict)
 
-    def may_write(self, key: Key, what: str, text: str, now_s: float, *, rival: bool = False) -> bool:
+    def may_write(self, key: Key, what: str, text: str, now_s: float, *, conflicting: bool = False) -> bool:
         """Return whether a text may be written now; see `try_write`."""
         known = self._known.setdefault(key, {})
-        may, contest = try_write(known.get(what, Contest()), text, now_s, rival=rival)
-        if rival or not may:
-            known[what] = contest
+        may, history = try_write(known.get(what, WriteHistory()), text, now_s, conflicting=conflicting)
+        if conflicting or not may:
+            known[what] = history
         return may
 
     def wrote(self, key: Key, what: str, text: str, now_s: float) -> None:
         """Record that a text was written."""
         known = self._known.setdefault(key, {})
-        _, known[what] = try_write(known.get(what, Contest()), text, now_s)
+        _, known[what] = try_write(known.get(what, WriteHistory()), text, now_s)
 
     def admit(self, key: Key, what: str, text: str, answer: str, now_s: float) -> None:
         """Record that the answer to a write was not what was written: the next one would be answered alike."""
@@ -119,7 +119,7 @@ class Contests:
 def last_writer(live: Json, ours: str) -> str:
     """Return the field manager that last wrote an object beside ours; ours when there was no other.
 
-    Kubernetes' own controllers write the status, and are not rivals.
+    Kubernetes' own controllers write the status, and are not conflicting.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
     return (
@@ -127,7 +127,7 @@ def last_writer(live: Json, ours: str) -> str:
     )
 
 
-def rival_of(desired: Json, live: Json, ours: str) -> tuple[str, str]:
+def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
     """Return who changed a field of ours, and its path for a reader; empty where no other manager owns one."""
     for path in differences(desired, live):
         if writer := writer_of(live, ours, *path):
