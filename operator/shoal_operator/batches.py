@@ -139,7 +139,11 @@ class Batches:
                 raise
             logger.warning("event=write_failed service=%s kind=%s error=%s", key, kind.kind, error)
             failed = refused(Failure(kind, error.code, error.message))
-        replicas = [_replica(pod) for pod in pods if runs(pod, BATCH) and dig(pod, "status", "podIP")]
+        replicas = [
+            Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
+            for pod in pods
+            if runs(pod, BATCH) and dig(pod, "status", "podIP")
+        ]
         asked = replicas if kind == JOB else []
         evidence = BatchEvidence(
             resource=resource,
@@ -214,16 +218,14 @@ class Batches:
         await self._cluster.apply_status(resource, status)
         if stored.get("reason") != status["reason"]:
             warning = status["reason"] in FAILURES
-            await self._announce(key, resource, Announcement(warning, Reason(status["reason"]), status["message"]))
+            news = Announcement(warning, Reason(status["reason"]), status["message"])
+            logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
+            try:
+                await self._cluster.announce(make_event(resource, news, _written(self._utc_now())))
+            except ApiError as error:
+                # The status says the same; an Event is a courtesy.
+                logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
         return True
-
-    async def _announce(self, key: Key, resource: Json, news: Announcement) -> None:
-        logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
-        try:
-            await self._cluster.announce(make_event(resource, news, _written(self._utc_now())))
-        except ApiError as error:
-            # The status says the same; an Event is a courtesy.
-            logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
 
 
 RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
@@ -232,7 +234,3 @@ RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
 def _written(moment: datetime.datetime) -> str:
     """Return a time as the API writes it."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _replica(pod: Json) -> Replica:
-    return Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])

@@ -73,7 +73,13 @@ async def _load(configuration: Configuration) -> None:
     else:
         raise SettingsError("no API server to talk to: run in a pod with a service account, or give --kubeconfig FILE")
     configuration.proxy = configuration.proxy or _proxy_of_environment(configuration.host)
-    _refuse_unsupported(configuration)
+    if configuration.tls_server_name:
+        # kopf has no place for it, so the watches would fail for ever.
+        raise SettingsError(
+            "the kubeconfig's tls-server-name cannot be used: give a server whose certificate has its own name"
+        )
+    if configuration.proxy and urlsplit(configuration.proxy).scheme not in ("http", "https"):
+        raise SettingsError(f"the proxy {configuration.proxy} cannot be used: it must be http:// or https://")
 
 
 def _kubeconfigs() -> str:
@@ -95,16 +101,6 @@ def _proxy_of_environment(server: str) -> str | None:
     except ValueError:  # a name
         local = False
     return None if local else get_environ_proxies(server).get(url.scheme)
-
-
-def _refuse_unsupported(configuration: Configuration) -> None:
-    if configuration.tls_server_name:
-        # kopf has no place for it, so the watches would fail for ever.
-        raise SettingsError(
-            "the kubeconfig's tls-server-name cannot be used: give a server whose certificate has its own name"
-        )
-    if configuration.proxy and urlsplit(configuration.proxy).scheme not in ("http", "https"):
-        raise SettingsError(f"the proxy {configuration.proxy} cannot be used: it must be http:// or https://")
 
 
 async def _connection_info(configuration: Configuration) -> kopf.ConnectionInfo:

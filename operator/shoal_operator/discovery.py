@@ -60,25 +60,19 @@ class Discovery:
             return
         for each in served:
             if each.get("name") == kind.plural:
-                await self._watch(kind, each)
-
-    async def _watch(self, kind: Kind, served: Json) -> None:
-        logger.info("event=kind_found kind=%s found=true", kind.kind)
-        async with self.insights.revised:
-            self.insights.watched_resources.add(_resource(kind, served))
-            self.insights.revised.notify_all()
-        self._found()
-
-
-def _resource(kind: Kind, served: Json) -> Resource:
-    """Return the kind as kopf finds it at its start."""
-    group, _, version = kind.api_version.rpartition("/")
-    return Resource(
-        group=group,
-        version=version,
-        plural=kind.plural,
-        kind=kind.kind,
-        singular=served.get("singularName"),
-        namespaced=True,
-        verbs=frozenset(served.get("verbs", ())),
-    )
+                logger.info("event=kind_found kind=%s found=true", kind.kind)
+                async with self.insights.revised:
+                    group, _, version = kind.api_version.rpartition("/")
+                    self.insights.watched_resources.add(
+                        Resource(
+                            group=group,
+                            version=version,
+                            plural=kind.plural,
+                            kind=kind.kind,
+                            singular=each.get("singularName"),
+                            namespaced=True,
+                            verbs=frozenset(each.get("verbs", ())),
+                        )
+                    )
+                    self.insights.revised.notify_all()
+                self._found()

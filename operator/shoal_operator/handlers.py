@@ -78,7 +78,9 @@ class Inbox:
     async def see_endpoints(self, event: Any, **_: Any) -> None:
         """Take an event of an EndpointSlice: of the Service that it belongs to."""
         body = event["object"]
-        if (owner := controller_of(body)) and not _of_siblings(body, owner["name"]):
+        # The headless Service has the same endpoints: one of the two is enough.
+        headless = body["metadata"].get("labels", {}).get(SERVICE_LABEL, "") + SIBLINGS.suffix
+        if (owner := controller_of(body)) and owner["name"] != headless:
             self._mark([Key(body["metadata"]["namespace"], owner["name"], _plural(body))], event, _SETTLE_S)
 
     async def see_pod(self, event: Any, **_: Any) -> None:
@@ -163,12 +165,6 @@ def _names(kind: Kind) -> tuple[str, str, str]:
     """Return group, version and plural."""
     group, _, version = kind.api_version.rpartition("/")
     return group, version, kind.plural
-
-
-def _of_siblings(endpoint_slice: Any, service_name: str) -> bool:
-    """Return whether a slice is of the headless Service, whose endpoints are those of the other."""
-    labels = endpoint_slice["metadata"].get("labels", {})
-    return bool(service_name == labels.get(SERVICE_LABEL, "") + SIBLINGS.suffix)
 
 
 def _pod_key(pod: Any) -> Key | None:

@@ -113,21 +113,17 @@ class Leadership:
                 self._record_contact()
                 self._election.observe(_record(self._stored), self._clock())
             async with asyncio.timeout(patience_s):
-                await self._hold(cluster)
+                before, self._stored = self._stored, None
+                asked_s = self._clock()
+                record = self._election.next_record(asked_s, _micro_time(self._utc_now()))
+                if record is not None:
+                    stored = await cluster.write_lease(self._key, self._body(record, before))
+                    self._record_contact()
+                    self._election.renewed(record, asked_s)
+                    self._stored = stored
         except (ApiError, TimeoutError) as error:
             self._stored = None
             logger.warning("event=lease_failed lease=%s error=%s", self._key, error)
-
-    async def _hold(self, cluster: _Cluster) -> None:
-        """Write the Lease, if it is ours or may become ours."""
-        before, self._stored = self._stored, None
-        asked_s = self._clock()
-        record = self._election.next_record(asked_s, _micro_time(self._utc_now()))
-        if record is not None:
-            stored = await cluster.write_lease(self._key, self._body(record, before))
-            self._record_contact()
-            self._election.renewed(record, asked_s)
-            self._stored = stored
 
     def _record_contact(self) -> None:
         self._heard_s = self._clock()

@@ -283,6 +283,7 @@ class Reconciler:
         await self._note_version(observation.resource, naming)
         observation, failures = await self._execute(key, plan.changes, observation)
         self._waiting.saw(key, observation)
+        obstacles: list[Conflict | Failure] = [*plan.changes.conflicts, *failures]
         return Evidence(
             observation=observation,
             target=target,
@@ -290,7 +291,7 @@ class Reconciler:
             spec_reason=Reason.NOT_ALLOWED,
             conflicts=tuple(each for each in plan.changes.conflicts if not _is_of_siblings(each)),
             failures=tuple(each for each in failures if not _is_of_siblings(each)),
-            alone=_alone(plan.changes.conflicts, failures),
+            alone=next(filter(_is_of_siblings, obstacles), None),
             upgrade=plan.upgrade,
             overdue=plan.overdue,
             pending=plan.pending,
@@ -410,13 +411,14 @@ class Reconciler:
         if isinstance(action, Delete) or live is None:
             return None
         writer, field = conflicting_writer(action.body, live, FIELD_MANAGER)
-        if self._conflicts.may_write(key, action.kind.label, digest(action.body), self._clock(), conflicting=bool(writer)):
+        if self._conflicts.may_write(
+            key, action.kind.label, digest(action.body), self._clock(), conflicting=bool(writer)
+        ):
             return None
-        what = f"field {field} is" if writer else "fields are"
+        what, pause = (f"field {field}", "hour") if writer else ("fields", "few minutes")
         text = (
-            f"{what} changed back after each write, last by {writer or last_writer(live, FIELD_MANAGER)!r}. The operator"
-            f" writes only every {'hour' if writer else 'few minutes'} until that ends. Check whether another install of"
-            " the operator or a controller owns the object"
+            f"{writer or last_writer(live, FIELD_MANAGER)!r} changes {what} back after each write, so the operator"
+            f" writes only every {pause}. Check whether another install of the operator or a controller owns the object"
         )
         return Failure(action.kind, 409, text, undone=True)
 
@@ -463,7 +465,9 @@ class Reconciler:
         """Write the status if it changed; return whether it could be written whole."""
         self.statuses[key] = status
         stored = dig(resource, "status", default={})
-        text = _text_of(status)
+        # A changed transition time alone is no new status.
+        conditions = [{**condition, "lastTransitionTime": ""} for condition in status["conditions"]]
+        text = digest({**status, "conditions": conditions})
         if status == stored:
             return True
         if not self._conflicts.may_write(key, _STATUS, text, self._clock()):
@@ -516,21 +520,9 @@ class Reconciler:
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
 
 
-def _alone(conflicts: Iterable[Conflict], failures: Iterable[Failure]) -> Conflict | Failure | None:
-    """Return what keeps replicas from finding one another."""
-    obstacles: list[Conflict | Failure] = [*conflicts, *failures]
-    return next(filter(_is_of_siblings, obstacles), None)
-
-
 def _is_of_siblings(obstacle: Conflict | Failure) -> bool:
     """Return whether only what replicas might do for one another is in question."""
     return obstacle.kind == SIBLINGS and not (isinstance(obstacle, Conflict) and obstacle.stale)
-
-
-def _text_of(status: Json) -> str:
-    """Return what tells one status from another; when a condition changed does not."""
-    conditions = [{**condition, "lastTransitionTime": ""} for condition in status["conditions"]]
-    return digest({**status, "conditions": conditions})
 
 
 def _seconds(now: datetime.datetime) -> str:

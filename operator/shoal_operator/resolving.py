@@ -112,9 +112,19 @@ class Resolver:
             self.forget(key)
             known = self._services[key] = _Service(Naming(uri, stored_version(resource, uri)))
         if follows or not known.naming.resolved:
-            self._take_answer(key, known)
+            if known.since_s is None:
+                known.since_s = self._clock()
+            name = self._names.setdefault(known.naming.uri, _Name(Naming(known.naming.uri)))
+            name.services.add(key)
+            if name.task is None and name.sent_s >= known.since_s:
+                known.naming = replace(name.answer, resolved=name.answer.resolved or known.naming.resolved)
         if follows or not known.naming.resolved:
-            self._ask_in_time(key, known)
+            name = self._names[known.naming.uri]
+            answered = known.since_s is not None and name.sent_s >= known.since_s
+            if name.task is None and answered and (wait_s := name.due_s - self._clock()) > 0:
+                self._mark(key, wait_s)
+            elif name.task is None:
+                name.task = asyncio.create_task(self._learn(known.naming.uri, name))
             return known.naming
         self._leave(key, known)
         return Naming(uri, known.naming.resolved)  # what was in vain matters no more
@@ -134,23 +144,6 @@ class Resolver:
         for key in list(self._services):
             self.forget(key)
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _take_answer(self, key: Key, known: _Service) -> None:
-        """Have a service wait for its name's answer, and take the last one if it is not too old."""
-        if known.since_s is None:
-            known.since_s = self._clock()
-        name = self._names.setdefault(known.naming.uri, _Name(Naming(known.naming.uri)))
-        name.services.add(key)
-        if name.task is None and name.sent_s >= known.since_s:
-            known.naming = replace(name.answer, resolved=name.answer.resolved or known.naming.resolved)
-
-    def _ask_in_time(self, key: Key, known: _Service) -> None:
-        name = self._names[known.naming.uri]
-        answered = known.since_s is not None and name.sent_s >= known.since_s
-        if name.task is None and answered and (wait_s := name.due_s - self._clock()) > 0:
-            self._mark(key, wait_s)
-        elif name.task is None:
-            name.task = asyncio.create_task(self._learn(known.naming.uri, name))
 
     def _leave(self, key: Key, known: _Service) -> None:
         known.since_s = None
@@ -241,21 +234,17 @@ class Registries:
         for _ in range(_MOST_REDIRECTS):
             async with session.get(url, headers=dict(asked.headers), allow_redirects=False) as answer:
                 if answer.status == 200:
-                    return await _whole(answer.content)
+                    body = bytearray()
+                    async for piece in answer.content.iter_any():
+                        body += piece
+                        if len(body) > MAX_BODY_BYTES:
+                            raise LocationError("the registry's answer is too long")
+                    return bytes(body)
                 if answer.status not in REDIRECTS or "location" not in answer.headers:
                     remedy = _REMEDY if answer.status in (401, 403) else ""
                     raise LocationError(f"{refusal(uri, answer.status)}{remedy}")
                 url = sent_on(uri, url, answer.headers["location"])
         raise LocationError(f"{shown(uri)} cannot be resolved: {urlsplit(url).netloc} sends on and on")
-
-
-async def _whole(content: aiohttp.StreamReader) -> bytes:
-    body = bytearray()
-    async for piece in content.iter_any():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise LocationError("the registry's answer is too long")
-    return bytes(body)
 
 
 def _sentence(uri: str, error: Exception) -> str:

@@ -121,16 +121,13 @@ class Rooms:
                 await asyncio.sleep(_RETRY_S)
                 continue
             seen = news.news
-            self._hear(room, news)
+            known = (room.silent, room.refused)
+            room.version, room.waiting, room.refused = self._version_of(news.version), news.waiting, news.refused
+            room.heard_s, room.silent = self._clock(), False
+            if known != (room.silent, room.refused):
+                self._changed()
             self._told(news, tasks)
             await asyncio.sleep(_PAUSE_S)
-
-    def _hear(self, room: Room, news: RoomNews) -> None:
-        known = (room.silent, room.refused)
-        room.version, room.waiting, room.refused = self._version_of(news.version), news.waiting, news.refused
-        room.heard_s, room.silent = self._clock(), False
-        if known != (room.silent, room.refused):
-            self._changed()
 
 
 async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> RoomNews:

@@ -216,7 +216,14 @@ class Autoscaler:
                 self._changed(service.key)
         if service.has_objective:
             pairs = zip(service.replicas, readings, strict=True)
-            self._record_objective(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
+            now_s = self._clock()
+            attains = {replica.uid: reading.attainable for replica, reading in pairs}
+            before = self._reports.get(service.key, Reports(now_s))
+            self._reports[service.key] = reports = record(before, attains, now_s)
+            known = attainable(reports, now_s)
+            if known is not None and known != self._attainable.get(service.key):
+                self._attainable[service.key] = known
+                self._changed(service.key)
         if service.scaled is None:
             return
         if await self._waiting.follow(service.key, service.replicas, readings):
@@ -253,7 +260,12 @@ class Autoscaler:
         if decision.replicas < scaled.replicas:
             await self._choose(cluster, service, followed, decision.replicas)
         if decision.replicas != scaled.replicas:
-            await self._write(cluster, key, scaled, followed, decision)
+            why = decision.sentence.partition(": ")[2]
+            if await self._replicas.write(cluster, key, scaled, decision.replicas, why):
+                followed.conflicts = followed.conflicts.wrote(decision.replicas - scaled.replicas, self._clock())
+            else:
+                # Else what is there would be taken for a number set by hand.
+                followed.state = replace(followed.state, decided=scaled.replicas)
         # After the write: what it makes others look at must not be older than it.
         self._tell(key, followed, decision, readings, now_s)
 
@@ -288,24 +300,6 @@ class Autoscaler:
                 # It says who goes first; somebody goes all the same.
                 logger.warning("event=choosing_failed service=%s pod=%s error=%s", service.key, replica.name, error)
                 return
-
-    async def _write(
-        self, cluster: _Cluster, key: Key, scaled: Scaled, followed: _Followed, decision: Decision
-    ) -> None:
-        why = decision.sentence.partition(": ")[2]
-        if await self._replicas.write(cluster, key, scaled, decision.replicas, why):
-            followed.conflicts = followed.conflicts.wrote(decision.replicas - scaled.replicas, self._clock())
-        else:
-            # Else what is there would be taken for a number set by hand.
-            followed.state = replace(followed.state, decided=scaled.replicas)
-
-    def _record_objective(self, key: Key, said: Mapping[str, bool | None]) -> None:
-        now_s = self._clock()
-        self._reports[key] = reports = record(self._reports.get(key, Reports(now_s)), said, now_s)
-        known = attainable(reports, now_s)
-        if known is not None and known != self._attainable.get(key):
-            self._attainable[key] = known
-            self._changed(key)
 
     def _record_rows(self, key: Key, readings: Mapping[str, Reading]) -> None:
         before = self._independent.get(key)

@@ -45,9 +45,16 @@ class Stays:
         for stay in stays:
             uid = stay.replica.uid
             known = before.get(uid)
-            if known is None or _is_new(known.stay, stay):
+            # Send a stay that is longer than the last one, and each change to or from 0. The remaining time shrinks
+            # by itself.
+            if known is None or stay.seconds > known.stay.seconds or (stay.seconds == 0) != (known.stay.seconds == 0):
                 logger.info("event=stay service=%s pod=%s seconds=%d", key, stay.replica.name, stay.seconds)
-                known = _Sent(stay, self._start(stay, known))
+                if known is not None:
+                    known.task.cancel()
+                task = asyncio.create_task(self._send(stay))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                known = _Sent(stay, task)
             now[uid] = known
         if now:
             self._sent[key] = now
@@ -63,14 +70,6 @@ class Stays:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _start(self, stay: Stay, known: _Sent | None) -> "asyncio.Task[None]":
-        if known is not None:
-            known.task.cancel()
-        task = asyncio.create_task(self._send(stay))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _send(self, stay: Stay) -> None:
         for _ in range(_TRIES):
@@ -100,8 +99,3 @@ class Stays:
             return (await reader.readline()).split()[1:2] == [b"200"]
         finally:
             writer.close()
-
-
-def _is_new(known: Stay, stay: Stay) -> bool:
-    """Return whether a pod is to leave, or to stay longer than it was told; the time left passes by itself."""
-    return stay.seconds > known.seconds or (stay.seconds == 0) != (known.seconds == 0)

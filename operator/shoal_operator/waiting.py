@@ -230,12 +230,14 @@ class WaitingRooms:
         scaled = self._fleet.scaled(key)
         if scaled is None or scaled.zero is None or self._cluster is None:
             return False
+        # Activators that have the service's newest entry: only when all that receive requests do, pods may go.
+        holding = {room.address for room in self._rooms.known if room.serves(key) and room.version >= guest.told}
         seen = Seen(
             replicas=scaled.replicas,
             ready=len(self._fleet.replicas(key)),
             called=called,
             waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.known),
-            held=self._hold(key, guest),
+            held=bool(guest.led_to) and holding.issuperset(guest.led_to),
         )
         before = guest.phase
         verdict, guest.memory = step(scaled.zero, seen, guest.memory, self._clock())
@@ -254,11 +256,6 @@ class WaitingRooms:
             await self._replicas.write(cluster, key, scaled, wanted, why)
         finally:
             self._stepping.discard(key)
-
-    def _hold(self, key: Key, guest: _Guest) -> bool:
-        """Return whether every room that requests are led to goes by what was told of a service last, or later."""
-        holding = {room.address for room in self._rooms.known if room.serves(key) and room.version >= guest.told}
-        return bool(guest.led_to) and holding.issuperset(guest.led_to)
 
     # What rooms ask.
 
@@ -317,7 +314,13 @@ class WaitingRooms:
         self._ports.forget()
         while True:
             try:
-                await self._list(cluster)
+                services = await cluster.list_services(self._settings.watch_namespaces)
+                for resource in services:
+                    key = key_of(resource)
+                    if _may_sleep(resource):
+                        self._ports.reserve(key, stored_port(resource))
+                self._told_by_s = self._clock() + _FIRST_LOOKS_S
+                self._listed = True
                 await self._rooms.find(cluster)
                 return
             except ApiError as error:
@@ -332,16 +335,6 @@ class WaitingRooms:
             await self._rooms.run(cluster)
         finally:
             self._listed = False
-
-    async def _list(self, cluster: _Cluster) -> None:
-        """Learn whose ports are whose."""
-        services = await cluster.list_services(self._settings.watch_namespaces)
-        for resource in services:
-            key = key_of(resource)
-            if _may_sleep(resource):
-                self._ports.reserve(key, stored_port(resource))
-        self._told_by_s = self._clock() + _FIRST_LOOKS_S
-        self._listed = True
 
     def _look_at_all(self) -> None:
         for key in self._guests:

@@ -129,7 +129,13 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     if state.decided != replicas:
         state = replace(state, wants=((now_s, replicas),), raised=())
     if signals is None:
-        return _hold(aim, replicas, state, now_s, window_s)
+        # Without data keep the count. It also counts as a want, so that replicas do not drop when data returns.
+        held = aim.within(replicas)
+        since_s = now_s if state.blind_since_s is None else state.blind_since_s
+        wants = (*(each for each in state.wants if each[0] > now_s - window_s and each[1] > held), (now_s, held))
+        reason: ScalingReason | None = Reason.NO_LOAD_DATA if now_s - since_s >= BLIND_S else None
+        return Decision(held, reason), replace(state, decided=held, wants=wants, strained=0, blind_since_s=since_s)
+    # Replicas for the loads of the short and of the long window.
     short, long = (want(aim, signals, rates, around.start_s) for rates in (signals.short, signals.long))
     state = replace(
         state,
@@ -146,19 +152,18 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     still = now_s < state.panic_s or around.rolling or not signals.complete
     decided = aim.within(_bounded(count, replicas, state, now_s, around, None if still else window_s))
     limit = _limit(aim, count, decided, around)
-    state = _after(state, decided, replicas, now_s, window_s)
+    raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
+    if decided > replicas:
+        raised = (*raised, (now_s, replicas))
+    lowered_s = now_s if decided < replicas else state.lowered_s
+    # A count that was set from outside is held for one window.
+    by_hand = decided == replicas and state.hand_s is not None and now_s - state.hand_s < window_s
+    hand_s = state.hand_s if by_hand else None
+    state = replace(state, decided=decided, raised=raised, lowered_s=lowered_s, hand_s=hand_s)
     window = Window.STABLE if not surprising else Window.PANIC if now_s < state.panic_s else Window.SHORT
     held_s = None if state.hand_s is None else window_s
     explanation = Explanation(aim, decided, wanted, count, window, falling=decided < replicas, held_s=held_s)
     return Decision(decided, Reason.FOLLOWING_LOAD, wanted, explanation, limit), state
-
-
-def _hold(aim: Aim, replicas: int, state: State, now_s: float, window_s: float) -> tuple[Decision, State]:
-    held = aim.within(replicas)
-    since_s = now_s if state.blind_since_s is None else state.blind_since_s
-    wants = (*(each for each in state.wants if each[0] > now_s - window_s and each[1] > held), (now_s, held))
-    reason: ScalingReason | None = Reason.NO_LOAD_DATA if now_s - since_s >= BLIND_S else None
-    return Decision(held, reason), replace(state, decided=held, wants=wants, strained=0, blind_since_s=since_s)
 
 
 def _bounded(
@@ -172,16 +177,6 @@ def _bounded(
         return replicas
     held = max(wanted for _, wanted in state.wants)
     return max(count, min(replicas, held), least_down(state.lowered_s, replicas, now_s, window_s))
-
-
-def _after(state: State, decided: int, replicas: int, now_s: float, window_s: float) -> State:
-    raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
-    if decided > replicas:
-        raised = (*raised, (now_s, replicas))
-    lowered_s = now_s if decided < replicas else state.lowered_s
-    held = decided == replicas and state.hand_s is not None and now_s - state.hand_s < window_s
-    hand_s = state.hand_s if held else None
-    return replace(state, decided=decided, raised=raised, lowered_s=lowered_s, hand_s=hand_s)
 
 
 def _limit(aim: Aim, count: int, decided: int, around: Surroundings) -> Limit | None:

@@ -37,6 +37,10 @@ _EDGES = 4
 _LEAST_KEPT = 6
 """Differences without which nothing is known of dispersion."""
 _NORMAL = NormalDist()
+_COUNTERS = (
+    *("time_s", "arrived_rows", "answered_rows", "handed_over_rows"),
+    *("row_seconds", "queued_row_seconds", "busy_s"),
+)
 
 
 class Rates(NamedTuple):
@@ -127,7 +131,8 @@ class Memory:
             self._pods[uid] = _heard(self._pods.get(uid), load, now_s)
         passed_s = now_s - self._ticks[-1].time_s if self._ticks else 0.0
         capacity = _middle([load.capacity for load in heard.values() if load.capacity is not None])
-        last = _sum(believed([pod.rates for pod in self._pods.values()], aim, capacity))
+        rates = believed([pod.rates for pod in self._pods.values()], aim, capacity)
+        last = Rates(*(sum(column) for column in zip(*rates, strict=True))) if rates else Rates()
         self._ticks.append(_Tick(now_s, max(passed_s, _LEAST_S), last, known))
         while self._ticks[0].time_s <= now_s - LONG_S:
             self._ticks.popleft()
@@ -160,8 +165,8 @@ class Memory:
 
 def _heard(pod: _Pod | None, load: Load, now_s: float) -> _Pod:
     """Return what is known of a pod after a reading."""
-    if pod is None or _begun_again(pod.load, load):
-        # What it holds now is all that is known.
+    # Counters that went back: the proxy has restarted, and only its current rows are known.
+    if pod is None or any(getattr(load, name) < getattr(pod.load, name) for name in _COUNTERS):
         return _Pod(load, now_s, Rates(load.queued_rows + load.running_rows, load.queued_rows))
     if load.time_s == pod.load.time_s:
         return pod  # nothing new
@@ -180,25 +185,6 @@ def _between(before: Load, after: Load, passed_s: float) -> Rates:
         refused_rows_per_s=max(0, after.refused_rows.rows - before.refused_rows.rows) / span_s,
         busy=min(1.0, (after.busy_s - before.busy_s) / span_s),
     )
-
-
-def _begun_again(before: Load, after: Load) -> bool:
-    return any(
-        getattr(after, name) < getattr(before, name)
-        for name in (
-            "time_s",
-            "arrived_rows",
-            "answered_rows",
-            "handed_over_rows",
-            "row_seconds",
-            "queued_row_seconds",
-            "busy_s",
-        )
-    )
-
-
-def _sum(rates: list[Rates]) -> Rates:
-    return Rates(*(sum(column) for column in zip(*rates, strict=True))) if rates else Rates()
 
 
 def believed(pods: Sequence[Rates], aim: Aim, capacity: Capacity | None) -> list[Rates]:

@@ -95,7 +95,18 @@ class Fleet:
         pods = [pod for pod in pods if not is_leaving(pod)]
         # A spec that cannot be read changes nothing: its pods of before serve on, and scale by what was asked for then.
         with suppress(SpecError):
-            self._see_spec(key, asked_of(resource), resource["metadata"])
+            spec = asked_of(resource)
+            if spec.batching.latency_objective_milliseconds is None:
+                self._objectives.discard(key)
+            else:
+                self._objectives.add(key)
+            scaled, known = scaled_from(spec, resource["metadata"]), self._scaled.get(key)
+            if scaled is None:
+                self._scaled.pop(key, None)
+            elif (
+                known is None or known.uid != scaled.uid or (known.generation <= scaled.generation and known != scaled)
+            ):
+                self._scaled[key] = scaled
         self._replicas[key] = tuple(replica for replica in map(_replica, pods) if replica)
         starts = self._starts.setdefault(key, Starts())
         starts.see({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
@@ -140,17 +151,6 @@ class Fleet:
                 self._replicas.get(key, ()),
                 self._around.get(key, Surroundings()),
             )
-
-    def _see_spec(self, key: Key, spec: InferenceServiceSpec, metadata: Json) -> None:
-        if spec.batching.latency_objective_milliseconds is None:
-            self._objectives.discard(key)
-        else:
-            self._objectives.add(key)
-        scaled, known = scaled_from(spec, metadata), self._scaled.get(key)
-        if scaled is None:
-            self._scaled.pop(key, None)
-        elif known is None or known.uid != scaled.uid or (known.generation <= scaled.generation and known != scaled):
-            self._scaled[key] = scaled
 
 
 def _replica(pod: Json) -> Replica | None:

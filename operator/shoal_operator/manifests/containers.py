@@ -71,6 +71,7 @@ def make_proxy(target: Target) -> Json:
     memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
     grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
     resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
+    tls_dirs = {"tls": TLS_DIR, "client-ca": CLIENT_CA_DIR}
     return {
         "name": PROXY,
         "image": proxy.image or target.defaults.proxy_image,
@@ -86,7 +87,7 @@ def make_proxy(target: Target) -> Json:
         "volumeMounts": [
             *_socket_mount(target),
             _mount("tmp", "/tmp"),
-            *_tls_mounts(target),
+            *({**_mount(each["name"], tls_dirs[each["name"]]), "readOnly": True} for each in tls_volumes(target)),
             *_keys_mount(target),
             *proxy.volume_mounts,
         ],
@@ -100,7 +101,15 @@ def keys_secret(spec: InferenceServiceSpec) -> str | None:
 
 def make_runtime(target: Target) -> Json:
     """Return the container that runs the model."""
-    return _foreign_runtime(target) if target.foreign else _own_runtime(target)
+    if target.foreign:
+        return _foreign_runtime(target)
+    shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _MAX_SHUTDOWN_S)
+    fixed = [
+        variable("SHOAL_RUNTIME_LISTEN", SOCKET),
+        variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
+    ]
+    made = _computing(target, RUNTIME, fixed, spec_variables(target.spec, Process.RUNTIME))
+    return {**made, "volumeMounts": [*_socket_mount(target), *made["volumeMounts"]]}
 
 
 def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], **more: Any) -> Json:
@@ -180,16 +189,6 @@ def replacement_time_s(target: Target) -> int:
     return 0 if target.foreign or target.spec.pod.containers else DEFAULT_S
 
 
-def _own_runtime(target: Target) -> Json:
-    shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _MAX_SHUTDOWN_S)
-    fixed = [
-        variable("SHOAL_RUNTIME_LISTEN", SOCKET),
-        variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
-    ]
-    made = _computing(target, RUNTIME, fixed, spec_variables(target.spec, Process.RUNTIME))
-    return {**made, "volumeMounts": [*_socket_mount(target), *made["volumeMounts"]]}
-
-
 def _computing(target: Target, name: str, fixed: Iterable[Json], given: Iterable[Json]) -> Json:
     """Return a container in which Shoal's runtime computes."""
     fixed = [
@@ -248,7 +247,10 @@ def _proxy_fixed(target: Target) -> list[Json]:
     port = target.spec.runtime.port
     # By name: the server may listen on the loopback address of either family only, and both are tried.
     runtime = f"http://localhost:{port}" if port else SOCKET
-    graph = _compact(as_json(target.graph)) if target.graph else ""
+    # Compact JSON: the kernel limits the size of one environment variable.
+    graph = ""
+    if target.graph:
+        graph = json.dumps(as_json(target.graph), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     stay_s = replacement_time_s(target)
     siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
     return [
@@ -273,11 +275,6 @@ def _tls_files(target: Target) -> dict[str, str]:
     own = {"SHOAL_PROXY_TLS_CERTIFICATE": f"{TLS_DIR}/tls.crt", "SHOAL_PROXY_TLS_KEY": f"{TLS_DIR}/tls.key"}
     client_ca = {"SHOAL_PROXY_TLS_CLIENT_CA": f"{CLIENT_CA_DIR}/ca.crt"}
     return {**(own if tls else {}), **(client_ca if tls and tls.client_ca_secret_name else {})}
-
-
-def _tls_mounts(target: Target) -> list[Json]:
-    mounts = {"tls": TLS_DIR, "client-ca": CLIENT_CA_DIR}
-    return [{**_mount(volume["name"], mounts[volume["name"]]), "readOnly": True} for volume in tls_volumes(target)]
 
 
 def tls_volumes(target: Target) -> list[Json]:
@@ -318,11 +315,6 @@ def _address(host: str, port: int) -> str:
 def field_of(path: str) -> Json:
     """Return where a variable takes a field of its pod from."""
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
-
-
-def _compact(document: Json) -> str:
-    """Return JSON in as few bytes as there can be: a process takes so many in one variable."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _merged(*groups: Iterable[Json]) -> list[Json]:

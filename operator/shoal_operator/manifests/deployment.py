@@ -23,17 +23,27 @@ from shoal_operator.manifests.labels import (
 )
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, as_json
-from shoal_schema.resource.model import ModelVolume
 
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
 """What `kubectl logs` and `kubectl exec` take when no container is named."""
-_NO_PODS_BUSINESS = frozenset({"replicas", "scaling", "route"})
+_WITHOUT_EFFECT_ON_PODS = frozenset({"replicas", "scaling", "route"})
 """Parts of the spec that change no pod."""
 
 
 def make_deployment(target: Target) -> Json:
     """Return the Deployment of a service's pods."""
-    rollout = target.spec.rollout
+    rollout, pod = target.spec.rollout, target.spec.pod
+    # kubectl logs shows the model's output by default; an annotation of the spec wins.
+    shown = PROXY if target.graph else RUNTIME
+    template: Json = {
+        "metadata": {
+            "labels": {**(pod.labels or {}), **object_labels(target)},
+            "annotations": {_SHOWN_CONTAINER: shown, **(pod.annotations or {})},
+        },
+        "spec": _pod_spec(target),
+    }
+    # The hash distinguishes pods of the newest template from older ones.
+    template["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION] = digest(template)
     spec: Json = {
         "replicas": target.replicas,
         "revisionHistoryLimit": 2,
@@ -44,34 +54,19 @@ def make_deployment(target: Target) -> Json:
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": rollout.max_surge, "maxUnavailable": rollout.max_unavailable},
         },
-        "template": _template(target),
+        "template": template,
     }
-    annotations = {SPEC_HASH_ANNOTATION: _spec_hash(target)}
-    return make_object(target, "Deployment", "apps/v1", annotations=annotations, spec=spec)
-
-
-def _spec_hash(target: Target) -> str:
-    """Return what tells another spec from another operator: all that pods are made of, less what is the operator's."""
-    spec = {name: value for name, value in as_json(target.spec).items() if name not in _NO_PODS_BUSINESS}
+    # Hash only what the user chose: another operator release must not look like a changed spec.
+    hashed: Json = {name: value for name, value in as_json(target.spec).items() if name not in _WITHOUT_EFFECT_ON_PODS}
     graph = {"graph": as_json(target.graph)} if target.graph else {}
-    return digest({"spec": spec, "siblingsTaken": target.siblings_taken, **graph})
+    spec_hash = digest({"spec": hashed, "siblingsTaken": target.siblings_taken, **graph})
+    annotations = {SPEC_HASH_ANNOTATION: spec_hash}
+    return make_object(target, "Deployment", "apps/v1", annotations=annotations, spec=spec)
 
 
 def service_account_name(target: Target) -> str:
     """Return the account that the pods run as."""
     return target.spec.pod.service_account_name or target.name
-
-
-def _template(target: Target) -> Json:
-    """Return the pods' template; its hash tells new pods from old ones."""
-    pod = target.spec.pod
-    labels = {**(pod.labels or {}), **object_labels(target)}
-    # What a user looks for first is what the model said; a pod's own annotation wins.
-    shown = PROXY if target.graph else RUNTIME
-    annotations: Json = {_SHOWN_CONTAINER: shown, **(pod.annotations or {})}
-    template: Json = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod_spec(target)}
-    annotations[TEMPLATE_HASH_ANNOTATION] = digest(template)
-    return template
 
 
 def _pod_spec(target: Target) -> Json:
@@ -99,17 +94,12 @@ def make_init(target: Target) -> Json:
 
 def make_surroundings(target: Target) -> Json:
     """Return what pods of services and of jobs have alike: who they are to the cluster, and where they may run."""
-    return {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": _security_context(target),
-        **_tolerations(target),
-        **_passed_through(target),
-    }
-
-
-def _passed_through(target: Target) -> Json:
-    pod = target.spec.pod
+    # Tolerate the usual taint of GPU nodes, which is the name of the resource.
+    resources = target.spec.runtime.resources
+    limits = resources.limits if resources else {}
+    own = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(limits) if "/" in name]
+    pod, group = target.spec.pod, target.defaults.pod_fs_group
+    tolerations = [*own, *as_json(pod.tolerations)]
     given: Json = {
         "nodeSelector": pod.node_selector,
         "affinity": pod.affinity,
@@ -119,27 +109,20 @@ def _passed_through(target: Target) -> Json:
         "imagePullSecrets": as_json(pod.image_pull_secrets),
         "resourceClaims": as_json(target.spec.runtime.resource_claims),
     }
-    return {key: value for key, value in given.items() if value}
-
-
-def _security_context(target: Target) -> Json:
-    # Anyone may write to an emptyDir: containers share folders without a group. OpenShift admits only its own groups.
-    group = target.defaults.pod_fs_group
     return {
-        "runAsNonRoot": True,
-        **({"fsGroup": group} if group is not None else {}),
-        "seccompProfile": {"type": "RuntimeDefault"},
-        **(target.spec.pod.security_context or {}),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # Any user may write to an emptyDir, so containers share directories without a group. OpenShift admits only
+        # groups of its own choice.
+        "securityContext": {
+            "runAsNonRoot": True,
+            **({"fsGroup": group} if group is not None else {}),
+            "seccompProfile": {"type": "RuntimeDefault"},
+            **(pod.security_context or {}),
+        },
+        **({"tolerations": tolerations} if tolerations else {}),
+        **{key: value for key, value in given.items() if value},
     }
-
-
-def _tolerations(target: Target) -> Json:
-    """Tolerate the taint that GPU nodes usually carry: the resource's own name."""
-    resources = target.spec.runtime.resources
-    limits = resources.limits if resources else {}
-    own = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(limits) if "/" in name]
-    tolerations = [*own, *as_json(target.spec.pod.tolerations)]
-    return {"tolerations": tolerations} if tolerations else {}
 
 
 def _spread(target: Target) -> list[Json]:
@@ -168,9 +151,16 @@ def make_volumes(target: Target) -> list[Json]:
     shm = {"name": "shm", "emptyDir": {**memory, **({"sizeLimit": most.written} if most else {})}}
     of_runtime = [] if target.graph else [*own, shm]
     volume = target.spec.model.volume
-    model = [{"name": "model", **_model_source(volume)}] if volume else []
+    model = []
+    if volume:
+        sources = {name: value for name, value in as_json(volume).items() if name != "mountPath"}
+        if not sources:
+            raise ValueError("a model volume has no source")  # unreachable: the schema requires one
+        if "persistentVolumeClaim" in sources:
+            sources["persistentVolumeClaim"]["readOnly"] = True
+        model = [{"name": "model", **sources}]
     secret = keys_secret(target.spec)
-    # Not optional: a pod without it would let nobody in, and waits for it instead.
+    # Required: without the keys a proxy would admit no client, so the pod waits for the Secret.
     keys = [{"name": API_KEYS, "secret": {"secretName": secret}}] if secret else []
     ours = [
         *of_runtime,
@@ -181,12 +171,3 @@ def make_volumes(target: Target) -> list[Json]:
         *ca_volume(target),
     ]
     return [*ours, *target.spec.pod.volumes]
-
-
-def _model_source(volume: ModelVolume) -> Json:
-    sources = {name: value for name, value in as_json(volume).items() if name != "mountPath"}
-    if not sources:
-        raise ValueError("a model volume without a source")  # the schema's rule refuses it
-    if "persistentVolumeClaim" in sources:
-        sources["persistentVolumeClaim"]["readOnly"] = True
-    return sources

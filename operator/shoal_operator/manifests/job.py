@@ -1,7 +1,5 @@
 """The Job of a ``BatchInference``, or the RayJob."""
 
-from collections.abc import Mapping
-
 from msgspec import structs
 
 from shoal_operator.manifests.containers import BATCH, address_of_pod, field_of, make_batch, make_given
@@ -78,29 +76,10 @@ def make_job(target: Target, batch: BatchInferenceSpec, queue: str = "") -> Json
     """
     labels = {QUEUE_LABEL: queue} if queue else {}
     suspend = batch.suspend or bool(queue)
-    spec = _ray_spec(target, batch) if batch.engine is Engine.RAY else _job_spec(target, batch)
     kind = KINDS[batch.engine]
-    return make_object(target, kind.kind, kind.api_version, labels=labels, spec={"suspend": suspend, **spec})
-
-
-def _job_spec(target: Target, batch: BatchInferenceSpec) -> Json:
-    return {
-        "completions": batch.parallelism,
-        "parallelism": batch.parallelism,
-        "completionMode": "Indexed",
-        "backoffLimitPerIndex": batch.backoff_limit,
-        "podFailurePolicy": {"rules": _FAILURE_RULES},
-        **_deadline(batch),
-        "template": _template(target, _worker(target, batch), restartPolicy="Never"),
-    }
-
-
-def _deadline(batch: BatchInferenceSpec) -> Json:
-    most = batch.active_deadline_seconds
-    return {"activeDeadlineSeconds": most} if most else {}
-
-
-def _worker(target: Target, batch: BatchInferenceSpec) -> Json:
+    if batch.engine is Engine.RAY:
+        spec = {"suspend": suspend, **_ray_spec(target, batch)}
+        return make_object(target, kind.kind, kind.api_version, labels=labels, spec=spec)
     fixed = [
         address_of_pod(),
         {"name": "SHOAL_BATCH_WORKER", "valueFrom": field_of(_INDEX)},
@@ -108,7 +87,24 @@ def _worker(target: Target, batch: BatchInferenceSpec) -> Json:
         *_shared_variables(target, batch),
     ]
     ports = [{"name": "progress", "containerPort": ADMIN_PORT, "protocol": "TCP"}]
-    return make_batch(target, batch, fixed, command=_COMMAND, ports=ports)
+    worker = make_batch(target, batch, fixed, command=_COMMAND, ports=ports)
+    spec = {
+        "suspend": suspend,
+        "completions": batch.parallelism,
+        "parallelism": batch.parallelism,
+        # Each index is one worker, which scores its own share of the shards.
+        "completionMode": "Indexed",
+        "backoffLimitPerIndex": batch.backoff_limit,
+        "podFailurePolicy": {"rules": _FAILURE_RULES},
+        **_deadline(batch),
+        "template": _template(target, worker, restartPolicy="Never"),
+    }
+    return make_object(target, kind.kind, kind.api_version, labels=labels, spec=spec)
+
+
+def _deadline(batch: BatchInferenceSpec) -> Json:
+    most = batch.active_deadline_seconds
+    return {"activeDeadlineSeconds": most} if most else {}
 
 
 def _shared_variables(target: Target, batch: BatchInferenceSpec) -> list[Json]:
@@ -120,9 +116,11 @@ def _template(target: Target, container: Json, **more: str) -> Json:
     # Without one of the spec's own it is the namespace's default account, whose token is not mounted.
     account = {"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}
     spread = pod.topology_spread_constraints
+    # A label of the operator's own domain would make the pod match a service's selector.
+    labels = {name: value for name, value in (pod.labels or {}).items() if not name.startswith(f"{GROUP}/")}
     return {
         "metadata": {
-            "labels": {**_foreign(pod.labels or {}), **object_labels(target)},
+            "labels": {**labels, **object_labels(target)},
             "annotations": {_SHOWN_CONTAINER: BATCH, **(pod.annotations or {})},
         },
         "spec": {
@@ -135,11 +133,6 @@ def _template(target: Target, container: Json, **more: str) -> Json:
             **more,
         },
     }
-
-
-def _foreign(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels that are not the operator's: by those a pod would be taken for one of a service."""
-    return {name: value for name, value in labels.items() if not name.startswith(f"{GROUP}/")}
 
 
 def _ray_spec(target: Target, batch: BatchInferenceSpec) -> Json:

@@ -61,10 +61,6 @@ def service_url(target: Target, cluster_ip: str = "") -> str:
         secure = any(ref.port == HTTPS_PORT or ref.section_name == "https" for ref in route.http_route.parent_refs)
         scheme = str(route.http_route.scheme or (Scheme.HTTPS if secure else Scheme.HTTP)).lower()
         return f"{scheme}://{_host(target, route.http_route.hostnames)}"
-    return _internal_url(target, cluster_ip)
-
-
-def _internal_url(target: Target, cluster_ip: str) -> str:
     text = target.defaults.service_url
     if "$(CLUSTER_IP)" in text and not cluster_ip:
         return ""

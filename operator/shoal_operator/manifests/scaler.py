@@ -32,12 +32,13 @@ def make_horizontal_pod_autoscaler(target: Target, scaling: ScalingSpec, spec: H
 
 def make_scaled_object(target: Target, scaling: ScalingSpec, spec: ScaledObjectSpec) -> Json:
     """Return the ScaledObject of a service; ``advanced`` and ``fallback`` are left to whoever wants them."""
+    pods = json.dumps(f"{target.name}-[a-z0-9]+-[a-z0-9]{{5}}")
     trigger = {
         "type": "prometheus",
         "metricType": "AverageValue",
         "metadata": {
             "serverAddress": spec.server_address,
-            "query": spec.query or _sum_over_pods(target),
+            "query": spec.query or f"sum({DEMAND.name}{{namespace={json.dumps(target.namespace)},pod=~{pods}}})",
             "threshold": f"{_percent(scaling) / 100:g}",
             # No answer is no zero: replicas stay as they are.
             "ignoreNullValues": "false",
@@ -59,9 +60,3 @@ def _percent(scaling: ScalingSpec) -> int:
 
 def _scale_target(target: Target) -> Json:
     return {"apiVersion": API_VERSION, "kind": target.kind, "name": target.name}
-
-
-def _sum_over_pods(target: Target) -> str:
-    """Return the query, by the names that a Deployment gives its pods: a service may be called as another begins."""
-    pods = json.dumps(f"{target.name}-[a-z0-9]+-[a-z0-9]{{5}}")
-    return f"sum({DEMAND.name}{{namespace={json.dumps(target.namespace)},pod=~{pods}}})"

@@ -59,7 +59,9 @@ def _at_fault(cause: str, template: Json) -> Iterator[str]:
     for ratio in _RATIO.finditer(cause):
         for container in containers:
             limit, request = (_asked(container, side, ratio["resource"]) for side in ("limit", "request"))
-            if limit and request and _over(limit, request, ratio["most"]):
+            values = [quantity(each) for each in (limit, request, ratio["most"])]
+            known = limit and request and all(isinstance(each, Decimal) for each in values)
+            if known and values[0] > values[1] * values[2]:
                 yield _field(container, "limit", ratio["resource"], limit)
 
 
@@ -68,11 +70,6 @@ def _asked(container: Json, side: str, resource: str) -> str | None:
     resources: Json = container.get("resources", {})
     asked = dig(resources, f"{side}s", resource) or (dig(resources, "limits", resource) if side == "request" else None)
     return None if asked is None else str(asked)
-
-
-def _over(limit: str, request: str, most: str) -> bool:
-    values = [quantity(each) for each in (limit, request, most)]
-    return all(isinstance(each, Decimal) for each in values) and values[0] > values[1] * values[2]
 
 
 def _field(container: Json, side: str, resource: str, asked: str | None) -> str:

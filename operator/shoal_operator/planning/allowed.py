@@ -104,12 +104,11 @@ def secrets(target: Target) -> Asked:
     """Secrets, wherever the spec names one."""
     for path, value in _found(as_json(target.batch or target.spec), "spec"):
         *_, holder, name = ("", *path.split("."))
-        if name.endswith(("secretName", "SecretName")) or (name == "name" and _is_secret(holder)):
+        # References to Secrets: secretName, ...SecretName, and `name` below secretRef or imagePullSecrets.
+        if name.endswith(("secretName", "SecretName")) or (
+            name == "name" and (holder.startswith(("secret", "imagePullSecrets[")) or holder.endswith("SecretRef"))
+        ):
             yield path, value
-
-
-def _is_secret(holder: str) -> bool:
-    return holder.startswith(("secret", "imagePullSecrets[")) or holder.endswith("SecretRef")
 
 
 def service_accounts(target: Target) -> Asked:

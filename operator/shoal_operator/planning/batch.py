@@ -116,6 +116,10 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
     previous: list[Json] = stored.get("conditions", [])
     numbers = _numbers(evidence, reason, stored)
     naming = evidence.naming.as_status() if evidence.naming else {}
+    status = evidence.job.get("status", {})
+    began = status.get("startTime") or stored.get("startTime")
+    ended = status.get("completionTime") or status.get("endTime") or stored.get("completionTime") or at
+    times = {"startTime": began} if began else {}
     return {
         **{name: stored[name] for name in _KEPT if name in stored and name != "estimatedEnd"},
         "observedGeneration": generation,
@@ -123,7 +127,7 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
         "message": shortened(visible(redacted(message))),
         **({"model": naming} if naming else {}),
         **({"jobName": evidence.job["metadata"]["name"]} if evidence.job else {}),
-        **_times(evidence, reason, stored, at),
+        **({**times, "completionTime": ended} if reason in _ENDED else times),
         **numbers,
         "conditions": [stamped(each, previous, generation, at) for each in _conditions(evidence, reason, message)],
     }
@@ -154,7 +158,8 @@ def verdict(evidence: BatchEvidence) -> tuple[Reason, str]:
 def _ended(evidence: BatchEvidence) -> tuple[Reason, str] | None:
     how, words = _end_of(evidence.kind, evidence.job)
     if how is Status.TRUE:
-        share = _failed_text(evidence)
+        failed = together(_by_index(evidence)).failed_rows
+        share = f"; {failed} of them an error, in shoal_error or where output.errors says" if failed else ""
         return Reason.COMPLETE, f"all rows have an answer or an error{share}"
     if how is None:
         return None
@@ -163,11 +168,6 @@ def _ended(evidence: BatchEvidence) -> tuple[Reason, str] | None:
     rule = words.startswith("PodFailurePolicy")
     said = words if problem is None else problem.message if rule else f"{problem.message} ({words})"
     return Reason.JOB_FAILED, f"{said}. Once that is mended, {_ANEW}"
-
-
-def _failed_text(evidence: BatchEvidence) -> str:
-    failed = together(_by_index(evidence)).failed_rows
-    return f"; {failed} of them an error, in shoal_error or where output.errors says" if failed else ""
 
 
 def _end_of(kind: Kind, job: Json) -> tuple[Status | None, str]:
@@ -201,11 +201,6 @@ def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
         return Reason.RUNNING, f"rows are scored{f'; but {trouble.message}' if trouble else ''}"
     if problem := alive or next(_problems(evidence.pods), None):
         return problem.reason, problem.message
-    return _silent(evidence)
-
-
-def _silent(evidence: BatchEvidence) -> tuple[Reason, str]:
-    """Return what can be said while no pod tells anything."""
     phases = {dig(pod, "status", "phase") for pod in evidence.pods}
     if "Running" in phases:
         text = "pods run; how far they are is progress once they answer at port 9090 (/v1/progress)"
@@ -236,14 +231,6 @@ def _conditions(evidence: BatchEvidence, reason: Reason, message: str) -> Iterat
     }
     for kind, holds in true.items():
         yield Condition(kind, Status.TRUE if holds else Status.FALSE, reason, message)
-
-
-def _times(evidence: BatchEvidence, reason: Reason, stored: Json, at: str) -> Json:
-    status = evidence.job.get("status", {})
-    began = status.get("startTime") or stored.get("startTime")
-    ended = status.get("completionTime") or status.get("endTime") or stored.get("completionTime") or at
-    times = {"startTime": began} if began else {}
-    return {**times, "completionTime": ended} if reason in _ENDED else times
 
 
 def _by_index(evidence: BatchEvidence) -> list[Progress]:

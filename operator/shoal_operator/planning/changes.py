@@ -112,12 +112,11 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     conflicts = [*taken]
     for kind in WRITTEN_KINDS:
         live = children.get(kind)
-        if kind == SERVICE and live is not None and _is_for_siblings(live):
-            # An InferenceService's own name goes before what another made of its name.
-            actions += [
-                Delete(kind, live["metadata"]["name"], live["metadata"]["uid"]),
-                Apply(kind, desired[kind], None),
-            ]
+        owner, name = controller_of(live or {}) or {}, dig(live, "metadata", "name")
+        peers_of = f"{owner.get('name')}{SIBLINGS.suffix}"
+        if kind == SERVICE and live is not None and (owner.get("kind"), peers_of) == (KIND, name):
+            # The headless Service of "cat" is called as the service "cat-siblings": the latter has precedence.
+            actions += [Delete(kind, name, live["metadata"]["uid"]), Apply(kind, desired[kind], None)]
         elif live is not None and not is_owned(live, target.uid):
             # That one cannot sleep is told before it is to.
             needed = kind in desired or (kind == ENDPOINT_SLICE and target.hosting is not None)
@@ -143,12 +142,6 @@ def _siblings_taken(target: Target, live: Json | None) -> tuple[Conflict, ...]:
         return ()
     conflict = _conflict(SIBLINGS, live, target)
     return () if conflict.stale else (conflict,)
-
-
-def _is_for_siblings(live: Json) -> bool:
-    """Return whether a Service was made for the replicas of the InferenceService whose name its own begins with."""
-    owner, name = controller_of(live), live["metadata"]["name"]
-    return owner is not None and (owner.get("kind"), f"{owner.get('name')}{SIBLINGS.suffix}") == (KIND, name)
 
 
 def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Delete | None:

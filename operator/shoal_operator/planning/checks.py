@@ -23,29 +23,25 @@ def pods_refused(evidence: Evidence) -> Verdict | None:
     if failed.get("status") != "True":
         return None
     words = failed.get("message", "")
-    if newest := _replica_set_after(evidence, words):
+    refused = _REFUSED_POD.match(words)
+    newest = _REPLICA_SET.search(_deployment_condition(evidence, "Progressing").get("message", ""))
+    # Kubernetes keeps the first message of a refusal: it may be about an older ReplicaSet.
+    if refused and newest and newest["name"] != refused["replica_set"]:
         if evidence.new_pods:
             return None
-        told = f"kubectl describe replicaset {newest} --namespace {evidence.namespace} tells why"
-        return Status.FALSE, Reason.PODS_REFUSED, f"pods of the newest template cannot be created: {told}"
-    # The name of the pod that was refused is another one at each try.
+        text = (
+            "the API server rejects pods of the newest template. kubectl describe replicaset"
+            f" {newest['name']} --namespace {evidence.namespace} shows why"
+        )
+        return Status.FALSE, Reason.PODS_REFUSED, text
+    # Each attempt names another pod: remove the name, so that the message stays the same.
     cause = _REFUSED_POD.sub("", words)
     template: Json = dig(evidence.deployment, "spec", "template", default={})
-    return Status.FALSE, Reason.PODS_REFUSED, f"pods cannot be created: {cause}{pod_advice(cause, template)}"
+    return Status.FALSE, Reason.PODS_REFUSED, f"the API server rejects pods: {cause}{pod_advice(cause, template)}"
 
 
 _REFUSED_POD = re.compile(r'^pods "(?P<replica_set>[^"]*)-[^"-]*" is forbidden: ')
 _REPLICA_SET = re.compile(r'[Rr]eplica ?[Ss]et "(?P<name>[^"]+)"')
-
-
-def _replica_set_after(evidence: Evidence, words: str) -> str | None:
-    """Return the newest ReplicaSet, where the refusal was that of an older one.
-
-    Kubernetes keeps the first words of a refusal for as long as there is any.
-    """
-    refused = _REFUSED_POD.match(words)
-    newest = _REPLICA_SET.search(_deployment_condition(evidence, "Progressing").get("message", ""))
-    return newest["name"] if refused and newest and newest["name"] != refused["replica_set"] else None
 
 
 def pods_in_trouble(evidence: Evidence) -> Verdict | None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from shoal_schema.declaring import Json
 from shoal_schema.quantities import kept_quantity
 
 _QUANTITY_FIELDS = frozenset({"limits", "requests", "sizeLimit"})
@@ -26,23 +25,18 @@ def holds(desired: Any, live: Any, *, quantities: bool = False) -> bool:
         quantities: compare scalars as quantities (``0.5`` equals ``500m``), as the API server rewrites them.
     """
     if isinstance(desired, dict):
-        return _holds_object(desired, live, quantities=quantities)
+        if not isinstance(live, dict):
+            return not desired and live is None
+        return all(
+            holds(value, live.get(key), quantities=quantities or key in _QUANTITY_FIELDS)
+            for key, value in desired.items()
+            if value is not None
+        )
     if isinstance(desired, (list, tuple)):
         return _holds_list(list(desired), live, quantities=quantities)
     if quantities and live is not None:
         return quantity(desired) == quantity(live)
     return bool(desired == live) or (desired == "" and live is None)
-
-
-def _holds_object(desired: Json, live: Any, *, quantities: bool) -> bool:
-    # The server drops an empty object in some places and keeps it in others.
-    if not isinstance(live, dict):
-        return not desired and live is None
-    return all(
-        holds(value, live.get(key), quantities=quantities or key in _QUANTITY_FIELDS)
-        for key, value in desired.items()
-        if value is not None
-    )
 
 
 def _holds_list(desired: list[Any], live: Any, *, quantities: bool) -> bool:

@@ -172,12 +172,10 @@ class Evidence:
 
         What a Deployment has not seen yet may be another number of replicas alone; then its pods are the newest.
         """
-        return (self.seen or self._only_new_pods) and self.count("updatedReplicas") == self.count("replicas")
-
-    @property
-    def _only_new_pods(self) -> bool:
+        # Pods that are stopping do not count.
         staying = [pod for pod in self.observation.pods if not is_leaving(pod)]
-        return bool(staying) and len(self.new_pods) == len(staying)
+        newest_alone = bool(staying) and len(self.new_pods) == len(staying)
+        return (self.seen or newest_alone) and self.count("updatedReplicas") == self.count("replicas")
 
     @property
     def served(self) -> bool:

@@ -67,7 +67,13 @@ _DEFAULTS: Mapping[str, str] = {
 def removal(kind: Kind, desired: Json, live: Json) -> Json:
     """Return the JSON merge patch that takes out what others added; empty when there is nothing."""
     if kind == DEPLOYMENT:
-        return _without_settings(desired, live)
+        # Rewrite the containers' lists without the foreign settings, and nothing else of them.
+        foreign = foreign_settings(desired, live)
+        if not foreign:
+            return {}
+        pod = dig(live, "spec", "template", "spec", default={})
+        lists = {part: [_without(each, foreign) for each in pod[part]] for part in _CONTAINER_LISTS if pod.get(part)}
+        return {"spec": {"template": {"spec": lists}}}
     ours, theirs = desired.get("spec", {}), live.get("spec", {})
     filled_in = _FILLED_IN.get(kind, frozenset())
     given = {name: value for name, value in theirs.items() if name in ours or value != _DEFAULTS.get(name)}
@@ -79,7 +85,10 @@ def foreign_settings(desired: Json, live: Json) -> Mapping[str, tuple[str, ...]]
     """Return by container the settings of ours that others added to a Deployment's pods."""
     ours = {each["name"]: _variables(each) for each in _containers(desired)}
     found = ((each["name"], _variables(each)) for each in _containers(live) if each.get("name") in ours)
-    added = {name: tuple(v for v in variables if _foreign(v, ours[name])) for name, variables in found}
+    added = {
+        name: tuple(v for v in variables if (v.startswith(SETTINGS_PREFIX) and v not in ours[name]))
+        for name, variables in found
+    }
     return {name: variables for name, variables in added.items() if variables}
 
 
@@ -98,24 +107,10 @@ def settings_text(settings: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
 
 
-def _without_settings(desired: Json, live: Json) -> Json:
-    """Return the patch that takes foreign settings out of the containers' lists, and leaves all else of them."""
-    foreign = foreign_settings(desired, live)
-    if not foreign:
-        return {}
-    pod = dig(live, "spec", "template", "spec", default={})
-    lists = {part: [_without(each, foreign) for each in pod[part]] for part in _CONTAINER_LISTS if pod.get(part)}
-    return {"spec": {"template": {"spec": lists}}}
-
-
 def _without(container: Json, foreign: Mapping[str, tuple[str, ...]]) -> Json:
     names = foreign.get(container["name"], ())
     kept = [entry for entry in container.get("env", []) if entry["name"] not in names]
     return {**container, "env": kept} if names else container
-
-
-def _foreign(name: str, ours: tuple[str, ...]) -> bool:
-    return name.startswith(SETTINGS_PREFIX) and name not in ours
 
 
 def _containers(deployment: Json) -> list[Json]:

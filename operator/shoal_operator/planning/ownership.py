@@ -112,12 +112,19 @@ def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> 
         now_s: monotonic time (s).
     """
     if keeper in ("", me):
-        return _answer(me, claim, known, now_s)
+        ours = Ownership(claimant=known.claimant, rejected_s=known.rejected_s)
+        if not claim:
+            return OwnershipStep.KEEP, ours
+        if now_s - known.rejected_s < CLAIM_REPLY_S:
+            return OwnershipStep.WAIT, ours
+        claimant = (claim, now_s) if claim != me else known.claimant
+        return OwnershipStep.REJECT, Ownership(claimant=claimant, rejected_s=now_s)
     known = replace(known, keeper=keeper, claimant=None)
     if claim == me:
         since_s = now_s if known.claimed_s is None else known.claimed_s
-        # What follows is a look as usual, whose write names us the keeper.
-        return (OwnershipStep.KEEP if now_s - since_s >= SETTLE_S else OwnershipStep.LEAVE), replace(known, claimed_s=since_s)
+        # The claim was not removed in time: reconcile, whose write makes this install the owner.
+        step = OwnershipStep.KEEP if now_s - since_s >= SETTLE_S else OwnershipStep.LEAVE
+        return step, replace(known, claimed_s=since_s)
     if known.claimed_s is not None:
         pause_s = min(MIN_PAUSE_S * 2.0**known.refused, MAX_PAUSE_S)
         refused = min(known.refused + 1, 10)
@@ -125,14 +132,3 @@ def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> 
     if claim or now_s < known.pause_until_s:
         return OwnershipStep.LEAVE, known
     return OwnershipStep.CLAIM, replace(known, claimed_s=now_s)
-
-
-def _answer(me: str, claim: str, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
-    """Return what to do about a claim, or none, to what is ours."""
-    ours = Ownership(claimant=known.claimant, rejected_s=known.rejected_s)
-    if not claim:
-        return OwnershipStep.KEEP, ours
-    if now_s - known.rejected_s < CLAIM_REPLY_S:
-        return OwnershipStep.WAIT, ours
-    claimant = (claim, now_s) if claim != me else known.claimant
-    return OwnershipStep.REJECT, Ownership(claimant=claimant, rejected_s=now_s)

@@ -183,8 +183,10 @@ def scheduling_problem(pod: Json) -> Problem | None:
     missing = [name for name in _device_resources(pod) if f"Insufficient {name}" in message]
     if missing:
         names = " and ".join(missing)
-        surge = ", ask for less, or set rollout.maxSurge 0 and maxUnavailable 1 when the old pod holds it."
-        advice = surge if PROXY in _containers(pod) else ", or ask for less."  # jobs have no rollouts
+        surge = ", request less, or set rollout.maxSurge 0 and maxUnavailable 1 when the old pod holds it."
+        # Pods of jobs have no proxy and no rollout.
+        containers = {each["name"] for each in dig(pod, "spec", "containers", default=[])}
+        advice = surge if PROXY in containers else ", or request less."
         return Problem(Reason.INSUFFICIENT_GPU, _sentence(f"no node has a free {names}: {message} Add a node{advice}"))
     return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}{_claim_advice(pod, message)}"))
 
@@ -243,7 +245,8 @@ def _ended_text(pod: Json, container: str, ended: Json) -> str:
     if ended.get("reason") == "OOMKilled":
         raise_it = f"raise {container}.resources.limits.memory, or lower batching.maxBatchSize"
         return f"the {container} was killed because it used too much memory: {raise_it}"
-    if code == _TERMINATED_EXIT and _is_probed(pod, container):
+    found: Json = next((each for each in dig(pod, "spec", "containers", default=[]) if each["name"] == container), {})
+    if code == _TERMINATED_EXIT and ("startupProbe" in found or "livenessProbe" in found):
         return _unanswered_text(container, ended)
     what = {
         _LOAD_FAILED_EXIT: "could not load the model",
@@ -275,21 +278,12 @@ def _unanswered_text(container: str, ended: Json) -> str:
     )
 
 
-def _is_probed(pod: Json, container: str) -> bool:
-    found: Json = next((each for each in dig(pod, "spec", "containers", default=[]) if each["name"] == container), {})
-    return "startupProbe" in found or "livenessProbe" in found
-
-
 def _last_line(ended: Json) -> str:
     """Return the last line of what a container left, without time and logger: those differ at each restart."""
     words = str(ended.get("message") or "").strip() or str(ended.get("reason") or "it left no message")
     line = words.splitlines()[-1].strip()
     said = read(line)
     return redacted(said.message if said else line)[-_MAX_MESSAGE_LENGTH:]
-
-
-def _containers(pod: Json) -> set[str]:
-    return {each["name"] for each in dig(pod, "spec", "containers", default=[])}
 
 
 def _device_resources(pod: Json) -> list[str]:

@@ -62,7 +62,11 @@ class Ports:
             RoomlessError: all are taken.
         """
         if key not in self._given:
-            taken = self._taken(key, now_s)
+            self._resting = {port: rest for port, rest in self._resting.items() if rest[1] > now_s}
+            others = {
+                each: port for owned in (self._reserved, self._given) for each, port in owned.items() if each != key
+            }
+            taken = {*others.values(), *(port for port, (owner, _) in self._resting.items() if owner != key)}
             free = (port for port in self.offered if port not in taken)
             mine = (port for port in (self._reserved.get(key), wanted) if port in self.offered and port not in taken)
             port = next(mine, None) or next(free, None)
@@ -93,8 +97,3 @@ class Ports:
         """Forget everything: another operator led meanwhile."""
         for known in (self._given, self._reserved, self._resting, self._refused):
             known.clear()
-
-    def _taken(self, key: Key, now_s: float) -> set[int]:
-        self._resting = {port: rest for port, rest in self._resting.items() if rest[1] > now_s}
-        others = {each: port for owned in (self._reserved, self._given) for each, port in owned.items() if each != key}
-        return {*others.values(), *(port for port, (owner, _) in self._resting.items() if owner != key)}

@@ -14,16 +14,11 @@ _MOUNTED = {"secret": "secretName", "configMap": "name", "persistentVolumeClaim"
 
 def waiting_advice(evidence: Evidence) -> str:
     """Return what the newest pods seem to wait for, and which command tells more."""
-    return _placing_advice(evidence) or _volume_advice(evidence) or proxy_advice(evidence)
-
-
-def _placing_advice(evidence: Evidence) -> str:
-    """Return who is to place the pods, where it is a scheduler that may not be there."""
     scheduler = evidence.target and evidence.target.spec.pod.scheduler_name
     placed = not evidence.new_pods or any(dig(pod, "spec", "nodeName") for pod in evidence.new_pods)
-    return (
-        f"; the scheduler {scheduler} of pod.schedulerName has placed none of them" if scheduler and not placed else ""
-    )
+    if scheduler and not placed:
+        return f". The scheduler {scheduler} (pod.schedulerName) has not assigned a node. Check that it runs"
+    return _volume_advice(evidence) or proxy_advice(evidence)
 
 
 def _volume_advice(evidence: Evidence) -> str:

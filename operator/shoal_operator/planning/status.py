@@ -17,7 +17,7 @@ from shoal_operator.planning import blocked, checks, graphs
 from shoal_operator.planning.announcements import Announcement
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, stored_condition
-from shoal_operator.planning.evidence import Evidence, Scaling, Unread
+from shoal_operator.planning.evidence import Evidence, Unread
 from shoal_operator.planning.exact import settings_text
 from shoal_operator.planning.naming import stored_naming
 from shoal_operator.planning.observation import dig
@@ -148,17 +148,18 @@ def judge(evidence: Evidence) -> list[Condition]:
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
     ready = conditions[0].status is Status.TRUE
-    exceptional = (
-        _upgraded_condition(evidence, ready=ready),
-        _limited_condition(evidence),
-        _room_condition(evidence),
-        _resolved_condition(evidence),
-        _sole_condition(evidence),
-        _read_condition(evidence),
-        _siblings_condition(evidence),
-        _rows_condition(evidence),
-    )
-    return [*conditions, *(condition for condition in exceptional if condition)]
+    # Conditions that a status has only while there is something to report.
+    exceptional: dict[ConditionType, Verdict | None] = {
+        ConditionType.UPGRADED: upgraded(evidence, ready=ready),
+        ConditionType.SCALING_LIMITED: _scaling_limited(evidence),
+        ConditionType.WAITING_ROOM_READY: _room_ready(evidence),
+        ConditionType.MODEL_RESOLVED: _model_resolved(evidence),
+        ConditionType.SOLE_OPERATOR: _sole_operator(evidence),
+        ConditionType.SPEC_READ: _spec_read(evidence),
+        ConditionType.SIBLINGS_FOUND: blocked.alone(evidence),
+        ConditionType.ROWS_INDEPENDENT: next((each for check in ROWS if (each := check(evidence))), None),
+    }
+    return [*conditions, *(Condition(kind, *verdict) for kind, verdict in exceptional.items() if verdict)]
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
@@ -307,85 +308,72 @@ def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
     return next(verdict for verdict in verdicts if verdict is not None)
 
 
-def _resolved_condition(evidence: Evidence) -> Condition | None:
+def _model_resolved(evidence: Evidence) -> Verdict | None:
     naming = evidence.naming
     if naming is None:
         return None
-    kind = ConditionType.MODEL_RESOLVED
     if verdict := blocked.model_unresolved(evidence):
-        return Condition(kind, *verdict)
+        return verdict
+    # A version is cached from before, so pods continue with it.
     if naming.problem:
-        text = f"{naming.problem} (pods keep {naming.resolved})"
-        return Condition(kind, Status.FALSE, Reason.MODEL_UNRESOLVED, text)
-    return Condition(kind, Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} was {naming.resolved} when it was asked")
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{naming.problem} (pods keep {naming.resolved})"
+    return Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} resolved to {naming.resolved} at the last request"
 
 
-def _sole_condition(evidence: Evidence) -> Condition | None:
+def _sole_operator(evidence: Evidence) -> Verdict | None:
     if not evidence.other_operator:
         return None
     text = (
-        f"the operator in namespace {evidence.other_operator} watches this namespace too, and leaves this service to the one"
-        " that keeps it: uninstall one of them, or give them different watchNamespaces"
+        f"the operator in namespace {evidence.other_operator} also watches this namespace, and leaves this service to"
+        " the operator that owns it. Uninstall one of them, or give them different watchNamespaces"
     )
-    return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
+    return Status.FALSE, Reason.ANOTHER_OPERATOR, text
 
 
-def _upgraded_condition(evidence: Evidence, *, ready: bool) -> Condition | None:
-    verdict = upgraded(evidence, ready=ready)
-    return Condition(ConditionType.UPGRADED, *verdict) if verdict else None
-
-
-def _siblings_condition(evidence: Evidence) -> Condition | None:
-    verdict = blocked.alone(evidence)
-    return Condition(ConditionType.SIBLINGS_FOUND, *verdict) if verdict else None
-
-
-def _rows_condition(evidence: Evidence) -> Condition | None:
-    verdict = next((verdict for check in ROWS if (verdict := check(evidence))), None)
-    return Condition(ConditionType.ROWS_INDEPENDENT, *verdict) if verdict else None
-
-
-def _read_condition(evidence: Evidence) -> Condition | None:
+def _spec_read(evidence: Evidence) -> Verdict | None:
     dropped = dropped_fields(evidence.observation.resource)
-    if not dropped:
-        return None
-    return Condition(ConditionType.SPEC_READ, Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped))
+    return (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None
 
 
 _LIMITED: dict[Limit, tuple[Reason, str]] = {
     Limit.MAXIMUM: (
         Reason.AT_MAX_REPLICAS,
-        "the load asks for more replicas than scaling.maxReplicas allows: raise it, or callers are refused and wait",
+        "the load requires more replicas than scaling.maxReplicas, so requests wait or are rejected. Raise it",
     ),
     Limit.CAPACITY: (
         Reason.NO_FREE_CAPACITY,
-        "pods wait for a node with room, so no more are asked for: add nodes, or ask for less (runtime.resources,"
-        " proxy.resources)",
+        "no node has room for pending pods, so the operator requests no more replicas. Add nodes, or request less"
+        " (runtime.resources, proxy.resources)",
     ),
 }
 
 
-def _limited_condition(evidence: Evidence) -> Condition | None:
+def _scaling_limited(evidence: Evidence) -> Verdict | None:
     if evidence.scaling is None or evidence.scaling.limit is None or evidence.target is None:
         return None
     asked = evidence.target.spec.scaling
     if asked is None or asked.mode is ScalingMode.EXTERNAL:
-        return None  # of the spec before
-    return Condition(ConditionType.SCALING_LIMITED, Status.TRUE, *_LIMITED[evidence.scaling.limit])
+        return None  # the limit belongs to the previous spec
+    return Status.TRUE, *_LIMITED[evidence.scaling.limit]
 
 
-def _room_condition(evidence: Evidence) -> Condition | None:
+def _room_ready(evidence: Evidence) -> Verdict | None:
     if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.shortcoming:
         return None
-    text = f"{evidence.target.hosting.shortcoming}. Until then no pod is taken away"
+    text = f"{evidence.target.hosting.shortcoming}. Until then the operator removes no pod"
     if (slept := checks.asleep(evidence)) and slept[0] is Status.FALSE:
         text = slept[2]
-    return Condition(ConditionType.WAITING_ROOM_READY, Status.FALSE, Reason.NO_WAITING_ROOM, text)
+    return Status.FALSE, Reason.NO_WAITING_ROOM, text
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:
     if evidence.scaler:
-        return Condition(ConditionType.SCALING_ACTIVE, Status.FALSE, Reason.ANOTHER_SCALER, _left_text(evidence))
+        text = (
+            f"{_writer(evidence.scaler)} resets spec.replicas of the Deployment after each write. The operator leaves it"
+            f" at {evidence.wanted} and retries every hour. Remove that writer, or set scaling.mode: External and point"
+            f" it at the {evidence.kind} {evidence.name}"
+        )
+        return Condition(ConditionType.SCALING_ACTIVE, Status.FALSE, Reason.ANOTHER_SCALER, text)
     return _followed_condition(evidence)
 
 
@@ -401,7 +389,12 @@ def _followed_condition(evidence: Evidence) -> Condition | None:
         if scaling.reason is Reason.NO_LOAD_DATA and scaling.unread is not None:
             text = UNREAD[scaling.unread]
         if scaling.conflicting_writer is not None:
-            return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, _conflict_text(scaling))
+            text = (
+                f"{_writer(scaling.conflicting_writer)} also sets spec.replicas, against the autoscaler, so replicas"
+                " follow neither. Set scaling.mode: External, or remove the other writer"
+            )
+            text = f"{text}. {scaling.sentence}" if scaling.sentence else text
+            return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, text)
         return Condition(kind, status, scaling.reason, scaling.sentence or text)
     if evidence.target.hosting is not None and not evidence.wanted:
         text = "0 replicas: nobody calls, and scaling.minReplicas is 0; requests that wait bring the first"
@@ -409,22 +402,5 @@ def _followed_condition(evidence: Evidence) -> Condition | None:
     return stored_condition(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
 
 
-def _left_text(evidence: Evidence) -> str:
-    return (
-        f"spec.replicas of the Deployment is set back by {_writer(evidence.scaler)} after each write, so the operator"
-        f" leaves it at {evidence.wanted}, and tries again every hour. Remove that writer, or set"
-        f" scaling.mode: External and point it at the {evidence.kind} {evidence.name}"
-    )
-
-
 def _writer(manager: str) -> str:
     return f"{manager!r} (an HPA)" if manager == HPA else repr(manager) if manager else "another writer"
-
-
-def _conflict_text(scaling: Scaling) -> str:
-    who = _writer(scaling.conflicting_writer or "")
-    text = (
-        f"spec.replicas is set by {who} too, against the law of scaling, so replicas follow neither. Leave it to one of"
-        " them: set scaling.mode: External, or take the other away"
-    )
-    return f"{text}. {scaling.sentence}" if scaling.sentence else text

@@ -49,7 +49,13 @@ def find_stays(
 
     def stay(pod: Json) -> Stay:
         helps = most_s > 0 and _helps(pod, target, others)
-        return Stay(_replica(pod), min(most_s, _time_left_s(pod, target, until_s)) if helps else 0)
+        metadata = pod["metadata"]
+        grace_s = metadata.get("deletionGracePeriodSeconds") or 0
+        left_s = until_s(metadata["deletionTimestamp"]) - min(drain_time_s(target), grace_s / 2)
+        return Stay(
+            Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"]),
+            min(most_s, max(0, int(left_s))) if helps else 0,
+        )
 
     return tuple(stay(pod) for pod in pods if _stops(pod))
 
@@ -68,7 +74,10 @@ def _longest_s(target: Target, others: Sequence[Json], deployment: Json) -> int:
 
 def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:
     """Return whether a replacement can start beside the pod: not if it waits for what the pod holds."""
-    reason = _disruption(pod)
+    conditions = dig(pod, "status", "conditions", default=[])
+    found = (each for each in conditions if each.get("type") == "DisruptionTarget" and each.get("status") == "True")
+    condition: Json = next(found, {})
+    reason = str(condition.get("reason", ""))
     if reason in _NODE_LEAVES:
         return True
     if reason == _PREEMPTED or not target.spec.rollout.max_surge:
@@ -76,26 +85,7 @@ def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:
     return not any(map(scheduling_problem, others))
 
 
-def _disruption(pod: Json) -> str:
-    conditions = dig(pod, "status", "conditions", default=[])
-    found = (each for each in conditions if each.get("type") == "DisruptionTarget" and each.get("status") == "True")
-    condition: Json = next(found, {})
-    return str(condition.get("reason", ""))
-
-
 def _stops(pod: Json) -> bool:
     """Return whether the pod is being deleted and its proxy still runs."""
     leaves = dig(pod, "metadata", "deletionTimestamp") is not None
     return leaves and dig(pod, "status", "podIP") is not None and runs(pod, PROXY)
-
-
-def _replica(pod: Json) -> Replica:
-    return Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
-
-
-def _time_left_s(pod: Json, target: Target, until_s: Callable[[str], float]) -> int:
-    """Return how long the pod can serve before it has to drain: who evicts it may grant less than the spec asks."""
-    metadata = pod["metadata"]
-    grace_s = metadata.get("deletionGracePeriodSeconds") or 0
-    left_s = until_s(metadata["deletionTimestamp"]) - min(drain_time_s(target), grace_s / 2)
-    return max(0, int(left_s))

@@ -1,7 +1,5 @@
 """What a status says of images, and of an upgrade that waits, is under way, or has failed."""
 
-from collections.abc import Mapping
-
 from shoal_operator.planning.blocked import Verdict
 from shoal_operator.planning.checks import deadline_exceeded
 from shoal_operator.planning.evidence import Evidence
@@ -39,7 +37,10 @@ def upgraded(evidence: Evidence, *, ready: bool) -> Verdict | None:
     """Tell of an upgrade; None where there is nothing to tell."""
     if evidence.target is None:
         return None
-    now = _in_words(images_of(evidence.target, evidence.deployment))
+    now = (
+        ", ".join(f"{name} {image}" for name, image in images_of(evidence.target, evidence.deployment).items())
+        or "its images are named in its spec"
+    )
     upgrade = _under_way(evidence, ready=ready)
     if upgrade is None:
         return (Status.FALSE, Reason.UPGRADE_PENDING, _PENDING.format(now=now)) if evidence.pending else None
@@ -58,7 +59,3 @@ def _under_way(evidence: Evidence, *, ready: bool) -> Upgrade | None:
 
 def _is_failed(evidence: Evidence) -> bool:
     return evidence.overdue or deadline_exceeded(evidence) is not None
-
-
-def _in_words(images: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {image}" for name, image in images.items()) or "its images are named in its spec"

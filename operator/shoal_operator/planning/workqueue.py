@@ -76,7 +76,11 @@ class WorkQueue:
 
     def take(self, now_s: float) -> Key | None:
         """Return a key that is due and whose name no worker holds; it is the caller's until finished."""
-        self._collect(now_s)
+        # Move keys whose time has come to the heap that is ordered by priority.
+        while self._later and self._later[0][0] <= now_s:
+            due_s, priority, key = heapq.heappop(self._later)
+            if self._is_free(key, due_s, priority):
+                heapq.heappush(self._ready, (due_s + AGE_S * priority, due_s, priority, key))
         while self._ready:
             _, due_s, priority, key = heapq.heappop(self._ready)
             if not self._is_free(key, due_s, priority):
@@ -85,13 +89,6 @@ class WorkQueue:
             self._running[key.place] = now_s
             return key
         return None
-
-    def _collect(self, now_s: float) -> None:
-        """Move what has become due to where priorities count."""
-        while self._later and self._later[0][0] <= now_s:
-            due_s, priority, key = heapq.heappop(self._later)
-            if self._is_free(key, due_s, priority):
-                heapq.heappush(self._ready, (due_s + AGE_S * priority, due_s, priority, key))
 
     def _is_free(self, key: Key, due_s: float, priority: Priority) -> bool:
         return self._due.get(key) == (due_s, priority) and key.place not in self._running
