@@ -114,7 +114,17 @@ class ApiServer:
             client = await self._opened(instead_of=client)
             check()
             response = await self._ask(client, request)
-        return _decoded(response)
+        try:
+            body = json.loads(response.text) if response.text else {}
+        except ValueError:
+            body = {}
+        if response.status < 400 and isinstance(body, dict):
+            return body
+        message = body.get("message") if isinstance(body, dict) else None
+        message = message or response.text[:500] or response.reason or "no message"
+        if response.status == 401:
+            message += "; the credentials were read anew and are refused too: has the token or the certificate expired?"
+        raise ApiError(response.status, message, response.headers)
 
     async def _ask(self, client: ApiClient, request: _Request) -> _Response:
         status = 0
@@ -180,20 +190,6 @@ def _unreached(request: _Request, error: Exception) -> str:
     if isinstance(error, ConfigException):
         return f"the credentials cannot be read: {error}: {what}"
     return f"the API server cannot be reached: {what}: {type(error).__name__} {error}"
-
-
-def _decoded(response: _Response) -> Json:
-    try:
-        body = json.loads(response.text) if response.text else {}
-    except ValueError:
-        body = {}
-    if response.status < 400 and isinstance(body, dict):
-        return body
-    message = body.get("message") if isinstance(body, dict) else None
-    message = message or response.text[:500] or response.reason or "no message"
-    if response.status == 401:
-        message += "; the credentials were read anew and are refused too: has the token or the certificate expired?"
-    raise ApiError(response.status, message, response.headers)
 
 
 def _asks_for_patience(error: Exception) -> bool:

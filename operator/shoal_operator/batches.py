@@ -145,6 +145,12 @@ class Batches:
             if runs(pod, BATCH) and dig(pod, "status", "podIP")
         ]
         asked = replicas if kind == JOB else []
+        left_s = self._progresses.remaining_s(key)
+        estimated_end = ""
+        if left_s is not None:
+            # Rounded up to a whole minute, so that the status does not change each second.
+            end = self._utc_now() + datetime.timedelta(seconds=left_s, minutes=1)
+            estimated_end = _written(end.replace(second=0))
         evidence = BatchEvidence(
             resource=resource,
             kind=kind,
@@ -153,17 +159,9 @@ class Batches:
             progress=self._progresses.latest(key, asked),
             blocked=blocked or failed,
             naming=naming,
-            estimated_end=self._estimated_end(key),
+            estimated_end=estimated_end,
         )
         return evidence, spec
-
-    def _estimated_end(self, key: Key) -> str:
-        """Return when a job is done at its pace, rounded up to a minute; empty where that is not known."""
-        left_s = self._progresses.remaining_s(key)
-        if left_s is None:
-            return ""
-        end = self._utc_now() + datetime.timedelta(seconds=left_s, minutes=1)
-        return _written(end.replace(second=0))
 
     def _plan(
         self, key: Key, resource: Json

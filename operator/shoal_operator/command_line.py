@@ -18,7 +18,7 @@ from shoal_schema.version import VERSION
 
 
 class _MissingPackage(Exception):
-    """What the operator imports is not installed."""
+    """A package of the extra ``operator`` is not installed."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -28,7 +28,11 @@ def run(argv: Sequence[str]) -> int:
         os.environ["KUBECONFIG"] = options.kubeconfig
     configure(form=form_asked(os.environ))
     try:
-        settings = _with_identity(Settings.from_env(os.environ))
+        settings = Settings.from_env(os.environ)
+        if not settings.process.identity:
+            # One identity per process: a restarted container must not take over its predecessor's Lease.
+            identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+            settings = structs.replace(settings, process=structs.replace(settings.process, identity=identity))
         configure(settings.logging.level, settings.logging.form)
         if options.verbose:
             logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
@@ -43,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 async def _run(settings: Settings) -> None:
-    # Imported late: `--help` and a wrong setting answer before kopf and aiohttp are loaded.
+    # Imported late, so that --help and a wrong setting do not wait for kopf and aiohttp.
     try:
         from shoal_operator.operation import Operation  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -52,20 +56,13 @@ async def _run(settings: Settings) -> None:
     await Operation(settings).run()
 
 
-def _with_identity(settings: Settings) -> Settings:
-    if settings.process.identity:
-        return settings
-    identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-    return structs.replace(settings, process=structs.replace(settings.process, identity=identity))
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shoal-operator",
-        description="Turn InferenceServices into served models. Settings are environment"
+        description="Reconcile InferenceServices, InferenceGraphs and BatchInferences. Settings are environment"
         " variables, SHOAL_OPERATOR_*; see docs/reference/operator-settings.md.",
     )
     parser.add_argument("--version", action="version", version=f"shoal-operator {VERSION}")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="run outside a cluster")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for running outside a cluster")
     parser.add_argument("--verbose", action="store_true", help="log every write")
     return parser

@@ -40,7 +40,29 @@ async def connect() -> ApiClient:
     configuration = Configuration(connection_pool_maxsize=_CONNECTIONS, client_session_kwargs={"trust_env": False})
     try:
         async with asyncio.timeout(_LOGIN_S):
-            await _load(configuration)
+            if paths := _kubeconfigs():
+                await load_kube_config(config_file=paths, client_configuration=configuration, persist_config=False)
+            elif "KUBERNETES_SERVICE_HOST" in os.environ:
+                load_incluster_config(configuration)
+            else:
+                raise SettingsError(
+                    "no API server to talk to: run in a pod with a service account, or give --kubeconfig FILE"
+                )
+            url = urlsplit(configuration.host)
+            try:
+                local = url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback
+            except ValueError:  # a name
+                local = False
+            configuration.proxy = configuration.proxy or (
+                None if local else get_environ_proxies(configuration.host).get(url.scheme)
+            )
+            if configuration.tls_server_name:
+                # kopf has no place for it, so the watches would fail for ever.
+                raise SettingsError(
+                    "the kubeconfig's tls-server-name cannot be used: give a server whose certificate has its own name"
+                )
+            if configuration.proxy and urlsplit(configuration.proxy).scheme not in ("http", "https"):
+                raise SettingsError(f"the proxy {configuration.proxy} cannot be used: it must be http:// or https://")
         client = ApiClient(configuration)
     except TimeoutError:
         raise ApiError(0, f"no credentials within {_LOGIN_S:.0f} s: does the kubeconfig's plugin hang?") from None
@@ -60,26 +82,20 @@ async def log_in() -> kopf.ConnectionInfo:
     """
     client = await connect()
     try:
-        return await _connection_info(client.configuration)
+        header = await client.configuration.get_api_key_with_prefix(TOKEN) or ""
+        scheme, _, token = header.partition(" ")
+        return kopf.ConnectionInfo(
+            server=client.configuration.host,
+            ca_path=client.configuration.ssl_ca_cert,
+            insecure=not client.configuration.verify_ssl,
+            scheme=scheme or None,
+            token=token or None,
+            certificate_data=_pem(client.configuration.cert_file),
+            private_key_data=_pem(client.configuration.key_file),
+            proxy_url=client.configuration.proxy,
+        )
     finally:
         await client.close()
-
-
-async def _load(configuration: Configuration) -> None:
-    if paths := _kubeconfigs():
-        await load_kube_config(config_file=paths, client_configuration=configuration, persist_config=False)
-    elif "KUBERNETES_SERVICE_HOST" in os.environ:
-        load_incluster_config(configuration)
-    else:
-        raise SettingsError("no API server to talk to: run in a pod with a service account, or give --kubeconfig FILE")
-    configuration.proxy = configuration.proxy or _proxy_of_environment(configuration.host)
-    if configuration.tls_server_name:
-        # kopf has no place for it, so the watches would fail for ever.
-        raise SettingsError(
-            "the kubeconfig's tls-server-name cannot be used: give a server whose certificate has its own name"
-        )
-    if configuration.proxy and urlsplit(configuration.proxy).scheme not in ("http", "https"):
-        raise SettingsError(f"the proxy {configuration.proxy} cannot be used: it must be http:// or https://")
 
 
 def _kubeconfigs() -> str:
@@ -91,31 +107,6 @@ def _kubeconfigs() -> str:
     if named:
         raise SettingsError(f"the kubeconfig cannot be used: {named} does not exist")
     return ""
-
-
-def _proxy_of_environment(server: str) -> str | None:
-    """Return what ``HTTPS_PROXY`` and ``NO_PROXY`` say, as kubectl takes them: nothing for this machine itself."""
-    url = urlsplit(server)
-    try:
-        local = url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback
-    except ValueError:  # a name
-        local = False
-    return None if local else get_environ_proxies(server).get(url.scheme)
-
-
-async def _connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
-    header = await configuration.get_api_key_with_prefix(TOKEN) or ""
-    scheme, _, token = header.partition(" ")
-    return kopf.ConnectionInfo(
-        server=configuration.host,
-        ca_path=configuration.ssl_ca_cert,
-        insecure=not configuration.verify_ssl,
-        scheme=scheme or None,
-        token=token or None,
-        certificate_data=_pem(configuration.cert_file),
-        private_key_data=_pem(configuration.key_file),
-        proxy_url=configuration.proxy,
-    )
 
 
 def _pem(path: str | None) -> str | None:

@@ -85,8 +85,14 @@ class Inbox:
 
     async def see_pod(self, event: Any, **_: Any) -> None:
         """Take an event of a pod."""
-        if key := _pod_key(event["object"]):
-            self._mark([key], event, _SETTLE_S)
+        pod = event["object"]
+        metadata = pod["metadata"]
+        labels = metadata.get("labels", {})
+        if batch := labels.get(BATCH_LABEL):
+            self._mark([Key(metadata["namespace"], batch, BATCH_PLURAL)], event, _SETTLE_S)
+        # A pod that its ReplicaSet released, since its labels changed, keeps the service's name in a label.
+        elif name := replica_set_owner(pod) or labels.get(SERVICE_LABEL):
+            self._mark([Key(metadata["namespace"], name, _plural(pod))], event, _SETTLE_S)
 
     async def see_lease(self, **_: Any) -> None:
         """Record that the watches are alive."""
@@ -165,15 +171,6 @@ def _names(kind: Kind) -> tuple[str, str, str]:
     """Return group, version and plural."""
     group, _, version = kind.api_version.rpartition("/")
     return group, version, kind.plural
-
-
-def _pod_key(pod: Any) -> Key | None:
-    metadata = pod["metadata"]
-    if batch := metadata.get("labels", {}).get(BATCH_LABEL):
-        return Key(metadata["namespace"], batch, BATCH_PLURAL)
-    # A pod that its ReplicaSet let go, since somebody changed its labels, still says whose it was by the label.
-    name = replica_set_owner(pod) or metadata.get("labels", {}).get(SERVICE_LABEL)
-    return Key(metadata["namespace"], name, _plural(pod)) if name else None
 
 
 def _priority(event: Any) -> Priority:

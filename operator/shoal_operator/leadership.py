@@ -96,7 +96,12 @@ class Leadership:
         finally:
             if task is not None:
                 await _stop(task)
-            await self._release(cluster)
+            if self.may_write():
+                self._election.lost()
+                with contextlib.suppress(ApiError, TimeoutError):
+                    async with asyncio.timeout(RENEW_DEADLINE_S):
+                        while not await self._let_go(cluster):
+                            pass
 
     async def _renew(self, cluster: _Cluster) -> None:
         """Try once to take or renew the Lease.
@@ -127,15 +132,6 @@ class Leadership:
 
     def _record_contact(self) -> None:
         self._heard_s = self._clock()
-
-    async def _release(self, cluster: _Cluster) -> None:
-        if not self.may_write():
-            return
-        self._election.lost()
-        with contextlib.suppress(ApiError, TimeoutError):
-            async with asyncio.timeout(RENEW_DEADLINE_S):
-                while not await self._let_go(cluster):
-                    pass
 
     async def _let_go(self, cluster: _Cluster) -> bool:
         """Free the Lease; return whether that is settled. A renewal cut off by the stop may still land in between."""

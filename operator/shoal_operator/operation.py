@@ -107,30 +107,27 @@ class Operation:
         allow_connections()
         listen = self._settings.process.metrics_listen
         async with serving(self._metrics, listen, self._waiting.answer, self._autoscaler.fleet, self._check_ready):
-            await self._run()
-
-    async def _run(self) -> None:
-        watches = asyncio.create_task(self._watch(), name="watches")
-        leading = self._leadership.lead(self._cluster, lambda: asyncio.create_task(self._work(), name="work"))
-        lead = asyncio.create_task(leading, name="leadership")
-        signals = asyncio.create_task(self._take_signals(lead.cancel), name="signals")
-        try:
-            done, _ = await asyncio.wait({watches, lead}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                with contextlib.suppress(asyncio.CancelledError):
-                    task.result()
-        finally:
-            signals.cancel()
-            lead.cancel()
-            watches.cancel()
-            await asyncio.gather(lead, watches, return_exceptions=True)
-            await self._resolver.close()
-            await self._registries.close()
-            await self._scraper.close()
-            await self._progresses.close()
-            await self._graphs.close()
-            await self._stays.close()
-            await self._server.close()
+            watches = asyncio.create_task(self._watch(), name="watches")
+            leading = self._leadership.lead(self._cluster, lambda: asyncio.create_task(self._work(), name="work"))
+            lead = asyncio.create_task(leading, name="leadership")
+            signals = asyncio.create_task(self._take_signals(lead.cancel), name="signals")
+            try:
+                done, _ = await asyncio.wait({watches, lead}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    with contextlib.suppress(asyncio.CancelledError):
+                        task.result()
+            finally:
+                signals.cancel()
+                lead.cancel()
+                watches.cancel()
+                await asyncio.gather(lead, watches, return_exceptions=True)
+                await self._resolver.close()
+                await self._registries.close()
+                await self._scraper.close()
+                await self._progresses.close()
+                await self._graphs.close()
+                await self._stays.close()
+                await self._server.close()
 
     async def _take_signals(self, stop: Callable[[], object]) -> None:
         """Stop at the first signal: writing first, and the watches, which take seconds, last."""

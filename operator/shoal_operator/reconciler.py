@@ -202,7 +202,16 @@ class Reconciler:
         observation = await self._observe(key, resource)
         if observation is None:
             return Outcome.FAILED
-        step = await self._settle(key, observation)
+        named = observation.ours(SERVICE)
+        known = self._ownerships.keeper(key)
+        step = self._ownerships.decide(key, named, self._clock())
+        if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
+            value = self._ownerships.me if step is OwnershipStep.CLAIM else None
+            uid = named["metadata"]["uid"]
+            await self._cluster.annotate(SERVICE, key, uid, {CLAIM_ANNOTATION: value})
+        if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE) and not known:
+            news = another_keeps(self._ownerships.keeper(key), self._ownerships.me)
+            await self._announce(key, observation.resource, news, self._utc_now())
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
             self.statuses.pop(key, None)
             self._fleet.drop(key)
@@ -238,27 +247,22 @@ class Reconciler:
                 await self._tell(key, resource, unread_status(resource, error, _seconds(now)), now)
             return None
 
-    async def _settle(self, key: Key, observation: Observation) -> OwnershipStep:
-        """Find whose the service is; lay a claim, or take another's away, where it is time."""
-        named = observation.ours(SERVICE)
-        known = self._ownerships.keeper(key)
-        step = self._ownerships.decide(key, named, self._clock())
-        if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
-            value = self._ownerships.me if step is OwnershipStep.CLAIM else None
-            uid = named["metadata"]["uid"]
-            await self._cluster.annotate(SERVICE, key, uid, {CLAIM_ANNOTATION: value})
-        if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE) and not known:
-            news = another_keeps(self._ownerships.keeper(key), self._ownerships.me)
-            await self._announce(key, observation.resource, news, self._utc_now())
-        return step
-
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
             spec = asked_of(observation.resource)
             follows = spec.model.follow is Follow.ROLLOUT
             naming = self._names.naming(key, observation.resource, spec.model.uri, follows=follows)
             hosting = self._waiting.host(key, spec, observation)
-            target = replace(self._target(key, observation.resource, spec, naming), hosting=hosting)
+            target = Target(
+                name=key.name,
+                namespace=key.namespace,
+                uid=observation.resource["metadata"]["uid"],
+                spec=placed(spec, naming.resolved if naming else ""),
+                defaults=self._defaults,
+                registry=self._names.registry(spec.model.uri or ""),
+                graph=graph_of(observation.resource, self._defaults.service_url),
+                hosting=hosting,
+            )
             plan = self._upgrading.plan(key, observation, target)
             refused = not_allowed(target)
             if refused:
@@ -284,6 +288,10 @@ class Reconciler:
         observation, failures = await self._execute(key, plan.changes, observation)
         self._waiting.saw(key, observation)
         obstacles: list[Conflict | Failure] = [*plan.changes.conflicts, *failures]
+        graph_states: Mapping[str, GraphState] = {}
+        if target.graph is not None:
+            newest = template_hash(dig(observation.ours(DEPLOYMENT), "spec", "template", default={}))
+            graph_states = self._graphs.latest(key, running_replicas(observation.pods, newest))
         return Evidence(
             observation=observation,
             target=target,
@@ -299,7 +307,7 @@ class Reconciler:
             attainable=self._known.attainable(key),
             independent=self._known.independent(key),
             naming=naming,
-            graph_states=self._graph_states(key, target, observation),
+            graph_states=graph_states,
             other_operator=self._ownerships.claimant(key, self._clock()),
             scaler=self._replicas.left_to(key, self._clock()),
         )
@@ -312,14 +320,6 @@ class Reconciler:
             return (datetime.datetime.fromisoformat(text) - now).total_seconds()
 
         return find_stays(target, observation.pods, observation.ours(DEPLOYMENT), until_s)
-
-    def _graph_states(self, key: Key, target: Target, observation: Observation) -> Mapping[str, GraphState]:
-        """Return what the newest pods of a graph say of it."""
-        if target.graph is None:
-            return {}
-        deployment = observation.ours(DEPLOYMENT)
-        newest = template_hash(dig(deployment, "spec", "template", default={}))
-        return self._graphs.latest(key, running_replicas(observation.pods, newest))
 
     async def _note_version(self, resource: Json, naming: Naming | None) -> None:
         """Write down which version a name stands for before pods are told: who ends in between must not choose another.
@@ -336,17 +336,6 @@ class Reconciler:
             if not (error.forbidden or error.refuses_object):
                 raise
             # Where no status can be written at all, that is told at the end of the look, and pods serve all the same.
-
-    def _target(self, key: Key, resource: Json, spec: InferenceServiceSpec, naming: Naming | None) -> Target:
-        return Target(
-            name=key.name,
-            namespace=key.namespace,
-            uid=resource["metadata"]["uid"],
-            spec=placed(spec, naming.resolved if naming else ""),
-            defaults=self._defaults,
-            registry=self._names.registry(spec.model.uri or ""),
-            graph=graph_of(resource, self._defaults.service_url),
-        )
 
     async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:
         """Make the changes; a refused write stops none of the others.
@@ -374,7 +363,8 @@ class Reconciler:
                     live = children.get(action.kind)
                     children[action.kind] = stored = await self._write(action, live)
                     self._conflicts.wrote(key, action.kind.label, digest(action.body), self._clock())
-                    await self._tell_removed(key, observation.resource, action, live, stored)
+                    if live is not None and (settings := removed_settings(action.body, live, stored)):
+                        await self._announce(key, observation.resource, removed(settings), self._utc_now())
                     failures += self._changed(key, action, stored)
                 self._replicas.wrote(key, action, planned)
                 logger.info(
@@ -434,32 +424,22 @@ class Reconciler:
         if self._cut_short[key] < _PATIENCE_LOOKS:
             raise error
 
-    async def _tell_removed(self, key: Key, resource: Json, action: Apply, live: Json | None, stored: Json) -> None:
-        if live is not None and (settings := removed_settings(action.body, live, stored)):
-            await self._announce(key, resource, removed(settings), self._utc_now())
-
     async def _write(self, action: Apply, live: Json | None) -> Json:
         try:
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
         except ApiError as error:
             if live is None or error.status != 422 or error.forbidden:
                 raise
-            await self._replace(action, live, error)
+            # Others' fields beside ours may be the cause: remove them and retry. If the object without them is
+            # rejected too, the first error is the one to report.
+            try:
+                await self._cluster.merge(action.kind, live, replacement(action.body, live))
+            except ApiError as again:
+                raise (error if again.refuses_object else again) from again
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
         if patch := removal(action.kind, action.body, stored):
             return await self._cluster.merge(action.kind, stored, patch)
         return stored
-
-    async def _replace(self, action: Apply, live: Json, refusal: ApiError) -> None:
-        """Take out all that others added, which may be what made the API server refuse ours.
-
-        Raises:
-            ApiError: ours alone is refused as well, for the reason that was given first; or there was no answer.
-        """
-        try:
-            await self._cluster.merge(action.kind, live, replacement(action.body, live))
-        except ApiError as error:
-            raise (refusal if error.refuses_object else error) from error
 
     async def _tell(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
         """Write the status if it changed; return whether it could be written whole."""
@@ -478,21 +458,16 @@ class Reconciler:
         except ApiError as error:
             if not error.forbidden:
                 raise
-            await self._tell_speechless(key, resource, error, now)
+            if key not in self._speechless:
+                self._speechless.add(key)
+                news = unwritten(error)
+                logger.error("event=status_forbidden service=%s status=old error=%s", key, news.message)
+                await self._announce(key, resource, news, now)
             return False
         self._speechless.discard(key)
         for news in transitions(stored.get("conditions", []), written["conditions"]):
             await self._announce(key, resource, news, now)
         return written is status
-
-    async def _tell_speechless(self, key: Key, resource: Json, error: ApiError, now: datetime.datetime) -> None:
-        """Say once, where a status cannot, that the one that is there is old."""
-        if key in self._speechless:
-            return
-        self._speechless.add(key)
-        news = unwritten(error)
-        logger.error("event=status_forbidden service=%s status=old error=%s", key, news.message)
-        await self._announce(key, resource, news, now)
 
     async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
         """Write the status, or as much of it as the definition takes; return what was written."""

@@ -95,7 +95,11 @@ class Scraper:
     async def answers(self, replicas: Sequence[Replica]) -> list[tuple[Scrape, Any]]:
         """Return how asking each pod ended, and what it answered, if it did."""
         loop = asyncio.get_running_loop()
-        self._sweep(loop.time())
+        now_s = loop.time()
+        if now_s - self._swept_s >= _FORGET_S:
+            self._swept_s = now_s
+            for replica in [each for each, kept in self._kept.items() if now_s - kept.asked_s > _FORGET_S]:
+                self._kept.pop(replica).abort()
         asked = [self._ask(loop, replica) for replica in replicas]
         try:
             if asked:
@@ -139,13 +143,6 @@ class Scraper:
             kept.abort()
         self._count(outcome)
         return outcome, found
-
-    def _sweep(self, now_s: float) -> None:
-        if now_s - self._swept_s < _FORGET_S:
-            return
-        self._swept_s = now_s
-        for replica in [each for each, kept in self._kept.items() if now_s - kept.asked_s > _FORGET_S]:
-            self._kept.pop(replica).abort()
 
 
 class _Connection(asyncio.Protocol):

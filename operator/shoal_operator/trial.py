@@ -1,6 +1,6 @@
-"""What ``helm test`` runs: make a tiny service, have it answer, and take it away again.
+"""The ``helm test`` of the chart: create a small service, request a prediction, delete the service.
 
-The model comes from this process itself, so nothing is needed that an install does not have: no store, no volume.
+This process serves the model, so the test needs neither an object store nor a volume.
 """
 
 import argparse
@@ -41,26 +41,26 @@ _FILES = {
         '        return batch["x"] * 2\n'
     ),
 }
-_ASKED, _EXPECTED = {"instances": [[1.0, 2.0]]}, {"predictions": [[2.0, 4.0]]}
+_REQUEST, _EXPECTED = {"instances": [[1.0, 2.0]]}, {"predictions": [[2.0, 4.0]]}
 
 
 class TrialError(OperatorError):
-    """The service does not answer in time, or something else."""
+    """The service sends no response in time, or a wrong one."""
 
 
 def archive() -> bytes:
-    """Return the model: twice its input."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+    """Return the archive of a model that doubles its input."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as tar:
         for name, text in _FILES.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text.encode()))
-    return made.getvalue()
+    return content.getvalue()
 
 
 def service(namespace: str, model: bytes, host: str, pull_secrets: Sequence[str]) -> Json:
-    """Return the InferenceService, whose model this host serves."""
+    """Return the InferenceService; it downloads its model from this host."""
     resources = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}}
     address = f"[{host}]" if ":" in host else host
     spec: Json = {
@@ -81,16 +81,17 @@ def service(namespace: str, model: bytes, host: str, pull_secrets: Sequence[str]
 
 
 async def run(server: ApiServer, namespace: str, host: str, pull_secrets: Sequence[str] = ()) -> None:
-    """Make the service, call it until it answers rightly, and remove it, whatever became of it.
+    """Create the service, request a prediction, and delete the service.
 
     Raises:
-        ApiError: a right is missing, or the definition.
-        TrialError: it answers something else.
+        ApiError: a permission or the CustomResourceDefinition is missing.
+        TrialError: the prediction is wrong.
     """
     model = archive()
     path = object_path(API_VERSION, PLURAL, namespace)
     async with _served(model, host):
-        await _remove(server, f"{path}/{NAME}")  # one that was killed left it
+        # A trial that was killed left its service.
+        await _remove(server, f"{path}/{NAME}")
         try:
             await server.request("POST", path, service(namespace, model, host, pull_secrets))
             await _call(await _ready_url(server, f"{path}/{NAME}"))
@@ -108,11 +109,11 @@ async def _remove(server: ApiServer, path: str) -> None:
 
 @asynccontextmanager
 async def _served(model: bytes, host: str) -> AsyncIterator[None]:
-    async def answer(_: web.Request) -> web.Response:
+    async def send_model(_: web.Request) -> web.Response:
         return web.Response(body=model, content_type="application/gzip")
 
     app = web.Application()
-    app.router.add_get("/model.tar.gz", answer)
+    app.router.add_get("/model.tar.gz", send_model)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, host, PORT).start()
@@ -123,32 +124,31 @@ async def _served(model: bytes, host: str) -> AsyncIterator[None]:
 
 
 async def _ready_url(server: ApiServer, path: str) -> str:
-    said = ""
+    reported = ""
     while True:
         status = (await server.request("GET", path)).get("status", {})
         ready = next((each for each in status.get("conditions", []) if each["type"] == "Ready"), None)
         if ready and ready["status"] == "True":
             return str(status["url"])
-        if ready and ready["message"] != said:
-            said = ready["message"]
-            _say(f"{ready['reason']}: {said}")
+        # Print each new reason, so that a trial that hangs shows why.
+        if ready and ready["message"] != reported:
+            reported = ready["message"]
+            _print(f"{ready['reason']}: {reported}")
         await asyncio.sleep(_POLL_S)
 
 
 async def _call(url: str) -> None:
-    """Ask until there is an answer: a cluster's names and addresses follow readiness by a moment."""
+    """Retry until the service responds: DNS and endpoints lag behind readiness."""
     async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
         while True:
             with suppress(aiohttp.ClientConnectionError, TimeoutError):
-                async with session.post(f"{url}/v1/models/{NAME}:predict", json=_ASKED) as answer:
-                    if answer.status < 500:
-                        return _check(answer.status, await answer.text())
+                async with session.post(f"{url}/v1/models/{NAME}:predict", json=_REQUEST) as response:
+                    if response.status < 500:
+                        text = await response.text()
+                        if response.status != HTTPStatus.OK or json.loads(text) != _EXPECTED:
+                            raise TrialError(f"expected {_EXPECTED}, got status {response.status}: {text}")
+                        return
             await asyncio.sleep(_POLL_S)
-
-
-def _check(status: int, text: str) -> None:
-    if status != HTTPStatus.OK or json.loads(text) != _EXPECTED:
-        raise TrialError(f"{_EXPECTED} was expected, not {status} {text}")
 
 
 async def _within(limit_s: float, namespace: str, host: str, pull_secrets: Sequence[str]) -> None:
@@ -160,7 +160,7 @@ async def _within(limit_s: float, namespace: str, host: str, pull_secrets: Seque
         async with asyncio.timeout(limit_s):
             await run(server, namespace, host, pull_secrets)
     except TimeoutError:
-        raise TrialError(f"the service {NAME} in {namespace} did not answer within {limit_s:g} s") from None
+        raise TrialError(f"service {NAME} in namespace {namespace} sent no response within {limit_s:g} s") from None
     finally:
         await server.close()
 
@@ -168,21 +168,21 @@ async def _within(limit_s: float, namespace: str, host: str, pull_secrets: Seque
 def main(arguments: Sequence[str]) -> int:
     """Run the trial; return its exit status."""
     parser = argparse.ArgumentParser(prog="shoal_operator.trial", description=__doc__)
-    parser.add_argument("--namespace", required=True, help="where the service is made")
-    parser.add_argument("--host", required=True, help="this pod's address, from which the service fetches its model")
-    parser.add_argument("--timeout", type=float, default=240.0, help="seconds")
-    parser.add_argument("--pull-secret", action="append", default=[], help="of the service's images")
+    parser.add_argument("--namespace", required=True, help="namespace of the trial's service")
+    parser.add_argument("--host", required=True, help="address of this pod, from which the service downloads its model")
+    parser.add_argument("--timeout", type=float, default=240.0, help="seconds for the whole trial")
+    parser.add_argument("--pull-secret", action="append", default=[], help="image pull Secret of the service")
     options = parser.parse_args(arguments)
     try:
         asyncio.run(_within(options.timeout, options.namespace, options.host, options.pull_secret))
     except (OperatorError, SettingsError) as error:
-        _say(f"failed: {error}")
+        _print(f"failed: {error}")
         return 1
-    _say(f"an InferenceService was made in {options.namespace}, answered, and was removed")
+    _print(f"an InferenceService in namespace {options.namespace} was created, served a prediction and was deleted")
     return 0
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -99,7 +99,12 @@ class Upgrading:
         kept = None
         if body and live and is_pending(body, live, resource):
             kept = keep_pods(target, observation.children, live, images)
-        return Plan(changes, kept, upgrade, self._is_overdue(upgrade, target))
+        overdue = False
+        if upgrade is not None:
+            # Pods may be replaced one after another, each within the deadline.
+            age = self._utc_now() - datetime.datetime.fromisoformat(upgrade.since)
+            overdue = age.total_seconds() > target.spec.rollout.progress_deadline_seconds * max(1, target.replicas)
+        return Plan(changes, kept, upgrade, overdue)
 
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
         """Have a service whose pods would be replaced keep them, or begin its upgrade, which is in its status by then.
@@ -150,9 +155,3 @@ class Upgrading:
         logger.info("event=upgrade service=%s ready=%s", key, upgrade.was_ready)
         resource["status"] = status  # what the look's own status is compared with
         return upgrade
-
-    def _is_overdue(self, upgrade: Upgrade | None, target: Target) -> bool:
-        if upgrade is None:
-            return False
-        age = self._utc_now() - datetime.datetime.fromisoformat(upgrade.since)
-        return age.total_seconds() > target.spec.rollout.progress_deadline_seconds * max(1, target.replicas)

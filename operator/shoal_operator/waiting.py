@@ -11,7 +11,7 @@ from typing import Protocol
 
 from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, reason_of, step
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet, Replica, Scaled
+from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
 from shoal_operator.manifests.environment import HTTP_PORT
@@ -245,17 +245,14 @@ class WaitingRooms:
             logger.info("event=zero service=%s phase=%s was=%s waiting=%d", key, verdict.phase, before, seen.waiting)
             self._write(key, guest)
             self._changed(key, 0.0)
-        await self._scale(self._cluster, key, scaled, verdict.replicas, reason_of(scaled.zero, seen))
+        # An earlier write for this service may still be in progress.
+        if verdict.replicas not in (None, scaled.replicas) and key not in self._stepping:
+            self._stepping.add(key)
+            try:
+                await self._replicas.write(self._cluster, key, scaled, verdict.replicas, reason_of(scaled.zero, seen))
+            finally:
+                self._stepping.discard(key)
         return verdict.replicas is not None
-
-    async def _scale(self, cluster: _Cluster, key: Key, scaled: Scaled, wanted: int | None, why: str) -> None:
-        if wanted is None or wanted == scaled.replicas or key in self._stepping:
-            return
-        self._stepping.add(key)
-        try:
-            await self._replicas.write(cluster, key, scaled, wanted, why)
-        finally:
-            self._stepping.discard(key)
 
     # What rooms ask.
 

@@ -151,7 +151,9 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     state = replace(state, wants=remember(state.wants, max(wanted.replicas * TOLERANCE, count), now_s, window_s))
     still = now_s < state.panic_s or around.rolling or not signals.complete
     decided = aim.within(_bounded(count, replicas, state, now_s, around, None if still else window_s))
-    limit = _limit(aim, count, decided, around)
+    limit = Limit.MAXIMUM if count > aim.maximum else None
+    if around.unschedulable and count >= decided:
+        limit = Limit.CAPACITY
     raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
     if decided > replicas:
         raised = (*raised, (now_s, replicas))
@@ -177,9 +179,3 @@ def _bounded(
         return replicas
     held = max(wanted for _, wanted in state.wants)
     return max(count, min(replicas, held), least_down(state.lowered_s, replicas, now_s, window_s))
-
-
-def _limit(aim: Aim, count: int, decided: int, around: Surroundings) -> Limit | None:
-    if around.unschedulable and count >= decided:
-        return Limit.CAPACITY
-    return Limit.MAXIMUM if count > aim.maximum else None

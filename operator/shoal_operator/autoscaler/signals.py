@@ -11,7 +11,7 @@ replicas. Of one or two nobody can tell which of them is right.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist, median_low
@@ -136,6 +136,18 @@ class Memory:
         self._ticks.append(_Tick(now_s, max(passed_s, _LEAST_S), last, known))
         while self._ticks[0].time_s <= now_s - LONG_S:
             self._ticks.popleft()
+        # Dispersion from the differences of successive ticks, as growing load is not uneven load; without the largest
+        # differences, which are the edges of bursts and reach the want by themselves.
+        counts = [tick.rates.offered_rows_per_s * tick.passed_s for tick in self._ticks if tick.whole]
+        squares = sorted([(later - earlier) ** 2 for earlier, later in pairwise(counts)])
+        kept = squares[:-_EDGES]
+        dispersion = 0.0
+        if len(kept) >= _LEAST_KEPT and sum(counts):
+            share = len(kept) / len(squares)
+            edge = _NORMAL.inv_cdf((1 + share) / 2)
+            # Share of the variance that the smaller differences have, for normally distributed ones.
+            rest = 1 - 2 * edge * _NORMAL.pdf(edge) / share
+            dispersion = sum(kept) / len(kept) / (2 * rest) / (sum(counts) / len(counts))
         return Signals(
             short=self._mean(SHORT_S),
             long=self._mean(LONG_S),
@@ -144,7 +156,7 @@ class Memory:
             capacity=capacity,
             ready=len(said),
             complete=len(heard) == len(said),
-            dispersion=_dispersion(self._ticks),
+            dispersion=dispersion,
             busiest_rows_per_s=max([tick.rates.offered_rows_per_s for tick in self._ticks]),
         )
 
@@ -213,21 +225,3 @@ def _middle(said: list[Capacity]) -> Capacity | None:
     if not said:
         return None
     return Capacity(median_low(each.rows_per_s for each in said), median_low(each.rows for each in said))
-
-
-def _dispersion(ticks: Iterable[_Tick]) -> float:
-    """Return by how much more than one by one rows come (`Signals.dispersion`).
-
-    By what each tick differs from the one before, since a load that grows is not uneven for that; and without the
-    largest differences, the edges of bursts, which the want follows by itself.
-    """
-    counts = [tick.rates.offered_rows_per_s * tick.passed_s for tick in ticks if tick.whole]
-    squares = sorted([(later - earlier) ** 2 for earlier, later in pairwise(counts)])
-    kept = squares[:-_EDGES]
-    if len(kept) < _LEAST_KEPT or not sum(counts):
-        return 0.0
-    share = len(kept) / len(squares)
-    edge = _NORMAL.inv_cdf((1 + share) / 2)
-    # What the smaller ones of normal differences have of the variance of all.
-    rest = 1 - 2 * edge * _NORMAL.pdf(edge) / share
-    return sum(kept) / len(kept) / (2 * rest) / (sum(counts) / len(counts))

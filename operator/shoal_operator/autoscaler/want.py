@@ -55,7 +55,13 @@ def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Wan
     if capacity is None or (aim.objective_s is None and not rates.refuses):
         return by_rows
     each = max(_planned_rows_per_s(aim, signals, rates, capacity), LEAST)
-    amount = rates.offered_rows_per_s + _backlog_rows_per_s(aim, signals, rates, capacity, start_s)
+    # Queued rows count too, unless the ready pods serve them before a new replica could be ready.
+    start_s = FIRST_START_S if start_s is None else start_s
+    backlog = signals.queued_rows - signals.ready * HEADROOM * capacity.rows
+    spare_rows_per_s = signals.ready * capacity.rows_per_s - rates.offered_rows_per_s
+    drained = backlog <= 0 or backlog <= spare_rows_per_s * start_s
+    backlog_rows_per_s = 0.0 if drained else backlog / max(aim.objective_s or 0.0, start_s, 1.0)
+    amount = rates.offered_rows_per_s + backlog_rows_per_s
     by_rate = Want(amount / each, amount, each, "rows/s asked for")
     if aim.target_queue_depth is None and rates.refuses:
         return by_rate  # pods that refuse are full, however much is asked for: their rows would make pods of pods
@@ -76,14 +82,3 @@ def _planned_rows_per_s(aim: Aim, signals: Signals, rates: Rates, capacity: Capa
     needed = offered / 2 + math.sqrt(offered**2 / 4 + spread)
     ready_for = max(offered, min(HEADROOM * needed, signals.busiest_rows_per_s))
     return HEADROOM * offered / ready_for * capacity.rows_per_s
-
-
-def _backlog_rows_per_s(aim: Aim, signals: Signals, rates: Rates, capacity: Capacity, start_s: float | None) -> float:
-    """Return what has to be served besides what arrives; nothing where it is gone before a replica could be ready."""
-    start_s = FIRST_START_S if start_s is None else start_s
-    usual = signals.ready * HEADROOM * capacity.rows
-    backlog = signals.queued_rows - usual
-    spare = signals.ready * capacity.rows_per_s - rates.offered_rows_per_s
-    if backlog <= 0 or backlog <= spare * start_s:
-        return 0.0
-    return backlog / max(aim.objective_s or 0.0, start_s, 1.0)

@@ -21,7 +21,7 @@ from shoal_operator.planning.pods import is_leaving, is_ready, runs, scheduling_
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError
 from shoal_schema.resource.service import InferenceServiceSpec
-from shoal_schema.resource.traffic import BatchingSpec, ScalingMode, ScalingSpec, queue_rows, scale_to_zero_delay_s
+from shoal_schema.resource.traffic import ScalingMode, queue_rows, scale_to_zero_delay_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +185,9 @@ def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
         objective_s=None if objective_ms is None else objective_ms / 1000,
         most_rows=queue_rows(spec.queue, batching) + (batching.in_flight + 1) * batching.max_batch_size,
     )
-    rule, writer = _rule(scaling, batching), writer_of({"metadata": metadata}, FIELD_MANAGER, "f:spec", "f:replicas")
+    rule = None
+    if not scaling.min_replicas:
+        per_replica = scaling.target_queue_depth or 2 * batching.max_batch_size
+        rule = Rule(scale_to_zero_delay_s(scaling), scaling.max_replicas, per_replica)
+    writer = writer_of({"metadata": metadata}, FIELD_MANAGER, "f:spec", "f:replicas")
     return Scaled(aim, spec.replicas, metadata["generation"], metadata["uid"], rule, writer)
-
-
-def _rule(scaling: ScalingSpec, batching: BatchingSpec) -> Rule | None:
-    """Return when a service goes to sleep, or None where it never does."""
-    if scaling.min_replicas:
-        return None
-    per_replica = scaling.target_queue_depth or 2 * batching.max_batch_size
-    return Rule(scale_to_zero_delay_s(scaling), scaling.max_replicas, per_replica)

@@ -65,7 +65,40 @@ ready before the first yes, so the delay is the least there is. As long as liven
 
 def make_proxy(target: Target) -> Json:
     """Return the container that queues and batches."""
-    proxy, fixed = target.spec.proxy, _proxy_fixed(target)
+    host = target.defaults.listen_host.strip("[]")
+    port = target.spec.runtime.port
+    # By name: a foreign server may listen on the loopback address of one family only, and the proxy tries both.
+    runtime = f"http://localhost:{port}" if port else SOCKET
+    # Compact JSON: the kernel limits the size of one environment variable.
+    graph = ""
+    if target.graph:
+        graph = json.dumps(as_json(target.graph), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    stay_s = replacement_time_s(target)
+    siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
+    tls_files = {}
+    if target.spec.tls:
+        tls_files = {
+            "SHOAL_PROXY_TLS_CERTIFICATE": f"{TLS_DIR}/tls.crt",
+            "SHOAL_PROXY_TLS_KEY": f"{TLS_DIR}/tls.key",
+        }
+        if target.spec.tls.client_ca_secret_name:
+            tls_files["SHOAL_PROXY_TLS_CLIENT_CA"] = f"{CLIENT_CA_DIR}/ca.crt"
+    proxy = target.spec.proxy
+    fixed = [
+        *([address_of_pod()] if "$(POD_IP)" in host else ()),
+        # Addresses are reused by later pods: the uid is what identifies this one.
+        {"name": "SHOAL_PROXY_INSTANCE", "valueFrom": field_of("metadata.uid")},
+        variable("SHOAL_MODEL_NAME", target.name),
+        variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
+        variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
+        literal("SHOAL_PROXY_GRAPH", graph) if graph else variable("SHOAL_PROXY_RUNTIME", runtime),
+        *([variable("SHOAL_PROXY_NAMESPACE", target.namespace)] if graph else ()),
+        *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
+        *([variable("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", str(stay_s))] if stay_s else ()),
+        *_log_format(target),
+        *(variable(name, path) for name, path in tls_files.items()),
+        *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
+    ]
     kept = [each for each in fixed if target.graph and each["name"] in _OF_GRAPH]
     # Limits too, since a quota on limits refuses a pod without them.
     memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
@@ -130,6 +163,9 @@ def make_model(target: Target) -> Json:
     secret = target.spec.model.secret_name
     known = [] if secret else [literal(*each) for each in target.registry.items()]
     given = as_json(target.spec.runtime.env)
+    # The container that fetches the model runs as the runtime's user, so that the runtime can read the files.
+    context = target.spec.runtime.security_context if isinstance(target.spec.runtime.security_context, dict) else {}
+    user = {name: context[name] for name in ("runAsUser", "runAsGroup") if name in context}
     return {
         "name": MODEL,
         "image": _runtime_image(target),
@@ -146,7 +182,7 @@ def make_model(target: Target) -> Json:
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
         "resources": as_json(target.spec.model.resources) if target.spec.model.resources else _FETCH_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _restricted(_user(target.spec.runtime.security_context), read_only=True),
+        "securityContext": _restricted(user, read_only=True),
         "volumeMounts": [
             _mount("cache", CACHE_DIR),
             _mount("tmp", "/tmp"),
@@ -240,41 +276,6 @@ def _foreign_runtime(target: Target) -> Json:
             *runtime.volume_mounts,
         ],
     }
-
-
-def _proxy_fixed(target: Target) -> list[Json]:
-    host = target.defaults.listen_host.strip("[]")
-    port = target.spec.runtime.port
-    # By name: the server may listen on the loopback address of either family only, and both are tried.
-    runtime = f"http://localhost:{port}" if port else SOCKET
-    # Compact JSON: the kernel limits the size of one environment variable.
-    graph = ""
-    if target.graph:
-        graph = json.dumps(as_json(target.graph), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    stay_s = replacement_time_s(target)
-    siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
-    return [
-        *([address_of_pod()] if "$(POD_IP)" in host else ()),
-        # So that a pod whose address another had before, or gets after, is never taken for it.
-        {"name": "SHOAL_PROXY_INSTANCE", "valueFrom": field_of("metadata.uid")},
-        variable("SHOAL_MODEL_NAME", target.name),
-        variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
-        variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
-        literal("SHOAL_PROXY_GRAPH", graph) if graph else variable("SHOAL_PROXY_RUNTIME", runtime),
-        *([variable("SHOAL_PROXY_NAMESPACE", target.namespace)] if graph else ()),
-        *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
-        *([variable("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", str(stay_s))] if stay_s else ()),
-        *_log_format(target),
-        *(variable(name, path) for name, path in _tls_files(target).items()),
-        *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
-    ]
-
-
-def _tls_files(target: Target) -> dict[str, str]:
-    tls = target.spec.tls
-    own = {"SHOAL_PROXY_TLS_CERTIFICATE": f"{TLS_DIR}/tls.crt", "SHOAL_PROXY_TLS_KEY": f"{TLS_DIR}/tls.key"}
-    client_ca = {"SHOAL_PROXY_TLS_CLIENT_CA": f"{CLIENT_CA_DIR}/ca.crt"}
-    return {**(own if tls else {}), **(client_ca if tls and tls.client_ca_secret_name else {})}
 
 
 def tls_volumes(target: Target) -> list[Json]:
@@ -375,12 +376,6 @@ def _probe(path: str, *, period_s: int, failures: int) -> Json:
 
 def _pull_policy(given: ImagePullPolicy | None) -> Json:
     return {"imagePullPolicy": str(given)} if given else {}
-
-
-def _user(given: Any) -> Json:
-    """Return who a container runs as, of its security context."""
-    named = given if isinstance(given, dict) else {}
-    return {name: named[name] for name in ("runAsUser", "runAsGroup") if name in named}
 
 
 def _restricted(given: Any, *, read_only: bool) -> Any:

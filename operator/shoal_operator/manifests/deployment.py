@@ -35,12 +35,35 @@ def make_deployment(target: Target) -> Json:
     rollout, pod = target.spec.rollout, target.spec.pod
     # kubectl logs shows the model's output by default; an annotation of the spec wins.
     shown = PROXY if target.graph else RUNTIME
+    runtimes = [] if target.graph else [make_runtime(target)]
+    spread: list[Json] = list(pod.topology_spread_constraints or ())
+    if pod.topology_spread_constraints is None:
+        spread = [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": selector_labels(target.name)},
+                "matchLabelKeys": ["pod-template-hash"],
+            }
+            for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+        ]
     template: Json = {
         "metadata": {
             "labels": {**(pod.labels or {}), **object_labels(target)},
             "annotations": {_SHOWN_CONTAINER: shown, **(pod.annotations or {})},
         },
-        "spec": _pod_spec(target),
+        "spec": {
+            **make_init(target),
+            # The kubelet starts containers in this order, and the runtime takes longest to become ready. The Service
+            # finds its port by name in the first container that has it.
+            "containers": [*runtimes, make_proxy(target), *make_given(pod.containers)],
+            "volumes": make_volumes(target),
+            "serviceAccountName": service_account_name(target),
+            **make_surroundings(target),
+            "terminationGracePeriodSeconds": stop_time_s(target),
+            "topologySpreadConstraints": spread,
+        },
     }
     # The hash distinguishes pods of the newest template from older ones.
     template["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION] = digest(template)
@@ -67,22 +90,6 @@ def make_deployment(target: Target) -> Json:
 def service_account_name(target: Target) -> str:
     """Return the account that the pods run as."""
     return target.spec.pod.service_account_name or target.name
-
-
-def _pod_spec(target: Target) -> Json:
-    pod = target.spec.pod
-    runtimes = [] if target.graph else [make_runtime(target)]
-    return {
-        **make_init(target),
-        # Kubelets start them in this order, one after the other, and the runtime takes longer to be ready. The Service
-        # finds its port by name in the first that has it.
-        "containers": [*runtimes, make_proxy(target), *make_given(pod.containers)],
-        "volumes": make_volumes(target),
-        "serviceAccountName": service_account_name(target),
-        **make_surroundings(target),
-        "terminationGracePeriodSeconds": stop_time_s(target),
-        "topologySpreadConstraints": _spread(target),
-    }
 
 
 def make_init(target: Target) -> Json:
@@ -123,22 +130,6 @@ def make_surroundings(target: Target) -> Json:
         **({"tolerations": tolerations} if tolerations else {}),
         **{key: value for key, value in given.items() if value},
     }
-
-
-def _spread(target: Target) -> list[Json]:
-    given = target.spec.pod.topology_spread_constraints
-    if given is not None:
-        return list(given)
-    return [
-        {
-            "maxSkew": 1,
-            "topologyKey": key,
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": selector_labels(target.name)},
-            "matchLabelKeys": ["pod-template-hash"],
-        }
-        for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
-    ]
 
 
 def make_volumes(target: Target) -> list[Json]:

@@ -26,36 +26,28 @@ def make_network_policy(target: Target) -> Json:
     """
     grpc = target.spec.proxy.grpc_port
     inference = [_port(HTTP_PORT), *([] if grpc is None else [_port(grpc)])]
+    # A rule without `from` admits every source.
+    admin: Json = {}
+    if names := sorted(target.defaults.admin_namespaces):
+        match = {"key": _NAMESPACE, "operator": "In", "values": names}
+        admin = {"from": [{"namespaceSelector": {"matchExpressions": [match]}}]}
+    clients: Json = {}
+    if named := as_json(target.spec.network_policy.from_):
+        # Peers forward requests to one another, and the activator forwards those that it held.
+        selector = target.defaults.waiting_selector
+        room = {
+            "namespaceSelector": {"matchLabels": {_NAMESPACE: target.defaults.namespace}},
+            "podSelector": {"matchLabels": dict(each.split("=", 1) for each in selector.split(",") if selector)},
+        }
+        siblings = {"podSelector": {"matchLabels": selector_labels(target.name)}}
+        clients = {"from": [*named, siblings, *([room] if selector else ())]}
     spec: Json = {
         "podSelector": {"matchLabels": selector_labels(target.name)},
         "policyTypes": ["Ingress"],
-        "ingress": [{"ports": inference, **_callers(target)}, {"ports": [_port(ADMIN_PORT)], **_admin_peers(target)}],
+        "ingress": [{"ports": inference, **clients}, {"ports": [_port(ADMIN_PORT)], **admin}],
     }
     return make_object(target, "NetworkPolicy", "networking.k8s.io/v1", spec=spec)
 
 
 def _port(number: int) -> Json:
     return {"protocol": "TCP", "port": number}
-
-
-def _callers(target: Target) -> Json:
-    """Return who may ask: whom the user names, replicas that hand requests over, and the waiting room."""
-    named = as_json(target.spec.network_policy.from_)
-    if not named:
-        return {}
-    selector = target.defaults.waiting_selector
-    room = {
-        "namespaceSelector": {"matchLabels": {_NAMESPACE: target.defaults.namespace}},
-        "podSelector": {"matchLabels": dict(each.split("=", 1) for each in selector.split(",") if selector)},
-    }
-    siblings = {"podSelector": {"matchLabels": selector_labels(target.name)}}
-    return {"from": [*named, siblings, *([room] if selector else ())]}
-
-
-def _admin_peers(target: Target) -> Json:
-    names = target.defaults.admin_namespaces
-    if not names:
-        return {}
-    values = sorted(names)
-    match = {"key": _NAMESPACE, "operator": "In", "values": values}
-    return {"from": [{"namespaceSelector": {"matchExpressions": [match]}}]}

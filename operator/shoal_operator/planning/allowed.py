@@ -55,16 +55,15 @@ def _matches(asked: str, pattern: str) -> bool:
 
 def _beyond(target: Target) -> Iterator[str]:
     if not target.defaults.policy.root:
-        for path, value in beyond_restricted(_template(target)):
+        # A RayJob has the pods of a Job, without the index.
+        workload = (
+            make_job(target, structs.replace(target.batch, engine=Engine.JOB))
+            if target.batch
+            else make_deployment(target)
+        )
+        template: Json = workload["spec"]["template"]
+        for path, value in beyond_restricted(template):
             yield f"{path} {value:.200} (policy.root: false, so the restricted Pod Security level holds)"
-
-
-def _template(target: Target) -> Json:
-    if target.batch is None:
-        return dict(make_deployment(target)["spec"]["template"])
-    # The pods of a RayJob are those of a Job, without the number.
-    job = make_job(target, structs.replace(target.batch, engine=Engine.JOB))
-    return dict(job["spec"]["template"])
 
 
 def images(target: Target) -> Asked:

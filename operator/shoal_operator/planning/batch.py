@@ -152,7 +152,30 @@ def verdict(evidence: BatchEvidence) -> tuple[Reason, str]:
     if not job:
         text = f"its {evidence.kind.kind} was deleted before it had progress its end; it is not run again. To go on,"
         return Reason.JOB_GONE, f"{text} {_ANEW}"
-    return _unfinished(evidence)
+    spec = evidence.job.get("spec", {})
+    queue = dig(evidence.resource, "metadata", "labels", QUEUE_LABEL, default="")
+    if spec.get("suspend"):
+        if dig(evidence.resource, "spec", "suspend"):
+            return Reason.SUSPENDED, "spec.suspend is true: no pods run, and what was done stays done"
+        text = f"the job waits for Kueue to admit it to the queue {queue}: kubectl get workloads tells why it waits"
+        return Reason.QUEUED, text
+    alive = find_problem(evidence.pods)
+    if evidence.progress:
+        trouble = next(_problems(evidence.pods), None) or alive
+        return Reason.RUNNING, f"rows are scored{f'; but {trouble.message}' if trouble else ''}"
+    if problem := alive or next(_problems(evidence.pods), None):
+        return problem.reason, problem.message
+    phases = {dig(pod, "status", "phase") for pod in evidence.pods}
+    if "Running" in phases:
+        text = "pods run; how far they are is progress once they answer at port 9090 (/v1/progress)"
+        ray = "pods run; the log of the RayJob tells how far they are"
+        return Reason.RUNNING, text if evidence.kind == JOB else ray
+    if "Succeeded" in phases:
+        return Reason.RUNNING, "pods have ended; what comes of the job is progress in a moment"
+    if not phases:
+        text = "there are no pods yet; should that last, the Events tell who refuses them: kubectl describe"
+        return Reason.STARTING, f"{text} {evidence.kind.kind.lower()} {evidence.job['metadata']['name']}"
+    return Reason.STARTING, "pods are being started, or fetch the model"
 
 
 def _ended(evidence: BatchEvidence) -> tuple[Reason, str] | None:
@@ -185,33 +208,6 @@ def _end_of(kind: Kind, job: Json) -> tuple[Status | None, str]:
             done = each["type"] == "Complete"
             return Status.TRUE if done else Status.FALSE, f"{each.get('reason', '')}: {each.get('message', '')}"
     return None, ""
-
-
-def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
-    spec = evidence.job.get("spec", {})
-    queue = dig(evidence.resource, "metadata", "labels", QUEUE_LABEL, default="")
-    if spec.get("suspend"):
-        if dig(evidence.resource, "spec", "suspend"):
-            return Reason.SUSPENDED, "spec.suspend is true: no pods run, and what was done stays done"
-        text = f"the job waits for Kueue to admit it to the queue {queue}: kubectl get workloads tells why it waits"
-        return Reason.QUEUED, text
-    alive = find_problem(evidence.pods)
-    if evidence.progress:
-        trouble = next(_problems(evidence.pods), None) or alive
-        return Reason.RUNNING, f"rows are scored{f'; but {trouble.message}' if trouble else ''}"
-    if problem := alive or next(_problems(evidence.pods), None):
-        return problem.reason, problem.message
-    phases = {dig(pod, "status", "phase") for pod in evidence.pods}
-    if "Running" in phases:
-        text = "pods run; how far they are is progress once they answer at port 9090 (/v1/progress)"
-        ray = "pods run; the log of the RayJob tells how far they are"
-        return Reason.RUNNING, text if evidence.kind == JOB else ray
-    if "Succeeded" in phases:
-        return Reason.RUNNING, "pods have ended; what comes of the job is progress in a moment"
-    if not phases:
-        text = "there are no pods yet; should that last, the Events tell who refuses them: kubectl describe"
-        return Reason.STARTING, f"{text} {evidence.kind.kind.lower()} {evidence.job['metadata']['name']}"
-    return Reason.STARTING, "pods are being started, or fetch the model"
 
 
 def _problems(pods: Sequence[Json]) -> Iterator[Problem]:

@@ -106,23 +106,20 @@ def _pulled(pod: Json, status: Json, detail: str) -> str:
 def config_problem(pod: Json) -> Problem | None:
     """A container that cannot be created: a missing Secret, a wrong command, a wrong user."""
     for status, detail in _waiting(pod, _CONFIG_REASONS):
-        text = f"container {status['name']} cannot be created: {detail}{_secret_advice(pod, status['name'], detail)}"
+        namespace = dig(pod, "metadata", "namespace", default="default")
+        containers = dig(pod, "spec", "initContainers", default=[])
+        ours = [dig(source, "secretRef", "name") for each in containers for source in each.get("envFrom") or ()]
+        missing = _MISSING_SECRET.search(detail)
+        advice = ""
+        if status["name"] == MODEL and missing and missing["name"] in ours:
+            # The kubelet retries, so the pod continues once the Secret exists.
+            advice = (
+                f". model.secretName names it. Create it: kubectl create secret generic {missing['name']} --namespace"
+                f" {namespace} --from-literal=NAME=VALUE; the pod then continues without a restart"
+            )
+        text = f"container {status['name']} cannot be created: {detail}{advice}"
         return Problem(Reason.CONTAINER_CONFIG_INVALID, _sentence(text))
     return None
-
-
-def _secret_advice(pod: Json, container: str, detail: str) -> str:
-    """Return what to do where it is the Secret of the spec that is missing; the kubelet looks again by itself."""
-    namespace = dig(pod, "metadata", "namespace", default="default")
-    containers = dig(pod, "spec", "initContainers", default=[])
-    ours = [dig(source, "secretRef", "name") for each in containers for source in each.get("envFrom") or ()]
-    missing = _MISSING_SECRET.search(detail)
-    if container != MODEL or missing is None or missing["name"] not in ours:
-        return ""
-    return (
-        f". It is model.secretName: kubectl create secret generic {missing['name']} --namespace {namespace}"
-        " --from-literal=NAME=VALUE makes it, and the pod goes on by itself"
-    )
 
 
 def download_problem(pod: Json) -> Problem | None:
@@ -188,22 +185,16 @@ def scheduling_problem(pod: Json) -> Problem | None:
         containers = {each["name"] for each in dig(pod, "spec", "containers", default=[])}
         advice = surge if PROXY in containers else ", or request less."
         return Problem(Reason.INSUFFICIENT_GPU, _sentence(f"no node has a free {names}: {message} Add a node{advice}"))
-    return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}{_claim_advice(pod, message)}"))
-
-
-def _claim_advice(pod: Json, message: str) -> str:
-    """Return what to do where it is the claim that holds the model which is absent, or not bound."""
     volumes: list[Json] = dig(pod, "spec", "volumes", default=[])
     claims = (dig(each, "persistentVolumeClaim", "claimName") for each in volumes if each.get("name") == MODEL)
     claim, namespace = next(claims, None), dig(pod, "metadata", "namespace", default="default")
-    if claim is None or "persistentvolumeclaim" not in message.lower():
-        return ""
-    if f'"{claim}" not found' in message:
-        return f" It is the claim of model.uri or model.volume: make it in namespace {namespace}, or name another."
-    if "unbound" not in message:
-        return ""
-    ask = f"kubectl describe persistentvolumeclaim {claim} --namespace {namespace}"
-    return f" It may be the claim of model.uri or model.volume: {ask} tells what it waits for."
+    advice = ""
+    if claim and f'"{claim}" not found' in message:
+        advice = f" model.uri or model.volume names this claim: create it in namespace {namespace}, or name another."
+    elif claim and "persistentvolumeclaim" in message.lower() and "unbound" in message:
+        describe = f"kubectl describe persistentvolumeclaim {claim} --namespace {namespace}"
+        advice = f" It may be the claim of model.uri or model.volume: {describe} shows why it is not bound."
+    return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node fits the pod: {message}{advice}"))
 
 
 _NOT_LOADED = "the model cannot be loaded: "

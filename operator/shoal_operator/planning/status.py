@@ -179,35 +179,28 @@ def make_status(evidence: Evidence, now: str) -> Json:
     url = service_url(evidence.target, address) if evidence.target and evidence.followed else stored.get("url", "")
     if any(conflict.kind == SERVICE for conflict in evidence.conflicts):
         url = ""  # behind that name answers somebody else
+    model = stored.get("model", {})
+    if evidence.followed:
+        naming = evidence.naming
+        # Pods continue to serve the version that was resolved before.
+        if naming and not naming.resolved and evidence.deployment:
+            naming = stored_naming(resource)
+        model = naming.as_status() if naming else {}
+    # The activator's port stays reserved for a spec that cannot be read.
+    room = stored.get("waitingRoom", {})
+    if evidence.target is not None:
+        room = {"port": evidence.target.hosting.port} if evidence.target.hosting else {}
     return {
         "observedGeneration": generation,
         "replicas": evidence.count("replicas"),
         "readyReplicas": evidence.count("readyReplicas"),
         "selector": selector_text(resource["metadata"]["name"]),
         "url": url,
-        **_model_status(evidence, stored),
-        **_waiting_status(evidence, stored),
+        **({"model": model} if model else {}),
+        **({"waitingRoom": room} if room else {}),
         **upgrade_status(evidence, ready=ready),
         "conditions": [stamped(item, previous, generation, now) for item in conditions],
     }
-
-
-def _model_status(evidence: Evidence, stored: Json) -> Json:
-    """Return what is said of a name that moves; of a spec that is not followed, what was said."""
-    if not evidence.followed:
-        return {"model": stored["model"]} if "model" in stored else {}
-    naming = evidence.naming
-    if naming and not naming.resolved and evidence.deployment:  # its pods serve what was known before
-        naming = stored_naming(evidence.observation.resource)
-    model = naming.as_status() if naming else {}
-    return {"model": model} if model else {}
-
-
-def _waiting_status(evidence: Evidence, stored: Json) -> Json:
-    """Return a service's place in the waiting room; of a spec that cannot be read, what was said."""
-    if evidence.target is None:
-        return {"waitingRoom": stored["waitingRoom"]} if "waitingRoom" in stored else {}
-    return {"waitingRoom": {"port": evidence.target.hosting.port}} if evidence.target.hosting else {}
 
 
 def plain_status(resource: Json, why: str, now: str) -> Json:
@@ -374,10 +367,6 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
             f" it at the {evidence.kind} {evidence.name}"
         )
         return Condition(ConditionType.SCALING_ACTIVE, Status.FALSE, Reason.ANOTHER_SCALER, text)
-    return _followed_condition(evidence)
-
-
-def _followed_condition(evidence: Evidence) -> Condition | None:
     kind = ConditionType.SCALING_ACTIVE
     if evidence.target is None or evidence.target.spec.scaling is None:
         return None

@@ -45,7 +45,16 @@ def find_stays(
     if not replacement_time_s(target):
         return ()
     others = [pod for pod in pods if not is_leaving(pod)]
-    most_s = _longest_s(target, others, deployment)
+    # How long to wait for a replacement (s); 0 where none is needed, or none will be created.
+    wanted = min(dig(deployment, "spec", "replicas", default=0), target.replicas)
+    if not wanted or any(map(is_ready, others)):
+        most_s = 0
+    elif others:
+        most_s = replacement_time_s(target)
+    else:
+        conditions = dig(deployment, "status", "conditions", default=[])
+        refused = any(each.get("type") == "ReplicaFailure" and each.get("status") == "True" for each in conditions)
+        most_s = 0 if refused else min(UNSEEN_S, replacement_time_s(target))
 
     def stay(pod: Json) -> Stay:
         helps = most_s > 0 and _helps(pod, target, others)
@@ -58,18 +67,6 @@ def find_stays(
         )
 
     return tuple(stay(pod) for pod in pods if _stops(pod))
-
-
-def _longest_s(target: Target, others: Sequence[Json], deployment: Json) -> int:
-    """Return how long a replacement is waited for; 0 where none is needed, or none comes."""
-    wanted = min(dig(deployment, "spec", "replicas", default=0), target.replicas)
-    if not wanted or any(map(is_ready, others)):
-        return 0
-    if others:
-        return replacement_time_s(target)
-    conditions = dig(deployment, "status", "conditions", default=[])
-    refused = any(each.get("type") == "ReplicaFailure" and each.get("status") == "True" for each in conditions)
-    return 0 if refused else min(UNSEEN_S, replacement_time_s(target))
 
 
 def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:

@@ -107,7 +107,17 @@ class WorkQueue:
             self._finished_s.pop(key, None)
         else:
             self._finished_s[key] = now_s
-        delay_s = self._delay_s(key, outcome, jitter)
+        # Back off exponentially after failures; otherwise reconcile again after the resync period.
+        delay_s: float | None = None
+        failures = self._failures.pop(key, 0)
+        if outcome is Outcome.FAILED:
+            self._failures[key] = failures + 1
+            backoff_s = min(MIN_RETRY_S * 2.0**failures, MAX_RETRY_S)
+            delay_s = max(MIN_RETRY_S, backoff_s * (1 - _JITTER * jitter))
+        elif outcome is Outcome.WAITING:
+            delay_s = WAIT_S
+        elif outcome is Outcome.DONE:
+            delay_s = self.resync_s * (1 - _JITTER * jitter)
         if (waiting := self._due.pop(key, None)) is not None:
             self.mark(key, *waiting)
         if delay_s is not None:
@@ -138,13 +148,3 @@ class WorkQueue:
 
     def __len__(self) -> int:
         return len(self._due)
-
-    def _delay_s(self, key: Key, outcome: Outcome, jitter: float) -> float | None:
-        if outcome is Outcome.FAILED:
-            self._failures[key] = failures = self._failures.get(key, 0) + 1
-            delay_s = min(MIN_RETRY_S * 2.0 ** (failures - 1), MAX_RETRY_S)
-            return max(MIN_RETRY_S, delay_s * (1 - _JITTER * jitter))
-        self._failures.pop(key, None)
-        if outcome is Outcome.WAITING:
-            return WAIT_S
-        return None if outcome is Outcome.GONE else self.resync_s * (1 - _JITTER * jitter)
