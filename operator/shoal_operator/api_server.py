@@ -1,6 +1,6 @@
-"""Requests to the API server through the official client: credentials, retries and errors in one place.
+"""Requests to the API server through the official client: credentials, retries and errors.
 
-Bodies are plain JSON both ways. The client's model classes (thousands, made of its generated code) are never loaded.
+Bodies are plain JSON. The client's thousands of generated model classes are never loaded.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ JSON = "application/json"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 MAX_WAIT_S = 5.0
-"""A server that asks for more patience than this is an outage: the service is looked at again later."""
+"""The longest Retry-After that is honored (s); a longer one counts as an outage, and reconciliation is retried later."""
 _TIMEOUT = aiohttp.ClientTimeout(total=20)
 _TRIES = Backoff(steps=3, duration=0.0, factor=1.0)
 
@@ -51,9 +51,9 @@ class ApiServer:
     """The API server.
 
     Args:
-        connect: returns a client with the address and the credentials; called again when they expire.
-        sleep: waits, where the server asks for it.
-        count: told of each request its method and the response's status, 0 where there was none.
+        connect: returns a client with address and credentials; called again when they expire.
+        sleep: for the time in Retry-After.
+        count: called with each request's method and status; 0 without a response.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ApiServer:
         self._count = count
         self._opening: asyncio.Task[ApiClient] | None = None
         self._client: ApiClient | None = None
-        # Requests may still be under way on the one whose credentials expired.
+        # Requests may still be in flight on the client whose credentials expired.
         self._former: ApiClient | None = None
 
     async def close(self) -> None:
@@ -86,34 +86,35 @@ class ApiServer:
         kind: str = JSON,
         check: Callable[[], object] = lambda: None,
     ) -> Json:
-        """Send one request and return the response's JSON; wait, and send it again, where the server asks for that.
+        """Send one request and return the response's JSON; retry as Retry-After demands.
 
         Args:
-            method: as in HTTP.
-            path: without the server, as `shoal_operator.cluster.object_path` makes it.
+            method: of HTTP.
+            path: as `shoal_operator.cluster.object_path` returns it.
             body: JSON.
-            query: what follows the path, not yet quoted.
-            kind: the body's media type.
-            check: raises what forbids the request; asked each time, right before it is sent.
+            query: parameters, not yet quoted.
+            kind: media type of the body.
+            check: called before each attempt; raises to prevent it.
 
         Raises:
-            ApiError: the response was not a success, or there was none.
+            ApiError: the response is no success, or missing.
         """
         request = _Request(method, path, body, query or {}, kind)
 
         async def send() -> Json:
             return await self._send(request, check)
 
-        return await on_retry_after_error(_TRIES, _asks_for_patience, send, self._sleep)
+        return await on_retry_after_error(_TRIES, _is_retryable, send, self._sleep)
 
     async def _send(self, request: _Request, check: Callable[[], object]) -> Json:
         client = await self._opened(instead_of=None)
         check()
-        response = await self._ask(client, request)
-        if response.status == 401:  # the credentials have expired: get them anew
+        response = await self._try(client, request)
+        # The credentials have expired: read them anew and retry once.
+        if response.status == 401:
             client = await self._opened(instead_of=client)
             check()
-            response = await self._ask(client, request)
+            response = await self._try(client, request)
         try:
             body = json.loads(response.text) if response.text else {}
         except ValueError:
@@ -123,13 +124,13 @@ class ApiServer:
         message = body.get("message") if isinstance(body, dict) else None
         message = message or response.text[:500] or response.reason or "no message"
         if response.status == 401:
-            message += "; the credentials were read anew and are refused too: has the token or the certificate expired?"
+            message += ". New credentials are rejected too. Check whether the token or the certificate has expired"
         raise ApiError(response.status, message, response.headers)
 
-    async def _ask(self, client: ApiClient, request: _Request) -> _Response:
+    async def _try(self, client: ApiClient, request: _Request) -> _Response:
         status = 0
         try:
-            response = await _ask(client, request)
+            response = await _exchange(client, request)
             status = response.status
             return response
         finally:
@@ -140,7 +141,7 @@ class ApiServer:
             return self._client
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="credentials")
-        # One for all who wait. Whoever gives up (the Lease, after seconds) does not stop a slower plugin.
+        # All pending requests share one login. A request that times out first (the Lease's) must not cancel it.
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> ApiClient:
@@ -154,13 +155,13 @@ class ApiServer:
             self._opening = None
 
 
-async def _ask(client: ApiClient, request: _Request) -> _Response:
-    """Send a request once and return the whole response, whatever it says."""
+async def _exchange(client: ApiClient, request: _Request) -> _Response:
+    """Send a request once and return the response, of any status."""
     headers = {"Accept": JSON, "Content-Type": request.kind}
     body: Json | bytes | None = request.body
     if request.kind == APPLY and request.body is not None:
-        # The client would write JSON that is no YAML (`encoding`). It leaves bytes alone where the type says any more
-        # than this, and the API server reads no further than the semicolon.
+        # The client's JSON is not always YAML (see `encoding`). It passes bytes through unless the media type is
+        # exactly APPLY; the API server ignores the parameter.
         headers["Content-Type"] = f"{APPLY}; charset=utf-8"
         body = encoded(request.body)
     try:
@@ -184,13 +185,13 @@ def _unreached(request: _Request, error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
         return (
-            f"the API server's certificate is not accepted: {why}; renew it, or correct the kubeconfig's"
-            f" certificate-authority: {what}"
+            f"{what}: the API server's certificate is not trusted: {why}. Renew it, or correct certificate-authority"
+            " in the kubeconfig"
         )
     if isinstance(error, ConfigException):
-        return f"the credentials cannot be read: {error}: {what}"
-    return f"the API server cannot be reached: {what}: {type(error).__name__} {error}"
+        return f"{what}: the credentials cannot be read: {error}"
+    return f"{what}: the API server is unreachable: {type(error).__name__} {error}"
 
 
-def _asks_for_patience(error: Exception) -> bool:
+def _is_retryable(error: Exception) -> bool:
     return is_retry_after_response(error) and (retry_after_seconds(error) or 0.0) <= MAX_WAIT_S

@@ -1,4 +1,4 @@
-"""The Kubernetes API, as the operator needs it: reads, server-side apply, status, scale, events and the Lease."""
+"""Requests to the Kubernetes API: reads, server-side apply, status, scale, Events and the Lease."""
 
 import asyncio
 import logging
@@ -28,12 +28,12 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 class Cluster:
-    """What the operator reads and writes.
+    """Read and write the objects of services and jobs.
 
     Args:
-        server: where it lies.
-        may_write: asked before every write except the Lease's; False refuses it.
-        wrote: called with each object as it was stored.
+        server: the API server.
+        may_write: checked before each write except those of the Lease; False raises `NotLeadingError`.
+        wrote: called with each object as the API server stored it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Cluster:
         self._wrote = wrote
 
     async def read_service(self, key: Key) -> Json | None:
-        """Return an ``InferenceService``, or what else a key names; None when there is none."""
+        """Return the ``InferenceService``, graph or job of a key; None where it does not exist."""
         return await self._get(object_path(API_VERSION, key.plural, key.namespace, key.name))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
@@ -60,7 +60,7 @@ class Cluster:
         present = {kind: child for kind, child in found if child is not None}
         own = next((each for each in slices if each["metadata"]["name"] == key.name), None)
         if own is None and dig(resource, "spec", "scaling", "minReplicas") == 0:
-            # Somebody's of this name, without the label, is not ours to write.
+            # A slice of this name without the label is another owner's: it must not be overwritten.
             own = next(iter(await self._list(slices_path, fieldSelector=f"metadata.name={key.name}")), None)
         if own is not None:
             present[ENDPOINT_SLICE] = own
@@ -68,7 +68,7 @@ class Cluster:
         return Observation(resource, present, ours, slices)
 
     async def observe_batch(self, key: Key, kind: Kind) -> tuple[Json | None, tuple[Json, ...]]:
-        """Read the job of a ``BatchInference``, and the pods that say they are of it."""
+        """Read the job of a ``BatchInference``, and the pods with its label."""
         pods = self._list(object_path("v1", "pods", key.namespace), labelSelector=batch_selector_text(key.name))
         return await asyncio.gather(self._get(child_path(kind, key)), pods)
 
@@ -76,10 +76,10 @@ class Cluster:
         """Write an object by server-side apply and return it as stored.
 
         Args:
-            kind: how the API names it.
-            body: every field that we want, and no other.
-            uid: the object must still be this one. None: it must not exist; if it does and another
-                set a field that we want, the answer is a conflict and nothing is taken over.
+            kind: of the object.
+            body: every field that the operator declares, and no other.
+            uid: the object must have this uid. None: it must not exist; an existing object whose fields have
+                another owner causes a conflict.
         """
         metadata = {**body["metadata"], **({"uid": uid} if uid else {})}
         key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
@@ -90,7 +90,7 @@ class Cluster:
         return stored
 
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
-        """Write a JSON merge patch to an object, if it is still what was stored, and return it as stored now."""
+        """Write a JSON merge patch to the version of an object that was read; return it as stored."""
         metadata = stored["metadata"]
         key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
         version = {"resourceVersion": metadata["resourceVersion"]}
@@ -102,12 +102,12 @@ class Cluster:
         return stored
 
     async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
-        """Set or remove (None) annotations of an object, if it is still this one, and touch nothing else of it."""
+        """Set or remove (None) annotations of the object with this uid."""
         body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         self._wrote(await self._write("PATCH", child_path(kind, key), body, kind=MERGE))
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
-        """Delete an object, if it is still this one."""
+        """Delete the object with this uid; another or no object is no error."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -121,7 +121,7 @@ class Cluster:
                 raise
 
     async def apply_status(self, resource: Json, status: Json) -> Json:
-        """Write a service's status; return the service as it is stored then."""
+        """Write a service's status; return the service as stored."""
         metadata = resource["metadata"]
         body = {
             "apiVersion": API_VERSION,
@@ -132,16 +132,16 @@ class Cluster:
         plural = _PLURALS[resource["kind"]]
         path = object_path(API_VERSION, plural, metadata["namespace"], metadata["name"], "status")
         stored = await self._write("PATCH", path, body, query={"force": "true"}, kind=APPLY)
-        # A spec that was changed meanwhile is news, though our status came after it.
+        # The response shows a spec that changed in between: its event must not be dropped as an echo.
         if dig(stored, "metadata", "generation") == metadata.get("generation"):
             self._wrote(stored)
         return stored
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
-        """Write a service's ``spec.replicas`` through its scale subresource, if they are what was decided upon.
+        """Write a service's ``spec.replicas`` through its scale subresource, if the count still is ``was``.
 
         Returns:
-            The service as it was read before; None, and nothing is written, where somebody else has set them since.
+            The service as it was read; None, with nothing written, where another writer has changed the count.
         """
         path = object_path(API_VERSION, key.plural, key.namespace, key.name, "scale")
         for tries_left in reversed(range(_SCALE_TRIES)):
@@ -153,13 +153,13 @@ class Cluster:
                 await self._write("PATCH", path, {"metadata": version, "spec": {"replicas": replicas}}, kind=MERGE)
                 return resource
             except ApiError as error:
-                # Most versions are new by a status alone.
+                # Most conflicts come from a new status alone, so read and retry.
                 if error.status != 409 or not tries_left:
                     raise
         return None
 
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
-        """Say how much is lost with a pod, if it is still this one; of those that are ready the least goes first."""
+        """Set a pod's deletion cost: a Deployment removes ready pods with the lowest cost first."""
         body: Json = {"metadata": {"uid": uid, "annotations": {_DELETION_COST: str(cost)}}}
         await self._write("PATCH", object_path("v1", "pods", key.namespace, key.name), body, kind=MERGE)
 
@@ -169,7 +169,7 @@ class Cluster:
         await self._write("POST", path, event)
 
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
-        """Return all services and graphs of these namespaces, or of the cluster where none is named."""
+        """Return all services and graphs of these namespaces; without any, of the cluster."""
         found = await asyncio.gather(*(self._list_of(plural, namespaces) for plural in SERVED.values()))
         return [item for each in found for item in each]
 
@@ -178,32 +178,32 @@ class Cluster:
         try:
             return [item for path in paths for item in _items(await self._get(path) or {})]
         except ApiError as error:
-            # Rights that an older chart gave know no graphs, nor does its cluster.
+            # The role of an older chart does not include graphs.
             if error.forbidden and plural == GRAPH_PLURAL:
                 return []
             raise
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
-        """Return the pods of a namespace that have these labels."""
+        """Return the pods of a namespace that match a label selector."""
         return await self._list(object_path("v1", "pods", namespace), labelSelector=selector)
 
     async def read_kinds(self, api_version: str) -> list[Json]:
-        """Return the resources of a group's version; none where there is no such group."""
+        """Return the resources of an API version; none where it is not served."""
         found = await self._get(f"/apis/{api_version}")
         return list((found or {}).get("resources", []))
 
     async def read_lease(self, key: Key) -> Json | None:
-        """Return the Lease, or None when there is none."""
+        """Return the Lease; None where it does not exist."""
         return await self._get(_lease_path(key))
 
     async def write_lease(self, key: Key, body: Json) -> Json:
-        """Create the Lease, or replace the version that ``body`` was made from."""
+        """Create the Lease, or replace the version in ``body``."""
         if "resourceVersion" in body["metadata"]:
             return await self._server.request("PUT", _lease_path(key), body)
         return await self._server.request("POST", _lease_path(Key(key.namespace, "")), body)
 
     async def beat(self, key: Key, wall_time: str) -> None:
-        """Renew a Lease that nobody holds: the heartbeat of the watches."""
+        """Renew the heartbeat Lease, which has no holder."""
         metadata = {"name": key.name, "namespace": key.namespace, "labels": {MANAGED_BY_LABEL: MANAGED_BY}}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         body["spec"] = {"renewTime": wall_time}
@@ -214,7 +214,7 @@ class Cluster:
     ) -> Json:
         def check() -> None:
             if not self._may_write():
-                raise NotLeadingError(f"{method} {path} was not sent: another operator may be writing")
+                raise NotLeadingError(f"{method} {path} was not sent: this operator does not hold the Lease")
 
         logger.debug("event=write write=%s path=%s", method, path)
         query = {**(query or {}), "fieldManager": FIELD_MANAGER}
@@ -233,13 +233,13 @@ class Cluster:
 
 
 def _items(listed: Json) -> list[Json]:
-    """Return a list's objects as a read of each returns it: of built-in kinds, the list alone says what they are."""
+    """Return a list's objects with ``apiVersion`` and ``kind``, which items of built-in kinds do not have."""
     head = {"apiVersion": listed.get("apiVersion"), "kind": str(listed.get("kind", "")).removesuffix("List")}
     return [{**head, **item} for item in listed.get("items") or ()]
 
 
 def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> str:
-    """Return the path of a namespaced object, or of the list of them."""
+    """Return the path of a namespaced object; with an empty name, of their list."""
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     parts = [root, "namespaces", namespace, plural, *rest]
     return "/".join(part for part in parts if part)

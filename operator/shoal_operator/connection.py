@@ -1,7 +1,7 @@
-"""How the operator reaches the API server: by a kubeconfig, or as a pod. The official client reads either.
+"""The connection to the API server: by a kubeconfig, or by a pod's service account.
 
-Exec plugins, OIDC, token files, certificates and ``proxy-url`` are its business; what it got is handed to kopf as well,
-which has a client of its own for the watches.
+The official client handles exec plugins, OIDC, token files, certificates and ``proxy-url``. kopf has its own client for
+the watches and uses the same credentials.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from shoal_operator.manifests.labels import FIELD_MANAGER
 from shoal_schema.environment import SettingsError
 
 TOKEN = "BearerToken"
-"""How the official client calls whatever goes into the header ``Authorization``."""
+"""The official client's name for the header ``Authorization``."""
 _CONNECTIONS = 64
 _LOGIN_S = 60.0
 _DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
 async def connect() -> ApiClient:
-    """Return a client of the API server: of ``$KUBECONFIG`` or ``~/.kube/config`` if there is one, else of the pod.
+    """Return a client by ``$KUBECONFIG`` or ``~/.kube/config``, else by the pod's service account.
 
-    Reads everything anew at each call, and runs the plugin again, since credentials expire.
+    Each call reads the files and runs the plugin anew, since credentials expire.
 
     Raises:
-        SettingsError: there is neither, or it cannot be used.
-        ApiError: a plugin or an issuer of tokens did not answer.
+        SettingsError: neither exists, or the kubeconfig is invalid.
+        ApiError: a plugin or token issuer did not respond.
     """
-    # Else the session would take a proxy from the environment even for this machine itself, and passwords from .netrc,
-    # and ask a thread for both at each request, which doubles what one costs.
+    # With trust_env the session would use a proxy for localhost too and read passwords from .netrc, and look both up
+    # in a thread at each request, which doubles its cost.
     configuration = Configuration(connection_pool_maxsize=_CONNECTIONS, client_session_kwargs={"trust_env": False})
     try:
         async with asyncio.timeout(_LOGIN_S):
@@ -46,36 +46,39 @@ async def connect() -> ApiClient:
                 load_incluster_config(configuration)
             else:
                 raise SettingsError(
-                    "no API server to talk to: run in a pod with a service account, or give --kubeconfig FILE"
+                    "no API server is configured. Run in a pod with a service account, or set --kubeconfig FILE"
                 )
+            # HTTPS_PROXY and NO_PROXY apply as in kubectl: never to this machine itself.
             url = urlsplit(configuration.host)
             try:
                 local = url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback
-            except ValueError:  # a name
+            except ValueError:  # a hostname
                 local = False
             configuration.proxy = configuration.proxy or (
                 None if local else get_environ_proxies(configuration.host).get(url.scheme)
             )
             if configuration.tls_server_name:
-                # kopf has no place for it, so the watches would fail for ever.
+                # kopf does not support it, so every watch would fail.
                 raise SettingsError(
-                    "the kubeconfig's tls-server-name cannot be used: give a server whose certificate has its own name"
+                    "the kubeconfig sets tls-server-name, which is not supported. Set a server whose certificate has"
+                    " its own name"
                 )
             if configuration.proxy and urlsplit(configuration.proxy).scheme not in ("http", "https"):
-                raise SettingsError(f"the proxy {configuration.proxy} cannot be used: it must be http:// or https://")
+                raise SettingsError(f"proxy URL {configuration.proxy} is not supported: expected http:// or https://")
         client = ApiClient(configuration)
     except TimeoutError:
-        raise ApiError(0, f"no credentials within {_LOGIN_S:.0f} s: does the kubeconfig's plugin hang?") from None
+        text = f"no credentials within {_LOGIN_S:.0f} s. Check whether the kubeconfig's exec plugin hangs"
+        raise ApiError(0, text) from None
     except SettingsError:
         raise
-    except Exception as error:  # whatever the client makes of a file that somebody edited
-        raise SettingsError(f"the kubeconfig cannot be used: {error}") from error
+    except Exception as error:  # the client raises many types for an invalid file
+        raise SettingsError(f"invalid kubeconfig: {error}") from error
     client.user_agent = FIELD_MANAGER
     return client
 
 
 async def log_in() -> kopf.ConnectionInfo:
-    """Return the same address and credentials for kopf's own client.
+    """Return the same address and credentials for kopf's client.
 
     Raises:
         SettingsError: as `connect`.
@@ -99,18 +102,18 @@ async def log_in() -> kopf.ConnectionInfo:
 
 
 def _kubeconfigs() -> str:
-    """Return the files' names, joined as in ``$KUBECONFIG``; empty where there is none."""
+    """Return the file names, joined as in ``$KUBECONFIG``; empty where none exists."""
     named = os.environ.get("KUBECONFIG", "")
     names = named or _DEFAULT_KUBECONFIG
     if any(Path(name).expanduser().exists() for name in names.split(os.pathsep) if name):
         return names
     if named:
-        raise SettingsError(f"the kubeconfig cannot be used: {named} does not exist")
+        raise SettingsError(f"invalid kubeconfig: {named} does not exist")
     return ""
 
 
 def _pem(path: str | None) -> str | None:
-    """Return what a file holds: kopf would take one that was renewed in its place for the one that was refused."""
+    """Return a file's content: by its path, kopf would not notice that a rejected certificate was renewed."""
     if path is None:
         return None
     text = Path(path).read_text()

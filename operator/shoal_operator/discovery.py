@@ -1,4 +1,7 @@
-"""Kinds that are installed while the operator runs: noticed by asking, as not every operator may watch definitions."""
+"""Discovery of kinds that are installed while the operator runs.
+
+The operator polls, as it may have no permission to watch CustomResourceDefinitions.
+"""
 
 import asyncio
 import logging
@@ -7,7 +10,7 @@ from typing import Protocol
 
 from kopf import Resource
 
-# kopf takes it as an argument and does not export it; kopf is pinned to its minor version.
+# kopf accepts it as an argument but does not export it; kopf is pinned to its minor version.
 from kopf._cogs.structs.references import Insights
 
 from shoal_operator.errors import ApiError
@@ -22,7 +25,7 @@ INTERVAL_S = 10.0
 BATCHES = Kind(BATCH_KIND, API_VERSION, BATCH_PLURAL)
 GRAPHS = Kind(GRAPH_KIND, API_VERSION, GRAPH_PLURAL)
 OPTIONAL_KINDS = (HTTP_ROUTE, HPA, SCALED_OBJECT, GRAPHS, BATCHES, RAY_JOB)
-"""Kinds that a cluster may not have."""
+"""Kinds that may not be installed in the cluster."""
 
 
 class _Cluster(Protocol):
@@ -30,29 +33,29 @@ class _Cluster(Protocol):
 
 
 class Discovery:
-    """Has optional kinds watched as soon as the API server serves them.
+    """Start watches of optional kinds once the API server serves them.
 
     Args:
-        found: called after a kind was found that was not served before.
+        found: called after a new kind was found.
     """
 
     def __init__(self, found: Callable[[], None]) -> None:
         self.insights = Insights()
-        """What kopf watches."""
+        """The kinds that kopf watches."""
         self._found = found
 
     async def run(self, cluster: _Cluster) -> None:
-        """Ask until cancelled."""
+        """Poll until cancelled."""
         await self.insights.ready_resources.wait()
         while True:
             for kind in OPTIONAL_KINDS:
                 group, _, _ = kind.api_version.rpartition("/")
                 watched = {(each.group, each.plural) for each in self.insights.watched_resources}
                 if (group, kind.plural) not in watched:
-                    await self._look(cluster, kind)
+                    await self._discover(cluster, kind)
             await asyncio.sleep(INTERVAL_S)
 
-    async def _look(self, cluster: _Cluster, kind: Kind) -> None:
+    async def _discover(self, cluster: _Cluster, kind: Kind) -> None:
         try:
             served = await cluster.read_kinds(kind.api_version)
         except ApiError as error:
@@ -60,6 +63,7 @@ class Discovery:
             return
         for each in served:
             if each.get("name") == kind.plural:
+                # Add the kind to kopf's watched resources, in the form in which kopf scans them at its start.
                 logger.info("event=kind_found kind=%s found=true", kind.kind)
                 async with self.insights.revised:
                     group, _, version = kind.api_version.rpartition("/")

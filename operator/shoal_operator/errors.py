@@ -1,10 +1,10 @@
 """Errors of the shell.
 
 ``OperatorError``
-    ``ApiError``: the API server refused a request, or could not be reached (``status`` 0).
-    ``NotLeadingError``: another operator may be writing, so nothing was sent.
+    ``ApiError``: the API server rejected a request, or is unreachable (``status`` 0).
+    ``NotLeadingError``: another operator may be leading, so nothing was sent.
 
-A spec that cannot work is ``shoal_schema.decoding.SpecError``: it becomes a condition. A wrong environment is
+An invalid spec is a ``shoal_schema.decoding.SpecError`` and becomes a condition. An invalid environment is a
 ``shoal_schema.environment.SettingsError``.
 """
 
@@ -15,15 +15,15 @@ from types import MappingProxyType
 from shoal_schema.metrics import LookError
 from shoal_schema.redaction import redacted
 
-# Server-side apply says so with a 500: of a field that no schema knows, of 1.5 for an integer, of too large an object.
-_FOR_EVER = (
+# Server-side apply returns 500 for these: an unknown field, 1.5 for an integer, too large an object.
+_PERMANENT = (
     "failed to create typed",
     "failed to convert",
     "unable to convert",
     "cannot convert",
     "request is too large",
 )
-# A ValidatingAdmissionPolicy says the one, with 422 unless it names a reason; a webhook the other, with any status.
+# A ValidatingAdmissionPolicy (status 422 unless it names a reason), or a webhook (any status).
 _DENIED = re.compile(
     r"ValidatingAdmissionPolicy '[^']*' .*denied request|admission webhook \"[^\"]*\" denied the request"
 )
@@ -34,15 +34,16 @@ class OperatorError(Exception):
 
 
 class ApiError(OperatorError):
-    """The API server's answer was not a success.
+    """The API server returned no success.
 
     Args:
-        status: the HTTP status, or 0 when there was no answer.
-        headers: the answer's.
+        status: the HTTP status; 0 without a response.
+        headers: of the response.
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
-        message = redacted(message)  # an object that is refused is quoted, with its model's URI
+        # The API server quotes the rejected object, whose model URI may contain credentials.
+        message = redacted(message)
         super().__init__(f"{status}: {message}" if status else message)
         self.status = status
         self.message = message
@@ -50,24 +51,23 @@ class ApiError(OperatorError):
 
     @property
     def forbidden(self) -> bool:
-        """Whether a permission, a quota, a policy or a webhook refuses it; the last two choose their status."""
+        """Whether a permission, a quota, an admission policy or a webhook denied the request."""
         return self.status == 403 or (400 <= self.status < 500 and _DENIED.search(self.message) is not None)
 
     @property
     def refuses_object(self) -> bool:
-        """Whether the object itself is refused, and will be for ever; some such answers are a 500."""
-        return not self.forbidden and (
-            self.status in (400, 413, 422) or (self.status == 500 and any(words in self.message for words in _FOR_EVER))
-        )
+        """Whether the object itself is invalid, so that a retry cannot succeed."""
+        invalid = self.status == 500 and any(words in self.message for words in _PERMANENT)
+        return not self.forbidden and (self.status in (400, 413, 422) or invalid)
 
     @property
     def code(self) -> int:
-        """The status that says what kind of answer it is: 403 of all that is forbidden, 422 of all refused objects."""
+        """The status by class: 403 for every denied request, 422 for every invalid object."""
         return 403 if self.forbidden else 422 if self.refuses_object else self.status
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may succeed later: a race, an overload, an outage."""
+        """Whether a retry of the same request may succeed: a race, an overload, an outage."""
         return not (self.forbidden or self.refuses_object) and (self.status in (0, 409, 429) or self.status >= 500)
 
 
@@ -76,7 +76,7 @@ class NotLeadingError(OperatorError):
 
 
 def reason_of(error: Exception) -> LookError:
-    """Return why a look ended with this, in a word."""
+    """Return the label under which metrics count a failed reconciliation."""
     if isinstance(error, NotLeadingError):
         return LookError.NOT_LEADING
     if not isinstance(error, ApiError):

@@ -1,4 +1,4 @@
-"""Whether graphs can work: what their pods say, ready or not, asked beside the looks until they can."""
+"""Validity of graphs, read from their pods in the background until all of them are valid."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +15,17 @@ _INTERVAL_S = 2.0
 @dataclass(slots=True)
 class _Graph:
     states: Mapping[str, GraphState] = field(default_factory=dict)
-    asked: frozenset[str] = frozenset()
+    uids: frozenset[str] = frozenset()
+    """Pods that the task reads."""
     task: asyncio.Task[None] | None = None
 
 
 class GraphStates:
-    """What the pods of graphs said when they were asked last.
+    """The last state that pods of graphs reported.
 
     Args:
-        scraper: asks them.
-        mark: called with a graph whose pods say something new, and a delay (s).
+        scraper: reads the pods.
+        mark: makes a graph due after a delay (s), once its state changed.
     """
 
     def __init__(self, scraper: Scraper, mark: Callable[[Key, float], object]) -> None:
@@ -33,22 +34,22 @@ class GraphStates:
         self._graphs: dict[Key, _Graph] = {}
 
     def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]:
-        """Return what these pods of a graph said, by uid, and ask them again: until all say that they can work."""
+        """Return the last state of these pods by uid, and read on until all are valid."""
         graph = self._graphs.setdefault(key, _Graph())
         uids = frozenset(replica.uid for replica in replicas)
-        if graph.task is None or graph.task.done() or graph.asked != uids:
+        if graph.task is None or graph.task.done() or graph.uids != uids:
             self._stop(graph)
-            graph.asked = uids
+            graph.uids = uids
             graph.task = asyncio.create_task(self._follow(key, graph, replicas)) if replicas else None
-        return {uid: said for uid, said in graph.states.items() if uid in uids}
+        return {uid: state for uid, state in graph.states.items() if uid in uids}
 
     def forget(self, key: Key) -> None:
-        """Stop asking."""
+        """Stop reading the pods of a graph."""
         if (graph := self._graphs.pop(key, None)) is not None:
             self._stop(graph)
 
     async def close(self) -> None:
-        """Stop asking anybody."""
+        """Stop reading and close the connections."""
         for key in list(self._graphs):
             self.forget(key)
         await self._scraper.close()

@@ -1,7 +1,7 @@
-"""kopf's watches: every event only marks its service as due.
+"""kopf's watches: every event marks its service as due, and nothing else.
 
-Low-level handlers only. They need no finalizer, leave no annotation on any object, and do not
-decide anything: what an event says is forgotten at once, since the look that follows reads it anew.
+Only low-level handlers, which need no finalizers and write no annotations. The content of an event is dropped: the
+reconciliation reads the cluster anew.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from shoal_operator.planning.observation import Key, controller_of, replica_set_
 from shoal_operator.planning.workqueue import Priority
 from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, GROUP, PLURAL, VERSION
 
-# Events of one rollout come in bursts; one look a moment later sees them all.
+# Events of a rollout come in bursts; one reconciliation shortly afterwards covers them all.
 _SETTLE_S = 0.05
 _SERVER_TIMEOUT_S = 300
 _MARGIN_S = 15
@@ -27,21 +27,21 @@ _LOGIN_AGAIN_S = 5.0
 
 
 class Patience(Iterable[float]):
-    """How long kopf waits between tries of a request: an outage of any length is sat out."""
+    """kopf's delays between retries of a request: it never gives up during an outage."""
 
     def __iter__(self) -> Iterator[float]:
-        """Yield 1, 2, 4 and 8 seconds, and 10 for ever."""
+        """Yield 1, 2, 4 and 8 seconds, then 10 forever."""
         return itertools.chain((1.0, 2.0, 4.0, 8.0), itertools.repeat(10.0))
 
 
 @dataclass(slots=True)
 class Inbox:
-    """Where events go.
+    """Map events to keys of the work queue.
 
     Args:
-        mark: makes a service due after a delay (s), for a reason.
-        echoes: tells our own writes from news.
-        heard_lease: called at each event of the Lease, which is renewed every two seconds.
+        mark: makes a key due after a delay (s), with a priority.
+        echoes: recognizes events of the operator's own writes.
+        heard_lease: called at each event of the heartbeat Lease.
     """
 
     mark: Callable[[Key, float, Priority], None]
@@ -49,34 +49,34 @@ class Inbox:
     echoes: Echoes = field(default_factory=Echoes)
 
     async def see_service(self, event: Any, **_: Any) -> None:
-        """Take an event of an ``InferenceService``."""
+        """Handle an event of an ``InferenceService``."""
         self._mark([_key(event, PLURAL)], event, 0.0, _priority(event))
 
     async def see_graph(self, event: Any, **_: Any) -> None:
-        """Take an event of an ``InferenceGraph``."""
+        """Handle an event of an ``InferenceGraph``."""
         self._mark([_key(event, GRAPH_PLURAL)], event, 0.0, _priority(event))
 
     async def see_batch(self, event: Any, **_: Any) -> None:
-        """Take an event of a ``BatchInference``, or of its job, which has its name."""
+        """Handle an event of a ``BatchInference``, or of its job, which has the same name."""
         self._mark([_key(event, BATCH_PLURAL)], event, 0.0, Priority.CHANGED)
 
     async def see_child(self, event: Any, **_: Any) -> None:
-        """Take an event of a child, which has its service's name, or one that begins with it.
+        """Handle an event of a child, whose name is its service's, or starts with it.
 
-        A label is not asked, since anybody may change it.
+        Labels do not count, since any client may change them.
         """
         body = event["object"]
         metadata = body["metadata"]
         names = [metadata["name"]]
-        # Such a Service is another's, or keeps the name from it. A list tells no kinds.
+        # The headless Service, or another service whose name collides with it. Items of a list have no kind.
         if body.get("kind", SIBLINGS.kind) == SIBLINGS.kind and metadata["name"].endswith(SIBLINGS.suffix):
             names.append(metadata["name"].removesuffix(SIBLINGS.suffix))
-        # Services and graphs share the names of children: what one has let go, the other may wait for.
+        # Services and graphs share the names of children: one may wait for a name that the other releases.
         plurals = (PLURAL, GRAPH_PLURAL) if event["type"] == "DELETED" else (_plural(body),)
         self._mark([Key(metadata["namespace"], name, each) for each in plurals for name in names], event, _SETTLE_S)
 
     async def see_endpoints(self, event: Any, **_: Any) -> None:
-        """Take an event of an EndpointSlice: of the Service that it belongs to."""
+        """Handle an event of an EndpointSlice of a service's Service."""
         body = event["object"]
         # The headless Service has the same endpoints: one of the two is enough.
         headless = body["metadata"].get("labels", {}).get(SERVICE_LABEL, "") + SIBLINGS.suffix
@@ -84,7 +84,7 @@ class Inbox:
             self._mark([Key(body["metadata"]["namespace"], owner["name"], _plural(body))], event, _SETTLE_S)
 
     async def see_pod(self, event: Any, **_: Any) -> None:
-        """Take an event of a pod."""
+        """Handle an event of a pod."""
         pod = event["object"]
         metadata = pod["metadata"]
         labels = metadata.get("labels", {})
@@ -95,7 +95,7 @@ class Inbox:
             self._mark([Key(metadata["namespace"], name, _plural(pod))], event, _SETTLE_S)
 
     async def see_lease(self, **_: Any) -> None:
-        """Record that the watches are alive."""
+        """Handle an event of the heartbeat Lease, which shows that watches work."""
         self.heard_lease()
 
     def _mark(self, keys: Iterable[Key], event: Any, delay_s: float, priority: Priority = Priority.REST) -> None:
@@ -113,8 +113,8 @@ def make_registry(
     """Return kopf's registry.
 
     Args:
-        inbox: where events go.
-        login: returns the address and the credentials.
+        inbox: handles the events.
+        login: returns address and credentials.
         check_health: returns what is wrong, or None.
     """
     registry = kopf.OperatorRegistry()
@@ -142,17 +142,19 @@ def make_registry(
 
 
 def make_settings(heartbeat: str, *, namespaced: bool) -> kopf.OperatorSettings:
-    """Return kopf's settings: watches that are filtered by the server and that cannot stall.
+    """Return kopf's settings: filtered watches that cannot stall.
 
     Args:
-        heartbeat: the name of the Lease whose renewals show that watches are alive.
-        namespaced: the operator serves some namespaces and may read nothing of the cluster.
+        heartbeat: name of the Lease whose renewals show that watches work.
+        namespaced: the operator has no permission to read cluster-wide.
     """
     settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # a reconcile posts its own Events, on transitions only
+    # The reconciler posts its own Events, on transitions only.
+    settings.posting.enabled = False
     settings.scanning.disabled = namespaced
     settings.networking.error_backoffs = Patience()
     settings.process.ultimate_exiting_timeout = 20
+    # The client's timeouts end a watch whose connection is dead without an error.
     settings.watching.server_timeout = _SERVER_TIMEOUT_S
     settings.watching.client_timeout = _SERVER_TIMEOUT_S + _MARGIN_S
     settings.watching.connect_timeout = _MARGIN_S
@@ -168,13 +170,13 @@ def make_settings(heartbeat: str, *, namespaced: bool) -> kopf.OperatorSettings:
 
 
 def _names(kind: Kind) -> tuple[str, str, str]:
-    """Return group, version and plural."""
+    """Return group, version and plural of a kind."""
     group, _, version = kind.api_version.rpartition("/")
     return group, version, kind.plural
 
 
 def _priority(event: Any) -> Priority:
-    """Return whether an event shows a spec that no status is about yet, or a deletion."""
+    """Return a high priority for a spec that the status does not cover yet, and for a deletion."""
     metadata, status = event["object"]["metadata"], event["object"].get("status") or {}
     settled = status.get("observedGeneration") == metadata.get("generation") and "deletionTimestamp" not in metadata
     return Priority.REST if settled and event["type"] != "DELETED" else Priority.CHANGED
@@ -186,7 +188,7 @@ def _key(event: Any, plural: str) -> Key:
 
 
 def _plural(body: Any) -> str:
-    """Return whether an object is of a service or of a graph."""
+    """Return the plural of the object's owner: a service or a graph."""
     owner = controller_of(body)
     of_graph = GRAPH_LABEL in body["metadata"].get("labels", {}) or (owner and owner.get("kind") == GRAPH_KIND)
     return GRAPH_PLURAL if of_graph else PLURAL

@@ -1,4 +1,4 @@
-"""The Lease that decides which of several operators writes."""
+"""The Lease that decides which of several operators leads, and so writes."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Cluster(Protocol):
-    """Where the Lease lies: see `shoal_operator.cluster.Cluster`."""
+    """The part of `shoal_operator.cluster.Cluster` that reads and writes the Lease."""
 
     async def read_lease(self, key: Key) -> Json | None: ...
     async def write_lease(self, key: Key, body: Json) -> Json: ...
@@ -36,7 +36,7 @@ class _HeartbeatCluster(Protocol):
 
 
 async def keep_beating(cluster: _HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
-    """Renew a Lease that decides nothing, for the watches to hear, until cancelled."""
+    """Renew the heartbeat Lease until cancelled, so that the watches receive events."""
     while True:
         try:
             await cluster.beat(key, _micro_time(utc_now()))
@@ -46,11 +46,11 @@ async def keep_beating(cluster: _HeartbeatCluster, key: Key, utc_now: Callable[[
 
 
 class Leadership:
-    """Holds the Lease while it can.
+    """Acquire and renew the Lease.
 
     Args:
         clock: monotonic seconds.
-        utc_now: the wall clock, for the times that people read.
+        utc_now: wall clock, for the times in the Lease.
     """
 
     def __init__(
@@ -60,23 +60,22 @@ class Leadership:
         self._key = Key(namespace, LEASE_NAME)
         self._clock = clock
         self._utc_now = utc_now
-        self._heard_s = float("-inf")
-        # The Lease as we wrote it last, while nothing has cast doubt on that.
+        self._contact_s = float("-inf")
         self._stored: Json | None = None
+        """The Lease as this operator wrote it last; None after a failed request."""
 
     def in_touch(self) -> bool:
-        """Return whether the API server has answered lately."""
-        return self._clock() - self._heard_s < LEASE_DURATION_S
+        """Return whether the API server has responded recently."""
+        return self._clock() - self._contact_s < LEASE_DURATION_S
 
     def may_write(self) -> bool:
-        """Return whether this operator holds the Lease beyond doubt."""
+        """Return whether this operator certainly holds the Lease."""
         return self._election.may_write(self._clock())
 
     async def lead(self, cluster: _Cluster, work: Callable[[], asyncio.Task[None]]) -> None:
-        """Keep the Lease, and ``work`` running while it is held, until cancelled.
+        """Renew the Lease until cancelled, and run ``work`` while it is held.
 
-        On the way out the work is stopped first and then the Lease let go, so that a standby can
-        follow at once.
+        On cancellation the work stops first. Then the Lease is released, so that a standby takes over at once.
         """
         task: asyncio.Task[None] | None = None
         try:
@@ -91,24 +90,26 @@ class Leadership:
                     await _stop(task)
                     task = None
                 if task is not None and task.done():
-                    task.result()  # work never ends by itself: this raises what ended it
+                    # Work has no regular end: raise the error that ended it.
+                    task.result()
                 await asyncio.sleep(max(0.0, began_s + RETRY_PERIOD_S - self._clock()))
         finally:
             if task is not None:
                 await _stop(task)
+            # Release the Lease instead of letting it expire.
             if self.may_write():
                 self._election.lost()
                 with contextlib.suppress(ApiError, TimeoutError):
                     async with asyncio.timeout(RENEW_DEADLINE_S):
-                        while not await self._let_go(cluster):
+                        while not await self._release(cluster):
                             pass
 
     async def _renew(self, cluster: _Cluster) -> None:
-        """Try once to take or renew the Lease.
+        """Try once to acquire or renew the Lease.
 
-        Who holds it writes over the version that it wrote last, without reading it first: where each answer takes
-        seconds, that leaves time for a second try. Who does not has no deadline to keep, and waits longer: a request
-        that is given up takes its connection with it, and on a slow network the next one is not quicker.
+        The leader overwrites the version that it wrote last, without a read. Where responses take seconds, that leaves
+        time for a second attempt. A standby has no deadline and waits longer: an abandoned request closes its
+        connection, and on a slow network the next one is no faster.
         """
         patience_s = RENEW_DEADLINE_S / 2 if self.may_write() else RENEW_DEADLINE_S
         try:
@@ -117,6 +118,7 @@ class Leadership:
                     self._stored = await cluster.read_lease(self._key)
                 self._record_contact()
                 self._election.observe(_record(self._stored), self._clock())
+            # Write the Lease, if this operator holds it or may acquire it. The stored copy is unknown until then.
             async with asyncio.timeout(patience_s):
                 before, self._stored = self._stored, None
                 asked_s = self._clock()
@@ -131,10 +133,10 @@ class Leadership:
             logger.warning("event=lease_failed lease=%s error=%s", self._key, error)
 
     def _record_contact(self) -> None:
-        self._heard_s = self._clock()
+        self._contact_s = self._clock()
 
-    async def _let_go(self, cluster: _Cluster) -> bool:
-        """Free the Lease; return whether that is settled. A renewal cut off by the stop may still land in between."""
+    async def _release(self, cluster: _Cluster) -> bool:
+        """Clear the Lease's holder; return False to retry, after a late renewal of this operator."""
         stored, self._stored = self._stored or await cluster.read_lease(self._key), None
         record = _record(stored)
         if record is None or record.holder != self._election.identity:
@@ -152,7 +154,7 @@ class Leadership:
         metadata: Json = {"name": self._key.name, "namespace": self._key.namespace}
         metadata["labels"] = {MANAGED_BY_LABEL: MANAGED_BY}
         if stored is not None:
-            # Another's renewal in between makes this version stale, and the write a conflict.
+            # A write of another operator in between makes this version stale, and the request a conflict.
             metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
         return {
             "apiVersion": "coordination.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""What the operator counts of itself, for Prometheus."""
+"""The operator's own metrics, and its HTTP endpoints."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -29,10 +29,10 @@ from shoal_schema.fleet import PATH as FLEET_PATH
 from shoal_schema.metrics import LookError, Metric
 from shoal_schema.waiting import ROOMS_PATH, SEEN
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # else a gauge stands beside each counter
+disable_created_metrics()  # type: ignore[no-untyped-call]  # no gauge of the creation time beside each counter
 
 Read = Callable[[], Mapping[tuple[str, ...], float]]
-"""Returns the values of a gauge now, by the values of its labels."""
+"""Returns a gauge's current values, by the values of its labels."""
 _SCALING: Mapping[Metric, Callable[[Standing], float]] = {
     declared.OPERATOR_SCALING_DESIRED: lambda standing: standing.desired,
     declared.OPERATOR_SCALING_READY: lambda standing: standing.ready,
@@ -41,16 +41,16 @@ _SCALING: Mapping[Metric, Callable[[Standing], float]] = {
     declared.OPERATOR_SCALING_TARGET: lambda standing: standing.each,
     declared.OPERATOR_SCALING_PANIC: lambda standing: standing.panicking,
 }
-"""What the law of scaling found of a service."""
+"""Gauges of the autoscaler's last decision."""
 _COUNTS: Mapping[Metric, str] = {
     declared.OPERATOR_SERVICE_REPLICAS: "replicas",
     declared.OPERATOR_SERVICE_REPLICAS_READY: "readyReplicas",
 }
-"""What a status counts."""
+"""Gauges of fields of the status."""
 
 
 class _Gauge(Collector):
-    """A gauge that is read when it is asked for."""
+    """A gauge that is read at each scrape."""
 
     def __init__(self, metric: Metric, read: Read) -> None:
         self._metric = metric
@@ -70,12 +70,12 @@ def _conditions(statuses: Mapping[Key, Json]) -> Iterator[tuple[str, ...]]:
             yield key.namespace, key.name, each["type"], each["status"], each["reason"]
 
 
-def _counted(statuses: Callable[[], Mapping[Key, Json]], field: str) -> Mapping[tuple[str, ...], float]:
+def _counts(statuses: Callable[[], Mapping[Key, Json]], field: str) -> Mapping[tuple[str, ...], float]:
     return {(key.namespace, key.name): status.get(field, 0) for key, status in statuses().items()}
 
 
 class Metrics:
-    """The operator's metrics; `shoal_schema.metrics` says what each means."""
+    """The operator's metrics; `shoal_schema.metrics` describes each."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -88,44 +88,45 @@ class Metrics:
 
     def _counter(self, metric: Metric, values: Iterable[str] = ()) -> Counter:
         counter = Counter(metric.family, metric.description, [*metric.labels], registry=self._registry)
+        # Every label value exists from the start, so that rates see the first increment.
         for value in values:
             counter.labels(value)
         return counter
 
     def count_scrape(self, outcome: Scrape) -> None:
-        """Count an attempt to read a pod."""
+        """Count one request to a pod."""
         self._scrapes.labels(outcome).inc()
 
     def count_reconcile(self, outcome: Outcome, took_s: float) -> None:
-        """Count a look at a service."""
+        """Count one reconciliation."""
         self._reconciles.labels(outcome).inc()
         self._reconcile_seconds.observe(took_s)
 
     def count_reconcile_error(self, reason: LookError) -> None:
-        """Count a look at a service that was cut short."""
+        """Count one failed reconciliation."""
         self._reconcile_errors.labels(reason).inc()
 
     def count_api_request(self, method: str, status: int) -> None:
-        """Count a request to the API server."""
+        """Count one request to the API server."""
         self._api_requests.labels(method, status).inc()
 
     def show(self, metric: Metric, read: Read) -> None:
-        """Show a gauge, as ``read`` tells when it is asked."""
+        """Register a gauge whose values ``read`` returns at each scrape."""
         self._registry.register(_Gauge(metric, read))
 
     def show_scaling(self, standings: Callable[[], Iterable[Standing]]) -> None:
-        """Show what the law of scaling found of each service, as ``standings`` tells when it is asked."""
+        """Register the gauges of the autoscaler's last decision for each service."""
         for metric, value in _SCALING.items():
             self.show(metric, partial(_by_service, standings, value))
 
     def show_services(self, statuses: Callable[[], Mapping[Key, Json]]) -> None:
-        """Show what the status of each service says, as ``statuses`` tells when it is asked."""
+        """Register the gauges of each service's status."""
         self.show(declared.OPERATOR_SERVICE_CONDITION, lambda: dict.fromkeys(_conditions(statuses()), 1.0))
         for metric, field in _COUNTS.items():
-            self.show(metric, partial(_counted, statuses, field))
+            self.show(metric, partial(_counts, statuses, field))
 
     def text(self) -> bytes:
-        """Return the exposition."""
+        """Return the text exposition."""
         return generate_latest(self._registry)
 
 
@@ -143,17 +144,17 @@ async def serving(
     fleet: Callable[[], bytes | None],
     unready: Callable[[], str | None],
 ) -> AsyncIterator[None]:
-    """Serve ``/metrics``, ``/readyz``, the waiting rooms' table and what all pods say, while the block runs.
+    """Serve ``/metrics``, ``/readyz``, the activators' routing table and the pods' last load, while the block runs.
 
     Args:
-        metrics: what is shown.
-        listen: where; None means nowhere.
-        rooms: returns the table when it is another one than was seen; None where this operator does not lead.
-        fleet: likewise, what pods said last.
-        unready: returns what is still missing, or None.
+        metrics: of ``/metrics``.
+        listen: address; None serves nothing.
+        rooms: returns the routing table once it differs from a mark; None where this operator does not lead.
+        fleet: returns the pods' last load; likewise.
+        unready: returns why the operator is not ready, or None.
 
     Raises:
-        SettingsError: nothing can listen there.
+        SettingsError: the address cannot be bound.
     """
     if listen is None:
         yield
@@ -166,7 +167,7 @@ async def serving(
             await web.TCPSite(runner, listen.host, listen.port).start()
         except OSError as error:
             raise SettingsError(
-                f"SHOAL_OPERATOR_METRICS_LISTEN must be a HOST:PORT to bind, not {listen}: {error}"
+                f"SHOAL_OPERATOR_METRICS_LISTEN {listen} cannot be bound: {error}. Set a free HOST:PORT of this pod"
             ) from None
         yield
     finally:
@@ -182,24 +183,25 @@ def _application(
     async def show(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def tell_ready(_: web.Request) -> web.Response:
+    async def show_readiness(_: web.Request) -> web.Response:
         missing = unready()
         return web.Response(status=503 if missing else 200, text=f"{missing or 'ready'}\n")
 
-    def told(document: bytes | None) -> web.Response:
+    def respond(document: bytes | None) -> web.Response:
         if document is None:
-            return web.Response(status=503, text="this operator does not lead, or has not seen every service yet")
+            text = "this operator does not lead, or has not reconciled every service yet"
+            return web.Response(status=503, text=text)
         return web.Response(body=document, content_type="application/json")
 
-    async def tell_rooms(request: web.Request) -> web.Response:
-        return told(await rooms(request.query.get(SEEN, "")))
+    async def show_rooms(request: web.Request) -> web.Response:
+        return respond(await rooms(request.query.get(SEEN, "")))
 
-    async def tell_fleet(_: web.Request) -> web.Response:
-        return told(fleet())
+    async def show_fleet(_: web.Request) -> web.Response:
+        return respond(fleet())
 
     app = web.Application()
     app.router.add_get("/metrics", show)
-    app.router.add_get("/readyz", tell_ready)
-    app.router.add_get(ROOMS_PATH, tell_rooms)
-    app.router.add_get(FLEET_PATH, tell_fleet)
+    app.router.add_get("/readyz", show_readiness)
+    app.router.add_get(ROOMS_PATH, show_rooms)
+    app.router.add_get(FLEET_PATH, show_fleet)
     return app

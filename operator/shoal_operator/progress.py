@@ -1,4 +1,4 @@
-"""How far the pods of jobs are: asked beside the looks, so that one whose pods hang delays no other."""
+"""Progress of jobs, read from their pods in the background: pods that hang delay no reconciliation."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,14 +19,15 @@ _MAX_REMAINING_S = 366 * 86400.0
 class _Job:
     reported: dict[str, Progress] = field(default_factory=dict)
     began: tuple[float, float] | None = None
+    """The first share done that was read, and when (s)."""
     task: asyncio.Task[None] | None = None
 
 
 class Progresses:
-    """What running pods said when they were asked last.
+    """The last progress that running pods reported.
 
     Args:
-        scraper: asks them.
+        scraper: reads the pods.
         clock: monotonic seconds.
     """
 
@@ -36,54 +37,54 @@ class Progresses:
         self._jobs: dict[Key, _Job] = {}
 
     def latest(self, key: Key, replicas: Sequence[Replica]) -> dict[str, Progress]:
-        """Return what these pods of a job said, by uid, and ask them anew unless they are being asked."""
+        """Return the last progress of these pods by uid, and start the next read."""
         job = self._jobs.setdefault(key, _Job())
         if replicas and (job.task is None or job.task.done()):
-            job.task = asyncio.create_task(self._ask(job, replicas))
-        known = {replica.uid for replica in replicas}
-        return {uid: said for uid, said in job.reported.items() if uid in known}
+            job.task = asyncio.create_task(self._read(job, replicas))
+        uids = {replica.uid for replica in replicas}
+        return {uid: progress for uid, progress in job.reported.items() if uid in uids}
 
     def remaining_s(self, key: Key) -> float | None:
-        """Return how long a job takes still, at the pace since it was asked first; None where that is not known."""
+        """Return the time left (s) at the pace since the first read; None before any progress."""
         job = self._jobs.get(key)
         if job is None or job.began is None or not job.reported:
             return None
-        then, began_s = job.began
-        now = share(list(job.reported.values()))
-        if now <= then:
+        first_share, began_s = job.began
+        last_share = share(list(job.reported.values()))
+        if last_share <= first_share:
             return None
-        return min(_MAX_REMAINING_S, (1 - now) * (self._clock() - began_s) / (now - then))
+        elapsed_s = self._clock() - began_s
+        return min(_MAX_REMAINING_S, (1 - last_share) * elapsed_s / (last_share - first_share))
 
     def forget(self, key: Key) -> None:
-        """Stop asking."""
+        """Stop reading the pods of a job."""
         job = self._jobs.pop(key, None)
         if job is not None and job.task is not None:
             job.task.cancel()
 
     async def close(self) -> None:
-        """Stop asking anybody."""
+        """Stop reading and close the connections."""
         for key in list(self._jobs):
             self.forget(key)
         await self._scraper.close()
 
-    async def _ask(self, job: _Job, replicas: Sequence[Replica]) -> None:
-        found = await self._scraper.answers(replicas)
-        said = {each.uid: answer for each, (_, answer) in zip(replicas, found, strict=True) if answer is not None}
-        job.reported = said
-        if said and job.began is None:
-            job.began = (share(list(said.values())), self._clock())
+    async def _read(self, job: _Job, replicas: Sequence[Replica]) -> None:
+        found = await self._scraper.documents(replicas)
+        job.reported = {each.uid: read for each, (_, read) in zip(replicas, found, strict=True) if read is not None}
+        if job.reported and job.began is None:
+            job.began = (share(list(job.reported.values())), self._clock())
 
 
 def make_progresses(clock: Callable[[], float]) -> Progresses:
-    """Return what asks pods at their port for progress."""
+    """Return a reader of the pods' progress endpoint."""
     return Progresses(Scraper(path=PATH, decode=read_progress), clock)
 
 
 def read_progress(body: bytes) -> Progress:
-    """Return what a body tells.
+    """Decode a response of the progress endpoint.
 
     Raises:
-        ValueError: it tells nothing that the batch program could.
+        ValueError: the body is no valid progress.
     """
     if len(body) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")

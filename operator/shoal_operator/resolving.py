@@ -1,4 +1,4 @@
-"""Asks registries which version a moving name stands for, beside the looks: none of them waits for an answer."""
+"""Resolution of mutable model names to versions, in the background: no reconciliation waits for a registry."""
 
 import asyncio
 import json
@@ -30,20 +30,20 @@ from shoal_schema.resource.locations import (
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
-"""Of one name, with all the questions that it takes."""
+"""For all requests that resolve one name (s)."""
 _AT_A_TIME = 8
-"""Names, of one registry."""
-_MOST_QUESTIONS = 3
-_MOST_REDIRECTS = 3
+"""Names of one registry that are resolved concurrently."""
+_MAX_REQUESTS = 3
+_MAX_REDIRECTS = 3
 MAX_BODY_BYTES = 2**22
-"""The hub tells a repository's files beside its commit."""
+"""The hub's response lists all files of a repository."""
 _REMEDY = (
-    ". The operator asks with its own environment (the chart's value env), never with model.secretName: give it there,"
-    " or write the version in model.uri (hf://OWNER/NAME@COMMIT, models:/NAME/VERSION)"
+    ". The operator uses credentials of its own environment (the chart's value env), never model.secretName. Set them"
+    " there, or set the version in model.uri (hf://OWNER/NAME@COMMIT, models:/NAME/VERSION)"
 )
 _UNTRUSTED = (
-    ": its TLS certificate is not trusted. Name the file of its authority in SSL_CERT_FILE of the operator (the chart's"
-    " value env), or write the version in model.uri"
+    ": its TLS certificate is not trusted. Set SSL_CERT_FILE of the operator (the chart's value env) to the file of its"
+    " certificate authority, or set the version in model.uri"
 )
 
 Ask = Callable[[str], Awaitable[str]]
@@ -51,17 +51,18 @@ Ask = Callable[[str], Awaitable[str]]
 
 @dataclass(slots=True)
 class _Service:
-    """What one service was told; ``since_s``: an answer to a question that was sent before counts for another spec."""
+    """The resolution of one service's name."""
 
     naming: Naming
     since_s: float | None = None
+    """Since when the service waits: a response to an earlier request belongs to another spec."""
 
 
 @dataclass(slots=True)
 class _Name:
-    """What the last question about a name brought, for all services that wait for it."""
+    """The last request for a name, shared by all services that use it."""
 
-    answer: Naming
+    result: Naming
     sent_s: float = float("-inf")
     due_s: float = float("-inf")
     failures: int = 0
@@ -70,14 +71,14 @@ class _Name:
 
 
 class Resolver:
-    """Knows what names stand for, and asks where that is not known, or is to be followed.
+    """Cache the versions of names, and resolve names that are new or followed.
 
     Args:
-        ask: returns the version that a name stands for; raises LocationError with a sentence where it cannot.
+        ask: returns the version of a name; raises LocationError with the reason.
         mark: makes a service due after a delay (s).
         clock: monotonic seconds.
-        interval_s: between two questions about a name that is followed.
-        environment: where the operator finds registries.
+        interval_s: between two requests for a followed name.
+        environment: addresses and credentials of registries.
     """
 
     def __init__(
@@ -99,10 +100,10 @@ class Resolver:
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_A_TIME))
 
     def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None:
-        """Return what is known of a service's name now, and ask where it is time; None of one that does not move.
+        """Return the current resolution of a service's name, and start a request when due; None for a fixed version.
 
         Raises:
-            LocationError: the URI names no model.
+            LocationError: the URI is invalid.
         """
         if uri is None or not moves(uri):
             self.forget(key)
@@ -111,35 +112,38 @@ class Resolver:
         if known is None or known.naming.uri != uri:
             self.forget(key)
             known = self._services[key] = _Service(Naming(uri, stored_version(resource, uri)))
+        # Use the last result, unless it is older than the service's spec.
         if follows or not known.naming.resolved:
             if known.since_s is None:
                 known.since_s = self._clock()
             name = self._names.setdefault(known.naming.uri, _Name(Naming(known.naming.uri)))
             name.services.add(key)
             if name.task is None and name.sent_s >= known.since_s:
-                known.naming = replace(name.answer, resolved=name.answer.resolved or known.naming.resolved)
+                known.naming = replace(name.result, resolved=name.result.resolved or known.naming.resolved)
+        # Start the next request, or reconcile again when it is due.
         if follows or not known.naming.resolved:
             name = self._names[known.naming.uri]
             answered = known.since_s is not None and name.sent_s >= known.since_s
             if name.task is None and answered and (wait_s := name.due_s - self._clock()) > 0:
                 self._mark(key, wait_s)
             elif name.task is None:
-                name.task = asyncio.create_task(self._learn(known.naming.uri, name))
+                name.task = asyncio.create_task(self._resolve(known.naming.uri, name))
             return known.naming
         self._leave(key, known)
-        return Naming(uri, known.naming.resolved)  # what was in vain matters no more
+        # The version is known and not followed: earlier problems no longer matter.
+        return Naming(uri, known.naming.resolved)
 
     def registry(self, uri: str) -> Mapping[str, str]:
-        """Return the variables that tell a pod where the registry of ``uri`` is."""
+        """Return the environment variables with the address of the registry of ``uri``."""
         return registry(uri, self._environment)
 
     def forget(self, key: Key) -> None:
-        """Stop asking for a service."""
+        """Stop resolving for a service."""
         if known := self._services.pop(key, None):
             self._leave(key, known)
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Cancel all requests."""
         tasks = [name.task for name in self._names.values() if name.task]
         for key in list(self._services):
             self.forget(key)
@@ -156,17 +160,24 @@ class Resolver:
             if name.task:
                 name.task.cancel()
 
-    async def _learn(self, uri: str, name: _Name) -> None:
+    async def _resolve(self, uri: str, name: _Name) -> None:
         try:
             async with self._slots[scheme_of(uri)]:
                 name.sent_s = self._clock()
                 async with asyncio.timeout(_TIMEOUT_S):
-                    name.answer = Naming(uri, await self._ask(uri))
+                    name.result = Naming(uri, await self._ask(uri))
             name.failures = 0
-        except Exception as error:  # whatever a registry says is told, and stops nothing
+        except Exception as error:  # any failure of a registry becomes a condition
             name.failures += 1
-            name.answer = Naming(uri, problem=_sentence(uri, error))
-            logger.warning("event=not_resolved uri=%s error=%s", uri, name.answer.problem)
+            # The text must stay the same while the reason does: each change is written to the status.
+            if isinstance(error, LocationError):
+                problem = str(error)
+            elif isinstance(error, TimeoutError):
+                problem = f"{shown(uri)} cannot be resolved: no response of the registry within {_TIMEOUT_S:g} s"
+            else:
+                problem = f"{shown(uri)} cannot be resolved: {type(error).__name__}"
+            name.result = Naming(uri, problem=problem)
+            logger.warning("event=not_resolved uri=%s error=%s", uri, problem)
         finally:
             name.task = None
             name.due_s = self._clock() + pause_s(name.failures, self._interval_s)
@@ -175,28 +186,34 @@ class Resolver:
 
 
 class Registries:
-    """Asks the hub and an MLflow server, with the credentials of the operator's own environment."""
+    """Requests to the hub and to an MLflow server, with credentials of the operator's environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._session: aiohttp.ClientSession | None = None
 
     async def resolve(self, uri: str) -> str:
-        """Return the version that a name stands for.
+        """Return the version of a name.
 
         Raises:
-            LocationError: the registry does not tell one, or cannot be asked.
+            LocationError: the registry returns no version, or is unreachable.
         """
         found = uri
-        for _ in range(_MOST_QUESTIONS):
-            asked = self._question(found)
-            if asked is None or not moves(found):
+        # MLflow may need several requests: an alias first, then the version's source.
+        for _ in range(_MAX_REQUESTS):
+            if wrong := fault(scheme_of(found), self._environment):
+                raise LocationError(f"{shown(found)} cannot be resolved: {wrong}{_REMEDY}")
+            try:
+                request = question(found, self._environment)
+            except LocationError as error:
+                raise LocationError(f"{error}{_REMEDY}") from None
+            if request is None or not moves(found):
                 break
-            found = asked.answer(await self._get(found, asked))
+            found = request.answer(await self._get(found, request))
             if not is_of_model(found, uri):
                 break
         if not is_version_of(found, uri):
-            raise LocationError(f"the registry's answer names no version of {uri}")
+            raise LocationError(f"the registry's response contains no version of {uri}")
         return found
 
     async def close(self) -> None:
@@ -204,53 +221,37 @@ class Registries:
         if self._session is not None:
             await self._session.close()
 
-    def _question(self, uri: str) -> Question | None:
-        if wrong := fault(scheme_of(uri), self._environment):
-            raise LocationError(f"{shown(uri)} cannot be resolved: {wrong}{_REMEDY}")
-        try:
-            return question(uri, self._environment)
-        except LocationError as error:
-            raise LocationError(f"{error}{_REMEDY}") from None
-
-    async def _get(self, uri: str, asked: Question) -> object:
+    async def _get(self, uri: str, request: Question) -> object:
         if self._session is None:
-            # Proxies and certificates as the environment says; aiohttp hands credentials to no other host.
+            # Proxies and certificates come from the environment; aiohttp sends credentials to no other host.
             self._session = aiohttp.ClientSession(trust_env=True, cookie_jar=aiohttp.DummyCookieJar())
-        server = urlsplit(asked.url).netloc
+        server = urlsplit(request.url).netloc
         try:
-            body = await self._body(uri, asked, self._session)
+            body = await self._body(uri, request, self._session)
         except (aiohttp.ClientError, OSError) as error:
             untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
-            why = f"{server} cannot be reached ({type(error).__name__}){_UNTRUSTED if untrusted else ''}"
+            why = f"{server} is unreachable ({type(error).__name__}){_UNTRUSTED if untrusted else ''}"
             raise LocationError(f"{shown(uri)} cannot be resolved: {why}") from None
         try:
             return json.loads(body)
         except ValueError:
-            raise LocationError(f"{server} does not answer in JSON: is it a registry?") from None
+            raise LocationError(f"{server} responds with no JSON. Check that it is a registry") from None
 
-    async def _body(self, uri: str, asked: Question, session: aiohttp.ClientSession) -> bytes:
-        """Return the body of a good answer, which the asked server may keep under another of its own addresses."""
-        url = asked.url
-        for _ in range(_MOST_REDIRECTS):
-            async with session.get(url, headers=dict(asked.headers), allow_redirects=False) as answer:
-                if answer.status == 200:
+    async def _body(self, uri: str, request: Question, session: aiohttp.ClientSession) -> bytes:
+        """Return a successful response's body; follow redirects within the same server."""
+        url = request.url
+        for _ in range(_MAX_REDIRECTS):
+            async with session.get(url, headers=dict(request.headers), allow_redirects=False) as response:
+                if response.status == 200:
                     body = bytearray()
-                    async for piece in answer.content.iter_any():
-                        body += piece
+                    async for chunk in response.content.iter_any():
+                        body += chunk
                         if len(body) > MAX_BODY_BYTES:
-                            raise LocationError("the registry's answer is too long")
+                            raise LocationError(f"the registry's response is longer than {MAX_BODY_BYTES} bytes")
                     return bytes(body)
-                if answer.status not in REDIRECTS or "location" not in answer.headers:
-                    remedy = _REMEDY if answer.status in (401, 403) else ""
-                    raise LocationError(f"{refusal(uri, answer.status)}{remedy}")
-                url = sent_on(uri, url, answer.headers["location"])
-        raise LocationError(f"{shown(uri)} cannot be resolved: {urlsplit(url).netloc} sends on and on")
-
-
-def _sentence(uri: str, error: Exception) -> str:
-    """Return why a name is not resolved, in words that stay the same while the reason does."""
-    if isinstance(error, LocationError):
-        return str(error)
-    if isinstance(error, TimeoutError):
-        return f"{shown(uri)} cannot be resolved: the registry did not answer within {_TIMEOUT_S:g} s"
-    return f"{shown(uri)} cannot be resolved: {type(error).__name__}"
+                if response.status not in REDIRECTS or "location" not in response.headers:
+                    remedy = _REMEDY if response.status in (401, 403) else ""
+                    raise LocationError(f"{refusal(uri, response.status)}{remedy}")
+                # Raises for a redirect to another server, which must not receive the credentials.
+                url = sent_on(uri, url, response.headers["location"])
+        raise LocationError(f"{shown(uri)} cannot be resolved: too many redirects of {urlsplit(url).netloc}")

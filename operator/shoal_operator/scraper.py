@@ -1,10 +1,10 @@
-"""HTTP GETs of the proxies' load, each over a connection that is kept.
+"""HTTP GETs of the proxies' load, over persistent connections.
 
-A tenant's pod may answer anything, endlessly or never. What is not a whole, plain and short answer counts as no data
-from that pod; it costs its own service, and no other waits for it: pods share no place in a line, only the process.
+Pods are untrusted: a response may be malformed, endless or missing. Anything but a complete, uncompressed and short
+response counts as no data of that pod. All pods are read concurrently, so a slow one delays no other service.
 
-Written on asyncio's protocols with httptools, as the proxy is: a reading is one short request and one short answer, a
-thousand times a second, and aiohttp's client takes several times the processor time for each.
+Written on asyncio protocols with httptools, as the proxy is. The operator sends a thousand short requests a second, and
+aiohttp's client needs several times the CPU time for each.
 """
 
 import asyncio
@@ -26,43 +26,43 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 1.5
 INSTANCE_HEADER = INSTANCE
-"""The uid of the pod whose load this is. A proxy that was not told its own does not send it, and is believed."""
+"""The uid of the pod that responds. A proxy without a configured uid does not send it, and is trusted."""
 MAX_BODY_BYTES = MAX_BYTES
-_MAX_ANSWER_BYTES = MAX_BYTES + 8192
-"""With its head."""
-_FORGET_S = 30.0
-"""A connection that nobody has asked over for so long is closed: its pod is gone."""
+_MAX_RESPONSE_BYTES = MAX_BYTES + 8192
+"""Body and head."""
+_IDLE_S = 30.0
+"""Connections without a request for this long are closed: their pod is gone."""
 
 
 class Scrape(StrEnum):
-    """How one attempt to read a pod ended."""
+    """The outcome of one request to a pod."""
 
     READ = "read"
     UNREACHABLE = "unreachable"
-    """There was no answer in time, or no connection."""
+    """No connection, or no response in time."""
     REFUSED = "refused"
-    """An answer that no proxy gives: a redirect, another type, too long, or with a value that no proxy can have."""
+    """An invalid response: a redirect, another content type, too long, or a value out of range."""
 
 
 def allow_connections() -> None:
-    """Let this process hold a connection to as many pods as it is allowed to: the soft limit is often 1,024."""
+    """Raise the soft limit of open files, often 1,024, to the hard limit: each pod needs a connection."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class RefusedError(Exception):
-    """An answer that no proxy gives; the message says why."""
+    """An invalid response; the message states the reason."""
 
 
 class Scraper:
-    """Asks proxies what they hold, have done and can do.
+    """Read a JSON document of many pods concurrently.
 
     Args:
-        port: the pods' admin port.
-        count: told how each attempt ended.
-        timeout_s: within which a pod has to have answered.
-        path: what they are asked for.
-        decode: reads the body of an answer; raises where it is none.
+        port: admin port of the pods.
+        count: called with the outcome of each request.
+        timeout_s: for all requests of one call together (s).
+        path: of the document.
+        decode: decodes a response's body; raises on an invalid one.
     """
 
     def __init__(
@@ -88,32 +88,31 @@ class Scraper:
         self._kept.clear()
 
     async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
-        """Return what each pod of one service says; an empty reading for one that could not be read."""
-        found = await self.answers(replicas)
-        return [Reading(answer, refused=outcome is Scrape.REFUSED) for outcome, answer in found]
+        """Return the load of each pod of one service; an empty reading without a valid response."""
+        found = await self.documents(replicas)
+        return [Reading(load, refused=outcome is Scrape.REFUSED) for outcome, load in found]
 
-    async def answers(self, replicas: Sequence[Replica]) -> list[tuple[Scrape, Any]]:
-        """Return how asking each pod ended, and what it answered, if it did."""
+    async def documents(self, replicas: Sequence[Replica]) -> list[tuple[Scrape, Any]]:
+        """Return each request's outcome, and the decoded document of those that were read."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        if now_s - self._swept_s >= _FORGET_S:
+        # Close connections to pods that have not been read for a while.
+        if now_s - self._swept_s >= _IDLE_S:
             self._swept_s = now_s
-            for replica in [each for each, kept in self._kept.items() if now_s - kept.asked_s > _FORGET_S]:
+            for replica in [each for each, kept in self._kept.items() if now_s - kept.sent_s > _IDLE_S]:
                 self._kept.pop(replica).abort()
-        asked = [self._ask(loop, replica) for replica in replicas]
+        pending: list[asyncio.Future[Any]] = []
+        for replica in replicas:
+            kept = self._kept.get(replica)
+            reuse = kept is not None and kept.idle
+            pending.append(kept.send(loop) if kept and reuse else loop.create_task(self._connect(loop, replica)))
         try:
-            if asked:
-                await asyncio.wait(asked, timeout=self._timeout_s)
+            if pending:
+                await asyncio.wait(pending, timeout=self._timeout_s)
         finally:
-            for answer in asked:
-                answer.cancel()
-        return [self._ended(replica, answer) for replica, answer in zip(replicas, asked, strict=True)]
-
-    def _ask(self, loop: asyncio.AbstractEventLoop, replica: Replica) -> "asyncio.Future[Any]":
-        kept = self._kept.get(replica)
-        if kept is not None and kept.idle:
-            return kept.ask(loop)
-        return loop.create_task(self._connect(loop, replica))
+            for response in pending:
+                response.cancel()
+        return [self._outcome(replica, response) for replica, response in zip(replicas, pending, strict=True)]
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, replica: Replica) -> Any:
         host = f"[{replica.address}]" if ":" in replica.address else replica.address
@@ -124,19 +123,20 @@ class Scraper:
         _, connection = await loop.create_connection(
             lambda: _Connection(request.encode(), replica.uid, self._decode), replica.address, self._port
         )
-        if (former := self._kept.get(replica)) is not None:
-            former.abort()
+        if (previous := self._kept.get(replica)) is not None:
+            previous.abort()
         self._kept[replica] = connection
-        return await connection.ask(loop)
+        return await connection.send(loop)
 
-    def _ended(self, replica: Replica, answer: "asyncio.Future[Any]") -> tuple[Scrape, Any]:
+    def _outcome(self, replica: Replica, response: "asyncio.Future[Any]") -> tuple[Scrape, Any]:
         try:
-            if not answer.done():
-                raise TimeoutError  # its task was told to end, and has not yet
-            found, outcome = answer.result(), Scrape.READ
-        except (OSError, asyncio.CancelledError):  # cancelled: there was no answer in time
+            # A cancelled task may still be running.
+            if not response.done():
+                raise TimeoutError
+            found, outcome = response.result(), Scrape.READ
+        except (OSError, asyncio.CancelledError):  # cancelled: no response in time
             found, outcome = None, Scrape.UNREACHABLE
-        except Exception as error:  # whatever a pod makes of its answer is its own trouble
+        except Exception as error:  # pods are untrusted: any decoding error is one of the pod
             logger.debug("event=scrape_refused pod=%s refused=%r", replica, error)
             found, outcome = None, Scrape.REFUSED
         if outcome is not Scrape.READ and (kept := self._kept.pop(replica, None)) is not None:
@@ -146,84 +146,86 @@ class Scraper:
 
 
 class _Connection(asyncio.Protocol):
-    """One kept connection to one pod; one request at a time."""
+    """One persistent connection to one pod, with one request at a time."""
 
     def __init__(self, request: bytes, uid: str, decode: Callable[[bytes], Any]) -> None:
         self._decode = decode
         self._request = request
         self._uid = uid
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Any] | None = None
+        self._response: asyncio.Future[Any] | None = None
         self._begin()
-        self.asked_s = 0.0
+        self.sent_s = 0.0
+        """When the last request was sent, in the loop's seconds."""
 
     @property
     def idle(self) -> bool:
-        """Return whether it is open, and nobody waits for an answer."""
-        return self._transport is not None and self._answer is None
+        """Return whether the connection is open and has no request in flight."""
+        return self._transport is not None and self._response is None
 
-    def ask(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
-        """Send the request; the future holds the answer, or the `RefusedError` or `OSError` in its place."""
-        answer: asyncio.Future[Any] = loop.create_future()
-        self.asked_s = loop.time()
+    def send(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
+        """Send the request; return a future of the document, or of a `RefusedError` or `OSError`."""
+        response: asyncio.Future[Any] = loop.create_future()
+        self.sent_s = loop.time()
         if self._transport is None:
-            answer.set_exception(ConnectionResetError("closed"))
-            return answer
-        self._answer = answer
+            response.set_exception(ConnectionResetError("the connection is closed"))
+            return response
+        self._response = response
         self._begin()
         self._transport.write(self._request)
-        return answer
+        return response
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport (asyncio)."""
+        """Store the transport (asyncio)."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Read on (asyncio)."""
+        """Parse data (asyncio)."""
         self._size_bytes += len(data)
         try:
-            if self._answer is None or self._size_bytes > _MAX_ANSWER_BYTES:
-                raise RefusedError("more than was asked for")
+            if self._response is None or self._size_bytes > _MAX_RESPONSE_BYTES:
+                raise RefusedError("unexpected data, or too much of it")
             self._parser.feed_data(data)
-        except Exception as error:  # whatever a pod sends; an upgrade that nobody asked for is no HttpParserError
-            self._settle(error)
+        except Exception as error:  # pods are untrusted; an upgrade, for one, is no HttpParserError
+            self._fail(error)
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give up what was asked (asyncio)."""
+        """Fail the request in flight (asyncio)."""
         self._transport = None
-        self._settle(ConnectionResetError("closed before the answer was whole"))
+        self._fail(ConnectionResetError("the connection was closed before the end of the response"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header (httptools)."""
+        """Store a header (httptools)."""
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Judge the head (httptools)."""
+        """Check status and headers (httptools)."""
         status, headers = self._parser.get_status_code(), self._headers
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if status != 200 or kind != b"application/json":
             raise RefusedError(f"status {status}, type {kind!r:.100}")
+        # Another pod may have been given the address since.
         if (instance := headers.get(INSTANCE_HEADER.encode())) is not None and instance != self._uid.encode():
-            raise RefusedError(f"{instance!r:.100} has the address now")
+            raise RefusedError(f"the address belongs to pod {instance!r:.100} now")
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise RefusedError("an encoded body")
+            raise RefusedError("compressed body")
 
     def on_body(self, body: bytes) -> None:
         """Collect the body (httptools)."""
         self._body += body
 
     def on_message_complete(self) -> None:
-        """Hand over the answer (httptools)."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(self._decode(bytes(self._body)))
-        self._answer = None
+        """Complete the request in flight (httptools)."""
+        if self._response is not None and not self._response.done():
+            self._response.set_result(self._decode(bytes(self._body)))
+        self._response = None
         if not self._parser.should_keep_alive():
             self.abort()
 
@@ -233,8 +235,8 @@ class _Connection(asyncio.Protocol):
         self._body = bytearray()
         self._size_bytes = 0
 
-    def _settle(self, error: Exception) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            # httptools wraps what its callbacks raise.
-            answer.set_exception(error)
+    def _fail(self, error: Exception) -> None:
+        response, self._response = self._response, None
+        if response is not None and not response.done():
+            # httptools wraps errors of its callbacks in its own.
+            response.set_exception(error)

@@ -13,7 +13,7 @@ from shoal_schema.processes import LogSettings, OperatorProcess
 
 
 class Settings(Struct, frozen=True):
-    """Everything that the environment decides; `shoal_schema.processes` says what each setting means."""
+    """The operator's settings; `shoal_schema.processes` describes each."""
 
     process: OperatorProcess
     logging: LogSettings
@@ -25,7 +25,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def heartbeat(self) -> Key:
-        """The Lease whose renewals the watches hear: the one that decides who writes, or one beside what is watched."""
+        """The Lease whose renewals the watches receive: the leader's, or one in a watched namespace."""
         watched = self.process.watch_namespaces
         if not watched or self.process.namespace in watched:
             return self.lease
@@ -36,6 +36,6 @@ class Settings(Struct, frozen=True):
         """Read the settings.
 
         Raises:
-            shoal_schema.environment.SettingsError: one is out of range, or a name is misspelt.
+            shoal_schema.environment.SettingsError: a value is out of range, or a name is misspelt.
         """
         return environment.read(cls, environ, OPERATOR)

@@ -1,4 +1,4 @@
-"""Tells stopping pods to keep serving, or to leave, beside the reconciliations: a pod that hangs delays no other."""
+"""Requests to stopping pods to keep serving or to stop, sent in the background: pods that hang delay nothing."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _PAUSE_S = 0.3
 
 @dataclass(slots=True)
 class _Sent:
-    """What one pod was told last, and the task that tells it."""
+    """The last stay that was sent to a pod, and the task that sends it."""
 
     stay: Stay
     task: "asyncio.Task[None]"
@@ -28,10 +28,10 @@ class _Sent:
 
 @dataclass(slots=True)
 class Stays:
-    """What stopping pods were told.
+    """Send stays to stopping pods.
 
     Args:
-        port: the pods' admin port.
+        port: admin port of the pods.
     """
 
     port: int = ADMIN_PORT
@@ -39,7 +39,7 @@ class Stays:
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def send(self, key: Key, stays: Iterable[Stay]) -> None:
-        """Tell each stopping pod of a service what is new to it."""
+        """Send each stopping pod of a service its stay, where it is new or longer."""
         before = self._sent.pop(key, {})
         now: dict[str, _Sent] = {}
         for stay in stays:
@@ -60,13 +60,13 @@ class Stays:
             self._sent[key] = now
 
     def forget(self, key: Key) -> None:
-        """Let the pods of a service that is gone leave."""
+        """Let the pods of a deleted service stop."""
         staying = [each.stay.replica for each in self._sent.get(key, {}).values() if each.stay.seconds]
         self.send(key, [Stay(replica, 0) for replica in staying])
         self._sent.pop(key, None)
 
     async def close(self) -> None:
-        """Stop telling: pods that stay leave when their time is over."""
+        """Cancel pending requests: pods stop when their last stay ends."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -79,23 +79,21 @@ class Stays:
         logger.warning("event=stay_untold pod=%s seconds=%d", stay.replica.name, stay.seconds)
 
     async def _post(self, stay: Stay) -> bool:
-        """Return whether the pod took it; whatever else it answers, or not, is its own trouble."""
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                return await self._ask(stay)
-        except (OSError, ValueError, TimeoutError):
-            return False
-
-    async def _ask(self, stay: Stay) -> bool:
+        """Return whether the pod accepted the stay."""
         replica = stay.replica
         host = f"[{replica.address}]" if ":" in replica.address else replica.address
-        reader, writer = await asyncio.open_connection(replica.address, self.port)
         try:
-            writer.write(
-                f"POST {PATH}?seconds={stay.seconds} HTTP/1.1\r\nhost: {host}:{self.port}\r\nx-shoal-admin: 1\r\n"
-                f"{INSTANCE}: {replica.uid}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
-            )
-            # `readline` raises a ValueError beyond 64 KiB.
-            return (await reader.readline()).split()[1:2] == [b"200"]
-        finally:
-            writer.close()
+            async with asyncio.timeout(_TIMEOUT_S):
+                reader, writer = await asyncio.open_connection(replica.address, self.port)
+                try:
+                    writer.write(
+                        f"POST {PATH}?seconds={stay.seconds} HTTP/1.1\r\nhost: {host}:{self.port}\r\n"
+                        f"x-shoal-admin: 1\r\n{INSTANCE}: {replica.uid}\r\n"
+                        "content-length: 0\r\nconnection: close\r\n\r\n".encode()
+                    )
+                    # Only the status line matters. `readline` raises a ValueError beyond 64 KiB.
+                    return (await reader.readline()).split()[1:2] == [b"200"]
+                finally:
+                    writer.close()
+        except (OSError, ValueError, TimeoutError):
+            return False

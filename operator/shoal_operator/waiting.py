@@ -120,7 +120,7 @@ class WaitingRooms:
         self._rooms = Rooms(
             settings,
             changed=self._look_at_all,
-            told=self._hear,
+            received=self._receive,
             version_of=self._version_of,
             clock=clock,
         )
@@ -337,7 +337,7 @@ class WaitingRooms:
         for key in self._guests:
             self._changed(key, 0.0)
 
-    def _hear(self, news: RoomNews, tasks: asyncio.TaskGroup) -> None:
+    def _receive(self, news: RoomNews, tasks: asyncio.TaskGroup) -> None:
         for key, guest in self._guests.items():
             if news.waiting.get(str(key)):
                 tasks.create_task(self._wake(key, guest))

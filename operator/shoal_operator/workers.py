@@ -1,4 +1,4 @@
-"""The tasks that take keys from the work queue."""
+"""The tasks that process keys of the work queue."""
 
 import asyncio
 import contextlib
@@ -18,20 +18,20 @@ Reconcile = Callable[[Key], Awaitable[Outcome]]
 
 
 class Counts(Protocol):
-    """Where looks are counted: see `shoal_operator.metrics.Metrics`."""
+    """The part of `shoal_operator.metrics.Metrics` that counts reconciliations."""
 
     def count_reconcile(self, outcome: Outcome, took_s: float) -> None: ...  # noqa: D102
     def count_reconcile_error(self, reason: LookError) -> None: ...  # noqa: D102
 
 
 class Workers:
-    """Run ``look`` for every key that is due, several keys at a time.
+    """Reconcile the keys that are due, several concurrently.
 
-    Cancelling ``run`` cancels the looks that are under way; their keys become due again.
+    Cancelling ``run`` cancels reconciliations in progress; their keys become due again.
 
     Args:
         clock: monotonic seconds.
-        counts: told how each look ended.
+        counts: counts outcomes and errors.
     """
 
     def __init__(self, queue: WorkQueue, reconcile: Reconcile, clock: Callable[[], float], counts: Counts) -> None:
@@ -47,11 +47,11 @@ class Workers:
         self._wake.set()
 
     def mark_scaled(self, key: Key, delay_s: float = 0.0) -> None:
-        """Make a key due whose replicas, or the place where its requests wait, have changed."""
+        """Make a key due whose replicas or whose place in the activator changed."""
         self.mark(key, delay_s, Priority.SCALING)
 
     def mark_all(self) -> None:
-        """Make every known key due."""
+        """Make every queued key due."""
         for key in self._queue.waiting():
             self.mark(key)
 
@@ -76,7 +76,7 @@ class Workers:
         except (ApiError, NotLeadingError) as error:
             self._counts.count_reconcile_error(reason_of(error))
             logger.warning("event=look_failed service=%s error=%s", key, error)
-        except Exception as error:  # one service's surprise must not stop the others
+        except Exception as error:  # an unexpected error of one service must not stop the others
             self._counts.count_reconcile_error(reason_of(error))
             logger.exception("event=look_failed service=%s", key)
         finally:
@@ -88,7 +88,7 @@ class Workers:
         due_s = self._queue.next_due_s()
         timeout_s = None if due_s is None else max(0.0, due_s - self._clock())
         self._wake.clear()
-        # No wait_for: before Python 3.12 it forgets that it is cancelled in the moment that it has waited for.
+        # Not wait_for: before Python 3.12 it may swallow a cancellation that coincides with the event.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
