@@ -1,6 +1,5 @@
-"""The operator: an ``InferenceService`` becomes Kubernetes objects, status and replicas.
+"""The operator: reconciles an ``InferenceService`` to Kubernetes objects, status and replicas.
 
-Owns the custom resource, the objects made from it, its status and the number of replicas. Never touches a request,
-never imports a tensor library, never writes to an object that it does not own. Which modules are its pure core and
-which its shell stands in the import contracts of pyproject.toml.
+It handles no inference requests, imports no tensor library, and writes to no object that it does not own. The import
+contracts of pyproject.toml list the modules of its pure core and of its shell.
 """

@@ -1,6 +1,6 @@
-"""``shoal-operator``, or ``python -m shoal_operator``.
+"""Entry point of ``shoal-operator`` and ``python -m shoal_operator``.
 
-Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+Imports little, so that Ctrl-C is handled while the rest is imported.
 """
 
 import sys

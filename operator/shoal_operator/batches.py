@@ -1,4 +1,4 @@
-"""One look at one ``BatchInference``: its job is made once, progress what may change, and its end is kept."""
+"""Reconciliation of one ``BatchInference``: create its job once, update what may change, keep its final status."""
 
 import datetime
 import logging
@@ -41,7 +41,7 @@ from shoal_schema.resource.offline import BatchInferenceSpec
 logger = logging.getLogger(__name__)
 
 _WRITE_EVERY_S = 10.0
-"""Numbers alone are written no more often."""
+"""Minimum interval between statuses that differ in progress alone."""
 
 
 class _Cluster(Protocol):
@@ -66,12 +66,12 @@ class _Progresses(Protocol):
 
 
 class Batches:
-    """Brings jobs to their end.
+    """Reconcile jobs.
 
     Args:
-        names: what models' names stand for, and where their registries are.
-        progresses: how far running pods say they are.
-        utc_now: the wall clock, for the times in a status.
+        names: resolves model names, and returns addresses of registries.
+        progresses: returns the progress of running pods.
+        utc_now: wall clock, for times in a status.
         clock: monotonic seconds.
     """
 
@@ -94,10 +94,10 @@ class Batches:
         self._written_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> Outcome:
-        """Look at a job once, and write its status if that changed.
+        """Reconcile a job once, and write its status if it changed.
 
         Raises:
-            ApiError: the cluster could not be read or written now.
+            ApiError: the cluster could not be read or written.
         """
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
@@ -106,7 +106,7 @@ class Batches:
             self._written_s.pop(key, None)
             return Outcome.GONE
         kind = RAY_OR_JOB.get(str(dig(resource, "spec", "engine")), JOB)
-        evidence, spec = await self._look(key, kind, resource)
+        evidence, spec = await self._apply(key, kind, resource)
         status = make_batch_status(evidence, _written(self._utc_now()))
         changed = await self._report(key, resource, status)
         if has_ended(status):
@@ -115,13 +115,13 @@ class Batches:
                 await self._cluster.merge(kind, evidence.job, patch)
             return Outcome.DONE
         if evidence.job and not dig(evidence.job, "spec", "suspend"):
-            # Who waits for a node or an image may wait for long, and the Job's watch tells when that ends.
+            # A pod that waits for a node or an image may wait long; an event of the Job ends that, so back off.
             moves = changed or any(runs(pod, BATCH) for pod in evidence.pods)
             return Outcome.WAITING if moves else Outcome.FAILED
         waits = status["reason"] == Reason.MODEL_RESOLVING or not evidence.blocked
         return Outcome.DONE if waits else Outcome.FAILED
 
-    async def _look(self, key: Key, kind: Kind, resource: Json) -> tuple[BatchEvidence, BatchInferenceSpec | None]:
+    async def _apply(self, key: Key, kind: Kind, resource: Json) -> tuple[BatchEvidence, BatchInferenceSpec | None]:
         spec, target, naming, blocked = self._plan(key, resource)
         job: Json = {}
         pods: tuple[Json, ...] = ()
@@ -132,7 +132,7 @@ class Batches:
                 blocked = blocked or taken(kind, live, key.name)
             elif live is not None or (target and not blocked and not dig(resource, "status", "jobName")):
                 job = live or {}
-                job = await self._bring(key, kind, job, resource, target) if target and not blocked else job
+                job = await self._write(key, kind, job, resource, target) if target and not blocked else job
             pods = tuple(pod for pod in found if job and is_pods_of(pod, job))
         except ApiError as error:
             if error.passing:
@@ -144,7 +144,8 @@ class Batches:
             for pod in pods
             if runs(pod, BATCH) and dig(pod, "status", "podIP")
         ]
-        asked = replicas if kind == JOB else []
+        # Pods of a RayJob serve no progress.
+        read = replicas if kind == JOB else []
         left_s = self._progresses.remaining_s(key)
         estimated_end = ""
         if left_s is not None:
@@ -156,7 +157,7 @@ class Batches:
             kind=kind,
             job=job,
             pods=pods,
-            progress=self._progresses.latest(key, asked),
+            progress=self._progresses.latest(key, read),
             blocked=blocked or failed,
             naming=naming,
             estimated_end=estimated_end,
@@ -166,7 +167,7 @@ class Batches:
     def _plan(
         self, key: Key, resource: Json
     ) -> tuple[BatchInferenceSpec | None, Target | None, Naming | None, Problem | None]:
-        """Return what is asked for, and why that cannot be, if it cannot."""
+        """Return spec, target and resolved name, and the problem that prevents the job."""
         naming = None
         try:
             spec = parse_batch_spec(resource)
@@ -178,18 +179,18 @@ class Batches:
                 return spec, None, naming, Problem(Reason.NOT_ALLOWED, words)
         except (SpecError, LocationError) as error:
             return None, None, naming, Problem(Reason.INVALID_SPEC, str(error))
-        except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
+        except Exception as error:  # a bug: the author of the spec must see it too, not the log alone
             logger.exception("event=planning_failed service=%s", key)
-            text = f"the operator can make no job of this spec, please report it: {error!r}"
+            text = f"the operator failed on this spec: {error!r}. Please report this bug"
             return None, None, naming, Problem(Reason.INVALID_SPEC, text)
         if naming and not naming.resolved:
-            text = naming.problem or f"the registry is asked which version {naming.uri} is"
+            text = naming.problem or f"waiting for the registry's response to {naming.uri}"
             reason = Reason.MODEL_UNRESOLVED if naming.problem else Reason.MODEL_RESOLVING
             return spec, target, naming, Problem(reason, text)
         return spec, target, naming, None
 
-    async def _bring(self, key: Key, kind: Kind, job: Json, resource: Json, target: Target) -> Json:
-        """Make the job, once; later tell it what may change, and nothing of a newer operator's."""
+    async def _write(self, key: Key, kind: Kind, job: Json, resource: Json, target: Target) -> Json:
+        """Create the job once; later patch only the fields that may change."""
         queue = dig(resource, "metadata", "labels", QUEUE_LABEL, default="")
         assert target.batch is not None
         if not job:
@@ -205,7 +206,7 @@ class Batches:
         return await self._cluster.merge(kind, job, patch)
 
     async def _report(self, key: Key, resource: Json, status: Json) -> bool:
-        """Write the status if it changed, numbers alone only now and then; return whether it had changed."""
+        """Write the status if it changed, progress alone at most every 10 s; return whether it changed."""
         stored = dig(resource, "status", default={})
         if status == stored:
             return False
@@ -221,7 +222,7 @@ class Batches:
             try:
                 await self._cluster.announce(make_event(resource, news, _written(self._utc_now())))
             except ApiError as error:
-                # The status says the same; an Event is a courtesy.
+                # The status contains the same, so a lost Event is acceptable.
                 logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
         return True
 
@@ -230,5 +231,5 @@ RAY_OR_JOB = {str(engine): kind for engine, kind in KINDS.items()}
 
 
 def _written(moment: datetime.datetime) -> str:
-    """Return a time as the API writes it."""
+    """Return a time in the API's format."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,7 @@
-r"""JSON that is also YAML.
+r"""JSON that is also valid YAML 1.1, which server-side apply parses.
 
-Server-side apply reads YAML 1.1. JSON means the same there but for a few characters: a pair of escaped surrogates
-(``\ud83d\ude00``) is refused, and so are control characters that stand as they are; some others end a line.
+The two differ in a few characters: YAML rejects escaped surrogate pairs (``\ud83d\ude00``) and literal control
+characters, and treats some others as line breaks.
 """
 
 import json
@@ -9,16 +9,16 @@ import re
 
 from shoal_schema.declaring import Json
 
-_NOT_AS_IT_IS = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 
 
 def encoded(body: Json) -> bytes:
-    """Return an object as UTF-8 that a reader of JSON and a reader of YAML understand alike.
+    """Return an object as UTF-8 that JSON and YAML parsers read alike.
 
-    Half of a surrogate pair, which no encoding can carry, becomes U+FFFD, as the API server itself does it.
+    Unpaired surrogates become U+FFFD, as in the API server.
     """
-    return _NOT_AS_IT_IS.sub(_escaped, json.dumps(body, ensure_ascii=False)).encode()
+    return _ESCAPED.sub(_escaped, json.dumps(body, ensure_ascii=False)).encode()
 
 
 def _escaped(found: re.Match[str]) -> str:

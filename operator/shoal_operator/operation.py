@@ -1,4 +1,4 @@
-"""The running operator: kopf's watches, the workers, the autoscaler and the Lease, wired."""
+"""The operator process: kopf's watches, the workers, the autoscaler and the Lease."""
 
 import asyncio
 import contextlib
@@ -103,10 +103,11 @@ class Operation:
         self._show_metrics()
 
     async def run(self) -> None:
-        """Run until a signal ends kopf, or a part fails."""
+        """Run until a signal ends kopf, or a task fails."""
         allow_connections()
         listen = self._settings.process.metrics_listen
         async with serving(self._metrics, listen, self._waiting.answer, self._autoscaler.fleet, self._check_ready):
+            # Watches run on standbys too, so that a new leader need not list everything first.
             watches = asyncio.create_task(self._watch(), name="watches")
             leading = self._leadership.lead(self._cluster, lambda: asyncio.create_task(self._work(), name="work"))
             lead = asyncio.create_task(leading, name="leadership")
@@ -130,12 +131,14 @@ class Operation:
                 await self._server.close()
 
     async def _take_signals(self, stop: Callable[[], object]) -> None:
-        """Stop at the first signal: writing first, and the watches, which take seconds, last."""
-        await self._watching.wait()  # kopf has set its own handlers by then
+        """Stop at the first signal: first the leader's work, then the watches, which take seconds."""
+        # By then kopf has installed its own handlers, which these replace.
+        await self._watching.wait()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop)
 
     async def _work(self) -> None:
+        # Restore the state that statuses keep, before the first reconciliation.
         await self._waiting.start(self._cluster)
         await self._upgrading.start()
         async with asyncio.TaskGroup() as tasks:
@@ -147,12 +150,12 @@ class Operation:
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
     async def _reconcile(self, key: Key) -> Outcome:
-        looks = self._batches if key.plural == BATCH_PLURAL else self._reconciler
-        return await looks.reconcile(key)
+        reconciler = self._batches if key.plural == BATCH_PLURAL else self._reconciler
+        return await reconciler.reconcile(key)
 
     async def _watch(self) -> None:
         namespaces = self._settings.process.watch_namespaces
-        inbox = Inbox(self._workers.mark, self._hear_lease, self._echoes)
+        inbox = Inbox(self._workers.mark, self._record_lease, self._echoes)
         listen = self._settings.process.health_listen
         await kopf.operator(
             registry=make_registry(inbox, log_in, self._check_health),
@@ -165,7 +168,7 @@ class Operation:
             liveness_endpoint=f"http://{listen}/healthz" if listen else None,
         )
 
-    def _hear_lease(self) -> None:
+    def _record_lease(self) -> None:
         if self._heard_lease_s is None:
             logger.info("event=watches watches=heard lease=%s", self._settings.heartbeat)
         self._heard_lease_s = time.monotonic()
@@ -187,7 +190,7 @@ class Operation:
         )
 
     def _show_metrics(self) -> None:
-        """Show what can be read at any time; of services only while this operator leads."""
+        """Register the gauges; those of services have values only while this operator leads."""
 
         def show(metric: Metric, read: Read) -> None:
             self._metrics.show(metric, lambda: read() if self._leadership.may_write() else {})

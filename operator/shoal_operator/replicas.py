@@ -1,4 +1,4 @@
-"""How a service's replicas are written: where they are still what was decided upon, with an Event that says why."""
+"""Writes of a service's replicas, with an Event that states the reason."""
 
 import datetime
 import logging
@@ -15,26 +15,26 @@ logger = logging.getLogger(__name__)
 
 
 def _utc_now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)  # noqa: TID251 (an Event says when, to people)
+    return datetime.datetime.now(datetime.UTC)  # noqa: TID251 (the time of an Event)
 
 
 class ScaleCluster(Protocol):
-    """What writing needs of `shoal_operator.cluster.Cluster`."""
+    """The part of `shoal_operator.cluster.Cluster` that scales."""
 
     async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
-        """Write the replicas if they are what they were; return the service as it was read, else None."""
+        """Write the replicas if they still are ``was``; return the service as read, else None."""
 
     async def announce(self, event: Json) -> None:
         """Post an Event."""
 
 
 class Replicas:
-    """Writes what was decided.
+    """Write decided replicas.
 
     Args:
-        fleet: told what was written.
-        changed: called with a service whose replicas somebody else has set since the decision: it is looked at again.
-        utc_now: the wall clock, for Events.
+        fleet: records the written count.
+        changed: makes a service due whose replicas another writer has changed since the decision.
+        utc_now: wall clock, for Events.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Replicas:
         self._utc_now = utc_now
 
     async def write(self, cluster: ScaleCluster, key: Key, known: Scaled, replicas: int, why: str) -> bool:
-        """Write the replicas in the place of those that are known; return whether they were still those."""
+        """Write the replicas; return False where another writer changed them since, or the write failed."""
         try:
             resource = await cluster.scale(key, replicas, was=known.replicas)
         except (ApiError, NotLeadingError) as error:
             logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, replicas, error)
             return False
         if resource is None:
-            # Whoever set them knows what is decided next: nothing is said, and the next look reads them.
+            # Another writer was faster: the next reconciliation reads its count.
             logger.info("event=scaling_overtaken service=%s scale=%d was=%d", key, replicas, known.replicas)
             self._changed(key)
             return False
@@ -65,6 +65,6 @@ class Replicas:
         try:
             await cluster.announce(make_event(resource, news, self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")))
         except (ApiError, NotLeadingError) as error:
-            # The condition says the same; an Event is a courtesy.
+            # The condition contains the same, so a lost Event is acceptable.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
         return True

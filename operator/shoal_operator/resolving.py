@@ -199,7 +199,7 @@ class Registries:
             LocationError: the registry returns no version, or is unreachable.
         """
         found = uri
-        # MLflow may need several requests: an alias first, then the version's source.
+        # MLflow may need several requests, as a response may be a mutable name again.
         for _ in range(_MAX_REQUESTS):
             if wrong := fault(scheme_of(found), self._environment):
                 raise LocationError(f"{shown(found)} cannot be resolved: {wrong}{_REMEDY}")

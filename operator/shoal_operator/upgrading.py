@@ -1,4 +1,4 @@
-"""Has services keep their images and pod templates, and brings them to this operator's one after another."""
+"""Upgrades of services to this operator's images and pod template, one after another."""
 
 import asyncio
 import datetime
@@ -29,37 +29,34 @@ class _Cluster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be written of a service.
-
-    Args:
-        kept: what would be written in its place, to leave pods as they are until it is their turn.
-        upgrade: one that has begun.
-        overdue: it has taken longer than the deadline of its rollout.
-        pending: its turn has not come.
-    """
+    """The writes for one service."""
 
     changes: Changes
     kept: Changes | None = None
+    """Alternative writes that leave the pods unchanged until their upgrade may start; None: no upgrade is needed."""
     upgrade: Upgrade | None = None
+    """The upgrade in progress."""
     overdue: bool = False
+    """The upgrade exceeds the deadline of its rollout."""
     pending: bool = False
+    """The upgrade has to wait."""
 
     def keeping_pods(self, deployment: Json, replicas: int) -> "Plan":
-        """Return the same, with the Deployment left as it is for another reason."""
+        """Return the plan without changes of the pods, for a reason other than an upgrade."""
         return replace(self, changes=self.changes.keeping_pods(deployment, replicas), kept=None)
 
     def scaling_alone(self, deployment: Json, replicas: int) -> "Plan":
-        """Return what a service gets whose spec is not allowed: its pods stay, and are as many as wanted."""
+        """Return the plan for a spec that is not allowed: pods stay, and only their count changes."""
         return replace(self, changes=self.changes.scaling_alone(deployment, replicas), kept=None)
 
 
 class Upgrading:
-    """Says of each look whether it may replace pods only because the operator is another one.
+    """Decide when a service's pods may be replaced because of a new operator release.
 
     Args:
-        settings: how many at a time, and when.
-        mark: called when a service is to be looked at, after a delay (s).
-        utc_now: the wall clock: hours are those of people, and outlive this process.
+        settings: concurrency and window of upgrades.
+        mark: makes a service due after a delay (s).
+        utc_now: wall clock, for windows and for start times that survive a restart.
     """
 
     def __init__(
@@ -76,7 +73,7 @@ class Upgrading:
         self.upgrades = Upgrades(settings.upgrade_unavailable_services, Window.parse(settings.upgrade_window))
 
     async def start(self) -> None:
-        """Learn which upgrades are under way, before any service is looked at."""
+        """Read the upgrades in progress from all statuses, before the first reconciliation."""
         while True:
             try:
                 services = await self._cluster.list_services(self._namespaces)
@@ -86,10 +83,11 @@ class Upgrading:
                 await asyncio.sleep(_RETRY_S)
         self.upgrades.start({key_of(each): each for each in services})
         for key in self.upgrades.standings:
-            self._mark(key, 0.0)  # one that goes before the watches begin is waited for no longer than its look takes
+            # A service that is deleted before the watches begin must not block upgrades.
+            self._mark(key, 0.0)
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan:
-        """Return what is to be written."""
+        """Return the writes for a service."""
         resource, live = observation.resource, observation.ours(DEPLOYMENT)
         self.upgrades.see(key, resource)
         upgrade = Upgrade.stored(resource)
@@ -107,10 +105,10 @@ class Upgrading:
         return Plan(changes, kept, upgrade, overdue)
 
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan:
-        """Have a service whose pods would be replaced keep them, or begin its upgrade, which is in its status by then.
+        """Return the plan with the pods kept, or with an upgrade started and written to the status.
 
         Raises:
-            ApiError: that cannot be written now.
+            ApiError: the status could not be written.
         """
         if plan.kept is None or plan.upgrade is not None:
             return plan
@@ -118,14 +116,14 @@ class Upgrading:
         return replace(plan, upgrade=upgrade) if upgrade else replace(plan, changes=plan.kept, pending=True)
 
     def saw(self, key: Key, resource: Json | None) -> None:
-        """Take what a look has left behind; None where the service is no business of ours."""
+        """Record a service's state after a reconciliation; None for a deleted or another install's service."""
         if resource is None:
             self.upgrades.forget(key)
         else:
             self.upgrades.see(key, resource)
 
     def reconciled(self, key: Key) -> None:
-        """Note the end of a look, however it ended; call whose turn it is."""
+        """Record the end of a reconciliation, and reconcile the services whose upgrade may start now."""
         self.upgrades.reconciled(key)
         now_s = self._utc_now().timestamp()
         for each in self.upgrades.called(now_s):
@@ -135,7 +133,7 @@ class Upgrading:
             self._mark(key, opens_in_s)
 
     async def _begun(self, key: Key, resource: Json) -> Upgrade | None:
-        """Begin an upgrade if it is its turn: who ends before the pods are replaced must not begin another one."""
+        """Start the upgrade if allowed. The status is written first, so that it survives a restart of the operator."""
         standing, now = self.upgrades.standings[key], self._utc_now()
         if not self.upgrades.begins(key, now.timestamp()):
             return None
@@ -149,9 +147,11 @@ class Upgrading:
                 raise
             return None
         if Upgrade.stored(stored) is None:
+            # The API server dropped the field, as the installed CustomResourceDefinition does not have it.
             logger.error("event=upgrade_unwritten service=%s definition=old: install that of this release", key)
             self.upgrades.see(key, resource)
             return None
         logger.info("event=upgrade service=%s ready=%s", key, upgrade.was_ready)
-        resource["status"] = status  # what the look's own status is compared with
+        # The status at the end of the reconciliation is compared with this one.
+        resource["status"] = status
         return upgrade

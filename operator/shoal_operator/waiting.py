@@ -1,4 +1,7 @@
-"""The waiting rooms, as the operator knows them: they ask it whom to hold requests for, and it asks them who waits."""
+"""Scale to zero and back, with the activator.
+
+The activator polls the operator for its routing table; the operator polls the activator for held requests.
+"""
 
 import asyncio
 import contextlib
@@ -45,9 +48,9 @@ logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
 _GOING_S = 5.0
-"""How long a pod that was to go, and is not seen to go, is not trusted: requests might reach it as it ends."""
-_FIRST_LOOKS_S = 30.0
-"""How long rooms are told nothing while services have not been looked at since the start: they keep what they know."""
+"""How long pods of a Deployment that had no replicas get no requests, as they may be stopping unnoticed."""
+_FIRST_RECONCILIATIONS_S = 30.0
+"""The longest wait for all services to be reconciled after the start; until then activators keep their table."""
 
 
 class _Cluster(ScaleCluster, RoomsCluster, Protocol):
@@ -56,24 +59,21 @@ class _Cluster(ScaleCluster, RoomsCluster, Protocol):
 
 @dataclass(slots=True)
 class _Guest:
-    """One service that may sleep.
-
-    Args:
-        told: the version of the book since which rooms hold what comes for it.
-        in_path: it has a slice, so the rooms may be among its Service's endpoints.
-        led_to: addresses of the rooms that are.
-        arrived: by uid, the rows that its pods were asked for so far; None where one does not say.
-        going_until_s: by uid, until when pods get nothing, whose Deployment was to have none.
-    """
+    """One service that scales to zero."""
 
     spec: InferenceServiceSpec
     port: int
     memory: Memory | None = None
-    told: int = 0
+    version: int = 0
+    """Version of the routing table with the service's newest entry."""
     in_path: bool = False
-    led_to: tuple[str, ...] = ()
+    """It has an EndpointSlice, so activators may be among its endpoints."""
+    endpoints: tuple[str, ...] = ()
+    """Addresses of the activators among its endpoints."""
     arrived: Mapping[str, int | None] = field(default_factory=dict)
+    """By uid, each pod's counter of arrived rows; None without a reading."""
     going_until_s: dict[str, float] = field(default_factory=dict)
+    """By uid, until when pods of a Deployment scaled to zero get no requests."""
 
     @property
     def phase(self) -> Phase:
@@ -85,17 +85,17 @@ class _Guest:
 
     @property
     def holding(self) -> bool:
-        """Whether its pods are about to go, or have gone; a person may have said so as well."""
+        """Whether its pods are stopping or gone; a user may also have set replicas to 0."""
         return self.sleeps and (self.phase in HOLDING or self.spec.replicas == 0)
 
 
 class WaitingRooms:
-    """Takes services to zero and back.
+    """Scale services to zero and back.
 
     Args:
-        fleet: how services scale, and their ready pods.
-        settings: where the rooms are, and their ports.
-        changed: called when a service is to be looked at, after a delay (s).
+        fleet: scaling and ready pods of services.
+        settings: selector and ports of the activator.
+        changed: makes a service due after a delay (s).
         clock: monotonic seconds.
     """
 
@@ -113,13 +113,13 @@ class WaitingRooms:
         self._changed = changed
         self._clock = clock
         self._book = Book(uuid.uuid4().hex[:8])
-        self._turned = asyncio.Event()
+        self._table_changed = asyncio.Event()
         self._guests: dict[Key, _Guest] = {}
         self._listed = False
-        self._told_by_s = math.inf
+        self._complete_by_s = math.inf
         self._rooms = Rooms(
             settings,
-            changed=self._look_at_all,
+            changed=self._reconcile_all,
             received=self._receive,
             version_of=self._version_of,
             clock=clock,
@@ -127,38 +127,48 @@ class WaitingRooms:
         self._stepping: set[Key] = set()
         self._cluster: _Cluster | None = None
 
-    # What a look asks.
+    # Called by the reconciler.
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None:
-        """Return a service's place in the waiting room; None where it has none.
+        """Return a service's place in the activator; None for a service that never scales to zero.
 
         Raises:
-            RoomlessError: it may sleep, and there is no waiting room, or no port of it is free.
+            RoomlessError: there is no activator, or it has no free port.
         """
         sleeps = may_sleep(spec)
         if sleeps and not self._settings.waiting_selector:
             raise RoomlessError(NO_ROOM)
-        # One that may sleep no more keeps its place until its pods have taken over, if it is to have some.
+        # A service that no longer scales to zero keeps its place until its pods are ready, if it will have any.
         lingers = key in self._guests and observation.ours(ENDPOINT_SLICE) and (spec.replicas or not is_free(spec))
         if not (sleeps or lingers):
             self.forget(key)
             return None
         guest = self._guests.setdefault(key, _Guest(spec, self._allot(key, observation)))
         guest.spec = spec
-        self._write(key, guest)  # before the rooms are among the endpoints, and before any pod goes
-        answered = bool(observation.endpoints and self._staying(key, guest))
-        waking = guest.memory is not None and guest.memory.is_waking and not answered
+        # The table must contain the service before activators are endpoints, and before any pod stops.
+        self._write(key, guest)
+        served = bool(observation.endpoints and self._staying(key, guest))
+        waking = guest.memory is not None and guest.memory.is_waking and not served
         rooms = [room for room in self._rooms.known if room.serves(key)]
         theirs = ENDPOINT_SLICE in observation.children and not observation.ours(ENDPOINT_SLICE)
         held = not theirs and not all(room.silent for room in rooms)
         running = dig(observation.ours(DEPLOYMENT), "spec", "replicas", default=0)
+        problem = ""
+        if guest.sleeps and theirs:
+            problem = f"EndpointSlice {key.name} has another owner, so no requests reach the waiting room. Delete it"
+        elif guest.sleeps:
+            listing = (
+                f"kubectl get deployments,pods --namespace {self._settings.namespace}"
+                f" --selector {self._settings.waiting_selector}"
+            )
+            problem = shortcoming(key, guest.port, self._rooms.known, listing=listing)
         return Hosting(
             guest.port,
             tuple(sorted(room.address for room in rooms)),
-            open=guest.holding or not answered,
+            open=guest.holding or not served,
             waking=waking,
             held=held,
-            shortcoming=self._shortcoming(key, guest, theirs=theirs),
+            shortcoming=problem,
             kept=running if sleeps and not spec.replicas and not held else 0,
         )
 
@@ -171,29 +181,18 @@ class WaitingRooms:
             raise
 
     def _await_ports(self, awaited: Mapping[Key, float]) -> None:
-        """Have those looked at again who were refused a port, when there is one."""
+        """Reconcile the services without a port once one is free."""
         for key, free_s in awaited.items():
             self._changed(key, max(0.0, free_s - self._clock()))
 
-    def _shortcoming(self, key: Key, guest: _Guest, *, theirs: bool) -> str:
-        if not guest.sleeps:
-            return ""
-        if theirs:
-            return f"EndpointSlice {key.name} is somebody else's, so none can lead to the waiting room: delete it"
-        listing = (
-            f"kubectl get deployments,pods --namespace {self._settings.namespace}"
-            f" --selector {self._settings.waiting_selector}"
-        )
-        return shortcoming(key, guest.port, self._rooms.known, listing=listing)
-
     def saw(self, key: Key, observation: Observation) -> None:
-        """Take what a look has found, and left behind."""
+        """Record the cluster's state at the end of a reconciliation."""
         guest = self._guests.get(key)
         if guest is None:
             return
         slice_ = observation.ours(ENDPOINT_SLICE)
         guest.in_path = bool(slice_)
-        guest.led_to = tuple(each for endpoint in slice_.get("endpoints") or () for each in endpoint["addresses"])
+        guest.endpoints = tuple(each for endpoint in slice_.get("endpoints") or () for each in endpoint["addresses"])
         if not guest.sleeps and not guest.in_path:
             self.forget(key)
             return
@@ -203,25 +202,26 @@ class WaitingRooms:
         self._write(key, guest)
 
     def forget(self, key: Key) -> None:
-        """Forget a service that is gone, or sleeps no more."""
+        """Forget a service that was deleted, or that no longer scales to zero."""
         self._guests.pop(key, None)
         self._await_ports(self._ports.free(key, self._clock()))
         if self._book.drop(key):
-            self._turn()
+            self._notify()
 
-    # What scaling asks.
+    # Called by the autoscaler.
 
     async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
-        """Take what was read of a service's pods; return whether their number is the waiting room's business now."""
+        """Record a reading of a service's pods; return whether its replicas are decided here now."""
         guest = self._guests.get(key)
         if guest is None:
-            # One that may sleep, and has no place in a room, is left as it is, as its status says.
+            # A service without a place in the activator keeps its replicas; its status states why.
             scaled = self._fleet.scaled(key)
             return scaled is not None and scaled.zero is not None
-        said = {replica.uid: reading.load for replica, reading in zip(replicas, readings, strict=True)}
-        arrived = {uid: load.arrived_rows if load else None for uid, load in said.items()}
-        silent = all(load and not load.queued_rows + load.running_rows for load in said.values())
-        called = not silent or arrived != guest.arrived
+        loads = {replica.uid: reading.load for replica, reading in zip(replicas, readings, strict=True)}
+        arrived = {uid: load.arrived_rows if load else None for uid, load in loads.items()}
+        # Without a reading of every pod, a request must be assumed.
+        idle = all(load and not load.queued_rows + load.running_rows for load in loads.values())
+        called = not idle or arrived != guest.arrived
         guest.arrived = arrived
         self._write(key, guest)
         return await self._step(key, guest, called=called)
@@ -231,13 +231,13 @@ class WaitingRooms:
         if scaled is None or scaled.zero is None or self._cluster is None:
             return False
         # Activators that have the service's newest entry: only when all that receive requests do, pods may go.
-        holding = {room.address for room in self._rooms.known if room.serves(key) and room.version >= guest.told}
+        holding = {room.address for room in self._rooms.known if room.serves(key) and room.version >= guest.version}
         seen = Seen(
             replicas=scaled.replicas,
             ready=len(self._fleet.replicas(key)),
             called=called,
             waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.known),
-            held=bool(guest.led_to) and holding.issuperset(guest.led_to),
+            held=bool(guest.endpoints) and holding.issuperset(guest.endpoints),
         )
         before = guest.phase
         verdict, guest.memory = step(scaled.zero, seen, guest.memory, self._clock())
@@ -254,29 +254,29 @@ class WaitingRooms:
                 self._stepping.discard(key)
         return verdict.replicas is not None
 
-    # What rooms ask.
+    # Called by the activator, through the operator's HTTP endpoint.
 
     async def answer(self, seen: str) -> bytes | None:
-        """Return the table when it is another one than was seen, or after a while; None where there is nothing to say.
+        """Return the routing table once it differs from the mark ``seen``, or after a long poll; None while unknown.
 
-        Who leads answers, once every service that may sleep has been looked at: a room closes the ports that it is not
-        told of.
+        Only the leader responds, once every service that scales to zero has been reconciled: an activator closes the
+        ports that the table does not contain.
         """
-        if not self._tells():
+        if not self._is_complete():
             return None
         if seen == self._book.mark:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_WAIT_S):
-                    await self._turned.wait()
-        return encode(self._book.table()) if self._tells() else None
+                    await self._table_changed.wait()
+        return encode(self._book.table()) if self._is_complete() else None
 
-    def _tells(self) -> bool:
-        return self._listed and (not self._ports.unseen or self._clock() >= self._told_by_s)
+    def _is_complete(self) -> bool:
+        return self._listed and (not self._ports.unseen or self._clock() >= self._complete_by_s)
 
     def _write(self, key: Key, guest: _Guest) -> None:
-        """Write down what rooms are told of a service."""
+        """Write the service's entry of the routing table."""
         pods = [] if guest.holding else self._staying(key, guest)
-        told = RoomService(
+        entry = RoomService(
             name=str(key),
             port=guest.port,
             addresses=tuple(sorted(authority(pod.address, HTTP_PORT) for pod in pods)),
@@ -285,38 +285,39 @@ class WaitingRooms:
             forwards=forwards_of(guest.spec),
             start_s=self._fleet.start_s(key),
         )
-        if self._book.put(key, told):
-            guest.told = self._book.version
-            self._turn()
+        if self._book.put(key, entry):
+            guest.version = self._book.version
+            self._notify()
 
     def _staying(self, key: Key, guest: _Guest) -> list[Replica]:
         now_s = self._clock()
         return [pod for pod in self._fleet.replicas(key) if guest.going_until_s.get(pod.uid, now_s) <= now_s]
 
-    def _turn(self) -> None:
-        self._turned.set()
-        self._turned = asyncio.Event()
+    def _notify(self) -> None:
+        self._table_changed.set()
+        self._table_changed = asyncio.Event()
 
-    # What the rooms say.
+    # Polling of the activator.
 
     async def start(self, cluster: _Cluster) -> None:
-        """Learn of ports and rooms, before any service is looked at: a slice that is there must not lose its rooms."""
+        """Read ports and activators before the first reconciliation, so that no EndpointSlice loses its addresses."""
         if not self._settings.waiting_selector:
             return
         self._cluster = cluster
-        # Whoever led meanwhile may have changed everything that was known when this operator led last.
+        # Another operator may have led since this one did: drop the old state.
         self._book = Book(uuid.uuid4().hex[:8])
         self._guests.clear()
         self._rooms.clear()
         self._ports.forget()
         while True:
             try:
+                # Reserve the ports that statuses name, so that no other service gets them.
                 services = await cluster.list_services(self._settings.watch_namespaces)
                 for resource in services:
                     key = key_of(resource)
                     if _may_sleep(resource):
                         self._ports.reserve(key, stored_port(resource))
-                self._told_by_s = self._clock() + _FIRST_LOOKS_S
+                self._complete_by_s = self._clock() + _FIRST_RECONCILIATIONS_S
                 self._listed = True
                 await self._rooms.find(cluster)
                 return
@@ -325,7 +326,7 @@ class WaitingRooms:
                 await asyncio.sleep(_RETRY_S)
 
     async def run(self, cluster: _Cluster) -> None:
-        """Follow the rooms until cancelled; where there are none, there is nothing to do."""
+        """Poll the activator until cancelled; return at once where there is none."""
         if not self._settings.waiting_selector:
             return
         try:
@@ -333,7 +334,7 @@ class WaitingRooms:
         finally:
             self._listed = False
 
-    def _look_at_all(self) -> None:
+    def _reconcile_all(self) -> None:
         for key in self._guests:
             self._changed(key, 0.0)
 
@@ -348,7 +349,7 @@ class WaitingRooms:
     async def _wake(self, key: Key, guest: _Guest) -> None:
         try:
             await self._step(key, guest, called=True)
-        except Exception:  # one service's surprise must not keep the others asleep
+        except Exception:  # an unexpected error of one service must not stop the others
             logger.exception("event=waking_failed service=%s", key)
 
 

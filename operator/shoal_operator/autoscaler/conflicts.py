@@ -1,49 +1,47 @@
-"""Noticing that somebody else drives the replicas which the law drives.
+"""Detection of another writer of ``spec.replicas``.
 
-A person sets a number now and then, and it is held. Who sets back what the law has just written, and again, is another
-autoscaler, or a controller that applies a manifest; an HPA says so by its name.
+A count that a person sets occasionally is held. A writer that resets the operator's counts repeatedly is another
+autoscaler, or a controller that applies a manifest. An HPA is recognized by its field manager.
 """
 
 from dataclasses import dataclass, replace
 
 UNDONE_S = 120.0
-"""A number that comes so soon after one of ours, and goes the other way, sets it back. An HPA looks each 15 s."""
+"""A foreign count in the opposite direction this soon after the operator's is a reset. An HPA acts every 15 s."""
 TIMES = 2
+"""Resets that make a conflict."""
 CALM_S = 600.0
-"""After so long without another's number, or two windows, nobody is told of any more."""
+"""A conflict ends after this long, or two windows, without a foreign count."""
 HPA = "kube-controller-manager"
-"""Where the HPA controller runs, KEDA's HPAs included: no person writes by that name."""
+"""Field manager of the HPA controller, also for KEDA's HPAs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaConflicts:
-    """What is remembered of others' writes, in monotonic seconds.
-
-    Args:
-        name: who wrote last, beside the law; empty where that is not known.
-        undone: how often our number was set back.
-        seen_s: when another's number was seen last.
-        ours: our last write: when, and by how much.
-    """
+    """Foreign writes of one service's replicas; times in monotonic seconds."""
 
     name: str = ""
+    """Field manager of the last foreign write; empty where it is unknown."""
     undone: int = 0
+    """How often the operator's count was reset."""
     seen_s: float = float("-inf")
+    """When the last foreign count was observed."""
     ours: tuple[float, int] | None = None
+    """The operator's last write: when, and the change of the count."""
 
     def wrote(self, change: int, now_s: float) -> "ReplicaConflicts":
-        """Return what to remember after a write of ours that changed the count by so much."""
+        """Return the state after a write of the operator that changed the count by ``change``."""
         return replace(self, ours=(now_s, change))
 
     def saw(self, name: str, change: int, now_s: float, window_s: float) -> "ReplicaConflicts":
-        """Return what to remember after a number of another's, so much more than ours was."""
+        """Return the state after a foreign count, which is ``change`` above the operator's."""
         undone = 0 if self._is_over(now_s, window_s) else self.undone
         if self.ours is not None and now_s - self.ours[0] < UNDONE_S and self.ours[1] * change < 0:
             undone += 1
         return ReplicaConflicts(name, undone, now_s)
 
-    def told(self, now_s: float, window_s: float) -> str | None:
-        """Return who drives the replicas beside us, empty where that has no name; None where nobody does."""
+    def conflicting_writer(self, now_s: float, window_s: float) -> str | None:
+        """Return the conflicting field manager, empty where it is unknown; None without a conflict."""
         if self._is_over(now_s, window_s) or not (self.undone >= TIMES or self.name == HPA):
             return None
         return self.name
