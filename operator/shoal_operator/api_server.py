@@ -22,7 +22,7 @@ JSON = "application/json"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 MAX_WAIT_S = 5.0
-"""The longest Retry-After that is honored (s). A longer one counts as an outage: the reconciliation is retried later."""
+"""The longest Retry-After that is honored (s). A longer one counts as an outage: reconciliation is retried later."""
 _TIMEOUT = aiohttp.ClientTimeout(total=20)
 _TRIES = Backoff(steps=3, duration=0.0, factor=1.0)
 

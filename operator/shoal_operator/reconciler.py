@@ -1,7 +1,7 @@
-"""One look at one service: observe, plan, apply, report.
+"""Reconciliation of one service: observe, plan, apply, report.
 
-Idempotent, and the same whatever woke it up. A look at a cluster that is as it should be writes
-nothing.
+Level-triggered and idempotent: it does not depend on the event that caused it, and writes nothing to a cluster that is
+in the desired state.
 """
 
 import datetime
@@ -56,15 +56,15 @@ from shoal_schema.resource.service import InferenceServiceSpec
 logger = logging.getLogger(__name__)
 
 _STATUS = "status"
-_PATIENCE_LOOKS = 3
-"""After so many looks in a row that an outage cut short, the status says so."""
+_MAX_RETRIES = 3
+"""Failed reconciliations in a row after which the status reports the outage."""
 
-_YOUNG = ("images", "upgrade")
-"""Fields of the status that an older definition does not have: until it is renewed, all else is written."""
+_NEW_FIELDS = ("images", "upgrade")
+"""Fields of the status that an older CustomResourceDefinition does not have; the others are written without them."""
 
 
 class _Cluster(Protocol):
-    """What a look needs of `shoal_operator.cluster.Cluster`."""
+    """The part of `shoal_operator.cluster.Cluster` that the reconciler uses."""
 
     async def read_service(self, key: Key) -> Json | None: ...
     async def observe(self, key: Key, resource: Json) -> Observation: ...
@@ -77,7 +77,7 @@ class _Cluster(Protocol):
 
 
 class _Known(Protocol):
-    """What is known of services from reading their pods: see `shoal_operator.scaling.Autoscaler`."""
+    """The part of `shoal_operator.scaling.Autoscaler` that reports readings of pods."""
 
     def scaling(self, key: Key) -> Scaling | None: ...
     def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
@@ -85,7 +85,7 @@ class _Known(Protocol):
 
 
 class _Names(Protocol):
-    """What is known of names that move: see `shoal_operator.resolving.Resolver`."""
+    """The part of `shoal_operator.resolving.Resolver` that the reconciler uses."""
 
     def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None: ...
     def registry(self, uri: str) -> Mapping[str, str]: ...
@@ -93,14 +93,14 @@ class _Names(Protocol):
 
 
 class _Graphs(Protocol):
-    """What the pods of graphs say: see `shoal_operator.graph_states.GraphStates`."""
+    """The part of `shoal_operator.graph_states.GraphStates` that the reconciler uses."""
 
     def latest(self, key: Key, replicas: Sequence[Replica]) -> Mapping[str, GraphState]: ...
     def forget(self, key: Key) -> None: ...
 
 
 class _Waiting(Protocol):
-    """Where requests wait of services that may sleep: see `shoal_operator.waiting.WaitingRooms`."""
+    """The part of `shoal_operator.waiting.WaitingRooms` that the reconciler uses."""
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None: ...
     def saw(self, key: Key, observation: Observation) -> None: ...
@@ -108,14 +108,14 @@ class _Waiting(Protocol):
 
 
 class _Stays(Protocol):
-    """What stopping pods are told: see `shoal_operator.staying.Stays`."""
+    """The part of `shoal_operator.staying.Stays` that the reconciler uses."""
 
     def send(self, key: Key, stays: Iterable[Stay]) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
 class _Upgrading(Protocol):
-    """Which services keep their pods: see `shoal_operator.upgrading.Upgrading`."""
+    """The part of `shoal_operator.upgrading.Upgrading` that the reconciler uses."""
 
     def plan(self, key: Key, observation: Observation, target: Target) -> Plan: ...
     async def decide(self, key: Key, resource: Json, plan: Plan) -> Plan: ...
@@ -124,18 +124,18 @@ class _Upgrading(Protocol):
 
 
 class Reconciler:
-    """Brings services to what their specs ask.
+    """Reconcile services and graphs.
 
     Args:
-        known: what reading the pods has told.
-        utc_now: the wall clock, for the times in a status.
-        fleet: told what each look reads, so that the autoscaler asks the pods that there are.
+        known: readings of the pods.
+        utc_now: wall clock, for the times in a status.
+        fleet: records each observation, so that the autoscaler reads the pods that exist.
         clock: monotonic seconds.
-        names: what models' names stand for, and where their registries are.
-        waiting: where requests wait of services that may sleep.
-        graphs: what the pods of graphs say.
-        upgrading: whose pods are replaced only because the operator is another one.
-        stays: tells stopping pods to keep serving until another one is ready.
+        names: resolves model names, and returns addresses of registries.
+        waiting: places services that scale to zero in the activator.
+        graphs: states of the pods of graphs.
+        upgrading: decides when a new operator release may replace pods.
+        stays: requests stopping pods to keep serving until a replacement is ready.
     """
 
     def __init__(  # noqa: PLR0913 (its seams)
@@ -168,15 +168,16 @@ class Reconciler:
         self._conflicts = Conflicts()
         self._replicas = ConflictingReplicas()
         self._cut_short: Counter[Key] = Counter()
-        self._speechless: set[Key] = set()
+        self._unwritable: set[Key] = set()
+        """Services whose status the operator may not write."""
         self.statuses: dict[Key, Json] = {}
-        """What the status of each service is to say, by the last look."""
+        """The desired status of each service, by its last reconciliation."""
 
     async def reconcile(self, key: Key) -> Outcome:
-        """Look at a service once, and write its status if that changed.
+        """Reconcile a service once, and write its status if it changed.
 
         Raises:
-            ApiError: the cluster could not be read or written now, or the status not be written.
+            ApiError: the cluster could not be read or written.
         """
         try:
             return await self._reconcile(key)
@@ -187,7 +188,7 @@ class Reconciler:
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
-            self._speechless.discard(key)
+            self._unwritable.discard(key)
             self.statuses.pop(key, None)
             self._fleet.drop(key)
             self._waiting.forget(key)
@@ -202,14 +203,14 @@ class Reconciler:
         observation = await self._observe(key, resource)
         if observation is None:
             return Outcome.FAILED
-        named = observation.ours(SERVICE)
-        known = self._ownerships.keeper(key)
-        step = self._ownerships.decide(key, named, self._clock())
+        # Determine which install owns the service, and write or remove a claim where it is time.
+        child = observation.ours(SERVICE)
+        owner_before = self._ownerships.keeper(key)
+        step = self._ownerships.decide(key, child, self._clock())
         if step in (OwnershipStep.REJECT, OwnershipStep.CLAIM):
             value = self._ownerships.me if step is OwnershipStep.CLAIM else None
-            uid = named["metadata"]["uid"]
-            await self._cluster.annotate(SERVICE, key, uid, {CLAIM_ANNOTATION: value})
-        if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE) and not known:
+            await self._cluster.annotate(SERVICE, key, child["metadata"]["uid"], {CLAIM_ANNOTATION: value})
+        if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE) and not owner_before:
             news = another_keeps(self._ownerships.keeper(key), self._ownerships.me)
             await self._announce(key, observation.resource, news, self._utc_now())
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
@@ -218,13 +219,14 @@ class Reconciler:
             self._waiting.forget(key)
             self._upgrading.saw(key, None)
             return Outcome.FAILED
+        # The service is this install's.
         self._fleet.see(key, resource, observation.pods, self._clock())
-        evidence = await self._act(key, observation)
+        evidence = await self._apply(key, observation)
         now = self._utc_now()
         status = make_status(evidence, _seconds(now))
-        told = await self._tell(key, resource, status, now)
-        self._upgrading.saw(key, {**resource, "status": status} if told else resource)
-        complete = told and not (evidence.failures or evidence.conflicts or evidence.alone)
+        written = await self._report(key, resource, status, now)
+        self._upgrading.saw(key, {**resource, "status": status} if written else resource)
+        complete = written and not (evidence.failures or evidence.conflicts or evidence.alone)
         outcome = Outcome.DONE if complete else Outcome.FAILED
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
@@ -232,22 +234,24 @@ class Reconciler:
         return Outcome.WAITING if step is OwnershipStep.WAIT else outcome
 
     async def _observe(self, key: Key, resource: Json) -> Observation | None:
-        """Read what belongs to a service; where that fails for long, say so in its status and return None.
+        """Read a service's children; after repeated failures report them in its status and return None.
 
         Raises:
-            ApiError: the API server cannot answer now: look again later.
+            ApiError: the request may succeed at the next reconciliation.
         """
         try:
             return await self._cluster.observe(key, resource)
         except ApiError as error:
             self._check_passing(key, error)
             logger.warning("event=read_failed service=%s error=%s", key, error)
-            if not self._ownerships.keeper(key):  # else its status is another install's
+            # Another install's service has the status of that install.
+            if not self._ownerships.keeper(key):
                 now = self._utc_now()
-                await self._tell(key, resource, unread_status(resource, error, _seconds(now)), now)
+                await self._report(key, resource, unread_status(resource, error, _seconds(now)), now)
             return None
 
-    async def _act(self, key: Key, observation: Observation) -> Evidence:
+    async def _apply(self, key: Key, observation: Observation) -> Evidence:
+        # Plan. A spec that cannot be followed leaves the children unchanged and becomes a condition.
         try:
             spec = asked_of(observation.resource)
             follows = spec.model.follow is Follow.ROLLOUT
@@ -268,7 +272,7 @@ class Reconciler:
             if refused:
                 plan, naming = plan.scaling_alone(observation.ours(DEPLOYMENT), target.replicas), None
             elif plan.changes.account_taken or (naming and not naming.resolved):
-                # Pods are told of one version, or there are none.
+                # Without a version, or with another owner's account, no new pods.
                 plan = plan.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
         except RoomlessError as error:
             observation, failures = await self._execute(key, leave_room(observation.ours(ENDPOINT_SLICE)), observation)
@@ -278,13 +282,15 @@ class Reconciler:
             return Evidence(observation=observation, target=None, spec_error=str(error), spec_reason=reason)
         except (SpecError, LocationError) as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
-        except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
+        except Exception as error:  # a bug: the author of the spec must see it too, not the log alone
             logger.exception("event=planning_failed service=%s", key)
-            text = f"the operator can make no objects of this spec, please report it: {error!r}"
+            text = f"the operator failed on this spec: {error!r}. Please report this bug"
             return Evidence(observation=observation, target=None, spec_error=text)
-        self._stays.send(key, self._stays_of(target, observation))
+        # Stopping pods keep serving while no other pod is ready.
+        self._stays.send(key, find_stays(target, observation.pods, observation.ours(DEPLOYMENT), self._until_s))
         plan = await self._upgrading.decide(key, observation.resource, plan)
-        await self._note_version(observation.resource, naming)
+        await self._store_version(observation.resource, naming)
+        # Apply.
         observation, failures = await self._execute(key, plan.changes, observation)
         self._waiting.saw(key, observation)
         obstacles: list[Conflict | Failure] = [*plan.changes.conflicts, *failures]
@@ -312,20 +318,14 @@ class Reconciler:
             scaler=self._replicas.left_to(key, self._clock()),
         )
 
-    def _stays_of(self, target: Target, observation: Observation) -> tuple[Stay, ...]:
-        """Return which stopping pods keep serving, and how long."""
-        now = self._utc_now()
+    def _until_s(self, time: str) -> float:
+        return (datetime.datetime.fromisoformat(time) - self._utc_now()).total_seconds()
 
-        def until_s(text: str) -> float:
-            return (datetime.datetime.fromisoformat(text) - now).total_seconds()
-
-        return find_stays(target, observation.pods, observation.ours(DEPLOYMENT), until_s)
-
-    async def _note_version(self, resource: Json, naming: Naming | None) -> None:
-        """Write down which version a name stands for before pods are told: who ends in between must not choose another.
+    async def _store_version(self, resource: Json, naming: Naming | None) -> None:
+        """Write the resolved version to the status before pods use it, so that a restart does not choose another.
 
         Raises:
-            ApiError: it cannot be written now.
+            ApiError: the status could not be written.
         """
         stored = dig(resource, "status", default={})
         if naming is None or not naming.resolved or stored_version(resource, naming.uri) == naming.resolved:
@@ -335,13 +335,13 @@ class Reconciler:
         except ApiError as error:
             if not (error.forbidden or error.refuses_object):
                 raise
-            # Where no status can be written at all, that is told at the end of the look, and pods serve all the same.
+            # A status that cannot be written is reported at the end of the reconciliation; pods serve anyway.
 
     async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:
-        """Make the changes; a refused write stops none of the others.
+        """Make the changes; a rejected write does not stop the others.
 
         Raises:
-            ApiError: the API server cannot answer now, or another was faster: look again later.
+            ApiError: the request may succeed at the next reconciliation.
         """
         children = dict(observation.children)
         failures = []
@@ -349,8 +349,9 @@ class Reconciler:
             action = self._replicas.adjusted(key, planned, children.get(DEPLOYMENT), self._clock())
             if action is None:
                 continue
-            if held := self._admitted(key, action, children) or self._undone(key, action, children):
-                failures.append(held)
+            # Writes that an admission policy or another writer would revert are not repeated.
+            if reverted := self._reverted_at_admission(key, action, children) or self._undone(key, action, children):
+                failures.append(reverted)
                 continue
             try:
                 if isinstance(action, Delete):
@@ -365,7 +366,12 @@ class Reconciler:
                     self._conflicts.wrote(key, action.kind.label, digest(action.body), self._clock())
                     if live is not None and (settings := removed_settings(action.body, live, stored)):
                         await self._announce(key, observation.resource, removed(settings), self._utc_now())
-                    failures += self._changed(key, action, stored)
+                    # The response differs from the request: an admission policy changed the object.
+                    if is_changed(action.kind, action.body, stored):
+                        request, response = digest(action.body), digest(stored.get("spec", {}))
+                        self._conflicts.admit(key, action.kind.label, request, response, self._clock())
+                        text = changed_text(action.body, stored)
+                        failures.append(Failure(action.kind, 200, text, at_admission=True))
                 self._replicas.wrote(key, action, planned)
                 logger.info(
                     "event=wrote service=%s action=%s kind=%s", key, type(action).__name__.lower(), action.kind.kind
@@ -377,26 +383,18 @@ class Reconciler:
                 failures.append(Failure(action.kind, error.code, message))
         return replace(observation, children=children), failures
 
-    def _changed(self, key: Key, action: Apply, stored: Json) -> list[Failure]:
-        """Return the failure of a write whose very answer is not what was written, and remember it."""
-        if not is_changed(action.kind, action.body, stored):
-            return []
-        text, answer = digest(action.body), digest(stored.get("spec", {}))
-        self._conflicts.admit(key, action.kind.label, text, answer, self._clock())
-        return [Failure(action.kind, 200, changed_text(action.body, stored), at_admission=True)]
-
-    def _admitted(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
-        """Return the failure of a write that the API server would answer with what is there."""
+    def _reverted_at_admission(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
+        """Return the failure of a write whose last response was what is stored now."""
         live = children.get(action.kind)
         if not isinstance(action, Apply) or live is None:
             return None
-        text, answer = digest(action.body), digest(live.get("spec", {}))
-        if not self._conflicts.is_admitted(key, action.kind.label, text, answer, self._clock()):
+        request, stored = digest(action.body), digest(live.get("spec", {}))
+        if not self._conflicts.is_admitted(key, action.kind.label, request, stored, self._clock()):
             return None
         return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
 
     def _undone(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
-        """Return the failure of a write that would be undone once more, as it was before."""
+        """Return the failure of a write that another writer has repeatedly undone."""
         live = children.get(action.kind)
         if isinstance(action, Delete) or live is None:
             return None
@@ -413,7 +411,7 @@ class Reconciler:
         return Failure(action.kind, 409, text, undone=True)
 
     def _check_passing(self, key: Key, error: ApiError) -> None:
-        """Raise what may be over at the next look, unless that was hoped for often enough.
+        """Raise an error that a retry may solve, unless enough retries have failed.
 
         Raises:
             ApiError: the error.
@@ -421,7 +419,7 @@ class Reconciler:
         if not error.passing:
             return
         self._cut_short[key] += 1
-        if self._cut_short[key] < _PATIENCE_LOOKS:
+        if self._cut_short[key] < _MAX_RETRIES:
             raise error
 
     async def _write(self, action: Apply, live: Json | None) -> Json:
@@ -441,8 +439,8 @@ class Reconciler:
             return await self._cluster.merge(action.kind, stored, patch)
         return stored
 
-    async def _tell(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
-        """Write the status if it changed; return whether it could be written whole."""
+    async def _report(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
+        """Write the status if it changed; return whether it could be written completely."""
         self.statuses[key] = status
         stored = dig(resource, "status", default={})
         # A changed transition time alone is no new status.
@@ -451,27 +449,27 @@ class Reconciler:
         if status == stored:
             return True
         if not self._conflicts.may_write(key, _STATUS, text, self._clock()):
-            return key not in self._speechless
+            return key not in self._unwritable
         self._conflicts.wrote(key, _STATUS, text, self._clock())
         try:
             written = await self._write_status(key, resource, status, now)
         except ApiError as error:
             if not error.forbidden:
                 raise
-            if key not in self._speechless:
-                self._speechless.add(key)
+            if key not in self._unwritable:
+                self._unwritable.add(key)
                 news = unwritten(error)
                 logger.error("event=status_forbidden service=%s status=old error=%s", key, news.message)
                 await self._announce(key, resource, news, now)
             return False
-        self._speechless.discard(key)
+        self._unwritable.discard(key)
         for news in transitions(stored.get("conditions", []), written["conditions"]):
             await self._announce(key, resource, news, now)
         return written is status
 
     async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
-        """Write the status, or as much of it as the definition takes; return what was written."""
-        older = {name: value for name, value in status.items() if name not in _YOUNG}
+        """Write the status, or as much of it as the installed definition accepts; return what was written."""
+        older = {name: value for name, value in status.items() if name not in _NEW_FIELDS}
         message = ""
         for each in (status, older):
             try:
@@ -491,12 +489,12 @@ class Reconciler:
         try:
             await self._cluster.announce(make_event(resource, news, _seconds(now)))
         except ApiError as error:
-            # The status says the same; an Event is a courtesy.
+            # The status contains the same, so a lost Event is acceptable.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
 
 
 def _is_of_siblings(obstacle: Conflict | Failure) -> bool:
-    """Return whether only what replicas might do for one another is in question."""
+    """Return whether an obstacle affects request forwarding alone."""
     return obstacle.kind == SIBLINGS and not (isinstance(obstacle, Conflict) and obstacle.stale)
 
 

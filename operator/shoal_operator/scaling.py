@@ -134,7 +134,7 @@ class Autoscaler:
         self._runs = False
 
     def fleet(self) -> bytes | None:
-        """Return the last load of every service's pods, as `shoal_schema.fleet`; None where this operator reads none."""
+        """Return the last load of all services' pods, as `shoal_schema.fleet`; None while this operator reads none."""
         self._shown_s = self._clock()
         services = (Service(key.namespace, key.name, pods) for key, pods in self._pods.items())
         return msgspec.json.encode(ShownFleet(tuple(services))) if self._runs else None

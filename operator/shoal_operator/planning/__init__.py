@@ -1,6 +1,5 @@
-"""Deciding: what to write, what to report, when to look again, and who may write.
+"""Pure decisions: writes, status, the order of reconciliations, and leadership.
 
-``changes`` compares what should exist with what does; ``status`` turns what is observed into
-conditions; ``workqueue`` decides which service is looked at next; ``lease`` decides which operator
-writes.
+``changes`` compares desired with observed objects; ``status`` derives conditions from observations; ``workqueue``
+orders reconciliations; ``lease`` elects the leader.
 """

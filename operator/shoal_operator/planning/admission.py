@@ -1,4 +1,4 @@
-"""What the answer to a write holds beside or instead of it: an admission policy's doing, and no rival's."""
+"""Changes that admission policies and webhooks make to the operator's writes."""
 
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.planning.drift import holds
@@ -7,32 +7,30 @@ from shoal_operator.planning.observation import dig
 from shoal_schema.declaring import Json
 
 NO_IMAGE_VOLUMES = (
-    "the API server of this cluster does not keep image volumes, so pods would find no model: oci:// and"
-    " model.volume.image need Kubernetes 1.35, or 1.33 with the feature gate ImageVolume on servers and nodes."
-    " Bring the model from a bucket, a registry or a claim (pvc://) instead"
+    "the API server drops image volumes, so pods would have no model: oci:// and model.volume.image require"
+    " Kubernetes 1.35, or 1.33 with the feature gate ImageVolume on servers and nodes. Use a bucket, a registry or a"
+    " claim (pvc://) instead"
 )
 
 
 def is_changed(kind: Kind, desired: Json, stored: Json) -> bool:
-    """Return whether an object is still not as declared, as the answer to the write that declared it shows."""
+    """Return whether the response to a write differs from what was written."""
     return not holds(desired, stored) or bool(removal(kind, desired, stored))
 
 
 def changed_text(desired: Json, stored: Json) -> str:
-    """Return what is said of an object that a policy changes at each write, or that loses what no server here knows."""
+    """Return the message about an object that admission changes, or whose fields the API server drops."""
     if _image_volumes(desired) - _image_volumes(stored):
         return NO_IMAGE_VOLUMES
     settings = foreign_settings(desired, stored)
     if not settings:
         return (
-            "the API server's answer to the operator's own write is not what was written: an admission policy or a"
-            " webhook of this cluster changes it at each write. Ask who keeps it to spare this object; it is tried"
-            " again every few minutes"
+            "an admission policy or webhook changes this object at each write. Exempt the object from the policy; the"
+            " operator retries every few minutes"
         )
     return (
-        f"the API server's answer to the operator's own write still holds {settings_text(settings)}: an admission"
-        " policy or a webhook of this cluster adds that at each write, so it is in force. Ask who keeps it to spare"
-        " names that start with SHOAL_, which come from the spec; it is tried again every few minutes"
+        f"an admission policy or webhook adds {settings_text(settings)} at each write, so these settings are in effect."
+        " Exempt names that start with SHOAL_, which come from the spec; the operator retries every few minutes"
     )
 
 

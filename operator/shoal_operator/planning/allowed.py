@@ -1,6 +1,6 @@
-"""Whether a service may have what it asks for: one list of what is asked for each list of what is allowed.
+"""The install's policy: for each list of allowed patterns, the values that a spec requests.
 
-Who may only create InferenceServices must not reach through the operator what is not theirs.
+Users who may only create InferenceServices must not gain further permissions through the operator.
 """
 
 import re
@@ -15,25 +15,31 @@ from shoal_operator.manifests.job import make_job
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.restricted import beyond_restricted, listed
-from shoal_schema.declaring import Json, as_json, fields_of
+from shoal_schema.declaring import as_json, fields_of
 from shoal_schema.policy import Policy
 from shoal_schema.resource.offline import Engine
 
 Asked = Iterator[tuple[str, str]]
-"""Fields of the spec, and what they ask for."""
+"""Fields of the spec, with the requested values."""
 _PLAIN = re.compile(r"[-\w.,:/@%+*~]*", re.ASCII)
-"""A value that stays one wherever a controller writes it: a size, a time, a name, a list of them."""
+"""Annotation values that cannot inject configuration: a size, a time, a name, a list of them."""
 _FREE = ("annotations", "labels", "parameters")
-"""Parts of a spec in which a key that is called like a reference is none."""
+"""Parts of a spec whose keys are free text, so that none is a reference."""
 
 
 def not_allowed(target: Target) -> str:
-    """Return what a service asks for and may not have, with what would allow it; empty where it may have all."""
-    told = [*_unmatched(target), *_beyond(target)]
-    if not told:
+    """Return the values that the policy does not allow, with the remedy; empty where it allows all."""
+    found = list(_unmatched(target))
+    if not target.defaults.policy.root:
+        # A RayJob has the pods of a Job, without the index.
+        batch = target.batch
+        workload = make_job(target, structs.replace(batch, engine=Engine.JOB)) if batch else make_deployment(target)
+        level = "policy.root: false, so the restricted Pod Security level applies"
+        found += [f"{path} {value:.200} ({level})" for path, value in beyond_restricted(workload["spec"]["template"])]
+    if not found:
         return ""
-    remedy = "Change the spec, or ask who installed the operator to allow it (docs/how-to/policy.md)"
-    return f"not allowed by the values of the chart: {'; '.join(told)}. {remedy}"
+    remedy = "Change the spec, or have the operator's administrator allow it (docs/how-to/policy.md)"
+    return f"not allowed by the chart's values: {'; '.join(found)}. {remedy}"
 
 
 def _unmatched(target: Target) -> Iterator[str]:
@@ -48,26 +54,13 @@ def _unmatched(target: Target) -> Iterator[str]:
 
 
 def _matches(asked: str, pattern: str) -> bool:
-    """Return whether a pattern allows it: an annotation that is told with its value, only one that has a value too."""
+    """Return whether a pattern allows a value; ``name=value`` only matches patterns with a value."""
     name, *_ = pattern.split("=")
     return fnmatchcase(asked, name) if "=" not in asked else "=" in pattern and fnmatchcase(asked, pattern)
 
 
-def _beyond(target: Target) -> Iterator[str]:
-    if not target.defaults.policy.root:
-        # A RayJob has the pods of a Job, without the index.
-        workload = (
-            make_job(target, structs.replace(target.batch, engine=Engine.JOB))
-            if target.batch
-            else make_deployment(target)
-        )
-        template: Json = workload["spec"]["template"]
-        for path, value in beyond_restricted(template):
-            yield f"{path} {value:.200} (policy.root: false, so the restricted Pod Security level holds)"
-
-
 def images(target: Target) -> Asked:
-    """Images that the spec names."""
+    """Yield images."""
     spec, own = target.spec, (target.defaults.runtime_image, target.defaults.proxy_image)
     given = {"spec.runtime.image": spec.runtime.image, "spec.proxy.image": spec.proxy.image}
     if spec.model.volume and spec.model.volume.image:
@@ -81,7 +74,7 @@ def images(target: Target) -> Asked:
 
 
 def hosts(target: Target) -> Asked:
-    """Hosts under which the service is reached from outside."""
+    """Yield hosts of routes from outside the cluster."""
     route = target.spec.route
     if route and route.ingress:
         yield "spec.route.ingress.host", route.ingress.host
@@ -91,7 +84,7 @@ def hosts(target: Target) -> Asked:
 
 
 def annotations(target: Target) -> Asked:
-    """Annotations that controllers outside act upon; nginx's, for one, copies values into its configuration."""
+    """Yield annotations of the Ingress and the Service; controllers such as nginx copy values into configuration."""
     ingress = target.spec.route.ingress if target.spec.route else None
     given = {"spec.route.ingress": ingress and ingress.annotations, "spec.service": target.spec.service.annotations}
     for path, each in given.items():
@@ -100,7 +93,7 @@ def annotations(target: Target) -> Asked:
 
 
 def secrets(target: Target) -> Asked:
-    """Secrets, wherever the spec names one."""
+    """Yield names of Secrets anywhere in the spec."""
     for path, value in _found(as_json(target.batch or target.spec), "spec"):
         *_, holder, name = ("", *path.split("."))
         # References to Secrets: secretName, ...SecretName, and `name` below secretRef or imagePullSecrets.
@@ -111,13 +104,13 @@ def secrets(target: Target) -> Asked:
 
 
 def service_accounts(target: Target) -> Asked:
-    """An account of the spec's own: also of the service's name, as it is then not the operator's."""
+    """Yield a named account, even one with the service's name, as the operator then does not own it."""
     if name := target.spec.pod.service_account_name:
         yield "spec.pod.serviceAccountName", name
 
 
 def volumes(target: Target) -> Asked:
-    """Kinds of volumes, and of what is projected into one: a token is a ServiceAccount's rights."""
+    """Yield kinds of volumes and of projected sources, such as a token with a ServiceAccount's permissions."""
     own = as_json(target.spec.model.volume) if target.spec.model.volume else {}
     yield from (("spec.model.volume", kind) for kind in own if kind != "mountPath")
     for each in target.spec.pod.volumes:
@@ -127,30 +120,30 @@ def volumes(target: Target) -> Asked:
 
 
 def services(target: Target) -> Asked:
-    """The type of the Service."""
+    """Yield the Service's type."""
     if target.batch is None:
         yield "spec.service.type", str(target.spec.service.type)
 
 
 def priority_classes(target: Target) -> Asked:
-    """A priority before others' pods."""
+    """Yield the priority class."""
     if name := target.spec.pod.priority_class_name:
         yield "spec.pod.priorityClassName", name
 
 
 def runtime_classes(target: Target) -> Asked:
-    """What runs the containers."""
+    """Yield the runtime class."""
     if name := target.spec.pod.runtime_class_name:
         yield "spec.pod.runtimeClassName", name
 
 
 def pod_labels(target: Target) -> Asked:
-    """Labels, by which others' Services and policies pick pods."""
+    """Yield labels, by which other owners' Services and policies select pods."""
     yield from (("spec.pod.labels", name) for name in target.spec.pod.labels or ())
 
 
 def pod_annotations(target: Target) -> Asked:
-    """Annotations, upon which webhooks and nodes act."""
+    """Yield annotations, on which webhooks and nodes act."""
     yield from (("spec.pod.annotations", name) for name in target.spec.pod.annotations or ())
 
 
@@ -167,11 +160,11 @@ RULES: Mapping[str, Callable[[Target], Asked]] = {
     "podLabels": pod_labels,
     "podAnnotations": pod_annotations,
 }
-"""By the chart's value that allows what each finds."""
+"""By the chart's value with the allowed patterns."""
 
 
 def _found(value: Any, path: str) -> Asked:
-    """Yield the texts inside a part of a spec, with the path of each."""
+    """Yield all scalar values in a part of a spec, with their paths."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _found(inner, f"{path}.{name}") if name not in _FREE else ()

@@ -1,4 +1,4 @@
-"""Events: what is said once, when it happens."""
+"""Kubernetes Events about services."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from shoal_schema.resource import API_VERSION, KIND
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What an Event says."""
+    """The content of an Event."""
 
     warning: bool
     reason: Reason
@@ -19,18 +19,18 @@ class Announcement:
 
 
 def scaled(aim: Aim, was: int, replicas: int, why: str) -> Announcement:
-    """Return what is said when the operator has changed a service's replicas.
+    """Return the Event for a change of a service's replicas by the operator.
 
     Args:
         aim: with the bounds of the spec.
-        was: the replicas that it found.
-        replicas: those that it wrote.
-        why: of the load; a number out of bounds, which somebody else had written, is reason enough.
+        was: the previous count.
+        replicas: the new count.
+        why: the reason by load; replaced where the previous count was out of bounds.
     """
     if was > aim.maximum:
-        why = f"{was} were set, and scaling.maxReplicas is {aim.maximum}"
+        why = f"spec.replicas {was} exceeds scaling.maxReplicas {aim.maximum}"
     elif was < aim.minimum:
-        why = f"{was} were set, and scaling.minReplicas is {aim.minimum}"
+        why = f"spec.replicas {was} is less than scaling.minReplicas {aim.minimum}"
     reason = Reason.SCALED_UP if replicas > was else Reason.SCALED_DOWN
     return Announcement(
         warning=False, reason=reason, message=f"{was} to {replicas} replica{'' if replicas == 1 else 's'}: {why}"
@@ -38,7 +38,7 @@ def scaled(aim: Aim, was: int, replicas: int, why: str) -> Announcement:
 
 
 def make_event(resource: Json, news: Announcement, at: str) -> Json:
-    """Return the Event that tells of a service's news; ``at`` as the API writes times."""
+    """Return the Event object; ``at`` is a time in the API's format."""
     metadata = resource["metadata"]
     return {
         "apiVersion": "v1",
@@ -46,7 +46,7 @@ def make_event(resource: Json, news: Announcement, at: str) -> Json:
         "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
         "involvedObject": {
             "apiVersion": API_VERSION,
-            # In a list objects do not say it.
+            # Items of a list have no kind.
             "kind": resource.get("kind", KIND),
             "name": metadata["name"],
             "namespace": metadata["namespace"],

@@ -1,4 +1,4 @@
-"""What the job of a ``BatchInference`` is progress next, and what is true of it: conditions, numbers and one sentence."""
+"""Status of a ``BatchInference``, and patches of its job."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,66 +21,63 @@ _NUMBERS = ("shards", "rows", "failedRows", "rowsPerSecond", "estimatedEnd")
 _KEPT = ("jobName", "model", "startTime", "completionTime", *_NUMBERS)
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _NOT_FOUND = 404
-_ANEW = "delete the BatchInference and create it anew: with the same output, shards that are done stay done"
+_RECREATE = "delete the BatchInference and create it again; with the same output, finished shards are kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEvidence:
-    """What one look found.
-
-    Args:
-        resource: the ``BatchInference``.
-        job: its Job or RayJob; empty where there is none of its own.
-        pods: the pods of that.
-        progress: what running pods said, by uid.
-        blocked: why there is no job, or it is not as it should be.
-        estimated_end: when all is done, at the pace so far; empty where that is not known.
-    """
+    """Observations of one reconciliation."""
 
     resource: Json
+    """The ``BatchInference``."""
     kind: Kind = JOB
     job: Json
+    """Its Job or RayJob; empty where it owns none."""
     pods: tuple[Json, ...] = ()
+    """Pods of the job."""
     progress: dict[str, Progress]
+    """The last progress of running pods, by uid."""
     blocked: Problem | None = None
+    """Why the job does not exist, or differs from the spec."""
     naming: Naming | None = None
     estimated_end: str = ""
+    """Estimated completion time; empty while unknown."""
 
 
 def refused(failure: Failure) -> Problem:
-    """Return why a job is not there, or not as it should be."""
+    """Return the problem of a rejected write of a job."""
     if failure.kind == RAY_JOB and failure.code == _NOT_FOUND:
-        text = "engine: Ray needs KubeRay: install its operator with its CRDs (helm chart kuberay-operator), or use"
+        text = "engine: Ray requires KubeRay, which is not installed. Install the helm chart kuberay-operator, or set"
         return Problem(Reason.KUBERAY_MISSING, f"{text} engine: Job")
     reason = Reason.INVALID_SPEC if failure.code in (400, 422) else Reason.APPLY_FAILED
     return Problem(reason, failure_text(failure))
 
 
 def taken(kind: Kind, live: Json, name: str) -> Problem:
-    """Return why an object that is there is not the job: somebody else's, or that of a deleted one of this name."""
+    """Return the problem of an existing object that this ``BatchInference`` does not own."""
     owner = controller_of(live) or {}
     if (owner.get("kind"), owner.get("name")) == ("BatchInference", name):
-        text = f"waiting until the {kind.kind} of a deleted BatchInference of this name is gone"
+        text = f"waiting for the deletion of the {kind.kind} of a deleted BatchInference of this name"
         return Problem(Reason.WAITING_FOR_CLEANUP, text)
-    text = f"{kind.kind} {name} exists and does not belong to this BatchInference; it is left alone. Delete it, or give"
-    return Problem(Reason.NAME_TAKEN, f"{text} the BatchInference another name")
+    text = f"{kind.kind} {name} exists and has another owner. Delete it, or rename the BatchInference"
+    return Problem(Reason.NAME_TAKEN, text)
 
 
 def is_pods_of(pod: Json, job: Json) -> bool:
-    """Return whether a pod is a job's own, whatever its labels say; those of a RayJob belong to its cluster."""
+    """Return whether a job, or a RayJob's cluster, owns a pod; labels do not count."""
     owner = controller_of(pod) or {}
     return owner.get("uid") == dig(job, "metadata", "uid") or owner.get("kind") == "RayCluster"
 
 
 def has_ended(status: Json) -> bool:
-    """Return whether a status says that a job has ended, so that nothing is run again."""
+    """Return whether a status is final, so that the job is never run again."""
     return status.get("reason") in _ENDED
 
 
 def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Json:
-    """Return what a running job is to be progress, as a merge patch; empty where it is as it should be.
+    """Return the merge patch of a running job; empty where it matches the spec.
 
-    Where Kueue admits it, Kueue writes ``suspend``: only who asks for a pause is heard beside it.
+    Kueue writes ``suspend`` of jobs in its queues, so the operator only ever sets it to true there.
     """
     live = job.get("spec", {})
     wanted: Json = {}
@@ -91,7 +88,7 @@ def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Jso
     if kind == JOB:
         wanted["activeDeadlineSeconds"] = spec.active_deadline_seconds
     changed = {name: value for name, value in wanted.items() if value != live.get(name, _UNSET.get(name))}
-    # Kueue takes a job that has come into a queue as long as it does not run.
+    # Kueue admits a job that joins a queue while it is suspended.
     joins = queue and live.get("suspend") and dig(job, "metadata", "labels", QUEUE_LABEL) != queue
     label = {"metadata": {"labels": {QUEUE_LABEL: queue}}} if joins else {}
     return {**label, **({"spec": changed} if changed else {})}
@@ -101,7 +98,7 @@ _UNSET = {"suspend": False}
 
 
 def stay_of(kind: Kind, spec: BatchInferenceSpec, job: Json) -> Json:
-    """Return what a job is progress once its end is in the status: how long it stays."""
+    """Return the patch with the job's time to live, which is set once its end is in the status."""
     ttl = spec.ttl_seconds_after_finished
     if kind != JOB or dig(job, "spec", "ttlSecondsAfterFinished") == ttl:
         return {}
@@ -109,7 +106,7 @@ def stay_of(kind: Kind, spec: BatchInferenceSpec, job: Json) -> Json:
 
 
 def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
-    """Return the whole status; ``at`` is now, as the API writes times."""
+    """Return the whole status; ``at`` is the current time in the API's format."""
     stored = dig(evidence.resource, "status", default={})
     reason, message = verdict(evidence)
     generation = evidence.resource["metadata"].get("generation", 0)
@@ -134,15 +131,16 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
 
 
 def is_only_progress(before: Json, after: Json) -> bool:
-    """Return whether nothing but numbers differ between two statuses."""
+    """Return whether two statuses differ in progress alone."""
     plain = ({name: value for name, value in each.items() if name not in _NUMBERS} for each in (before, after))
     return next(plain) == next(plain)
 
 
 def verdict(evidence: BatchEvidence) -> tuple[Reason, str]:
-    """Return the state in one word, and in a sentence that says what to do."""
+    """Return the state as a reason and a message with the remedy."""
     job = evidence.job
     stored = dig(evidence.resource, "status", default={})
+    # The final status stays after the job's deletion.
     if has_ended(stored) and not job:
         return Reason(stored["reason"]), str(stored.get("message", ""))
     if job and (ended := _ended(evidence)):
@@ -150,59 +148,63 @@ def verdict(evidence: BatchEvidence) -> tuple[Reason, str]:
     if evidence.blocked:
         return evidence.blocked.reason, evidence.blocked.message
     if not job:
-        text = f"its {evidence.kind.kind} was deleted before it had progress its end; it is not run again. To go on,"
-        return Reason.JOB_GONE, f"{text} {_ANEW}"
-    spec = evidence.job.get("spec", {})
-    queue = dig(evidence.resource, "metadata", "labels", QUEUE_LABEL, default="")
-    if spec.get("suspend"):
-        if dig(evidence.resource, "spec", "suspend"):
-            return Reason.SUSPENDED, "spec.suspend is true: no pods run, and what was done stays done"
-        text = f"the job waits for Kueue to admit it to the queue {queue}: kubectl get workloads tells why it waits"
-        return Reason.QUEUED, text
-    alive = find_problem(evidence.pods)
-    if evidence.progress:
-        trouble = next(_problems(evidence.pods), None) or alive
-        return Reason.RUNNING, f"rows are scored{f'; but {trouble.message}' if trouble else ''}"
-    if problem := alive or next(_problems(evidence.pods), None):
-        return problem.reason, problem.message
-    phases = {dig(pod, "status", "phase") for pod in evidence.pods}
-    if "Running" in phases:
-        text = "pods run; how far they are is progress once they answer at port 9090 (/v1/progress)"
-        ray = "pods run; the log of the RayJob tells how far they are"
-        return Reason.RUNNING, text if evidence.kind == JOB else ray
-    if "Succeeded" in phases:
-        return Reason.RUNNING, "pods have ended; what comes of the job is progress in a moment"
-    if not phases:
-        text = "there are no pods yet; should that last, the Events tell who refuses them: kubectl describe"
-        return Reason.STARTING, f"{text} {evidence.kind.kind.lower()} {evidence.job['metadata']['name']}"
-    return Reason.STARTING, "pods are being started, or fetch the model"
+        text = f"its {evidence.kind.kind} was deleted before it ended, and is not created again. To continue,"
+        return Reason.JOB_GONE, f"{text} {_RECREATE}"
+    return _unfinished(evidence)
 
 
 def _ended(evidence: BatchEvidence) -> tuple[Reason, str] | None:
-    how, words = _end_of(evidence.kind, evidence.job)
-    if how is Status.TRUE:
+    complete, message = _end_of(evidence.kind, evidence.job)
+    if complete is Status.TRUE:
         failed = together(_by_index(evidence)).failed_rows
-        share = f"; {failed} of them an error, in shoal_error or where output.errors says" if failed else ""
-        return Reason.COMPLETE, f"all rows have an answer or an error{share}"
-    if how is None:
+        share = f"; {failed} rows have an error, in shoal_error or in output.errors" if failed else ""
+        return Reason.COMPLETE, f"all rows are scored{share}"
+    if complete is None:
         return None
-    problem = next(_problems(evidence.pods), None)
-    # That a rule of ours ended the job is no news beside why its container did.
-    rule = words.startswith("PodFailurePolicy")
-    said = words if problem is None else problem.message if rule else f"{problem.message} ({words})"
-    return Reason.JOB_FAILED, f"{said}. Once that is mended, {_ANEW}"
+    # The container's error is more helpful than the failure rule that it triggered.
+    if problem := next(_problems(evidence.pods), None):
+        rule = message.startswith("PodFailurePolicy")
+        message = problem.message if rule else f"{problem.message} ({message})"
+    return Reason.JOB_FAILED, f"{message}. Correct this, then {_RECREATE}"
+
+
+def _unfinished(evidence: BatchEvidence) -> tuple[Reason, str]:
+    if dig(evidence.job, "spec", "suspend"):
+        if dig(evidence.resource, "spec", "suspend"):
+            return Reason.SUSPENDED, "spec.suspend is true: no pods run, and finished shards are kept"
+        queue = dig(evidence.resource, "metadata", "labels", QUEUE_LABEL, default="")
+        text = f"waiting for Kueue to admit the job to queue {queue}. kubectl get workloads shows why it waits"
+        return Reason.QUEUED, text
+    # Problems of pods that still exist, then of those that ended.
+    alive, ended = find_problem(evidence.pods), next(_problems(evidence.pods), None)
+    if evidence.progress:
+        problem = ended or alive
+        return Reason.RUNNING, f"rows are being scored{f', but {problem.message}' if problem else ''}"
+    if problem := alive or ended:
+        return problem.reason, problem.message
+    phases = {dig(pod, "status", "phase") for pod in evidence.pods}
+    if "Running" in phases:
+        text = "pods run and have not reported progress yet (port 9090, /v1/progress)"
+        ray = "pods run. The log of the RayJob shows their progress"
+        return Reason.RUNNING, text if evidence.kind == JOB else ray
+    if "Succeeded" in phases:
+        return Reason.RUNNING, "all pods have ended; waiting for the job's result"
+    if not phases:
+        text = "no pods exist yet. If this persists, see the Events of the job: kubectl describe"
+        return Reason.STARTING, f"{text} {evidence.kind.kind.lower()} {evidence.job['metadata']['name']}"
+    return Reason.STARTING, "pods start or download the model"
 
 
 def _end_of(kind: Kind, job: Json) -> tuple[Status | None, str]:
-    """Return whether a job is complete (True), has failed (False), or goes on (None); and its own words."""
+    """Return whether a job is complete (True), has failed (False) or runs (None), and its message."""
     status = job.get("status", {})
     if kind == RAY_JOB:
         phase, outcome = status.get("jobDeploymentStatus"), status.get("jobStatus")
-        words = " ".join(str(status[name]) for name in ("reason", "message") if status.get(name)) or "the RayJob failed"
+        text = " ".join(str(status[name]) for name in ("reason", "message") if status.get(name)) or "the RayJob failed"
         if phase == "Complete" and outcome == "SUCCEEDED":
             return Status.TRUE, ""
         failed = phase in ("Failed", "ValidationFailed") or (phase == "Complete" and outcome in ("FAILED", "STOPPED"))
-        return (Status.FALSE, words) if failed else (None, "")
+        return (Status.FALSE, text) if failed else (None, "")
     for each in status.get("conditions") or ():
         if each.get("status") == "True" and each.get("type") in ("Complete", "Failed"):
             done = each["type"] == "Complete"
@@ -211,7 +213,7 @@ def _end_of(kind: Kind, job: Json) -> tuple[Status | None, str]:
 
 
 def _problems(pods: Sequence[Json]) -> Iterator[Problem]:
-    """Yield why pods of a job have ended, the model's first."""
+    """Yield the problems of failed pods, those of the model's download first, the newest pod first."""
     ended = [pod for pod in pods if dig(pod, "status", "phase") == "Failed"]
     for check in (download_problem, batch_problem):
         yield from (problem for pod in reversed(ended) if (problem := check(pod)))
@@ -230,17 +232,17 @@ def _conditions(evidence: BatchEvidence, reason: Reason, message: str) -> Iterat
 
 
 def _by_index(evidence: BatchEvidence) -> list[Progress]:
-    """Return the last that each worker progress, by its pod or the one before: of a retry, the newest."""
+    """Return the last progress of each worker, by its newest pod that reported any."""
     found: dict[str, Progress] = {}
     for pod in sorted(evidence.pods, key=lambda pod: str(dig(pod, "metadata", "creationTimestamp", default=""))):
         uid = dig(pod, "metadata", "uid", default="")
-        if said := evidence.progress.get(uid) or last_progress(pod):
-            found[dig(pod, "metadata", "annotations", _INDEX, default=uid)] = said
+        if progress := evidence.progress.get(uid) or last_progress(pod):
+            found[dig(pod, "metadata", "annotations", _INDEX, default=uid)] = progress
     return list(found.values())
 
 
 def _numbers(evidence: BatchEvidence, reason: Reason, stored: Json) -> Json:
-    """Return what is done; never less than was progress, for a worker that has just begun anew has progress nothing yet."""
+    """Return shards, rows and pace; never less than stored, as a restarted worker has not reported yet."""
     pace = {"rowsPerSecond": round(sum(each.rows_per_second for each in evidence.progress.values()))}
     progress = _by_index(evidence)
     if not progress:

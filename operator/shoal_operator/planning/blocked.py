@@ -1,4 +1,4 @@
-"""The checks of what stops a service before any pod is looked at: its spec, other owners, the API server."""
+"""Checks of obstacles apart from pods: the spec, other owners' objects, the API server."""
 
 import re
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Check = Callable[[Evidence], Verdict | None]
 
 
 def spec_invalid(evidence: Evidence) -> Verdict | None:
-    """The spec cannot work, or may not; what runs now is left as it is."""
+    """The spec is invalid or not allowed; existing objects stay unchanged."""
     if not evidence.followed:
         return Status.FALSE, evidence.spec_reason, evidence.spec_error
     refused = [f for f in evidence.failures if f.code in (400, 422)]
@@ -24,37 +24,34 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
 
 
 def model_unresolved(evidence: Evidence) -> Verdict | None:
-    """No version is known of a name that moves, so pods cannot be told one; what runs now keeps its model."""
+    """The model's mutable name is not resolved; existing pods keep their version."""
     naming = evidence.naming
     if naming is None or naming.resolved:
         return None
     known = stored_naming(evidence.observation.resource).resolved
-    kept = f" (pods keep {known or 'the model that they have'})" if evidence.deployment else ""
+    kept = f" (pods keep {known or 'their model'})" if evidence.deployment else ""
     if naming.problem:
         return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{naming.problem}{kept}"
-    return Status.FALSE, Reason.MODEL_RESOLVING, f"the registry is asked which version {naming.uri} is{kept}"
+    return Status.FALSE, Reason.MODEL_RESOLVING, f"waiting for the registry's response to {naming.uri}{kept}"
 
 
 def name_taken(evidence: Evidence) -> Verdict | None:
-    """An object of somebody else stands in the way."""
+    """An object with a required name has another owner."""
     return _taken(evidence.conflicts[0], evidence.kind) if evidence.conflicts else None
 
 
 def _taken(conflict: Conflict, own: str) -> Verdict:
     what = f"{conflict.kind.kind} {conflict.name}"
     if conflict.stale:
-        text = f"waiting until the {what} of a deleted {own} of this name is gone"
+        text = f"waiting for the deletion of the {what} of a deleted {own} of this name"
         return Status.FALSE, Reason.WAITING_FOR_CLEANUP, text
     if conflict.uncontrolled:
         text = (
-            f"the ownerReference of {what} that names this {own} lacks controller: true; it is left alone."
-            " Set it there, or delete the object"
+            f"the ownerReference of {what} to this {own} is missing controller: true, so the operator does not write"
+            " the object. Set it, or delete the object"
         )
         return Status.FALSE, Reason.NAME_TAKEN, text
-    text = (
-        f"{what} exists and does not belong to this {own}; it is left alone. Delete it, or give the {own} another name"
-    )
-    return Status.FALSE, Reason.NAME_TAKEN, text
+    return Status.FALSE, Reason.NAME_TAKEN, f"{what} exists and has another owner. Delete it, or rename the {own}"
 
 
 def _failed(failure: Failure) -> Verdict:
@@ -68,20 +65,20 @@ def _failed(failure: Failure) -> Verdict:
 
 
 def alone(evidence: Evidence) -> Verdict | None:
-    """Replicas do not find one another: each serves as if it had no siblings."""
+    """Replicas cannot discover their peers, so none forwards late requests."""
     if isinstance(evidence.alone, Failure):
         return _failed(evidence.alone)
     if evidence.alone is None:
         return None
     text = (
-        f"Service {evidence.alone.name} is not this {evidence.kind}'s; it is left alone, and pods are not told of it."
-        " All is served; only who would be late at one replica is not handed to another until that name is free"
+        f"Service {evidence.alone.name} exists and has another owner, so replicas do not forward late requests to one"
+        " another. Requests are served. Delete that Service to enable request forwarding"
     )
     return Status.FALSE, Reason.NAME_TAKEN, text
 
 
 def taken(*kinds: Kind) -> Check:
-    """Return a check that tells of an object of somebody else in the place of one of ours."""
+    """Return a check for objects of these kinds with another owner."""
 
     def check(evidence: Evidence) -> Verdict | None:
         return next((_taken(each, evidence.kind) for each in evidence.conflicts if each.kind in kinds), None)
@@ -90,7 +87,7 @@ def taken(*kinds: Kind) -> Check:
 
 
 def missing(kind: Kind) -> Check:
-    """Return a check that tells why an object of ours is not there, where one is not."""
+    """Return a check that reports why the child of a kind does not exist."""
 
     def check(evidence: Evidence) -> Verdict | None:
         if evidence.observation.ours(kind):
@@ -103,31 +100,32 @@ def missing(kind: Kind) -> Check:
 
 
 def undone(evidence: Evidence) -> Verdict | None:
-    """Somebody changes back what we write, so we hold it back."""
+    """Another writer undoes the operator's writes, so they are paused."""
     return next((_failed(failure) for failure in evidence.failures if failure.undone), None)
 
 
 def apply_failed(evidence: Evidence) -> Verdict | None:
-    """The API server refused a write for a reason that is not the spec's."""
-    told_elsewhere = (HTTP_ROUTE, INGRESS, HPA, SCALED_OBJECT)
-    others = [f for f in evidence.failures if f.kind not in told_elsewhere and not f.at_admission]
+    """The API server rejected a write for a reason other than the spec."""
+    # Failures of these kinds have conditions of their own.
+    reported = (HTTP_ROUTE, INGRESS, HPA, SCALED_OBJECT)
+    others = [f for f in evidence.failures if f.kind not in reported and not f.at_admission]
     return _failed(others[0]) if others else None
 
 
 def changed_at_admission(evidence: Evidence) -> Verdict | None:
-    """A policy of the cluster changes what we write, as it is written; the pods may well serve."""
+    """An admission policy changes the operator's writes; pods may serve nevertheless."""
     return next((_failed(failure) for failure in evidence.failures if failure.at_admission), None)
 
 
 def failure_text(failure: Failure) -> str:
-    """Return what was refused, in the API server's words, and what to do where that is known."""
+    """Return the API server's message about a rejected write, and the remedy where it is known."""
     return f"{failure.kind.kind}: {failure.message}{advice(failure.code, failure.message)}"
 
 
 def advice(code: int, message: str) -> str:
-    """Return what to do about an answer of the API server, as the end of a sentence; empty where that is not known.
+    """Return the remedy for an error of the API server, to append to its message; empty where none is known.
 
-    The authorizer, quotas and admission policies all count as 403 (`ApiError.code`): their words tell them apart.
+    The authorizer, quotas and admission policies all count as 403 (`ApiError.code`), and differ in their messages.
     """
     if code in (400, 422) and _UNKNOWN_VOLUME.search(message):
         return f". {NO_IMAGE_VOLUMES}"
@@ -140,17 +138,17 @@ _UNKNOWN_VOLUME = re.compile(r'unknown field "[^"]*volumes\[\d+\]\.image"')
 _FORBIDDEN = (
     (
         (" cannot ", "resource "),
-        ". The operator's account lacks the permission: install the role of the chart again (helm upgrade of"
-        " charts/shoal), or bind its account to an equal one",
+        ". The operator's ServiceAccount does not have this permission. Install the chart's role again (helm upgrade of"
+        " charts/shoal), or bind an equal role",
     ),
     (
         ("exceeded quota",),
-        ". A ResourceQuota of the namespace has no room: raise it, or delete what counts against it; it is tried again"
-        " by itself",
+        ". A ResourceQuota of the namespace is exhausted. Raise it, or delete objects that count against it; the"
+        " operator retries",
     ),
     (
         ("denied",),
-        ". A policy or a webhook of this cluster refuses it: ask who keeps it, or change the spec as it says",
+        ". An admission policy or webhook of this cluster denies the object. Exempt it there, or change the spec",
     ),
 )
-"""Words of an answer -> what to do; the first that fit."""
+"""Fragments of a message, with the remedy; the first match wins."""

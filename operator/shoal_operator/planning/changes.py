@@ -1,4 +1,4 @@
-"""What to write: desired objects against observed ones."""
+"""Writes that turn the observed objects into the desired ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,20 +25,17 @@ _NOTHING: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Write an object by server-side apply.
-
-    Args:
-        uid: the object must still be this one; None when it must not exist yet.
-    """
+    """Write an object by server-side apply."""
 
     kind: Kind
     body: Json
     uid: str | None
+    """The existing object's uid; None where it must not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Write some fields of an object of ours, and leave all others as they are."""
+    """Write some fields of a child by a merge patch."""
 
     kind: Kind
     body: Json
@@ -46,7 +43,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an object of ours, if it is still this one."""
+    """Delete the child with this uid."""
 
     kind: Kind
     name: str
@@ -58,33 +55,30 @@ Action = Apply | Merge | Delete
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An object that has our name and is not ours; it is never touched.
-
-    Args:
-        stale: it belongs to a deleted service of the same name, and will go by itself.
-        uncontrolled: it names our service as an owner, but not as its controller.
-    """
+    """An object with a child's name and another owner; it is never written."""
 
     kind: Kind
     name: str
     stale: bool
+    """A deleted service of the same name owned it, so Kubernetes will delete it."""
     uncontrolled: bool = False
+    """The service is an owner of the object, but not its controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The writes that bring the cluster to what the spec asks, and what stands in the way."""
+    """The writes that bring the cluster to the desired state, and the obstacles."""
 
     actions: tuple[Action, ...]
     conflicts: tuple[Conflict, ...]
 
     @property
     def deployment(self) -> Json | None:
-        """The Deployment that is to be written, if one is."""
+        """The Deployment to write, if any."""
         return next((each.body for each in self.actions if isinstance(each, Apply) and each.kind == DEPLOYMENT), None)
 
     def keeping_pods(self, deployment: Json, replicas: int, annotations: Mapping[str, str] = _NOTHING) -> "Changes":
-        """Return the same, with the Deployment, if there is one, left as it is but for its replicas and annotations."""
+        """Return the changes with only replicas and annotations of an existing Deployment written."""
         others = tuple(action for action in self.actions if action.kind != DEPLOYMENT)
         patch: Json = {}
         if dig(deployment, "spec", "replicas") != replicas:
@@ -94,18 +88,18 @@ class Changes:
         return replace(self, actions=(*others, Merge(DEPLOYMENT, patch)) if deployment and patch else others)
 
     def scaling_alone(self, deployment: Json, replicas: int) -> "Changes":
-        """Return what keeps the pods that there are as many as wanted, and the waiting room in the know."""
+        """Return the changes of replicas and of the activator's EndpointSlice alone."""
         rooms = tuple(action for action in self.actions if action.kind == ENDPOINT_SLICE and deployment)
         return replace(self, actions=rooms).keeping_pods(deployment, replicas)
 
     @property
     def account_taken(self) -> bool:
-        """Whether the ServiceAccount that pods would run as is somebody else's: with it they would have its rights."""
+        """Whether the pods' ServiceAccount has another owner: pods would gain its permissions."""
         return any(conflict.kind == SERVICE_ACCOUNT for conflict in self.conflicts)
 
 
 def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
-    """Return what to write; for a cluster that is as it should be, nothing."""
+    """Return the writes for a service; none for a cluster in the desired state."""
     taken = _siblings_taken(target, children.get(SIBLINGS))
     desired = desired_objects(replace(target, siblings_taken=bool(taken)))
     actions: list[Action] = []
@@ -118,7 +112,7 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
             # The headless Service of "cat" is called as the service "cat-siblings": the latter has precedence.
             actions += [Delete(kind, name, live["metadata"]["uid"]), Apply(kind, desired[kind], None)]
         elif live is not None and not is_owned(live, target.uid):
-            # That one cannot sleep is told before it is to.
+            # Report a taken EndpointSlice before the service needs it to scale to zero.
             needed = kind in desired or (kind == ENDPOINT_SLICE and target.hosting is not None)
             conflicts += [_conflict(kind, live, target)] if needed else []
         elif action := _action(kind, desired.get(kind), live):
@@ -127,7 +121,7 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
 
 
 def leave_room(ours: Json) -> Changes:
-    """Return what takes a service out of a waiting room where it has no place: whoever has the address is not for it.
+    """Return the deletion of the activator's endpoints of a service without a place in the activator.
 
     Args:
         ours: the service's own EndpointSlice; empty where there is none.
@@ -137,7 +131,7 @@ def leave_room(ours: Json) -> Changes:
 
 
 def _siblings_taken(target: Target, live: Json | None) -> tuple[Conflict, ...]:
-    """Return what has the name by which proxies would find one another, and will keep it."""
+    """Return the conflict about the headless Service's name, unless Kubernetes will resolve it."""
     if live is None or not target.finds_siblings or is_owned(live, target.uid):
         return ()
     conflict = _conflict(SIBLINGS, live, target)

@@ -1,4 +1,4 @@
-"""The checks that conditions are made of: each answers, or leaves the answer to the next."""
+"""Checks of which conditions consist: each returns a verdict, or None for the next check to decide."""
 
 import re
 
@@ -18,7 +18,7 @@ from shoal_schema.resource import GRAPH_KIND
 
 
 def pods_refused(evidence: Evidence) -> Verdict | None:
-    """Pods cannot even be created: a quota, a policy, a missing account."""
+    """Pods cannot be created: a quota, a policy, a missing account."""
     failed = _deployment_condition(evidence, "ReplicaFailure")
     if failed.get("status") != "True":
         return None
@@ -45,22 +45,22 @@ _REPLICA_SET = re.compile(r'[Rr]eplica ?[Ss]et "(?P<name>[^"]+)"')
 
 
 def pods_in_trouble(evidence: Evidence) -> Verdict | None:
-    """A new pod cannot start, load or stay."""
+    """A new pod cannot start, load the model or stay alive."""
     if problem := evidence.problem:
         return Status.FALSE, problem.reason, problem.message
     return None
 
 
 def deadline_exceeded(evidence: Evidence) -> Verdict | None:
-    """The Deployment gave up waiting."""
+    """The rollout exceeded its deadline."""
     progressing = _deployment_condition(evidence, "Progressing")
     if progressing.get("reason") == "ProgressDeadlineExceeded":
         waiting = ", ".join(unready_containers(evidence.new_pods))
-        state = f"the newest pods are not ready, waiting for {waiting}" if waiting else "no newest pod was made"
+        state = f"containers of new pods are not ready: {waiting}" if waiting else "no new pod was created"
         pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
         text = (
-            f"the rollout made no progress within rollout.progressDeadlineSeconds: {state}. If loading the model takes"
-            f" longer, raise it; else kubectl describe pods {pods} and kubectl logs --all-containers {pods} tell more"
+            f"the rollout made no progress within rollout.progressDeadlineSeconds: {state}. If the model takes longer"
+            f" to load, raise it; otherwise see kubectl describe pods {pods} and kubectl logs --all-containers {pods}"
             f"{proxy_advice(evidence)}"
         )
         return Status.FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, text
@@ -68,84 +68,85 @@ def deadline_exceeded(evidence: Evidence) -> Verdict | None:
 
 
 def rollout_paused(evidence: Evidence) -> Verdict | None:
-    """Somebody paused the Deployment before the newest spec was served."""
+    """The Deployment was paused before the newest spec was served."""
     if rolling_out(evidence) and dig(evidence.deployment, "spec", "paused"):
         resume = f"kubectl rollout resume deployment/{evidence.name} --namespace {evidence.namespace}"
-        text = f"the Deployment is paused, so no pod of the newest spec is started; {resume} lets it go on"
+        text = f"the Deployment is paused, so no pod of the newest spec starts. {resume} resumes it"
         return Status.FALSE, Reason.ROLLOUT_PAUSED, text
     return None
 
 
 def rolling_out(evidence: Evidence) -> Verdict | None:
-    """Old pods are being replaced, or the first ones made."""
+    """Old pods are being replaced, or the first pods created."""
     if not evidence.rolled_out or evidence.count("replicas") == 0 < evidence.wanted:
-        return Status.TRUE, Reason.ROLLING_OUT, "pods of the newest spec are being started"
+        return Status.TRUE, Reason.ROLLING_OUT, "pods of the newest spec are starting"
     return None
 
 
 def scaling_up(evidence: Evidence) -> Verdict | None:
-    """More pods are on their way."""
+    """More pods are starting."""
     if evidence.count("availableReplicas") < evidence.wanted:
-        return Status.TRUE, Reason.SCALING_UP, "some pods are not ready yet"
+        text = f"{evidence.count('availableReplicas')} of {evidence.wanted} pods are ready"
+        return Status.TRUE, Reason.SCALING_UP, text
     return None
 
 
 def complete(evidence: Evidence) -> Verdict:
-    """All pods are of the newest spec and ready, or there are to be none."""
+    """All pods are ready and have the newest spec, or none should run."""
     if not evidence.wanted:
-        return Status.TRUE, Reason.COMPLETE, "no pod runs; the next one is of the newest spec"
-    return Status.TRUE, Reason.COMPLETE, "all pods are of the newest spec"
+        return Status.TRUE, Reason.COMPLETE, "no pod runs; the next one has the newest spec"
+    return Status.TRUE, Reason.COMPLETE, "all pods have the newest spec"
 
 
 def asleep(evidence: Evidence) -> Verdict | None:
-    """Nobody calls, so no pod runs; whoever calls is heard all the same."""
+    """The service is scaled to zero; the activator holds requests."""
     if evidence.target is None or evidence.target.hosting is None or not evidence.deployment or evidence.wanted:
         return None
     if not evidence.target.hosting.held:
         text = (
-            f"no pod runs, and {evidence.target.hosting.shortcoming}. Until then whoever calls is refused, and wakes"
-            f" nobody; kubectl scale infsvc {evidence.name} --namespace {evidence.namespace} --replicas=1 starts a pod"
+            f"no pod runs, and {evidence.target.hosting.shortcoming}. Until then requests are rejected and start no"
+            f" pod; kubectl scale infsvc {evidence.name} --namespace {evidence.namespace} --replicas=1 starts one"
         )
         return Status.FALSE, Reason.NO_WAITING_ROOM, text
-    text = "no pod runs while nobody calls: the waiting room holds the next request, and a pod is started for it"
+    text = "scaled to zero: the waiting room holds the next request until a pod has started for it"
     return Status.TRUE, Reason.SCALED_TO_ZERO, text
 
 
 def waking(evidence: Evidence) -> Verdict | None:
-    """A pod is started for a service that slept; whoever calls is held until it is ready."""
+    """The service is starting from zero; the activator holds requests."""
     if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.held:
         return None
     conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
-    # What was said before is all that an operator knows which has just started.
-    said = (find(conditions, ConditionType.READY) or {}).get("reason") in (Reason.SCALED_TO_ZERO, Reason.WAKING)
-    if not (evidence.target.hosting.waking or (said and not evidence.count("availableReplicas"))):
+    # After a restart of the operator the stored condition is the only record.
+    stored = (find(conditions, ConditionType.READY) or {}).get("reason")
+    waking_before = stored in (Reason.SCALED_TO_ZERO, Reason.WAKING) and not evidence.count("availableReplicas")
+    if not (evidence.target.hosting.waking or waking_before):
         return None
-    pods = "a pod is" if evidence.wanted < 2 else f"{evidence.wanted} pods are"
-    text = f"{pods} being started; the waiting room holds requests until one is ready"
-    return Status.TRUE, Reason.WAKING, text
+    pods = "a pod starts" if evidence.wanted < 2 else f"{evidence.wanted} pods start"
+    return Status.TRUE, Reason.WAKING, f"{pods}; the waiting room holds requests until one is ready"
 
 
 def parked(evidence: Evidence) -> Verdict | None:
-    """Nothing should run, and nobody holds what comes."""
+    """Replicas are set to 0, and no activator holds requests."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
         short = "infgraph" if evidence.kind == GRAPH_KIND else "infsvc"
         start = f"kubectl scale {short}/{evidence.name} --namespace {evidence.namespace} --replicas=1"
-        return Status.FALSE, Reason.PARKED, f"replicas is 0, so whoever calls is refused; {start} starts the service"
+        return Status.FALSE, Reason.PARKED, f"spec.replicas is 0, so requests are rejected. {start} starts the service"
     return None
 
 
 def none_started(evidence: Evidence) -> Verdict | None:
-    """No pod runs, and the spec is one that none can be started for."""
+    """No pod runs, and none can start with this spec."""
     if evidence.target is None and evidence.deployment and evidence.wanted == 0:
-        return Status.FALSE, Reason.INVALID_SPEC, f"no pod runs, and none is started: {evidence.spec_error}"
+        return Status.FALSE, Reason.INVALID_SPEC, f"no pod runs, and none starts: {evidence.spec_error}"
     return None
 
 
 def no_endpoints(evidence: Evidence) -> Verdict | None:
-    """Pods are ready, but the Service leads to none of them."""
+    """Pods are ready, but the Service has no endpoint."""
     if evidence.count("availableReplicas") > 0 and evidence.endpoints == 0 and evidence.observation.ours(SERVICE):
         text = (
-            "pods are ready, but the Service has no ready endpoint; if this stays, see kubectl get endpointslices"
+            "pods are ready, but the Service has no ready endpoint. If this persists, see kubectl get endpointslices"
             f" --namespace {evidence.namespace} --selector {SERVICE_NAME_LABEL}={evidence.name}"
         )
         return Status.FALSE, Reason.NO_ENDPOINTS, text
@@ -153,37 +154,37 @@ def no_endpoints(evidence: Evidence) -> Verdict | None:
 
 
 def served_by_old(evidence: Evidence) -> Verdict | None:
-    """Pods answer, but none of them is of the newest spec."""
+    """Pods are available, but none has the newest spec."""
     new = any(is_ready(pod) for pod in evidence.new_pods)
     if evidence.count("availableReplicas") > 0 and rolling_out(evidence) and not new:
-        text = "pods of an older spec answer requests; none of the newest is ready"
+        text = "pods of an older spec serve requests; no pod of the newest spec is ready"
         return Status.TRUE, Reason.SERVED_BY_OLD_PODS, text
     return None
 
 
-def answers(evidence: Evidence) -> Verdict | None:
-    """A pod answers."""
+def available(evidence: Evidence) -> Verdict | None:
+    """A pod is available."""
     if evidence.count("availableReplicas") > 0:
-        return Status.TRUE, Reason.AVAILABLE, "at least one pod answers requests"
+        return Status.TRUE, Reason.AVAILABLE, "at least one pod serves requests"
     return None
 
 
-def answers_unowned(evidence: Evidence) -> Verdict | None:
-    """Pods answer behind our Service, though their Deployment is not ours (any more)."""
+def available_unowned(evidence: Evidence) -> Verdict | None:
+    """The Service has endpoints, but the Deployment has another owner."""
     if not evidence.deployment and evidence.endpoints:
-        text = f"pods behind the Service answer requests, but their Deployment does not belong to this {evidence.kind}"
+        text = f"pods of the Service serve requests, but this {evidence.kind} does not own their Deployment"
         return Status.TRUE, Reason.AVAILABLE, text
     return None
 
 
 def pods_not_ready(evidence: Evidence) -> Verdict:
-    """No pod answers yet."""
+    """No pod is ready."""
     return Status.FALSE, Reason.PODS_NOT_READY, f"no pod is ready yet{waiting_advice(evidence)}"
 
 
-def silent(evidence: Evidence) -> Verdict | None:
-    """No pod answers, now that one should."""
-    return no_endpoints(evidence) or (None if answers(evidence) else pods_not_ready(evidence))
+def unavailable(evidence: Evidence) -> Verdict | None:
+    """No pod is available, though the rollout is complete."""
+    return no_endpoints(evidence) or (None if available(evidence) else pods_not_ready(evidence))
 
 
 def model_loaded(evidence: Evidence) -> Verdict | None:
@@ -194,27 +195,23 @@ def model_loaded(evidence: Evidence) -> Verdict | None:
 
 
 def model_away(evidence: Evidence) -> Verdict | None:
-    """The service sleeps, and its model with it."""
+    """The service is scaled to zero, so no pod has the model loaded."""
     if (verdict := asleep(evidence)) is None or verdict[0] is not Status.TRUE:
         return verdict
-    return (
-        Status.FALSE,
-        verdict[1],
-        "no pod runs while nobody calls: the next request starts one, which loads the model",
-    )
+    return Status.FALSE, verdict[1], "scaled to zero: the next request starts a pod, which loads the model"
 
 
 def model_downloading(evidence: Evidence) -> Verdict | None:
-    """The init container fetches the model; how far it is stands in its log, which the operator may not read."""
+    """The init container downloads the model; its log has the progress, which the operator may not read."""
     if not any(runs(pod, MODEL) for pod in evidence.new_pods):
         return None
     pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
-    text = f"the model is being fetched; kubectl logs {pods} --container {MODEL} tells how far it is"
+    text = f"the model is being downloaded. kubectl logs {pods} --container {MODEL} shows the progress"
     return Status.FALSE, Reason.MODEL_DOWNLOADING, text
 
 
 def model_loading(_: Evidence) -> Verdict:
-    """The model is being fetched or loaded."""
+    """The model is being loaded."""
     return Status.FALSE, Reason.MODEL_LOADING, "no pod of the newest spec is ready yet"
 
 
@@ -222,7 +219,7 @@ def route_refused(evidence: Evidence) -> Verdict | None:
     """The route could not be written."""
     for failure in evidence.failures:
         if failure.kind == HTTP_ROUTE and failure.code == 404:
-            text = "route.httpRoute needs the Gateway API: install its CRDs, or use route.ingress"
+            text = "route.httpRoute requires the Gateway API, which is not installed. Install it, or use route.ingress"
             return Status.FALSE, Reason.GATEWAY_API_MISSING, text
         if failure.kind in (HTTP_ROUTE, INGRESS) and not failure.at_admission:
             return Status.FALSE, Reason.ROUTE_REFUSED, failure_text(failure)
@@ -230,27 +227,27 @@ def route_refused(evidence: Evidence) -> Verdict | None:
 
 
 def http_route_refused(evidence: Evidence) -> Verdict | None:
-    """A Gateway said no."""
+    """A Gateway rejected the route."""
     for parent in _route_parents(evidence):
         for condition in parent.get("conditions", []):
             if condition.get("status") == "False":
-                text = f"a Gateway refuses the route: {condition.get('message', '')}"
+                text = f"a Gateway rejects the route: {condition.get('message', '')}"
                 return Status.FALSE, Reason.ROUTE_REFUSED, text
     return None
 
 
 def route_pending(evidence: Evidence) -> Verdict | None:
-    """The controller of the route has not answered; some never do."""
+    """The route's controller has not reported a status; some never do."""
     ours = evidence.observation.ours
-    silent = ours(INGRESS) and not dig(ours(INGRESS), "status", "loadBalancer", "ingress")
-    if silent or (ours(HTTP_ROUTE) and not _route_parents(evidence)):
-        text = "the route exists; its controller has not reported an address or an answer yet"
+    pending = ours(INGRESS) and not dig(ours(INGRESS), "status", "loadBalancer", "ingress")
+    if pending or (ours(HTTP_ROUTE) and not _route_parents(evidence)):
+        text = "the route exists; its controller has not reported a status yet"
         return Status.UNKNOWN, Reason.ROUTE_PENDING, text
     return None
 
 
 def route_unread(evidence: Evidence) -> Verdict | None:
-    """The spec is not followed, and no route of an older one is there."""
+    """The spec is not followed, and no route of an older spec exists."""
     ours = evidence.observation.ours
     if not evidence.followed and not ours(INGRESS) and not ours(HTTP_ROUTE):
         return Status.UNKNOWN, evidence.spec_reason, evidence.spec_error
@@ -258,118 +255,121 @@ def route_unread(evidence: Evidence) -> Verdict | None:
 
 
 def route_ready(evidence: Evidence) -> Verdict:
-    """The route is accepted, or none is asked for."""
+    """The route is accepted, or the spec has none."""
     if evidence.target is not None and evidence.target.spec.route is None:
-        return Status.TRUE, Reason.CLUSTER_INTERNAL, "no route is asked for: the service is reached inside the cluster"
+        return Status.TRUE, Reason.CLUSTER_INTERNAL, "spec.route is not set: the service is reachable in the cluster"
     return Status.TRUE, Reason.ROUTE_ACCEPTED, "the route is accepted"
 
 
 def scaled_by_another(evidence: Evidence) -> Verdict:
-    """Somebody else drives ``/scale``: the autoscaler that we wrote says how it fares, of others nothing is known."""
+    """Another autoscaler writes ``/scale``: only those that the operator created report a status."""
     for failure in evidence.failures:
         if failure.kind == SCALED_OBJECT and failure.code == _NOT_FOUND:
-            text = "scaling.external.scaledObject needs KEDA: install it, or use horizontalPodAutoscaler"
+            text = (
+                "scaling.external.scaledObject requires KEDA, which is not installed. Install it, or use"
+                " horizontalPodAutoscaler"
+            )
             return Status.FALSE, Reason.SCALER_MISSING, text
         if failure.kind in _SCALERS:
             return Status.FALSE, Reason.SCALER_FAILS, failure_text(failure)
-    for kind, telling in _SCALERS.items():
+    for kind, types in _SCALERS.items():
         for condition in dig(evidence.observation.ours(kind), "status", "conditions", default=[]):
-            if condition.get("type") in telling and condition.get("status") == "False":
+            if condition.get("type") in types and condition.get("status") == "False":
                 text = f"the {kind.kind} does not follow the load: {condition.get('message', '')}"
                 return Status.FALSE, Reason.SCALER_FAILS, text
-    text = "scaling.mode is External: whatever drives /scale (an HPA, KEDA) decides, and the operator never does"
+    text = "scaling.mode is External: another autoscaler (an HPA, KEDA) sets replicas, and the operator never does"
     return Status.UNKNOWN, Reason.EXTERNAL, text
 
 
 _NOT_FOUND = 404
 _SCALERS = {HPA: ("AbleToScale", "ScalingActive"), SCALED_OBJECT: ("Ready",)}
-"""By which conditions each says that it reads its metric, and finds what it scales."""
+"""Conditions of each autoscaler about its metric and its target."""
 
 
 def objective_as_stored(evidence: Evidence) -> Verdict | None:
-    """No pod could be asked yet, after a restart of the operator: what was said of this spec stays."""
+    """The operator has restarted and read no pod yet: the stored condition of this spec stays."""
     return None if evidence.attainable is not None else _as_stored(evidence, ConditionType.OBJECTIVE_ATTAINABLE)
 
 
 def rows_as_stored(evidence: Evidence) -> Verdict | None:
-    """No pod could be read yet, after a restart of the operator: what was said of this spec stays."""
+    """The operator has restarted and read no pod yet: the stored condition of this spec stays."""
     return None if evidence.independent is not None else _as_stored(evidence, ConditionType.ROWS_INDEPENDENT)
 
 
 def rows_mixed(evidence: Evidence) -> Verdict | None:
-    """A pod found that results of a batch were not those of its own rows."""
+    """A pod found that results in a batch depend on other rows."""
     if all(evidence.has_independent_rows):
         return None
     text = (
-        "results of a batch of several requests were not those of its own rows, so a response may have held another"
-        " client's row: now each batch holds one request, until the model is replaced. Make the model return one result"
-        " for each row, in order and whatever its neighbours, or set batching.policy: None; if its results follow"
-        " something besides its inputs, set batching.rowChecks: Off"
+        "the model's results for a row depend on the other rows of its batch, so a response may have contained another"
+        " client's result. Until the model is replaced, each batch contains one request. Make the model return one"
+        " result per row, in order and independent of other rows, or set batching.policy: None. If results depend on"
+        " more than the inputs, set batching.rowChecks: Off"
     )
     return Status.FALSE, Reason.ROWS_MIXED, text
 
 
 def rows_independent(evidence: Evidence) -> Verdict | None:
-    """Rows that were run again had results of their own."""
+    """Rows that were run again had the same results."""
     if evidence.has_independent_rows:
-        text = "rows of shared batches that were run again gave the same results"
+        text = "rows of shared batches had the same results when they were run again"
         return Status.TRUE, Reason.ROWS_INDEPENDENT, text
     return None
 
 
 def rows_unknown(evidence: Evidence) -> Verdict | None:
-    """No pod of the newest spec has run rows again, though something was said before."""
+    """No pod of the newest spec has checked rows, but an older condition exists."""
     conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
     if find(conditions, ConditionType.ROWS_INDEPENDENT) is None:
         return None
-    text = "no ready pod of the newest spec has run rows of shared batches again yet"
+    text = "no ready pod of the newest spec has checked rows of shared batches yet"
     return Status.UNKNOWN, Reason.ROWS_NOT_CHECKED, text
 
 
 def _as_stored(evidence: Evidence, kind: ConditionType) -> Verdict | None:
     resource = evidence.observation.resource
     conditions = dig(resource, "status", "conditions", default=[])
-    stored = find(conditions, kind)
-    told = stored_condition(conditions, kind)
-    if stored is None or told is None or stored.get("observedGeneration") != resource["metadata"].get("generation"):
+    raw = find(conditions, kind)
+    known = stored_condition(conditions, kind)
+    if raw is None or known is None or raw.get("observedGeneration") != resource["metadata"].get("generation"):
         return None
-    return told.status, told.reason, told.message
+    return known.status, known.reason, known.message
 
 
 def objective_missed(evidence: Evidence) -> Verdict | None:
-    """A pod says that even a request alone takes too long."""
+    """A pod reports that even a single request exceeds the latency objective."""
     if all(evidence.meets_objective):
         return None
     text = (
-        f"even a request alone takes longer than batching.latencyObjectiveMilliseconds {evidence.objective_ms:g}:"
-        " answers leave as fast as they can, but late. Set a larger one, or use a faster device or model; kubectl"
-        " port-forward POD 9090 and curl localhost:9090/v1/explain tell what a request alone takes"
+        "even a batch of one request takes longer than batching.latencyObjectiveMilliseconds"
+        f" ({evidence.objective_ms:g}), so responses are late. Raise the objective, or use a faster device or model."
+        " kubectl port-forward POD 9090 and curl localhost:9090/v1/explain show the latency of a single request"
     )
     return Status.FALSE, Reason.OBJECTIVE_UNATTAINABLE, text
 
 
 def objective_met(evidence: Evidence) -> Verdict | None:
-    """All pods that said anything lately can meet the objective."""
+    """All pods that reported recently can meet the objective."""
     if evidence.meets_objective:
-        text = "a request alone takes no longer than batching.latencyObjectiveMilliseconds"
+        text = "a single request takes no longer than batching.latencyObjectiveMilliseconds"
         return Status.TRUE, Reason.OBJECTIVE_ATTAINABLE, text
     return None
 
 
 def objective_unknown(_: Evidence) -> Verdict:
-    """No pod of the newest spec said anything lately."""
-    text = "no ready pod of the newest spec has told lately whether it can meet the objective"
+    """No pod of the newest spec reported recently."""
+    text = "no ready pod of the newest spec has recently reported whether it can meet the objective"
     return Status.UNKNOWN, Reason.NO_LATENCY_DATA, text
 
 
 def not_rolled_out(evidence: Evidence) -> Verdict | None:
-    """Old pods still serve; the newest spec does not yet."""
+    """The rollout is in progress."""
     verdict = rolling_out(evidence)
     return verdict and (Status.FALSE, *verdict[1:])
 
 
 def unless_served(check: Check) -> Check:
-    """Return a check that counts while the newest spec is not served; afterwards its trouble only slows scaling."""
+    """Return a check that applies until the newest spec is served; later problems only delay scaling."""
     return lambda evidence: None if evidence.served else check(evidence)
 
 
@@ -380,7 +380,7 @@ def ready(_: Evidence) -> Verdict:
 
 def _deployment_condition(evidence: Evidence, kind: str) -> Json:
     if not evidence.seen:
-        return {}  # about an older spec
+        return {}  # the status belongs to an older spec
     conditions: list[Json] = dig(evidence.deployment, "status", "conditions", default=[])
     return next((item for item in conditions if item.get("type") == kind), {})
 

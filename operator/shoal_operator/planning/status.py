@@ -1,7 +1,6 @@
-"""What is observed -> conditions, status and events.
+"""Conditions, status and Events of a service, derived from observations.
 
-Each condition is a list of checks, tried in order; the first that answers wins, so the order of
-decisions can be read here (after cert-manager's policies).
+Each condition is a list of checks in order of precedence: the first verdict wins (as in cert-manager's policies).
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,15 +49,15 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.http_route_refused,
         checks.waking,
         checks.not_rolled_out,
-        checks.silent,
+        checks.unavailable,
         checks.ready,
     ),
     ConditionType.AVAILABLE: (
         blocked.missing(SERVICE),
         checks.no_endpoints,
         checks.served_by_old,
-        checks.answers,
-        checks.answers_unowned,
+        checks.available,
+        checks.available_unowned,
         blocked.model_unresolved,
         blocked.missing(DEPLOYMENT),
         checks.none_started,
@@ -115,18 +114,18 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ),
 }
 SCALING: dict[ScalingReason, tuple[Status, str]] = {
-    Reason.FOLLOWING_LOAD: (Status.TRUE, "replicas follow the rows that wait and run"),
-    Reason.NO_LOAD_DATA: (Status.FALSE, "no proxy's /v1/load can be read: replicas stay as they are"),
+    Reason.FOLLOWING_LOAD: (Status.TRUE, "replicas follow the queued and running rows"),
+    Reason.NO_LOAD_DATA: (Status.FALSE, "no proxy's /v1/load can be read, so replicas do not change"),
 }
 UNREAD: dict[Unread, str] = {
-    Unread.NO_READY_POD: "no pod is ready, so there is no load to follow: replicas stay as they are until one is",
+    Unread.NO_READY_POD: "no pod is ready, so there is no load to follow and replicas do not change",
     Unread.UNREACHABLE: (
-        f"no ready pod answers the operator at its port {ADMIN_PORT} (/v1/load): replicas stay as they are. See whether"
-        " a NetworkPolicy or a mesh keeps the operator from it"
+        f"no ready pod responds to the operator on port {ADMIN_PORT} (/v1/load), so replicas do not change. Check"
+        " whether a NetworkPolicy or a service mesh blocks the operator"
     ),
     Unread.REFUSED: (
-        f"what ready pods answer at their port {ADMIN_PORT} (/v1/load) is not what a proxy says of its load: replicas"
-        " stay as they are. See whether proxy.image is the proxy, or a mesh answers in its place"
+        f"ready pods send an invalid response on port {ADMIN_PORT} (/v1/load), so replicas do not change. Check whether"
+        " proxy.image is Shoal's proxy, or a service mesh responds instead"
     ),
 }
 OBJECTIVE: tuple[Check, ...] = (
@@ -166,8 +165,8 @@ def make_status(evidence: Evidence, now: str) -> Json:
     """Return the whole status.
 
     Args:
-        evidence: what is observed, and what became of our writes.
-        now: RFC 3339 time in UTC, for the conditions that change.
+        evidence: observations, and the outcome of the operator's writes.
+        now: RFC 3339 time in UTC, for conditions that change.
     """
     resource = evidence.observation.resource
     stored = dig(resource, "status", default={})
@@ -178,7 +177,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
     ready = conditions[0].status is Status.TRUE
     url = service_url(evidence.target, address) if evidence.target and evidence.followed else stored.get("url", "")
     if any(conflict.kind == SERVICE for conflict in evidence.conflicts):
-        url = ""  # behind that name answers somebody else
+        url = ""  # the Service of this name has another owner
     model = stored.get("model", {})
     if evidence.followed:
         naming = evidence.naming
@@ -204,35 +203,36 @@ def make_status(evidence: Evidence, now: str) -> Json:
 
 
 def plain_status(resource: Json, why: str, now: str) -> Json:
-    """Return the least that a status can say, for when the whole one is refused.
+    """Return a minimal status, for when the API server rejects the whole one.
 
     Args:
         resource: the service.
-        why: the API server's words.
+        why: the API server's message.
         now: RFC 3339 time in UTC.
     """
+    # ASCII: the message itself may be the cause of the rejection.
     text = f"the status cannot be written: {why}".encode("ascii", "replace").decode()
     condition = Condition(ConditionType.READY, Status.FALSE, Reason.APPLY_FAILED, text)
     generation = resource["metadata"].get("generation", 0)
     stored = dig(resource, "status", default={})
     kept = {name: stored[name] for name in ("model", "images", "upgrade") if name in stored}
-    said = stamped(condition, stored.get("conditions", []), generation, now)
-    return {"observedGeneration": generation, **kept, "conditions": [said]}
+    ready = stamped(condition, stored.get("conditions", []), generation, now)
+    return {"observedGeneration": generation, **kept, "conditions": [ready]}
 
 
 def unread_status(resource: Json, error: ApiError, now: str) -> Json:
-    """Return the status of a service whose objects cannot be read: numbers stay, what is not known is not claimed.
+    """Return the status of a service whose children cannot be read: conditions become Unknown, all else stays.
 
     Args:
         resource: the service.
-        error: the API server's answer.
+        error: of the API server.
         now: RFC 3339 time in UTC.
     """
     text = f"the service's objects cannot be read: {error}{blocked.advice(error.code, error.message)}"
     stored = dig(resource, "status", default={})
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
-    told = [
+    unread = [
         Condition(kind, Status.FALSE if kind is ConditionType.READY else Status.UNKNOWN, Reason.APPLY_FAILED, text)
         for kind in POLICIES
         if kind != _left_out(resource)
@@ -244,15 +244,16 @@ def unread_status(resource: Json, error: ApiError, now: str) -> Json:
         "observedGeneration": generation,
         "selector": selector_text(resource["metadata"]["name"]),
         "conditions": [
-            *(stamped(item, previous, generation, now) for item in told),
+            *(stamped(item, previous, generation, now) for item in unread),
             *(item for item in previous if item.get("type") not in POLICIES),
         ],
     }
 
 
 def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcement]:
-    """Return what to announce: Ready's changes, and every failure that is new."""
-    said: dict[tuple[str, str], Announcement] = {}
+    """Return the Events: one for each change of Ready, and one for each new failure."""
+    # One Event for conditions that share reason and message.
+    found: dict[tuple[str, str], Announcement] = {}
     for condition in after:
         old = find(list(before), ConditionType(condition["type"])) or {}
         same = (old.get("status"), old.get("reason")) == (condition["status"], condition["reason"])
@@ -260,39 +261,39 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
         if same or not (warning or condition["type"] == ConditionType.READY):
             continue
         key = (condition["reason"], condition["message"])
-        said[key] = Announcement(warning, Reason(condition["reason"]), condition["message"])
-    return list(said.values())
+        found[key] = Announcement(warning, Reason(condition["reason"]), condition["message"])
+    return list(found.values())
 
 
 def removed(settings: Mapping[str, Sequence[str]]) -> Announcement:
-    """Return what is said of settings that others added to the Deployment, by container."""
+    """Return the Event about foreign settings that were removed from the Deployment, by container."""
     text = (
-        f"taken out of the Deployment, where somebody added it: {settings_text(settings)}. Names that start"
-        " with SHOAL_ come from the spec: set the field there, or proxy.env"
+        f"removed from the Deployment: {settings_text(settings)}. Variables that start with SHOAL_ come from the spec."
+        " Set the field of the spec, or proxy.env"
     )
     return Announcement(warning=True, reason=Reason.SETTING_REMOVED, message=text)
 
 
 def unwritten(error: ApiError) -> Announcement:
-    """Return what is said of a status that the operator may not write."""
+    """Return the Event about a status that the operator may not write."""
     text = (
-        f"the status cannot be written, so what it says may be old, Ready too: {error}"
+        f"the status cannot be written, so all of it may be outdated, including Ready: {error}"
         f"{blocked.advice(error.code, error.message)}"
     )
     return Announcement(warning=True, reason=Reason.APPLY_FAILED, message=text)
 
 
 def another_keeps(keeper: str, me: str) -> Announcement:
-    """Return what an operator says of a service that it leaves to another install."""
+    """Return the Event about a service that another install owns."""
     text = (
-        f"the operator in namespace {keeper} keeps this service; the one in {me} leaves it alone as long as that one"
-        " answers: uninstall one of them, or give them different watchNamespaces"
+        f"the operator in namespace {keeper} owns this service; the one in {me} leaves it alone while that one"
+        " responds. Uninstall one of them, or give them different watchNamespaces"
     )
     return Announcement(warning=True, reason=Reason.ANOTHER_OPERATOR, message=text)
 
 
 def _left_out(resource: Json) -> ConditionType:
-    """Return the question that is none of a service, or of a graph."""
+    """Return the condition that does not apply to a service, or to a graph."""
     return ConditionType.MODEL_LOADED if resource.get("kind") == GRAPH_KIND else ConditionType.GRAPH_VALID
 
 
@@ -362,9 +363,9 @@ def _room_ready(evidence: Evidence) -> Verdict | None:
 def _scaling_condition(evidence: Evidence) -> Condition | None:
     if evidence.scaler:
         text = (
-            f"{_writer(evidence.scaler)} resets spec.replicas of the Deployment after each write. The operator leaves it"
-            f" at {evidence.wanted} and retries every hour. Remove that writer, or set scaling.mode: External and point"
-            f" it at the {evidence.kind} {evidence.name}"
+            f"{_writer(evidence.scaler)} resets spec.replicas of the Deployment after each write. The operator keeps"
+            f" {evidence.wanted} and retries every hour. Remove that writer, or set scaling.mode: External and let it"
+            f" scale the {evidence.kind} {evidence.name}"
         )
         return Condition(ConditionType.SCALING_ACTIVE, Status.FALSE, Reason.ANOTHER_SCALER, text)
     kind = ConditionType.SCALING_ACTIVE
@@ -386,7 +387,7 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
             return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, text)
         return Condition(kind, status, scaling.reason, scaling.sentence or text)
     if evidence.target.hosting is not None and not evidence.wanted:
-        text = "0 replicas: nobody calls, and scaling.minReplicas is 0; requests that wait bring the first"
+        text = "0 replicas: no requests, and scaling.minReplicas is 0; the next request starts the first replica"
         return Condition(kind, Status.TRUE, Reason.FOLLOWING_LOAD, text)
     return stored_condition(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
 
