@@ -1,4 +1,4 @@
-"""Conditions: what is true of a service now, why, and what to do about it."""
+"""Conditions of a status: state, reason, and a message with the remedy."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ MAX_MESSAGE_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One answer; ``message`` is a sentence for a person."""
+    """One condition; ``message`` is for users."""
 
     type: ConditionType | BatchConditionType
     status: Status
@@ -24,9 +24,9 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
     """Return the condition as JSON; its transition time stays while its status stays.
 
     Args:
-        condition: the answer.
-        previous: the conditions now stored.
-        generation: the spec's generation that the answer is about.
+        condition: to write.
+        previous: the stored conditions.
+        generation: of the spec that the condition is about.
         now: RFC 3339 time in UTC.
     """
     old = find(previous, condition.type)
@@ -42,7 +42,7 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
 
 
 def shortened(message: str) -> str:
-    """Return a message of at most ``MAX_MESSAGE_LENGTH`` characters: its beginning, and how long it was."""
+    """Return a message of at most ``MAX_MESSAGE_LENGTH`` characters, with its full length where it is cut."""
     if len(message) <= MAX_MESSAGE_LENGTH:
         return message
     end = f"... ({len(message)} characters in all)"
@@ -50,7 +50,7 @@ def shortened(message: str) -> str:
 
 
 def stored_condition(conditions: list[Json], kind: ConditionType) -> Condition | None:
-    """Return the stored condition of this type, or None; also when another release wrote it in words unknown here."""
+    """Return the stored condition of this type; None where it is missing, or has a reason of another release."""
     stored = find(conditions, kind) or {}
     try:
         return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])

@@ -1,9 +1,9 @@
-"""Noticing that another writer changes our writes back, and not writing without end.
+"""Detection of conflicting writers, and limits on repeated writes.
 
-The same text that has to be written again and again is a contest (with an operator of a release that names no keeper, a
-controller, a webhook), and each round of it may replace every pod. A text whose fields another manager has written
-since, by ``managedFields``, is written twice in `CONFLICT_WINDOW_S`, whatever the other's period, and then once an hour.
-Any other text is written a few times a minute, and then once a pause.
+Writing the same content again and again means that another writer undoes it (an operator of an older release, a
+controller, a webhook), and each round may replace every pod. Content whose fields another manager has written since, by
+``managedFields``, is written twice in `CONFLICT_WINDOW_S`, then once an hour. Other content is written a few times a
+minute, then once per pause.
 """
 
 import re
@@ -20,38 +20,36 @@ MIN_PAUSE_S = 60.0
 MAX_PAUSE_S = 300.0
 CONFLICT_WRITES = 2
 CONFLICT_WINDOW_S = 7200.0
-"""Longer than the pause: a retry that is changed back is the second at once."""
+"""Longer than the pause, so that a retry that is undone counts as the second write at once."""
 CONFLICT_PAUSE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class WriteHistory:
-    """What was written lately, in monotonic seconds.
-
-    Args:
-        text: what was written.
-        writes_s: when, within the window.
-        pauses: how often it had to be held back.
-        until_s: nothing is written before then.
-        conflicts_s: when it was written against another manager.
-    """
+    """Recent writes of one object; times in monotonic seconds."""
 
     text: str = ""
+    """Digest of the content."""
     writes_s: tuple[float, ...] = ()
+    """Times of writes within the window."""
     pauses: int = 0
+    """How often writes were paused."""
     until_s: float = float("-inf")
+    """End of the pause."""
     conflicts_s: tuple[float, ...] = ()
+    """Times of writes to fields that another manager had changed."""
 
 
 def try_write(last: WriteHistory, text: str, now_s: float, *, conflicting: bool = False) -> tuple[bool, WriteHistory]:
-    """Return whether a text may be written now, and what to remember.
+    """Return whether content may be written now, and the next state.
 
     Args:
-        last: what is remembered.
-        text: to be written.
+        last: the state.
+        text: digest of the content.
         now_s: monotonic time (s).
-        conflicting: another manager has written a field of it since.
+        conflicting: another manager has written one of its fields since.
     """
+    # New content starts afresh, and so does the same content after a long time without writes.
     settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
     if text != last.text:
         last = WriteHistory(text)
@@ -64,7 +62,7 @@ def try_write(last: WriteHistory, text: str, now_s: float, *, conflicting: bool 
     if conflicting and len(against_s) < CONFLICT_WRITES:
         return True, WriteHistory(text, recent, last.pauses, last.until_s, (*against_s, now_s))
     if conflicting:
-        # The last write stays counted: after the pause there is one more, and no two.
+        # The last write stays counted, so that only one write follows the pause.
         return False, WriteHistory(text, recent, last.pauses, now_s + CONFLICT_PAUSE_S, against_s[-1:])
     if len(recent) < (1 if last.pauses else WRITES):
         return True, WriteHistory(text, (*recent, now_s), last.pauses, last.until_s, against_s)
@@ -74,22 +72,22 @@ def try_write(last: WriteHistory, text: str, now_s: float, *, conflicting: bool 
 
 @dataclass(frozen=True, slots=True)
 class _Admitted:
-    """What an API server made of a text as it took it, to be borne until a time in monotonic seconds."""
+    """A write that admission changed, and that is not repeated until a time in monotonic seconds."""
 
     text: str
-    answer: str
+    stored: str
     until_s: float
 
 
 @dataclass(slots=True)
 class Conflicts:
-    """What was written lately of each service, by what it is part of."""
+    """Recent writes of all services, by object."""
 
     _known: dict[Key, dict[str, WriteHistory]] = field(default_factory=dict)
     _admitted: dict[Key, dict[str, _Admitted]] = field(default_factory=dict)
 
     def may_write(self, key: Key, what: str, text: str, now_s: float, *, conflicting: bool = False) -> bool:
-        """Return whether a text may be written now; see `try_write`."""
+        """Return whether content may be written now; see `try_write`."""
         known = self._known.setdefault(key, {})
         may, history = try_write(known.get(what, WriteHistory()), text, now_s, conflicting=conflicting)
         if conflicting or not may:
@@ -97,21 +95,21 @@ class Conflicts:
         return may
 
     def wrote(self, key: Key, what: str, text: str, now_s: float) -> None:
-        """Record that a text was written."""
+        """Record a write."""
         known = self._known.setdefault(key, {})
         _, known[what] = try_write(known.get(what, WriteHistory()), text, now_s)
 
-    def admit(self, key: Key, what: str, text: str, answer: str, now_s: float) -> None:
-        """Record that the answer to a write was not what was written: the next one would be answered alike."""
-        self._admitted.setdefault(key, {})[what] = _Admitted(text, answer, now_s + MAX_PAUSE_S)
+    def admit(self, key: Key, what: str, text: str, stored: str, now_s: float) -> None:
+        """Record that admission stored other content than was written."""
+        self._admitted.setdefault(key, {})[what] = _Admitted(text, stored, now_s + MAX_PAUSE_S)
 
     def is_admitted(self, key: Key, what: str, text: str, live: str, now_s: float) -> bool:
-        """Return whether what is stored is the answer that the text got lately, so that writing it again is idle."""
+        """Return whether a write of this content recently resulted in the live object, so that a repeat is useless."""
         last = self._admitted.get(key, {}).get(what)
-        return last is not None and (last.text, last.answer) == (text, live) and now_s < last.until_s
+        return last is not None and (last.text, last.stored) == (text, live) and now_s < last.until_s
 
     def forget(self, key: Key) -> None:
-        """Forget a service that is gone."""
+        """Forget a deleted service."""
         self._known.pop(key, None)
         self._admitted.pop(key, None)
 
@@ -128,7 +126,7 @@ def last_writer(live: Json, ours: str) -> str:
 
 
 def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
-    """Return who changed a field of ours, and its path for a reader; empty where no other manager owns one."""
+    """Return the manager that changed one of the operator's fields, and the field's path; empty without any."""
     for path in differences(desired, live):
         if writer := writer_of(live, ours, *path):
             return writer, ".".join(re.sub('^f:|^k:{"name":|}$', "", step) for step in path)
@@ -136,12 +134,12 @@ def conflicting_writer(desired: Json, live: Json, ours: str) -> tuple[str, str]:
 
 
 def writer_of(live: Json, ours: str, *path: str) -> str:
-    """Return the field manager beside ours that last wrote a field, by a subresource or not; empty where none did.
+    """Return the last other field manager of a field, also through a subresource; empty without any.
 
     Args:
         live: the object.
-        ours: not this one.
-        path: of the field, as ``managedFields`` write it.
+        ours: the operator's field manager.
+        path: of the field, in the form of ``managedFields``.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
     owners = [entry for entry in entries if dig(entry, "fieldsV1", *path) is not None]

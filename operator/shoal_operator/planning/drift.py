@@ -1,9 +1,8 @@
-"""Whether a stored object still says what we asked for.
+"""Comparison of stored objects with declared ones.
 
-Everything that we declare must be there with our value; the hash annotation tells when what we
-declare has itself changed. What others add beside it (defaults of the server, an annotation of
-``kubectl rollout restart``, a sidecar's injected field) is theirs and is left alone, which is also
-how server-side apply sees it. Where that would decide about traffic, ``exact`` is asked as well.
+Every declared field must be stored with its value; the hash annotation shows changes of the declaration itself. Fields
+that others add (defaults of the server, an annotation of ``kubectl rollout restart``, an injected sidecar) are ignored,
+as in server-side apply. `exact` checks the fields where additions would redirect traffic.
 """
 
 import json
@@ -17,14 +16,15 @@ _QUANTITY_FIELDS = frozenset({"limits", "requests", "sizeLimit"})
 
 
 def holds(desired: Any, live: Any, *, quantities: bool = False) -> bool:
-    """Return whether ``live`` says everything that ``desired`` says.
+    """Return whether ``live`` contains all fields of ``desired``.
 
     Args:
-        desired: what we declare.
-        live: what is stored.
-        quantities: compare scalars as quantities (``0.5`` equals ``500m``), as the API server rewrites them.
+        desired: the declared value.
+        live: the stored value.
+        quantities: compare scalars as quantities (``0.5`` equals ``500m``), which the API server normalizes.
     """
     if isinstance(desired, dict):
+        # The API server drops an empty object in some places and keeps it in others.
         if not isinstance(live, dict):
             return not desired and live is None
         return all(
@@ -42,6 +42,7 @@ def holds(desired: Any, live: Any, *, quantities: bool = False) -> bool:
 def _holds_list(desired: list[Any], live: Any, *, quantities: bool) -> bool:
     if not isinstance(live, list):
         return not desired and live is None
+    # Entries with a name match by name, in any order; others by position.
     if desired and all(map(_is_named, desired)):
         named = {item["name"]: item for item in live if _is_named(item)}
         return all(holds(item, named.get(item["name"]), quantities=quantities) for item in desired)
@@ -50,7 +51,7 @@ def _holds_list(desired: list[Any], live: Any, *, quantities: bool) -> bool:
 
 
 def differences(desired: Any, live: Any, *path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of fields of ``desired`` that ``live`` does not hold, as ``managedFields`` write them."""
+    """Yield paths of fields in which ``live`` differs from ``desired``, in the form of ``managedFields``."""
     named = [item["name"] for item in desired if _is_named(item)] if isinstance(desired, list) else []
     if isinstance(desired, dict) and isinstance(live, dict):
         for key, value in desired.items():
@@ -71,7 +72,7 @@ def _is_named(item: Any) -> bool:
 
 
 def quantity(value: Any) -> Decimal | Any:
-    """Return a quantity as the number that an API server keeps; anything else unchanged."""
+    """Return a quantity as the API server's number; any other value unchanged."""
     try:
         return kept_quantity(str(value))
     except ValueError:

@@ -1,7 +1,7 @@
-"""Telling our own writes from other news.
+"""Recognition of events of the operator's own writes.
 
-Every write comes back as an event. A look has already taken what it wrote into account, so the
-event that carries exactly that version needs no second look.
+Every write causes an event. The reconciliation that wrote an object knows its content, so the event with exactly that
+version needs no further reconciliation.
 """
 
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from shoal_schema.declaring import Json
 
 @dataclass(slots=True)
 class Echoes:
-    """The version of each object that we wrote last and have not yet heard of."""
+    """By uid, the version of each object's last write."""
 
     _expected: dict[str, str] = field(default_factory=dict)
 
     def expect(self, written: Json) -> None:
-        """Record a write's answer."""
+        """Record the stored object of a write."""
         metadata = written.get("metadata", {})
         if "uid" in metadata and "resourceVersion" in metadata:
             self._expected[metadata["uid"]] = metadata["resourceVersion"]
 
     def is_echo(self, body: Json) -> bool:
-        """Return whether an event shows exactly what we wrote last."""
+        """Return whether an event has exactly the version of the last write."""
         metadata = body["metadata"]
         expected = self._expected.get(metadata.get("uid"))
         return expected is not None and expected == metadata.get("resourceVersion")

@@ -1,4 +1,4 @@
-"""Everything that a service's conditions are judged by."""
+"""The input of a service's conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from shoal_schema.resource import KIND
 
 
 class Unread(StrEnum):
-    """Why nothing is known of a service's load."""
+    """Why a service's load is unknown."""
 
     NO_READY_POD = "no ready pod"
     UNREACHABLE = "unreachable"
@@ -28,77 +28,69 @@ class Unread(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What the law of scaling says of a service.
-
-    Args:
-        unread: why it has no data; None where it has.
-        sentence: why the count is what it is.
-        limit: what keeps replicas from being as many as the load asks for.
-        conflicting_writer: who sets them beside the law, empty where that has no name; None where nobody does.
-    """
+    """The autoscaler's report about a service."""
 
     reason: ScalingReason
     unread: Unread | None = None
+    """Why the load is unknown; None where it is known."""
     sentence: str = ""
+    """Explanation of the count."""
     limit: Limit | None = None
+    """Why replicas are fewer than the load requires."""
     conflicting_writer: str | None = None
+    """Another field manager that sets replicas, empty where it is unknown; None without a conflict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything that the conditions are judged by.
-
-    Args:
-        target: None when the spec cannot be read.
-        spec_error: why the spec is not followed: it cannot be read, or asks for what it may not have. What runs stays.
-        spec_reason: the same in one word.
-        scaling: None when the autoscaler has not looked yet.
-        attainable: by uid, whether the pods that said so lately can meet their latency
-            objective; None when it is too early to tell.
-        independent: by uid, whether the pods that checked it found rows to have results of their own; None when none
-            could be read yet.
-        naming: what is known of the model's name, where it is one that moves.
-        graph_states: by uid, what the newest pods of a graph say of it.
-        other_operator: another install of the operator that wants this service; empty when none does.
-        scaler: the field manager that the Deployment's replicas are left to, as it sets them back; empty: none.
-        upgrade: what brings its pods to this operator's images and template, since it has begun.
-        overdue: that takes longer than the deadline of its rollout.
-        pending: its pods are to be replaced, in their turn, and are left as they are.
-        alone: why replicas do not find one another, though they should: no other answer depends on it.
-    """
+    """Observations and outcomes of one reconciliation."""
 
     observation: Observation
     target: Target | None
+    """None where the spec is invalid."""
     spec_error: str = ""
+    """Why the spec is not followed: it is invalid or not allowed. Existing objects stay."""
     spec_reason: Reason = Reason.INVALID_SPEC
+    """The reason for ``spec_error``."""
     conflicts: tuple[Conflict, ...] = ()
     failures: tuple[Failure, ...] = ()
     scaling: Scaling | None = None
+    """None before the autoscaler's first report."""
     attainable: Mapping[str, bool] | None = None
+    """By uid, whether pods can meet their latency objective; None while unknown."""
     independent: Mapping[str, bool] | None = None
+    """By uid, the results of the pods' row checks; None before the first reading."""
     naming: Naming | None = None
+    """Resolution of a mutable model name."""
     graph_states: Mapping[str, GraphState] = field(default_factory=dict)
+    """By uid, the states that the newest pods of a graph reported."""
     other_operator: str = ""
+    """Another install of the operator that claims this service; empty without any."""
     scaler: str = ""
+    """Field manager that resets the Deployment's replicas, so that they are left to it; empty without any."""
     alone: Conflict | Failure | None = None
+    """Why replicas cannot discover their peers. No other condition depends on it."""
     upgrade: Upgrade | None = None
+    """The upgrade in progress to this operator's images and template."""
     overdue: bool = False
+    """The upgrade exceeds the deadline of its rollout."""
     pending: bool = False
+    """Pods wait for their upgrade and stay unchanged."""
 
     @property
     def followed(self) -> bool:
-        """Whether objects are made of the newest spec."""
+        """Whether the objects follow the newest spec."""
         return self.target is not None and not self.spec_error
 
     @property
     def kind(self) -> str:
-        """The service's kind: it may be a graph."""
+        """The service's kind, which may be that of a graph."""
         kind: str = self.observation.resource.get("kind", KIND)
         return kind
 
     @property
     def name(self) -> str:
-        """The service's name, and its objects'."""
+        """The name of the service and its children."""
         name: str = self.observation.resource["metadata"]["name"]
         return name
 
@@ -110,12 +102,12 @@ class Evidence:
 
     @property
     def deployment(self) -> Json:
-        """Our Deployment, or an empty object."""
+        """The service's Deployment, or an empty object."""
         return self.observation.ours(DEPLOYMENT)
 
     @property
     def new_pods(self) -> list[Json]:
-        """Pods of the newest template that are not leaving."""
+        """Pods of the newest template that are not stopping."""
         newest = template_hash(dig(self.deployment, "spec", "template", default={}))
         pods = self.observation.pods
         return [pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod)]
@@ -127,57 +119,55 @@ class Evidence:
 
     @property
     def meets_objective(self) -> list[bool]:
-        """Whether each of the newest pods that said so lately can meet the objective."""
-        return self._said(self.attainable)
+        """Whether each of the newest pods that reported recently can meet the objective."""
+        return self._of_new_pods(self.attainable)
 
     @property
     def has_independent_rows(self) -> list[bool]:
-        """Whether each of the newest pods that checked it found rows to have results of their own."""
-        return self._said(self.independent)
+        """The result of each of the newest pods that checked its rows."""
+        return self._of_new_pods(self.independent)
 
-    def _said(self, known: Mapping[str, bool] | None) -> list[bool]:
+    def _of_new_pods(self, known: Mapping[str, bool] | None) -> list[bool]:
         uids = (dig(pod, "metadata", "uid") for pod in self.new_pods)
         return [known[uid] for uid in uids if uid in known] if known else []
 
     @property
     def problem(self) -> Problem | None:
-        """What keeps the newest pods from serving."""
+        """Why the newest pods do not serve."""
         return find_problem(self.new_pods)
 
     def count(self, field: str) -> int:
-        """Return a number of the Deployment's status."""
+        """Return a count in the Deployment's status."""
         number: int = dig(self.deployment, "status", field, default=0)
         return number
 
     @property
     def endpoints(self) -> int | None:
-        """The ready endpoints behind our Service; None where nobody looked."""
+        """Ready endpoints of the Service; None where they were not read."""
         return self.observation.endpoints
 
     @property
     def wanted(self) -> int:
-        """The pods that should run."""
+        """The Deployment's desired replicas."""
         number: int = dig(self.deployment, "spec", "replicas", default=0)
         return number
 
     @property
     def seen(self) -> bool:
-        """Whether what the Deployment reports is about its newest spec."""
+        """Whether the Deployment's status is about its newest spec."""
         generation = dig(self.deployment, "metadata", "generation", default=0)
         return bool(self.deployment) and self.count("observedGeneration") >= generation
 
     @property
     def rolled_out(self) -> bool:
-        """Whether every pod that exists is of the newest template.
-
-        What a Deployment has not seen yet may be another number of replicas alone; then its pods are the newest.
-        """
-        # Pods that are stopping do not count.
+        """Whether every pod has the newest template."""
+        # A change that the Deployment has not observed may be one of replicas alone: then all pods, but for those that
+        # are stopping, have the newest template.
         staying = [pod for pod in self.observation.pods if not is_leaving(pod)]
         newest_alone = bool(staying) and len(self.new_pods) == len(staying)
         return (self.seen or newest_alone) and self.count("updatedReplicas") == self.count("replicas")
 
     @property
     def served(self) -> bool:
-        """Whether the newest spec is served, perhaps by fewer pods than wanted."""
+        """Whether pods of the newest spec serve requests, perhaps fewer than desired."""
         return self.rolled_out and self.count("availableReplicas") > 0

@@ -1,9 +1,8 @@
-"""Where an object must say what we declare and nothing else.
+"""Fields in which others must not add anything to the declared content.
 
-One label more in a Service's selector, and no pod gets a request; one peer more in a policy, and a
-stranger reaches the admin port; one setting more in a container, and a service does not do what its
-spec says. Server-side apply leaves what others add to a map or to a keyed list,
-so it is taken out by a JSON merge patch, in which null removes a key and a list replaces a list.
+An additional label in a Service's selector stops all requests; an additional peer in a NetworkPolicy opens the admin
+port; an additional setting in a container contradicts the spec. Server-side apply keeps what others add to maps and
+keyed lists, so a JSON merge patch removes it: null removes a key, and a list replaces a list.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +44,7 @@ EXACT: Mapping[Kind, tuple[str, ...]] = {
     NETWORK_POLICY: ("podSelector", "policyTypes", "ingress", "egress"),
     INGRESS: ("rules", "tls", "defaultBackend"),
     HTTP_ROUTE: ("parentRefs", "hostnames", "rules"),
-    # How fast they follow is whoever's who says it there.
+    # Not `behavior`: users may set it.
     HPA: ("scaleTargetRef", "metrics"),
     SCALED_OBJECT: ("scaleTargetRef", "triggers"),
 }
@@ -55,17 +54,17 @@ _FILLED_IN: Mapping[Kind, frozenset[str]] = {
     SIBLINGS: frozenset({"nodePort"}),
     HTTP_ROUTE: frozenset({"group", "kind", "weight"}),
 }
-"""What API servers add inside those fields by themselves."""
+"""Keys that API servers add inside those fields."""
 _DEFAULTS: Mapping[str, str] = {
     "internalTrafficPolicy": "Cluster",
     "externalTrafficPolicy": "Cluster",
     "sessionAffinity": "None",
 }
-"""What API servers write into those fields where nothing is declared."""
+"""Values that API servers set for undeclared fields."""
 
 
 def removal(kind: Kind, desired: Json, live: Json) -> Json:
-    """Return the JSON merge patch that takes out what others added; empty when there is nothing."""
+    """Return the JSON merge patch that removes others' additions; empty without any."""
     if kind == DEPLOYMENT:
         # Rewrite the containers' lists without the foreign settings, and nothing else of them.
         foreign = foreign_settings(desired, live)
@@ -82,7 +81,7 @@ def removal(kind: Kind, desired: Json, live: Json) -> Json:
 
 
 def foreign_settings(desired: Json, live: Json) -> Mapping[str, tuple[str, ...]]:
-    """Return by container the settings of ours that others added to a Deployment's pods."""
+    """Return by container Shoal's settings that others added to a Deployment's pods."""
     ours = {each["name"]: _variables(each) for each in _containers(desired)}
     found = ((each["name"], _variables(each)) for each in _containers(live) if each.get("name") in ours)
     added = {
@@ -93,7 +92,7 @@ def foreign_settings(desired: Json, live: Json) -> Mapping[str, tuple[str, ...]]
 
 
 def removed_settings(desired: Json, live: Json, stored: Json) -> Mapping[str, tuple[str, ...]]:
-    """Return by container the foreign settings that were there before a write and are not in its answer."""
+    """Return by container the foreign settings that a write removed."""
     kept = foreign_settings(desired, stored)
     found = {
         name: tuple(v for v in variables if v not in kept.get(name, ()))
@@ -103,7 +102,7 @@ def removed_settings(desired: Json, live: Json, stored: Json) -> Mapping[str, tu
 
 
 def settings_text(settings: Mapping[str, Sequence[str]]) -> str:
-    """Return settings by container, as a part of a sentence."""
+    """Return settings by container, for a message."""
     return "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
 
 
@@ -123,16 +122,16 @@ def _variables(container: Json) -> tuple[str, ...]:
 
 
 def replacement(desired: Json, live: Json) -> Json:
-    """Return the JSON merge patch after which all of ``spec`` is as declared, whoever added what to it.
+    """Return the JSON merge patch that replaces all of ``spec`` by the declared one.
 
-    For an object that server-side apply cannot put right: it keeps what others added, and a budget of theirs beside
-    ours, or a source of a variable beside our value, is refused.
+    For objects that server-side apply cannot correct, as it keeps additions that are invalid beside the declared
+    fields: ``minAvailable`` beside ``maxUnavailable``, or ``valueFrom`` beside a variable's value.
     """
     return {"spec": _replacing(desired.get("spec", {}), live.get("spec", {}))}
 
 
 def _exactly(ours: Any, theirs: Any, filled_in: frozenset[str]) -> bool:
-    """Return whether nothing was added; what is missing or changed is ``drift``'s to see."""
+    """Return whether nothing was added; `drift` detects missing and changed fields."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         added = (key for key, value in theirs.items() if key not in ours and key not in filled_in and not _empty(value))
         same = (_exactly(value, theirs.get(key), filled_in) for key, value in ours.items())
@@ -148,7 +147,7 @@ def _empty(value: Any) -> bool:
 
 
 def _replacing(ours: Any, theirs: Any) -> Any:
-    """Return the part of a merge patch after which ``ours`` is all there is."""
+    """Return the part of a merge patch that replaces ``theirs`` by ``ours``."""
     if not (isinstance(ours, dict) and isinstance(theirs, dict)):
         return ours
     removed: Json = dict.fromkeys(theirs.keys() - ours.keys())

@@ -1,4 +1,4 @@
-"""Which field it is that Kubernetes refuses for its fraction: its own words name types, and no field."""
+"""Fields that Kubernetes rejects for a fraction: its message names types, but no field."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,16 +10,16 @@ _REFUSED = "cannot convert float64 to int"
 
 
 def named_fractions(message: str, spec: Json) -> str:
-    """Return an API server's refusal with the fields that it means; any other message as it is.
+    """Return the API server's message with the fields it refers to; any other message unchanged.
 
     Args:
-        message: the refusal of an object that was made of the spec.
-        spec: an ``InferenceService``'s, as it was written.
+        message: about an object that was derived from the spec.
+        spec: of the ``InferenceService``, as written.
     """
     if _REFUSED not in message:
         return message
     found = [f"{path} is {value}" for path, value in _fractions(dig(spec, "pod"), "spec.pod")]
-    return f"{message}. Kubernetes takes whole numbers only, and {', '.join(found)}" if found else message
+    return f"{message}. Kubernetes accepts whole numbers only: {', '.join(found)}" if found else message
 
 
 def _fractions(value: Any, path: str) -> Iterator[tuple[str, float]]:

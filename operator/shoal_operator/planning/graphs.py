@@ -1,4 +1,4 @@
-"""The checks of whether a graph can work: what its spec says alone, and what its pods say of the steps' models."""
+"""Checks of a graph's validity: by its spec, and by its pods' reports about the steps' models."""
 
 from shoal_operator.planning.blocked import Verdict
 from shoal_operator.planning.evidence import Evidence
@@ -11,7 +11,7 @@ _FAULTS = frozenset(Reason(fault) for fault in Fault)
 
 
 def refused(evidence: Evidence) -> Verdict | None:
-    """The steps cannot work together, whatever their models are; or the spec is not followed for another reason."""
+    """The spec of the graph is invalid, or is not followed for another reason."""
     if evidence.followed:
         return None
     status = Status.FALSE if evidence.spec_reason in _FAULTS else Status.UNKNOWN
@@ -19,7 +19,7 @@ def refused(evidence: Evidence) -> Verdict | None:
 
 
 def faulty(evidence: Evidence) -> Verdict | None:
-    """A newest pod says that a model is missing, or takes something else."""
+    """A pod reports that a step's model is missing or does not fit."""
     for state in evidence.graph_states.values():
         if state.reason in _FAULTS & FAILURES:
             return Status.FALSE, Reason(state.reason), state.message
@@ -27,7 +27,7 @@ def faulty(evidence: Evidence) -> Verdict | None:
 
 
 def step_not_ready(evidence: Evidence) -> Verdict | None:
-    """A newest pod waits for a model that does not say yet what it takes."""
+    """A pod waits for the metadata of a step's model."""
     for state in evidence.graph_states.values():
         if state.reason == STEP_NOT_READY:
             return Status.UNKNOWN, Reason.STEP_NOT_READY, state.message
@@ -35,18 +35,18 @@ def step_not_ready(evidence: Evidence) -> Verdict | None:
 
 
 def held_up(evidence: Evidence) -> Verdict | None:
-    """No newest pod can serve, for what `faulty` or `waits` says."""
+    """No pod can serve, by `faulty` or `step_not_ready`."""
     verdict = faulty(evidence) or step_not_ready(evidence)
     return verdict and (Status.FALSE, *verdict[1:])
 
 
 def valid(evidence: Evidence) -> Verdict | None:
-    """A newest pod is ready, as it is only once all models take what they are given; what was said before is old."""
+    """A pod is ready, which requires that all steps fit one another; older reports do not matter."""
     if any(is_ready(pod) for pod in evidence.new_pods):
-        return Status.TRUE, Reason.GRAPH_VALID, "every step's model takes what it is given"
+        return Status.TRUE, Reason.GRAPH_VALID, "every step's model accepts its inputs"
     return None
 
 
 def unreported(_: Evidence) -> Verdict:
-    """No pod has said anything yet."""
-    return Status.UNKNOWN, Reason.STEP_NOT_READY, "no pod has said yet whether the steps' models fit one another"
+    """No pod has reported yet."""
+    return Status.UNKNOWN, Reason.STEP_NOT_READY, "no pod has reported yet whether the steps' models fit one another"

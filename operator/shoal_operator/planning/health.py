@@ -1,11 +1,11 @@
-"""Whether a restart of this process would help, and whether it is ready."""
+"""Liveness and readiness of the operator's process."""
 
 HEARTBEAT_S = 20.0
-"""How often the heartbeat is renewed, where it is not the Lease that decides who writes."""
+"""Interval of renewals of the heartbeat, where it is not the leader's Lease."""
 SILENCE_S = 90.0
-"""A Lease changes every two seconds, or every twenty, so a watch that is silent for this long has stalled."""
+"""A watch without an event for this long has stalled, as the Lease changes every 2 or 20 s."""
 STUCK_S = 180.0
-"""No look at a service takes this long: each of its requests ends within 20 seconds."""
+"""A reconciliation that takes this long is stuck, as each of its requests ends within 20 s."""
 
 
 def diagnose(now_s: float, *, heard_s: float | None, in_touch: bool, began_s: float | None) -> str | None:
@@ -13,30 +13,30 @@ def diagnose(now_s: float, *, heard_s: float | None, in_touch: bool, began_s: fl
 
     Args:
         now_s: monotonic time (s).
-        heard_s: when a watch last brought the Lease; None before the first time.
-        in_touch: whether the API server answers. An outage is not cured by a restart.
-        began_s: when the longest look that is still running began; None when none is.
+        heard_s: when a watch last received the Lease; None before the first time.
+        in_touch: the API server responds. A restart does not help during an outage.
+        began_s: when the longest running reconciliation began; None without any.
     """
     if heard_s is not None and now_s - heard_s > SILENCE_S and in_touch:
-        return f"no watch event for {now_s - heard_s:.0f} s though the API server answers"
+        return f"no watch event for {now_s - heard_s:.0f} s although the API server responds"
     if began_s is not None and now_s - began_s > STUCK_S:
-        return f"a look at a service has not ended for {now_s - began_s:.0f} s"
+        return f"a reconciliation has been running for {now_s - began_s:.0f} s"
     return None
 
 
 def unready(*, in_touch: bool, heard: bool, leading: bool, settled: bool) -> str | None:
-    """Return what this process has yet to do before it can be relied on, or None; a standby has little.
+    """Return why this process is not ready, or None.
 
     Args:
-        in_touch: the API server answers.
-        heard: a watch has brought the Lease.
-        leading: this operator writes.
-        settled: it has looked at every service that there was when it began to lead.
+        in_touch: the API server responds.
+        heard: a watch has received the Lease.
+        leading: this operator leads.
+        settled: every service has been reconciled since it leads.
     """
     if not in_touch:
-        return "the API server does not answer"
+        return "the API server does not respond"
     if not heard:
-        return "the watches have brought nothing yet"
+        return "the watches have received no event yet"
     if leading and not settled:
-        return "not every service has been looked at since this operator leads"
+        return "not every service has been reconciled since this operator leads"
     return None

@@ -1,8 +1,8 @@
-"""Which of several operators writes.
+"""Leader election among operators.
 
-The rules are client-go's: the holder renews its Lease every 2 s; it stops writing when it could not
-renew for 10 s; another takes over when it has seen no renewal for 15 s. Each side counts on its own
-monotonic clock, from the moment it saw the record change, so clocks need not agree.
+The rules are client-go's: the holder renews its Lease every 2 s, and stops writing after 10 s without a renewal;
+another operator takes over after 15 s without one. Each operator uses its own monotonic clock, from the moment it
+observed a change, so clocks need not agree.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,27 +15,24 @@ RETRY_PERIOD_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What a Lease says.
-
-    Args:
-        holder: identity of the operator that writes; empty after it has let go.
-        acquired, renewed: RFC 3339 times with microseconds, for people and for telling renewals
-            apart.
-        transitions: how often the holder has changed.
-    """
+    """The content of a Lease."""
 
     holder: str
+    """Identity of the leader; empty after its release."""
     acquired: str
+    """RFC 3339 time with microseconds."""
     renewed: str
+    """RFC 3339 time with microseconds; it distinguishes renewals."""
     transitions: int
+    """How often the holder has changed."""
 
 
 @dataclass(slots=True)
 class Election:
-    """One operator's view of who writes.
+    """One operator's view of the election.
 
     Args:
-        identity: this operator's own name; no other may have it.
+        identity: unique name of this operator.
     """
 
     identity: str
@@ -44,11 +41,11 @@ class Election:
     _renewed_s: float = field(default=float("-inf"))
 
     def observe(self, record: LeaseRecord | None, now_s: float) -> None:
-        """Record what the Lease says (None: there is none).
+        """Record the Lease as read.
 
         Args:
-            record: what was read.
-            now_s: when the answer had come: the holder may have written until then.
+            record: the content; None where it does not exist.
+            now_s: when the response arrived: the holder may have written until then.
         """
         if record != self._record:
             self._record, self._changed_s = record, now_s
@@ -56,7 +53,7 @@ class Election:
             self.lost()
 
     def next_record(self, now_s: float, wall_time: str) -> LeaseRecord | None:
-        """Return what to write to hold the Lease, or None while another holds it."""
+        """Return the record to write to hold the Lease; None while another operator holds it."""
         record = self._record
         if record is None:
             return LeaseRecord(self.identity, wall_time, wall_time, 0)
@@ -67,18 +64,18 @@ class Election:
         return LeaseRecord(self.identity, wall_time, wall_time, record.transitions + 1)
 
     def renewed(self, record: LeaseRecord, asked_s: float) -> None:
-        """Record that our record was stored.
+        """Record a successful write.
 
         Args:
-            record: what was stored.
-            asked_s: when the write was sent: another may count from then.
+            record: that was stored.
+            asked_s: when the request was sent: other operators may count from then.
         """
         self._record, self._changed_s, self._renewed_s = record, asked_s, asked_s
 
     def lost(self) -> None:
-        """Record that another's record was stored, or that we let go."""
+        """Record that this operator no longer holds the Lease."""
         self._renewed_s = float("-inf")
 
     def may_write(self, now_s: float) -> bool:
-        """Return whether this operator holds the Lease beyond doubt."""
+        """Return whether this operator certainly holds the Lease."""
         return now_s < self._renewed_s + RENEW_DEADLINE_S

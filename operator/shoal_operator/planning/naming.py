@@ -1,4 +1,4 @@
-"""Which version a model's moving name stands for: what is known, and when to ask again."""
+"""Resolution of a model's mutable name to a version: state, and delays of requests."""
 
 from dataclasses import dataclass
 
@@ -7,60 +7,56 @@ from shoal_schema.declaring import Json
 from shoal_schema.resource.locations import LocationError, moves, parse
 
 RETRY_S = 5.0
-"""After a question that brought no version; twice as long after each further one, up to the operator's interval."""
+"""Delay after a failed request; doubled after each further failure, up to the operator's interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What is known of a name that moves.
-
-    Args:
-        uri: the name.
-        resolved: the version that pods get; empty while none is known.
-        problem: why the last question brought none; empty where it did.
-    """
+    """The resolution of a mutable name."""
 
     uri: str
     resolved: str = ""
+    """The version for pods; empty while unknown."""
     problem: str = ""
+    """Why the last request failed; empty where it succeeded."""
 
     def as_status(self) -> Json:
-        """Return ``status.model``; empty while no version is known."""
+        """Return ``status.model``; empty while the version is unknown."""
         return {"uri": self.uri, "resolved": self.resolved} if self.resolved else {}
 
 
 def stored_version(resource: Json, uri: str) -> str:
-    """Return the version that the status says ``uri`` stands for; empty where it says none that pods could be given."""
+    """Return the stored version of ``uri``; empty where the status has none, or an invalid one."""
     stored = stored_naming(resource)
     return stored.resolved if stored.uri == uri else ""
 
 
 def stored_naming(resource: Json) -> Naming:
-    """Return the name and its version that the status tells, of this spec or an older one; both may be empty."""
+    """Return the stored name and version, of this or an older spec; both may be empty."""
     uri, resolved = (dig(resource, "status", "model", each) for each in ("uri", "resolved"))
-    told = isinstance(uri, str) and isinstance(resolved, str) and is_version_of(resolved, uri)
-    return Naming(uri, resolved) if told else Naming("")
+    valid = isinstance(uri, str) and isinstance(resolved, str) and is_version_of(resolved, uri)
+    return Naming(uri, resolved) if valid else Naming("")
 
 
-def is_of_model(answer: str, uri: str) -> bool:
-    """Return whether an answer names the same model, by its version or otherwise, whoever says so."""
+def is_of_model(other: str, uri: str) -> bool:
+    """Return whether two URIs name the same model, perhaps at different versions."""
     try:
-        told, name = parse(answer), parse(uri)
+        found, name = parse(other), parse(uri)
     except LocationError:
         return False
-    return (told.scheme, told.authority, told.path) == (name.scheme, name.authority, name.path)
+    return (found.scheme, found.authority, found.path) == (name.scheme, name.authority, name.path)
 
 
 def is_version_of(resolved: str, uri: str) -> bool:
-    """Return whether ``resolved`` names one version of the same model, whoever says so."""
+    """Return whether ``resolved`` is a fixed version of the same model."""
     return is_of_model(resolved, uri) and not moves(resolved)
 
 
 def pause_s(failures: int, interval_s: float) -> float:
-    """Return how long to wait before the next question.
+    """Return the delay before the next request (s).
 
     Args:
-        failures: questions in a row that brought no version.
-        interval_s: what the operator waits after one that did.
+        failures: failed requests in a row.
+        interval_s: delay after a successful request.
     """
     return min(interval_s, RETRY_S * 2.0 ** min(failures - 1, 16)) if failures else interval_s

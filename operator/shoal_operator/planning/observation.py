@@ -1,4 +1,4 @@
-"""What the cluster says about one service, as values."""
+"""Observed state of one service."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _PLURALS = (PLURAL, GRAPH_PLURAL, BATCH_PLURAL)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Which service, or which job."""
+    """Identifies a service, a graph or a job."""
 
     namespace: str
     name: str
@@ -21,7 +21,7 @@ class Key:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return where its objects stand: what is of other kinds and has its name, stands there too."""
+        """Return namespace and name, which resources of other kinds may share."""
         return self.namespace, self.name
 
     @property
@@ -42,58 +42,52 @@ def key_of(resource: Json) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at the cluster.
-
-    Args:
-        resource: the ``InferenceService`` itself.
-        children: the object of each kind that has the service's name, owned by it or not.
-        pods: the pods of its Deployment.
-        slices: the EndpointSlices of its Service; None where nobody looked.
-    """
+    """The cluster's state at one reconciliation."""
 
     resource: Json
+    """The ``InferenceService``."""
     children: Mapping[Kind, Json]
+    """By kind, the object with the service's name, of any owner."""
     pods: tuple[Json, ...]
+    """Pods of the Deployment."""
     slices: tuple[Json, ...] | None = None
+    """EndpointSlices of the Service; None where they were not read."""
 
     @property
     def endpoints(self) -> int | None:
-        """The ready endpoints of pods behind our Service; None where nobody looked."""
+        """Ready endpoints of the Service; None where they were not read."""
         if self.slices is None:
             return None
         uid = dig(self.children.get(SERVICE), "metadata", "uid", default="")
         endpoints = (
             endpoint for each in self.slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ()
         )
-        # Callers are sent to those whose state is unknown, too.
+        # Unknown readiness counts as ready, as in kube-proxy.
         return sum(dig(endpoint, "conditions", "ready") is not False for endpoint in endpoints)
 
     def ours(self, kind: Kind) -> Json:
-        """Return our child of a kind, or an empty object."""
+        """Return the service's own child of a kind, or an empty object."""
         live = self.children.get(kind)
         return live if live is not None and is_owned(live, self.resource["metadata"]["uid"]) else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A write that the API server refused, or took as something else.
-
-    Args:
-        code: HTTP status, as `ApiError.code` sorts it; 0 when the server could not be reached.
-        message: the server's own words.
-        undone: it was not refused, but not tried: somebody undoes it each time.
-        at_admission: it was taken, but stored with what a policy of the cluster added or changed.
-    """
+    """A write that failed, was changed at admission, or was not attempted."""
 
     kind: Kind
     code: int
+    """HTTP status by class, as `ApiError.code`; 0 without a response."""
     message: str
+    """The API server's message."""
     undone: bool = False
+    """The write was not attempted, as another writer undoes it each time."""
     at_admission: bool = False
+    """The write succeeded, but an admission policy changed the object."""
 
 
 def dig(value: Any, *path: str, default: Any = None) -> Any:
-    """Return a nested value, or the default where a key is missing or null."""
+    """Return a nested value; the default where a key is missing or null."""
     for key in path:
         if not isinstance(value, Mapping) or value.get(key) is None:
             return default
@@ -102,15 +96,15 @@ def dig(value: Any, *path: str, default: Any = None) -> Any:
 
 
 def is_owned(child: Json, uid: str) -> bool:
-    """Return whether this service is the object's controller."""
+    """Return whether the resource with this uid is the object's controller."""
     owner = controller_of(child)
     return owner is not None and owner.get("uid") == uid
 
 
 def replica_set_owner(pod: Json) -> str | None:
-    """Return the name of the Deployment that the pod's ReplicaSet belongs to, or None when it has no ReplicaSet.
+    """Return the name of the Deployment that the pod's ReplicaSet belongs to; None without a ReplicaSet.
 
-    A label says whatever somebody wrote there; the controller of a pod is set by who made it.
+    Unlike a label, the controller reference of a pod cannot be chosen freely.
     """
     owner = controller_of(pod)
     if owner is None or owner.get("kind") != "ReplicaSet":
@@ -119,6 +113,6 @@ def replica_set_owner(pod: Json) -> str | None:
 
 
 def controller_of(child: Json) -> Json | None:
-    """Return the owner reference of the object's controller, if it has one."""
+    """Return the owner reference of the object's controller, or None."""
     references = dig(child, "metadata", "ownerReferences", default=[])
     return next((ref for ref in references if ref.get("controller")), None)

@@ -1,10 +1,10 @@
-"""Which of several installed operators keeps a service.
+"""Ownership of services among several installs of the operator.
 
-Operators of one install agree by their Lease. Two installs that watch one namespace know nothing of each other's, and
-would undo each other's writes for ever. So the child ``Service`` names the keeper, and any other leaves all alone. Now
-and then it lays a claim, in another annotation there (a Service has no generation, so nothing follows from it): a
-keeper that lives takes the claim away at once; a claim that stands for a minute is a keeper that is gone, and its
-service is taken over.
+Operators of one install share a Lease. Two installs that watch the same namespace do not, and would undo each other's
+writes forever. An annotation of the child ``Service`` therefore names the owner, and other installs write nothing. From
+time to time they write a claim in another annotation (a Service has no generation, so this has no side effects). A
+running owner removes the claim; a claim that stays for a minute shows that the owner is gone, and the claimant takes
+over.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,68 +17,65 @@ from shoal_schema.resource import GROUP
 
 CLAIM_ANNOTATION = f"{GROUP}/claimed-by"
 SETTLE_S = 60.0
-"""A claim that stands for so long is not answered any more; longer than a standby needs to take over."""
+"""Age at which a claim succeeds; longer than a standby of the owner needs to take over."""
 MIN_PAUSE_S = 60.0
 MAX_PAUSE_S = 300.0
 CLAIM_REPLY_S = 12.0
-"""Claims are answered five times a minute at most, whoever writes them, and long before one has stood for SETTLE_S."""
+"""Minimum interval between removals of claims; far less than SETTLE_S."""
 CLAIM_MEMORY_S = 2 * MAX_PAUSE_S
-"""Who has laid no claim for so long is not there any more."""
+"""A claimant without a claim for this long no longer exists."""
 
 
 class OwnershipStep(StrEnum):
     """What to do with a service."""
 
     KEEP = "keep"
-    """It is ours: look at it as usual."""
+    """Own service: reconcile."""
     REJECT = "reject"
-    """It is ours: take the claim away, and look at it as usual."""
+    """Own service: remove the claim and reconcile."""
     WAIT = "wait"
-    """It is ours: look at it as usual, and soon again, when the claim may be answered."""
+    """Own service: reconcile, and again soon, when the claim may be removed."""
     CLAIM = "claim"
-    """It is another's: lay a claim, and write nothing else."""
+    """Another install's service: write a claim, and nothing else."""
     LEAVE = "leave"
-    """It is another's: write nothing."""
+    """Another install's service: write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What is remembered of one service, in monotonic seconds.
-
-    Args:
-        keeper: whose it is, when it is not ours.
-        claimed_s: since when our claim has been standing.
-        refused: claims of ours that were taken away, in a row.
-        pause_until_s: no claim before then.
-        claimant: who last laid a claim to what is ours, and when.
-        rejected_s: when a claim to what is ours was last taken away.
-    """
+    """State of one service; times in monotonic seconds."""
 
     keeper: str = ""
+    """The owner, where it is another install."""
     claimed_s: float | None = None
+    """Since when this install's claim has been in place."""
     refused: int = 0
+    """Claims of this install that were removed, in a row."""
     pause_until_s: float = float("-inf")
+    """No claim before then."""
     claimant: tuple[str, float] | None = None
+    """The last install that claimed an own service, and when."""
     rejected_s: float = float("-inf")
+    """When a claim on an own service was last removed."""
 
 
 @dataclass(slots=True)
 class Ownerships:
-    """The services that this operator knows.
+    """State of all services.
 
     Args:
-        me: what this install is called, unlike any other in the cluster.
+        me: unique name of this install in the cluster.
     """
 
     me: str
     _known: dict[Key, Ownership] = field(default_factory=dict)
 
     def decide(self, key: Key, named: Json, now_s: float) -> OwnershipStep:
-        """Return what to do.
+        """Return what to do with a service.
 
         Args:
-            key: the service.
-            named: the child that names the keeper, as it is; empty when there is no such child.
+            key: of the service.
+            named: the child with the annotations; empty where it does not exist.
             now_s: monotonic time (s).
         """
         annotations: Json = dig(named, "metadata", "annotations", default={})
@@ -88,29 +85,30 @@ class Ownerships:
         return step
 
     def keeper(self, key: Key) -> str:
-        """Return which other install keeps a service, or nothing."""
+        """Return the other install that owns a service; empty without any."""
         return self._known.get(key, Ownership()).keeper
 
     def claimant(self, key: Key, now_s: float) -> str:
-        """Return which other install lately laid a claim to a service of ours, or nothing."""
+        """Return the other install that recently claimed an own service; empty without any."""
         claimant = self._known.get(key, Ownership()).claimant
         return claimant[0] if claimant and now_s - claimant[1] < CLAIM_MEMORY_S else ""
 
     def forget(self, key: Key) -> None:
-        """Forget a service that is gone."""
+        """Forget a deleted service."""
         self._known.pop(key, None)
 
 
 def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> tuple[OwnershipStep, Ownership]:
-    """Return what to do and what to remember.
+    """Return what to do and the next state.
 
     Args:
         me: this install.
-        keeper: who is named; empty when nobody is.
-        claim: who claims it; empty when nobody does.
-        known: what the last call returned.
+        keeper: the owner in the annotation; empty without any.
+        claim: the claimant in the annotation; empty without any.
+        known: the state.
         now_s: monotonic time (s).
     """
+    # An own service: remove claims of others, at a limited rate.
     if keeper in ("", me):
         ours = Ownership(claimant=known.claimant, rejected_s=known.rejected_s)
         if not claim:
@@ -119,12 +117,14 @@ def decide(me: str, keeper: str, claim: str, known: Ownership, now_s: float) -> 
             return OwnershipStep.WAIT, ours
         claimant = (claim, now_s) if claim != me else known.claimant
         return OwnershipStep.REJECT, Ownership(claimant=claimant, rejected_s=now_s)
+    # Another install's service.
     known = replace(known, keeper=keeper, claimant=None)
     if claim == me:
         since_s = now_s if known.claimed_s is None else known.claimed_s
         # The claim was not removed in time: reconcile, whose write makes this install the owner.
         step = OwnershipStep.KEEP if now_s - since_s >= SETTLE_S else OwnershipStep.LEAVE
         return step, replace(known, claimed_s=since_s)
+    # The owner removed the claim: pause before the next one.
     if known.claimed_s is not None:
         pause_s = min(MIN_PAUSE_S * 2.0**known.refused, MAX_PAUSE_S)
         refused = min(known.refused + 1, 10)
