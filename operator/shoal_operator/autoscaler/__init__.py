@@ -1,6 +1,6 @@
-"""How many replicas a service needs: pure functions of what its pods say and of time.
+"""The number of replicas that a service needs: pure functions of its pods' loads and of time.
 
-`signals` makes rates of what pods say, `want` a number of replicas of rates, `panic` and `down` say when it may not
-fall; `decision` puts them together, `explanation` says it to people, and `rival` notices who else drives replicas.
-Nothing here reads a metric or writes a scale.
+`signals` computes rates from loads, `want` a number of replicas from rates; `panic` and `down` limit changes;
+`decision` combines them; `explanation` describes the result; `conflicts` detects other writers of replicas. Nothing
+here reads metrics or writes a scale.
 """

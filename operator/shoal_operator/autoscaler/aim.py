@@ -1,4 +1,4 @@
-"""What the spec asks of scaling, and how many rows that means for one replica."""
+"""The scaling targets of a spec."""
 
 import math
 from dataclasses import dataclass
@@ -6,27 +6,24 @@ from dataclasses import dataclass
 from shoal_schema.load import Capacity
 
 HEADROOM = 0.8
-"""Share of a replica's capacity to plan with: the rest is for what arrives unevenly."""
+"""Share of a replica's capacity to plan with; the rest absorbs uneven arrivals."""
 LEAST = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What the spec asks for.
-
-    Args:
-        target_queue_depth: rows waiting and running that one pod should have, >= 1; None where it is to be learned.
-        full_batch_rows: the largest batch.
-        objective_s: within what time answers should leave; None where the spec has none.
-        most_rows: that one pod can hold, waiting and running.
-    """
+    """The scaling targets of a spec."""
 
     minimum: int
     maximum: int
     target_queue_depth: int | None
+    """Queued and running rows that one pod should have, >= 1; None: derived from the measured capacity."""
     full_batch_rows: int = 32
+    """The largest batch (rows)."""
     objective_s: float | None = None
+    """The latency objective (s); None without one."""
     most_rows: float = math.inf
+    """Queued and running rows that one pod can hold."""
 
     def __post_init__(self) -> None:
         target = self.target_queue_depth
@@ -34,12 +31,12 @@ class Aim:
             raise ValueError(f"need 0 <= minReplicas <= maxReplicas and a target >= 1, not {self}")
 
     def within(self, replicas: int) -> int:
-        """Return the count, kept within the bounds; what runs never falls to none."""
+        """Return the count within the bounds, and at least 1."""
         return max(self.minimum, 1, min(replicas, self.maximum))
 
 
 def target_rows(aim: Aim, capacity: Capacity | None) -> float:
-    """Return how many rows, waiting and running, a replica should have."""
+    """Return how many queued and running rows a replica should have."""
     if aim.target_queue_depth is not None:
         return aim.target_queue_depth
     if aim.objective_s is not None and capacity is not None:

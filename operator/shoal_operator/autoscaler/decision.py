@@ -1,15 +1,15 @@
-"""The law of scaling: what the pods of a service say, and what was decided before -> the count, and why.
+"""The decision on a service's replicas, from its pods' loads and earlier decisions.
 
-    want     the larger of the long window's and, where it surprises, the short window's (`want`)
-    up       at once, to the want, within what may come up at a time (`down.most_up`)
-    down     to the highest want of the last minutes (`down.remember`), by half a minute at most; never in panic, in a
-             rollout, or while a pod cannot be read
+    want     that of the long window, or that of the short window where it is much larger (`want`)
+    up       at once, to the want, within a rate limit (`down.most_up`)
+    down     to the highest want of the last minutes (`down.remember`), by half per minute at most; never in panic,
+             during a rollout, or while a pod cannot be read
 
-Without data it holds, and what it holds counts as a want, so a gap is never followed by a plunge. The law begins in
-panic: an operator that comes back finds the scale that is there, and keeps it until it knows better.
+Without data the count is held. A held count also counts as a want, so that replicas do not drop after a gap. The first
+state is panic, so that a restarted operator keeps the existing count until it has data.
 
-``spec.replicas`` is the truth that this law writes, and that a person may write too (``kubectl scale``). A number that
-the law did not write replaces its memory: it is taken at once and held for the window, unless the load wants more.
+The count is stored in ``spec.replicas`` alone, which users may set too (``kubectl scale``). A foreign count replaces
+the state: it is accepted and held for the window, unless the load requires more.
 """
 
 import math
@@ -28,11 +28,11 @@ WINDOW_S = 300.0
 BLIND_S = 30.0
 """A shorter gap in the data is not reported."""
 SURPRISE = 1.2
-"""The short window counts where it wants so many times what is ready; below that six seconds are mostly noise."""
+"""The short window counts from this multiple of the ready replicas; below it, six seconds are mostly noise."""
 
 
 class Limit(StrEnum):
-    """What keeps replicas from being as many as the load asks for."""
+    """Why replicas are fewer than the load requires."""
 
     MAXIMUM = "AtMaxReplicas"
     CAPACITY = "NoFreeCapacity"
@@ -40,64 +40,55 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What else is known of a service.
-
-    Args:
-        start_s: how long a replica takes to start; None before one was seen to.
-        rolling: pods of two templates are there.
-        unschedulable: pods that no node has room for.
-    """
+    """State of a service apart from its load."""
 
     start_s: float | None = None
+    """How long a replica takes to start (s); None before the first start."""
     rolling: bool = False
+    """Pods of two templates exist."""
     unschedulable: int = 0
+    """Pods that fit no node."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the law remembers.
-
-    Args:
-        decided: the count it last decided; None at first.
-        wants: recent wants, falling.
-        raised: the counts before recent rises.
-        lowered_s: when it last fell.
-        panic_s: until when there is panic.
-        strained: ticks in a row.
-        blind_since_s: since when no pod could be read; None while one can.
-        hand_s: when a number was found that the law had not decided; None where what is there is the law's.
-    """
+    """State between decisions; times in monotonic seconds."""
 
     decided: int | None = None
+    """The last decided count; None at first."""
     wants: Counts = ()
+    """Recent wants, decreasing."""
     raised: Counts = ()
+    """Counts before recent increases."""
     lowered_s: float = -math.inf
+    """When the count last fell."""
     panic_s: float = -math.inf
+    """End of the panic."""
     strained: int = 0
+    """Ticks under strain, in a row."""
     blind_since_s: float | None = None
+    """Since when no pod could be read; None while one can."""
     hand_s: float | None = None
+    """When a count set from outside was observed; None for a decided count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The count, and why.
-
-    Args:
-        reason: None in a gap too short to say anything new.
-        wanted: what the load asks for, bounds aside; None without data.
-        explanation: why, for people; None without data.
-        limit: what keeps the count below ``wanted``.
-    """
+    """A decided count with its reason."""
 
     replicas: int
     reason: ScalingReason | None
+    """None in a gap that is too short to report."""
     wanted: Want | None = None
+    """Replicas that the load requires, regardless of bounds; None without data."""
     explanation: Explanation | None = None
+    """None without data."""
     limit: Limit | None = None
+    """Why the count is below ``wanted``."""
 
     @property
     def sentence(self) -> str:
-        """Why, in words; empty without data."""
+        """The explanation as text; empty without data."""
         return self.explanation.sentence if self.explanation else ""
 
 
@@ -115,13 +106,14 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
 
     Args:
         aim: of the spec.
-        signals: None when no pod could be read.
-        replicas: ``spec.replicas`` as it is now.
-        state: what the last call returned; ``State()`` at first.
-        now_s: monotonic time in seconds; must not go back between calls.
-        around: what else is known.
-        window_s: how long a want counts.
+        signals: None where no pod could be read.
+        replicas: the current ``spec.replicas``.
+        state: of the last call; ``State()`` at first.
+        now_s: monotonic time (s); must not decrease between calls.
+        around: other state of the service.
+        window_s: how long a want prevents fewer replicas (s).
     """
+    # The first call starts in panic; a foreign count replaces the wants.
     if state.decided is None:
         state = replace(state, panic_s=now_s + min(HOLD_S, window_s), hand_s=None)
     elif state.decided != replicas:
@@ -143,14 +135,16 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
         strained=state.strained + 1 if strained(aim, signals) else 0,
         blind_since_s=None,
     )
+    # The short window decides only on a large increase.
     surprising = short.replicas > max(long.replicas, SURPRISE * signals.ready)
     wanted = short if surprising else long
     count = whole(wanted.replicas)
     if state.strained >= STRAINED_TICKS:
         count = max(count, signals.ready + 1)
     state = replace(state, wants=remember(state.wants, max(wanted.replicas * TOLERANCE, count), now_s, window_s))
-    still = now_s < state.panic_s or around.rolling or not signals.complete
-    decided = aim.within(_bounded(count, replicas, state, now_s, around, None if still else window_s))
+    # Replicas may not fall in panic, during a rollout, or while a pod cannot be read.
+    no_decrease = now_s < state.panic_s or around.rolling or not signals.complete
+    decided = aim.within(_limited(count, replicas, state, now_s, around, None if no_decrease else window_s))
     limit = Limit.MAXIMUM if count > aim.maximum else None
     if around.unschedulable and count >= decided:
         limit = Limit.CAPACITY
@@ -168,10 +162,10 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     return Decision(decided, Reason.FOLLOWING_LOAD, wanted, explanation, limit), state
 
 
-def _bounded(
+def _limited(
     count: int, replicas: int, state: State, now_s: float, around: Surroundings, window_s: float | None
 ) -> int:
-    """Return the count as far as it may go now; without a window it may not fall."""
+    """Return the count within the rate limits; without a window it does not fall."""
     if count > replicas:
         raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
         return replicas if around.unschedulable else min(count, max(replicas, most_up(raised, replicas)))

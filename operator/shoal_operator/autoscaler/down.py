@@ -1,43 +1,43 @@
-"""How fast the count may change, down by what was wanted of late and up by what came up of late; and who goes."""
+"""Rate limits of the count, and the choice of pods to remove."""
 
 import math
 from collections.abc import Mapping
 
 TOLERANCE = 1.1
-"""A replica leaves when a tenth more than there is would do without it: noise around a whole number changes nothing."""
+"""A replica is removed only if the rest suffice for a tenth more load, so that noise has no effect."""
 PERIOD_S = 60.0
-"""Down at most by half in it."""
+"""Period in which the count falls by half at most."""
 UP_PERIOD_S = 15.0
 UP_FACTOR, UP_LEAST = 4, 10
-"""Up at most fourfold in it, or by ten: a bound on what one wrong reading can cost, not on a burst."""
+"""The count rises at most fourfold in `UP_PERIOD_S`, or by ten: this bounds the cost of a wrong reading."""
 _EPS = 1e-6
 
 Counts = tuple[tuple[float, int], ...]
-"""Replicas by time (s)."""
+"""Pairs of monotonic time (s) and replicas."""
 
 
 def victims(rows: Mapping[str, float], count: int) -> list[str]:
-    """Return the uids of so many pods with whom least is lost: those with the fewest rows in flight."""
+    """Return the uids of the pods with the fewest rows in flight."""
     return sorted(rows, key=lambda uid: (rows[uid], uid))[: max(0, count)]
 
 
 def whole(replicas: float) -> int:
-    """Return the whole replicas that hold so many."""
+    """Return the replicas rounded up, with tolerance for rounding errors."""
     return math.ceil(min(replicas, 1e9) - _EPS)
 
 
 def remember(wants: Counts, replicas: float, now_s: float, window_s: float) -> Counts:
-    """Return the wants that the highest of a window is found in: falling, the newest last."""
+    """Return the wants of the window with a new one: decreasing, the newest last, so the first is the highest."""
     count = whole(replicas)
     return (*(each for each in wants if each[0] > now_s - window_s and each[1] > count), (now_s, count))
 
 
 def most_up(raised: Counts, replicas: int) -> int:
-    """Return how far the count may rise now; ``raised`` are the counts before the rises of the last `UP_PERIOD_S`."""
+    """Return the highest count allowed now; ``raised`` has the counts before increases in `UP_PERIOD_S`."""
     base = min((count for _, count in raised), default=replicas)
     return max(UP_FACTOR * base, base + UP_LEAST)
 
 
 def least_down(lowered_s: float, replicas: int, now_s: float, window_s: float) -> int:
-    """Return how far the count may fall now, when it fell last at ``lowered_s``."""
+    """Return the lowest count allowed now; the last decrease was at ``lowered_s``."""
     return replicas if now_s - lowered_s < min(PERIOD_S, window_s) else (replicas + 1) // 2

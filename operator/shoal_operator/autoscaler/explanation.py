@@ -1,4 +1,4 @@
-"""What the law says of a count, for people: a sentence, and when it has to be said anew."""
+"""The explanation of a count for users, and when to replace a reported one."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,13 +8,13 @@ from shoal_operator.autoscaler.down import whole
 from shoal_operator.autoscaler.want import Want
 
 _NEWS = 0.5
-"""Numbers that have moved by less than this share are what was said before."""
+"""Changes below this share are not reported."""
 _FEW = 1.0
-"""Rows, or rows a second: less is no load to speak of."""
+"""Changes below this, in rows or rows per second, are not reported."""
 
 
 class Window(StrEnum):
-    """Which window decided."""
+    """The window that determined the count."""
 
     PANIC = "panic window"
     SHORT = "short window"
@@ -23,59 +23,51 @@ class Window(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why the count is what it is.
-
-    Args:
-        aim: of the spec.
-        replicas: the count.
-        wanted: what the load asks for, bounds aside.
-        count: the same in whole replicas, with the one more that strain adds.
-        window: which one decided.
-        falling: the count is less than it was.
-        held_s: how long it is held since it was set from outside (`kubectl scale`); None where it was not.
-    """
+    """The inputs of a decided count."""
 
     aim: Aim
     replicas: int
+    """The decided count."""
     wanted: Want
+    """Replicas that the load requires, regardless of bounds."""
     count: int
+    """The same in whole replicas, with one more under strain."""
     window: Window
     falling: bool = False
+    """The count is lower than before."""
     held_s: float | None = None
+    """How long a count set from outside (`kubectl scale`) is held; None without one."""
 
     @property
     def sentence(self) -> str:
-        """Return it in words."""
-        said = f"{self.wanted.amount:.0f} {self.wanted.unit}, {self.wanted.each:.3g} a replica, {self.window}"
-        words = f"{self.replicas} replica{'' if self.replicas == 1 else 's'}: {said}"
+        """Return the explanation as one sentence."""
+        load = f"{self.wanted.amount:.0f} {self.wanted.unit}, {self.wanted.each:.3g} per replica, {self.window}"
+        text = f"{self.replicas} replica{'' if self.replicas == 1 else 's'}: {load}"
         if self.count > whole(self.wanted.replicas):
-            words += "; one more than are ready, since rows are refused or late"
+            text += "; one more than are ready, since rows are rejected or late"
         if self.count > self.replicas:
-            words += f"; {self.count} wanted"
+            text += f"; {self.count} wanted"
         if self.held_s is not None:
-            words += f"; set from outside, and held for {self.held_s:.0f} s from then unless the load asks for more"
+            text += f"; set from outside, and held for {self.held_s:.0f} s unless the load requires more"
         elif self.replicas > self.count and not self.falling:
-            words += f"; {self._outlook}"
-        return words
-
-    @property
-    def _outlook(self) -> str:
-        """What becomes of replicas that the load does not ask for."""
-        least = max(self.aim.minimum, 1)
-        if self.replicas > least:
-            return f"{max(self.count, least)} would do, and fewer come when that has lasted"
-        if self.aim.minimum:
-            return "scaling.minReplicas allows no fewer"
-        return "the last one goes when nobody has called for scaling.scaleToZeroDelaySeconds"
+            # More replicas than the load requires: what happens to them next.
+            least = max(self.aim.minimum, 1)
+            if self.replicas > least:
+                text += f"; {max(self.count, least)} suffice, and replicas fall if the load stays low"
+            elif self.aim.minimum:
+                text += "; scaling.minReplicas allows no fewer"
+            else:
+                text += "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"
+        return text
 
 
 def is_other(said: Explanation, now: Explanation) -> bool:
-    """Return whether the count is another one, or another's."""
+    """Return whether count, bounds, or being set from outside differ."""
     return (said.replicas, said.held_s is None, said.aim) != (now.replicas, now.held_s is None, now.aim)
 
 
 def is_stale(said: Explanation, now: Explanation) -> bool:
-    """Return whether what was said of the load is true no more."""
+    """Return whether the reported load is outdated."""
     if (said.count, said.window, said.wanted.unit) != (now.count, now.window, now.wanted.unit):
         return True
     return _moved(said.wanted.amount, now.wanted.amount) or _moved(said.wanted.each, now.wanted.each)

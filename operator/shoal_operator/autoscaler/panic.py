@@ -1,8 +1,8 @@
-"""When replicas may not fall, and when one more is needed whatever the rates say.
+"""Panic, in which replicas do not fall, and strain, which adds a replica.
 
-Panic, after Knative's autoscaler: the short window wants twice what is ready. It lasts until a minute has passed
-without that, and while it lasts nothing is taken away. Strain: rows are refused, or wait longer than the objective,
-three ticks in a row; then one replica more than are ready.
+Panic (as in Knative's autoscaler): the short window wants twice the ready replicas. It ends after a minute without
+that; until then no replica is removed. Strain: rows are rejected, or wait longer than the objective, in three ticks in
+a row; then one replica more than are ready is wanted.
 """
 
 from shoal_operator.autoscaler.aim import Aim
@@ -13,16 +13,16 @@ HOLD_S = 60.0
 STRAINED_TICKS = 3
 _BUSY = 0.8
 _ASKED = 0.5
-"""Pods that are idle for more than this, or of whose capacity less is asked, are strained by who sends where."""
+"""Minimum use of time (`_BUSY`) and of capacity (`_ASKED`): below, the strain comes from uneven routing."""
 
 
 def panic_until_s(until_s: float, short_replicas: float, ready: int, now_s: float, window_s: float) -> float:
-    """Return until when there is panic: no longer than the window in which a want counts."""
+    """Return the end of the panic, at most one window away."""
     return now_s + min(HOLD_S, window_s) if short_replicas >= THRESHOLD * max(ready, 1) else until_s
 
 
 def strained(aim: Aim, signals: Signals) -> bool:
-    """Return whether callers are worse off than they should be for want of replicas."""
+    """Return whether clients are affected by too few replicas."""
     last, capacity = signals.last, signals.capacity
     if last.busy < _BUSY * signals.ready:
         return False

@@ -1,12 +1,12 @@
-"""What the pods of a service say, tick by tick -> rates over a short and a long window.
+"""Rates over a short and a long window, from the loads that a service's pods report in each tick.
 
-A proxy tells counters and integrals, so the difference between two readings is exact however far apart they are. A pod
-that falls silent keeps its last rates for one window; then it counts for nothing. A pod whose counters went back has
-begun again: its next reading is the first.
+Proxies report counters and integrals, so the difference of two readings is exact at any interval. A pod that does not
+respond keeps its last rates for one window, then counts as zero. Counters that went back mean a restart: the next
+reading is the first.
 
-A pod may say anything. No more rows count than one pod can hold; and of three or more, none counts for more than four
-replicas, unless the middle one says a quarter of as much: one hot pod among idle ones counts, one that lies costs a few
-replicas. Of one or two nobody can tell which of them is right.
+Reports are untrusted. A pod counts for at most the rows that it can hold. Of three or more pods, none counts for more
+than four replicas, unless the median reports a quarter of as much: a hot pod among idle ones counts, and a wrong report
+costs a few replicas at most. Of one or two pods, neither can be outvoted.
 """
 
 import math
@@ -21,21 +21,21 @@ from shoal_operator.autoscaler.aim import Aim, target_rows
 from shoal_schema.load import Capacity, Load
 
 SHORT_S = 6.0
-"""Three ticks: as soon as a burst can be told from noise."""
+"""Three ticks, the shortest time in which a burst differs from noise."""
 LONG_S = 60.0
-"""What the count of replicas goes by, and how long a silent pod is remembered."""
+"""The window for the count, and the time for which a pod without readings is remembered."""
 HICCUP = 0.01
-"""One row in a hundred."""
+"""Share of rejected rows that is ignored."""
 WORTH = 4.0
-"""Replicas that a single pod may ask for, and times what the middle one asks for."""
+"""Maximum weight of one pod: in replicas, and as a multiple of the median."""
 _OUTVOTED = 3
-"""So many pods there must be for one to be outvoted."""
+"""Minimum number of pods for a median to be meaningful."""
 _LEAST_S = 1e-3
-"""Time that a first tick stands for."""
+"""Duration of a first tick."""
 _EDGES = 4
-"""Of two bursts that begin and end within a minute."""
+"""Differences to drop: the edges of two bursts within a minute."""
 _LEAST_KEPT = 6
-"""Differences without which nothing is known of dispersion."""
+"""Minimum number of differences for a dispersion."""
 _NORMAL = NormalDist()
 _COUNTERS = (
     *("time_s", "arrived_rows", "answered_rows", "handed_over_rows"),
@@ -44,48 +44,45 @@ _COUNTERS = (
 
 
 class Rates(NamedTuple):
-    """Of one pod or of all: mean rows in the system, and rows a second."""
+    """Mean rows in the system and rows per second, of one pod or of all."""
 
     rows: float = 0.0
     queued_rows: float = 0.0
     offered_rows_per_s: float = 0.0
-    """Asked for, refused ones included; what was handed to a sibling counts there."""
+    """Arrived rows, including rejected ones; rows forwarded to a peer count there."""
     answered_rows_per_s: float = 0.0
     refused_rows_per_s: float = 0.0
     busy: float = 0.0
-    """Pods with a batch at the runtime."""
+    """Mean number of pods with a batch at the runtime."""
 
     @property
     def refuses(self) -> bool:
-        """Return whether more is refused than a hiccup explains."""
+        """Return whether more than a negligible share is rejected."""
         return self.refused_rows_per_s > HICCUP * self.offered_rows_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What is known of a service at one tick.
-
-    Args:
-        short, long: means over the two windows.
-        last: the newest tick alone.
-        queued_rows: waiting now.
-        capacity: of one replica, by the median of those that say.
-        ready: pods that should have been heard.
-        complete: all of them were; otherwise replicas may rise and not fall.
-        dispersion: of arrivals: the variance of the rows that come in a time over their mean; 1 where they come one by
-            one and independently, n where in clumps of n; 0 while it is not known.
-        busiest_rows_per_s: asked for in the busiest tick of the long window.
-    """
+    """Load of a service at one tick."""
 
     short: Rates
+    """Mean over the short window."""
     long: Rates
+    """Mean over the long window."""
     last: Rates
+    """The newest tick."""
     queued_rows: int
+    """Rows in the queues now."""
     capacity: Capacity | None
+    """Of one replica: the median of those that report one."""
     ready: int
+    """Pods that should have been read."""
     complete: bool
+    """All pods were read; otherwise replicas may rise but not fall."""
     dispersion: float = 0.0
+    """Variance over mean of arrived rows: 1 for independent rows, n for groups of n; 0 while unknown."""
     busiest_rows_per_s: float = 0.0
+    """Arrived rows in the busiest tick of the long window."""
 
 
 @dataclass(slots=True)
@@ -100,23 +97,23 @@ class _Tick(NamedTuple):
     passed_s: float
     rates: Rates
     whole: bool
-    """Of no pod it was the first reading."""
+    """It contains no pod's first reading."""
 
 
 class Memory:
-    """What one service's pods said in the last minute."""
+    """The readings of one service's pods in the last minute."""
 
     def __init__(self) -> None:
         self._pods: dict[str, _Pod] = {}
         self._ticks: deque[_Tick] = deque()
 
     def hear(self, said: Mapping[str, Load | None], now_s: float, aim: Aim) -> Signals | None:
-        """Take what pods say now, by uid, and return what is known; None where no pod says anything.
+        """Record the loads of one tick and return the signals; None where no pod could be read.
 
         Args:
-            said: of each ready pod; None of one that cannot be read.
-            now_s: monotonic time (s); must not go back.
-            aim: of the spec: what one replica is for, and can hold.
+            said: by uid, the load of each ready pod; None for one that could not be read.
+            now_s: monotonic time (s); must not decrease.
+            aim: of the spec.
         """
         heard = {uid: load for uid, load in said.items() if load is not None}
         self._pods = {
@@ -161,7 +158,7 @@ class Memory:
         )
 
     def rows(self) -> dict[str, float]:
-        """Return the rows of each pod that is remembered, by uid: a mean since the reading before."""
+        """Return by uid the mean rows of each pod between its last two readings."""
         return {uid: pod.rates.rows for uid, pod in self._pods.items()}
 
     def _mean(self, window_s: float) -> Rates:
@@ -176,17 +173,18 @@ class Memory:
 
 
 def _heard(pod: _Pod | None, load: Load, now_s: float) -> _Pod:
-    """Return what is known of a pod after a reading."""
+    """Return a pod's state after a reading."""
     # Counters that went back: the proxy has restarted, and only its current rows are known.
     if pod is None or any(getattr(load, name) < getattr(pod.load, name) for name in _COUNTERS):
         return _Pod(load, now_s, Rates(load.queued_rows + load.running_rows, load.queued_rows))
+    # The same reading again.
     if load.time_s == pod.load.time_s:
-        return pod  # nothing new
+        return pod
     return _Pod(load, now_s, _between(pod.load, load, now_s - pod.heard_s))
 
 
 def _between(before: Load, after: Load, passed_s: float) -> Rates:
-    # The pod's own clock is exact, ours comes late; one that hardly moves while ours does would make rates of nothing.
+    # The pod's clock is exact and the operator's late, but a clock that stands still must not inflate the rates.
     span_s = max(after.time_s - before.time_s, passed_s / 2, _LEAST_S)
     handed_over = after.handed_over_rows - before.handed_over_rows
     return Rates(
@@ -200,7 +198,7 @@ def _between(before: Load, after: Load, passed_s: float) -> Rates:
 
 
 def believed(pods: Sequence[Rates], aim: Aim, capacity: Capacity | None) -> list[Rates]:
-    """Return what each pod counts for."""
+    """Return the rates as which each pod counts."""
     rows_per_s = math.inf if capacity is None else WORTH * capacity.rows_per_s
     rows, queued, offered, answered, refused, busy = zip(*pods, strict=True)
     columns = [_rows(rows, aim, capacity), _rows(queued, aim, capacity)]
@@ -213,7 +211,7 @@ def _rows(said: Sequence[float], aim: Aim, capacity: Capacity | None) -> list[fl
 
 
 def _outvoted(said: Sequence[float], worth: float) -> list[float]:
-    """Return the same, but none above both ``worth`` and so many times the middle one."""
+    """Return the values limited to ``worth``, or to a multiple of the median if that is larger."""
     if len(said) < _OUTVOTED:
         return list(said)
     most = max(worth, WORTH * median_low(said))
@@ -221,7 +219,7 @@ def _outvoted(said: Sequence[float], worth: float) -> list[float]:
 
 
 def _middle(said: list[Capacity]) -> Capacity | None:
-    """Return the median: one pod that lies, or that is slow, changes little."""
+    """Return the median, on which one wrong or slow pod has little effect."""
     if not said:
         return None
     return Capacity(median_low(each.rows_per_s for each in said), median_low(each.rows for each in said))

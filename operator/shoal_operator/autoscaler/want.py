@@ -1,14 +1,14 @@
-"""Rates -> replicas.
+"""The replicas that rates require.
 
-Absolute: of totals over all pods, never of the present count, so pods that are starting cannot make it run away.
+Computed from totals over all pods, never from the current count, so that starting pods cannot cause a runaway.
 
-    concurrency   rows in the system / target            target: targetQueueDepth, or learned, or two full batches
-    rate          (asked for + backlog / drain) / (0.8 x what a replica serves)      with a learned capacity
-                  less than 0.8 where rows arrive in clumps
+    concurrency   rows in the system / target            target: targetQueueDepth, or measured, or two full batches
+    rate          (arrived rows + backlog / drain time) / (0.8 x capacity of a replica)    with a measured capacity;
+                  less than 0.8 where rows arrive in groups
 
-The rate counts with a latency objective: admission then holds the queue so short that rows say little, and what it
-refuses is demand. Without an objective it counts while rows are refused. Pods that refuse are full, so the rows that
-they hold are as many as the pods: with a learned target only the rate counts then.
+The rate counts with a latency objective: admission then keeps queues so short that rows in the system mean little, and
+rejected rows are demand. Without an objective it counts while rows are rejected. Pods that reject are full, so their
+rows are proportional to their number: with a measured target only the rate counts then.
 """
 
 import math
@@ -19,35 +19,31 @@ from shoal_operator.autoscaler.signals import HICCUP, Rates, Signals
 from shoal_schema.load import Capacity
 
 LATE = HICCUP / 2
-"""Share of time in which clumps of arrivals may be too much: below what strain acts on."""
+"""Share of time in which groups of arrivals may exceed the capacity; less than what causes strain."""
 FIRST_START_S = 10.0
-"""How long a replica takes to start, until one has been seen to."""
+"""Assumed start time of a replica before the first one was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Replicas, not yet whole, and what they come from.
-
-    Args:
-        amount: what is there.
-        each: what a replica is for, of the same.
-        unit: what that is, in words.
-    """
+    """Fractional replicas, with their derivation."""
 
     replicas: float
     amount: float
+    """The load, in ``unit``."""
     each: float
+    """Target load of one replica, in ``unit``."""
     unit: str
 
 
 def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Want:
-    """Return the replicas that the rates of one window ask for.
+    """Return the replicas that the rates of one window require.
 
     Args:
         aim: of the spec.
-        signals: of now.
+        signals: of the current tick.
         rates: of the window.
-        start_s: how long a replica takes to start; None before one was seen to.
+        start_s: start time of a replica (s); None before the first one was measured.
     """
     target = target_rows(aim, signals.capacity)
     by_rows = Want(rates.rows / target, rates.rows, target, "rows in flight")
@@ -62,18 +58,19 @@ def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Wan
     drained = backlog <= 0 or backlog <= spare_rows_per_s * start_s
     backlog_rows_per_s = 0.0 if drained else backlog / max(aim.objective_s or 0.0, start_s, 1.0)
     amount = rates.offered_rows_per_s + backlog_rows_per_s
-    by_rate = Want(amount / each, amount, each, "rows/s asked for")
+    by_rate = Want(amount / each, amount, each, "rows/s offered")
+    # Pods that reject are full at any load: their rows in the system only reflect their number.
     if aim.target_queue_depth is None and rates.refuses:
-        return by_rate  # pods that refuse are full, however much is asked for: their rows would make pods of pods
+        return by_rate
     return max(by_rows, by_rate, key=lambda each: each.replicas)
 
 
 def _planned_rows_per_s(aim: Aim, signals: Signals, rates: Rates, capacity: Capacity) -> float:
-    """Return how many rows a second a replica is to be asked for: a share of what it can.
+    """Return the planned rows per second of a replica: a share of its capacity.
 
-    Less where they come in clumps, though the busiest tick of late is the most to be ready for. In a system that serves
-    c rows a second, what is there takes longer than the objective d for a share exp(-2 (c - a) c d / (i a)) of the time
-    where a rows a second arrive with the dispersion i (a Brownian queue, in heavy traffic): c is solved for.
+    The share is smaller where rows arrive in groups, down to what the busiest recent tick requires. A system that
+    serves c rows/s, at a arriving rows/s with dispersion i, exceeds the objective d for the share
+    exp(-2 (c - a) c d / (i a)) of the time (a Brownian queue in heavy traffic). This is solved for c.
     """
     offered = rates.offered_rows_per_s
     if aim.objective_s is None or not offered:

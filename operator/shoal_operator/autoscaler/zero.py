@@ -1,117 +1,108 @@
-"""From the last replica to none, and back: the waiting room holds requests meanwhile.
+"""Scale to zero and back, while the activator holds requests.
 
-    AWAKE ── nobody called for the delay ──▶ SETTLING ── rooms hold, nobody calls ──▶ ASLEEP
-      ▲                                        │ a call                                │ a request waits
-      ├────────────────────────────────────────┘                                       ▼
+    AWAKE ── no request for the delay ──▶ SETTLING ── activators hold, no request ──▶ ASLEEP
+      ▲                                      │ a request                                │ a held request
+      ├──────────────────────────────────────┘                                          ▼
       └──────────────────────────── a pod is ready ──────────────────────────────── WAKING
 
-What can be seen decides, so an operator that has just started goes on where another stopped: no replicas are ASLEEP,
-replicas without a ready pod WAKING. How many replicas there are is decided here in those two phases alone, in which
-there is no load that the law could follow.
+The phase follows from observations, so that a restarted operator continues: no replicas are ASLEEP, replicas without a
+ready pod are WAKING. Only in these two phases are replicas decided here, as there is no load to follow.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 SETTLE_S = 3.0
-"""How long the waiting room is among the endpoints before the pods go, so that every node's routing knows it."""
+"""How long activators are endpoints before the pods stop, so that every node's routing includes them."""
 
 
 class Phase(StrEnum):
-    """Where a service is on its way to zero and back."""
+    """The phase of scaling to zero and back."""
 
     AWAKE = "awake"
     SETTLING = "settling"
-    """The waiting room is an endpoint beside the pods. What comes there is held: that is a call, and turns it back."""
+    """Activators are endpoints beside the pods; a request that they receive ends the phase."""
     ASLEEP = "asleep"
     WAKING = "waking"
 
 
 HOLDING = frozenset({Phase.SETTLING, Phase.ASLEEP})
-"""Phases in which rooms forward nothing, though pods may be ready: they are about to go."""
+"""Phases in which activators forward nothing, even to ready pods, which are about to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a service asks for.
-
-    Args:
-        delay_s: how long nobody must have called.
-        maximum: replicas at most, >= 1.
-        per_replica: waiting requests that one replica is started for, >= 1.
-    """
+    """Settings of a service that scales to zero."""
 
     delay_s: float
+    """Time without requests before scaling to zero (s)."""
     maximum: int
+    """Maximum of replicas, >= 1."""
     per_replica: int
+    """Held requests for each replica to start, >= 1."""
 
     def backlog(self, waiting: int) -> int:
-        """Return the replicas that so many waiting requests are worth; at least one."""
+        """Return the replicas for a number of held requests; at least one."""
         return max(1, min(self.maximum, -(-waiting // self.per_replica)))
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a service now.
-
-    Args:
-        replicas: ``spec.replicas``.
-        ready: pods that answer.
-        called: a pod was called since the last time; also where that is not known.
-        waiting: requests that rooms hold.
-        held: rooms hold what comes, and are among the Service's endpoints.
-    """
+    """Observations of a service."""
 
     replicas: int
+    """``spec.replicas``."""
     ready: int
+    """Ready pods."""
     called: bool
+    """A pod received a request since the last call, or may have."""
     waiting: int
+    """Requests held by activators."""
     held: bool
+    """Activators hold requests and are endpoints of the Service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered.
-
-    Args:
-        since_s: when the phase began.
-        called_s: when somebody called last.
-        replicas: what ``spec.replicas`` was.
-        slept: it had no replicas since it was awake last.
-    """
+    """State between calls; times in monotonic seconds."""
 
     phase: Phase
     since_s: float
+    """Start of the phase."""
     called_s: float
+    """Time of the last request."""
     replicas: int
+    """The last ``spec.replicas``."""
     slept: bool = False
+    """It had no replicas since it was last awake."""
 
     @property
     def is_waking(self) -> bool:
-        """Whether it slept, and no pod is ready yet."""
+        """Whether the service starts from zero, and no pod is ready yet."""
         return self.slept and self.phase is Phase.WAKING
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done; ``replicas`` is None where it is the law's to say."""
+    """The phase and replicas to set."""
 
     phase: Phase
     replicas: int | None = None
+    """None where the load decides."""
 
 
 def step(rule: Rule, seen: Seen, memory: Memory | None, now_s: float) -> tuple[Verdict, Memory]:
-    """Return what is to be done now, and what to remember.
+    """Return the verdict and the next state.
 
     Args:
-        rule: what the service asks for.
-        seen: what is known of it.
-        memory: what the last call returned; None at first.
-        now_s: monotonic time in seconds; must not go back between calls.
+        rule: settings of the service.
+        seen: observations.
+        memory: state of the last call; None at first.
+        now_s: monotonic time (s); must not decrease between calls.
     """
     if memory is None:
         memory = Memory(Phase.AWAKE, now_s, now_s, seen.replicas)
-    # More replicas, whoever set them, and a pod that has just become ready count as calls: both want to be used.
+    # An increase of replicas from outside, and a pod that just became ready, restart the delay like requests.
     called = seen.called or seen.waiting or seen.replicas > memory.replicas or memory.phase is Phase.WAKING
     called_s = now_s if called else memory.called_s
     verdict = _verdict(rule, seen, memory, now_s - called_s, now_s)
@@ -137,11 +128,7 @@ def _verdict(rule: Rule, seen: Seen, memory: Memory, quiet_s: float, now_s: floa
 
 
 def reason_of(rule: Rule, seen: Seen) -> str:
-    """Return why a service has the replicas that a verdict gives it, in words."""
+    """Return the explanation of a verdict's replicas."""
     if not seen.waiting:
-        return f"nobody called for {rule.delay_s:g} s"
-    return (
-        "1 request waits in the waiting room"
-        if seen.waiting == 1
-        else f"{seen.waiting} requests wait in the waiting room"
-    )
+        return f"no requests for {rule.delay_s:g} s"
+    return f"{seen.waiting} request{'' if seen.waiting == 1 else 's'} held in the waiting room"

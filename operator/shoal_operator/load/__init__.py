@@ -1,5 +1,5 @@
-"""What the proxies say about their load and their objective, and where they are.
+"""Loads, latency objectives and row checks that proxies report, and the pods to read.
 
-``exposition`` reads a proxy's metrics; ``objective`` remembers what pods said of theirs; ``fleet``
-remembers which services scale or have one, and which of their pods are ready.
+``reading`` decodes a load; ``objective`` and ``independence`` keep what pods reported; ``fleet`` keeps the services to
+read and their ready pods.
 """

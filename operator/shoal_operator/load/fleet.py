@@ -1,7 +1,7 @@
-"""What the operator keeps in memory between looks: whose proxies to read, and which pods are ready.
+"""Services whose proxies are read, and their ready pods: the state between reconciliations.
 
-A few numbers for each service and pod, not their objects. They come from the looks alone, each of which reads the
-cluster itself: a watch that breaks may never tell that a pod is gone, and events may come late.
+A few values per service and pod instead of their objects. Only reconciliations update it, as each reads the cluster:
+events may be late, and a broken watch may never report a deleted pod.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,56 +26,47 @@ from shoal_schema.resource.traffic import ScalingMode, queue_rows, scale_to_zero
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A service whose replicas follow its load.
-
-    Args:
-        generation: of the spec that these numbers come from; it never goes back.
-        zero: when it goes to sleep; None: never.
-        writer: the field manager that set ``replicas``, where that is not ours; empty where nobody says.
-    """
+    """A service whose replicas follow its load."""
 
     aim: Aim
     replicas: int
     generation: int
+    """Generation of the spec with these values; it never decreases."""
     uid: str
     zero: Rule | None = None
+    """When to scale to zero; None: never."""
     writer: str = ""
+    """The last other field manager of ``replicas``; empty where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A ready pod.
-
-    Args:
-        uid: of the pod; another pod may get its address, and sooner or later one does.
-    """
+    """A ready pod."""
 
     uid: str
+    """Identifies the pod, as addresses are reused by other pods."""
     address: str
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A service whose proxies are read.
-
-    Args:
-        scaled: None when its replicas do not follow its load.
-        has_objective: its spec sets a latency objective.
-        replicas: its ready pods.
-        around: what else the law of scaling goes by.
-    """
+    """A service whose proxies are read."""
 
     key: Key
     scaled: Scaled | None
+    """None where its replicas do not follow its load."""
     has_objective: bool
+    """The spec has a latency objective."""
     replicas: tuple[Replica, ...]
+    """Its ready pods."""
     around: Surroundings = field(default_factory=Surroundings)
+    """Other state for decisions on replicas."""
 
 
 @dataclass(slots=True)
 class Fleet:
-    """Services whose proxies are read, and their ready pods, as the last look at each found them."""
+    """Services whose proxies are read, and their ready pods, as of each last reconciliation."""
 
     _scaled: dict[Key, Scaled] = field(default_factory=dict)
     _objectives: set[Key] = field(default_factory=set)
@@ -84,16 +75,16 @@ class Fleet:
     _around: dict[Key, Surroundings] = field(default_factory=dict)
 
     def see(self, key: Key, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
-        """Take what a look read in the place of all that was known of a service, but for our own later write.
+        """Replace a service's state by what a reconciliation read, except for a later write of the operator.
 
         Args:
             key: of the service.
-            resource: it.
-            pods: all of its Deployment.
+            resource: the service.
+            pods: all pods of its Deployment.
             now_s: monotonic time (s).
         """
         pods = [pod for pod in pods if not is_leaving(pod)]
-        # A spec that cannot be read changes nothing: its pods of before serve on, and scale by what was asked for then.
+        # An invalid spec changes nothing: existing pods continue to scale by the previous spec.
         with suppress(SpecError):
             spec = asked_of(resource)
             if spec.batching.latency_objective_milliseconds is None:
@@ -117,12 +108,12 @@ class Fleet:
         )
 
     def wrote_replicas(self, key: Key, before: Scaled, replicas: int) -> None:
-        """Record our own write: it made a new generation, so what was read before says nothing."""
+        """Record a write of the operator. It increments the generation, so older reads do not apply."""
         if self._scaled.get(key) is before:
             self._scaled[key] = replace(before, replicas=replicas, generation=before.generation + 1)
 
     def drop(self, key: Key) -> None:
-        """Forget a service that is gone."""
+        """Forget a deleted service."""
         self._scaled.pop(key, None)
         self._objectives.discard(key)
         self._replicas.pop(key, None)
@@ -130,7 +121,7 @@ class Fleet:
         self._around.pop(key, None)
 
     def scaled(self, key: Key) -> Scaled | None:
-        """Return how a service scales, or None where it does not."""
+        """Return a service's scaling, or None."""
         return self._scaled.get(key)
 
     def replicas(self, key: Key) -> tuple[Replica, ...]:
@@ -138,11 +129,11 @@ class Fleet:
         return self._replicas.get(key, ())
 
     def start_s(self, key: Key) -> float | None:
-        """Return how long a service's pods take to start; None before one was seen to."""
+        """Return the start time of a service's pods (s); None before the first start."""
         return self._around[key].start_s if key in self._around else None
 
     def watched(self, *, everyone: bool = False) -> Iterator[Watched]:
-        """Yield every service that scales or has an objective; with ``everyone`` all others, too."""
+        """Yield the services that scale or have an objective; with ``everyone`` all services."""
         for key in self._replicas.keys() if everyone else self._scaled.keys() | self._objectives:
             yield Watched(
                 key,
@@ -154,14 +145,14 @@ class Fleet:
 
 
 def _replica(pod: Json) -> Replica | None:
-    """Return a pod that should be asked: one that is ready and not leaving."""
+    """Return the pod to read, if it is ready and not stopping."""
     uid, address = dig(pod, "metadata", "uid"), dig(pod, "status", "podIP")
     name = dig(pod, "metadata", "name", default="")
     return Replica(uid, address, name) if uid and address and is_ready(pod) and not is_leaving(pod) else None
 
 
 def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica, ...]:
-    """Return the pods of a template that have an address and stay, ready or not."""
+    """Return the running pods of a template that are not stopping, ready or not."""
     found = (pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod) and runs(pod, PROXY))
     return tuple(
         Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
@@ -171,7 +162,7 @@ def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica,
 
 
 def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
-    """Return the scaling of a service, or None when it has none, another's, or bounds that contradict each other."""
+    """Return a service's scaling; None without one, with an external autoscaler, or with contradictory bounds."""
     scaling = spec.scaling
     if scaling is None or scaling.mode is ScalingMode.EXTERNAL or scaling.min_replicas > scaling.max_replicas:
         return None

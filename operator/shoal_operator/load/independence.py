@@ -1,4 +1,4 @@
-"""What pods say of their rows: whether each had a result of its own, as far as rows run again tell."""
+"""Results of the pods' row checks: whether each row's result is independent of its batch."""
 
 from collections.abc import Mapping
 
@@ -6,23 +6,20 @@ from shoal_operator.load.reading import Reading
 
 
 def record(known: Mapping[str, bool] | None, readings: Mapping[str, Reading]) -> dict[str, bool]:
-    """Record what pods said.
+    """Return the pods' last results by uid.
 
     Args:
-        known: what the last call returned.
-        readings: by uid, of the ready pods. One that cannot be read keeps its last word.
+        known: result of the last call.
+        readings: of the ready pods, by uid. A pod that cannot be read keeps its last result.
     """
-    said: dict[str, bool] = {}
+    results: dict[str, bool] = {}
     for uid, reading in readings.items():
-        word = _word(reading) if reading.load is not None else (known or {}).get(uid)
-        if word is not None:
-            said[uid] = word
-    return said
-
-
-def _word(reading: Reading) -> bool | None:
-    """Return whether a pod's rows are independent; None where it has run none again."""
-    rows = None if reading.load is None else reading.load.rows
-    if rows is None or (rows.independent and (rows.unchecked or not rows.checked)):
-        return None
-    return rows.independent
+        if reading.load is None:
+            if known and uid in known:
+                results[uid] = known[uid]
+            continue
+        rows = reading.load.rows
+        # Independent rows count only once rows have been checked.
+        if rows and not (rows.independent and (rows.unchecked or not rows.checked)):
+            results[uid] = rows.independent
+    return results

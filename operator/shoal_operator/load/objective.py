@@ -1,68 +1,58 @@
-"""What pods say of their latency objective, so remembered that one doubtful scrape changes little.
+"""The pods' reports about their latency objective, smoothed over time.
 
-A no counts at once, and for a while after the last one: a pod at the limit says yes and no in turn.
-A pod that cannot be read keeps its last answer until that is stale.
+A negative report counts at once, and for a while after the last one, as reports of a pod at the limit alternate. A pod
+that cannot be read keeps its last report until it is stale.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 FRESH_S = 30.0
-"""What was said longer ago than this is not known any more."""
+"""Older reports are dropped."""
 HOLD_S = 120.0
-"""A pod that says yes is believed this long after its last no."""
+"""How long after its last negative report a pod's positive ones are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a pod said, in monotonic seconds.
-
-    Args:
-        heard_s: when it last said anything.
-        refused_s: when it last said no; None when it never did.
-    """
+class Report:
+    """One pod's reports; times in monotonic seconds."""
 
     heard_s: float
-    refused_s: float | None = None
+    """Time of the last report."""
+    missed_s: float | None = None
+    """Time of the last negative report; None without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What the ready pods of one service said.
-
-    Args:
-        begun_s: when they were first asked (monotonic s).
-        answers: by uid, of the pods that said something that is still fresh.
-    """
+    """The reports of one service's ready pods."""
 
     begun_s: float
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    """When they were first read (monotonic s)."""
+    by_uid: Mapping[str, Report] = field(default_factory=dict)
+    """Fresh reports."""
 
 
-def record(reports: Reports, said: Mapping[str, bool | None], now_s: float) -> Reports:
-    """Record what pods said.
+def record(reports: Reports, attains: Mapping[str, bool | None], now_s: float) -> Reports:
+    """Return the reports after a reading.
 
     Args:
-        reports: what the last call returned.
-        said: by uid, whether each ready pod can meet its objective; None where it did not say.
+        reports: before it.
+        attains: by uid, whether each ready pod can meet its objective; None without a report.
         now_s: monotonic time (s).
     """
-    answers = {uid: _answer(reports.answers.get(uid), now_s, yes=yes) for uid, yes in said.items()}
-    return Reports(reports.begun_s, {uid: answer for uid, answer in answers.items() if answer})
+    by_uid: dict[str, Report] = {}
+    for uid, attained in attains.items():
+        last = reports.by_uid.get(uid)
+        if attained is not None:
+            by_uid[uid] = Report(now_s, (last.missed_s if last else None) if attained else now_s)
+        elif last and now_s - last.heard_s < FRESH_S:
+            by_uid[uid] = last
+    return Reports(reports.begun_s, by_uid)
 
 
 def attainable(reports: Reports, now_s: float) -> dict[str, bool] | None:
-    """Return by uid whether each pod can meet its objective, or None when it is too early to tell."""
-    if not reports.answers and now_s - reports.begun_s < FRESH_S:
+    """Return by uid whether each pod can meet its objective; None while there may be reports to come."""
+    if not reports.by_uid and now_s - reports.begun_s < FRESH_S:
         return None
-    return {
-        uid: answer.refused_s is None or now_s - answer.refused_s >= HOLD_S for uid, answer in reports.answers.items()
-    }
-
-
-def _answer(last: Answer | None, now_s: float, *, yes: bool | None) -> Answer | None:
-    if yes is None:
-        return last if last and now_s - last.heard_s < FRESH_S else None
-    if yes:
-        return Answer(now_s, last.refused_s if last else None)
-    return Answer(now_s, now_s)
+    return {uid: each.missed_s is None or now_s - each.missed_s >= HOLD_S for uid, each in reports.by_uid.items()}

@@ -1,4 +1,4 @@
-"""What became of asking one pod for its load, and why nothing is known of a service's."""
+"""The reading of one pod's load, and why a service's load is unknown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,32 +12,29 @@ _DECODER = msgspec.json.Decoder(Load)
 
 
 class LoadError(ValueError):
-    """What was answered is not the load of a proxy; the message says why."""
+    """The response is not a valid load; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one proxy says.
-
-    Args:
-        load: None where it says nothing.
-        refused: there was an answer, and no proxy gives such a one.
-    """
+    """The result of reading one proxy."""
 
     load: Load | None = None
+    """None without a valid response."""
     refused: bool = field(default=False, compare=False)
+    """The response was invalid."""
 
     @property
     def attainable(self) -> bool | None:
-        """Whether a request alone would meet the latency objective; None where it does not say."""
+        """Whether a single request would meet the latency objective; None where it is not reported."""
         return None if self.load is None else self.load.objective_attainable
 
 
 def read_load(body: bytes) -> Load:
-    """Return the load that a body tells.
+    """Decode a load.
 
     Raises:
-        LoadError: it tells none that a proxy can have.
+        LoadError: the body is invalid, or a value is out of range.
     """
     if len(body) > MAX_BYTES:
         raise LoadError(f"more than {MAX_BYTES} bytes")
@@ -48,7 +45,7 @@ def read_load(body: bytes) -> Load:
 
 
 def unread(readings: Sequence[Reading]) -> Unread | None:
-    """Return why no pod says how much it holds, or None where one does."""
+    """Return why no load is known; None where a pod was read."""
     if any(reading.load is not None for reading in readings):
         return None
     if not readings:

@@ -1,7 +1,7 @@
-"""How long a service's pods take to start, from being seen first to being ready, on one monotonic clock.
+"""Start times of a service's pods, from the first observation to readiness, on one monotonic clock.
 
-Waiting for a node or an image counts: a replica is of no use before. Pods that were there when the service was first
-seen say nothing, as nobody knows how long they had been.
+Waiting for a node or an image counts, as a replica is useless before. Pods that existed at the first observation of the
+service do not count, as their age is unknown.
 """
 
 from collections import deque
@@ -12,21 +12,21 @@ _REMEMBERED = 5
 
 
 class Starts:
-    """What the last pods to start took."""
+    """The start times of the last pods."""
 
     def __init__(self) -> None:
         self._begun_s: dict[str, float | None] = {}
-        """By uid of each pod, since when it is starting; None once it has been ready, or where that is not known."""
+        """By uid, since when each pod is starting; None once it was ready, or where it is unknown."""
         self._took_s: deque[float] = deque(maxlen=_REMEMBERED)
         self._first = True
 
     @property
     def start_s(self) -> float | None:
-        """Return the median of the last starts; None before one was seen from its begin to its end."""
+        """Return the median of the last start times (s); None before the first complete start."""
         return median(self._took_s) if self._took_s else None
 
     def see(self, ready: Mapping[str, bool], now_s: float) -> None:
-        """Take which pods there are, by uid, and whether each is ready."""
+        """Record the existing pods by uid, and whether each is ready."""
         begun_s: dict[str, float | None] = {}
         for uid, is_ready in ready.items():
             since_s = self._begun_s.get(uid, None if self._first or is_ready else now_s)

@@ -1,4 +1,4 @@
-"""What to change where a quota or a LimitRange refuses the pods: admission names neither container nor field."""
+"""Remedies for pods that a quota or a LimitRange rejects: the message names neither container nor field."""
 
 import re
 from collections.abc import Iterator
@@ -18,17 +18,18 @@ _FIELDS = {RUNTIME: "runtime.resources", PROXY: "proxy.resources", MODEL: "model
 
 
 def pod_advice(cause: str, template: Json) -> str:
-    """Return what to change, as the end of a sentence; empty where that is not known.
+    """Return the remedy, to append to a message; empty where none is known.
 
     Args:
-        cause: the API server's words.
-        template: the pods that it refuses.
+        cause: the API server's message.
+        template: of the rejected pods.
     """
     if "must specify" in cause:
-        return f". Give limits in {' and '.join(_fields(template))}"
+        return f". Set limits in {' and '.join(_fields(template))}"
     if "exceeded quota" in cause:
         return (
-            ". Ask for less, raise the quota, or set rollout.maxSurge 0 and maxUnavailable 1 if only the surge is over"
+            ". Request less, raise the quota, or set rollout.maxSurge 0 and maxUnavailable 1 if only the surge exceeds"
+            " it"
         )
     if found := list(dict.fromkeys(_at_fault(cause, template))):
         return f". Change {' and '.join(found)}, or the namespace's LimitRange"
@@ -42,13 +43,13 @@ def _containers(template: Json) -> list[Json]:
 
 
 def _fields(template: Json) -> list[str]:
-    """Return the fields that say what the pods' containers ask for; a graph's have a proxy alone."""
+    """Return the spec's fields with the containers' resources; pods of a graph have no runtime."""
     names = [container["name"] for container in _containers(template)]
     return [field for name, field in _FIELDS.items() if name in names]
 
 
 def _at_fault(cause: str, template: Json) -> Iterator[str]:
-    """Yield the fields that LimitRanges refuse, each with what it is now."""
+    """Yield the fields that a LimitRange rejects, with their values."""
     containers = _containers(template)
     for bound in _BOUND.finditer(cause):
         side = bound["side"] or bound["missing"]
@@ -66,7 +67,7 @@ def _at_fault(cause: str, template: Json) -> Iterator[str]:
 
 
 def _asked(container: Json, side: str, resource: str) -> str | None:
-    """Return what a container asks for; a limit alone is its request too."""
+    """Return a container's limit or request; a limit without a request is the request too."""
     resources: Json = container.get("resources", {})
     asked = dig(resources, f"{side}s", resource) or (dig(resources, "limits", resource) if side == "request" else None)
     return None if asked is None else str(asked)
@@ -74,4 +75,4 @@ def _asked(container: Json, side: str, resource: str) -> str | None:
 
 def _field(container: Json, side: str, resource: str, asked: str | None) -> str:
     name = container["name"]
-    return f"{_FIELDS.get(name, f'container {name}: resources')}.{side}s.{resource} (now {asked or 'not given'})"
+    return f"{_FIELDS.get(name, f'container {name}: resources')}.{side}s.{resource} (now {asked or 'not set'})"

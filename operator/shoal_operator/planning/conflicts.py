@@ -115,7 +115,7 @@ class Conflicts:
 
 
 def last_writer(live: Json, ours: str) -> str:
-    """Return the field manager that last wrote an object beside ours; ours when there was no other.
+    """Return the last other field manager of an object; the operator's where there is none.
 
     Kubernetes' own controllers write the status, and are not conflicting.
     """

@@ -1,7 +1,7 @@
-"""What is wrong with a service's pods, in words a user can act on.
+"""Problems of a service's pods, with remedies.
 
-Each check looks at one pod and returns a ``Problem`` or nothing; ``CHECKS`` is the order of
-importance. A pod that is ready has no problem, whatever happened to it before.
+Each check returns the ``Problem`` of one pod, or None; ``CHECKS`` lists them by importance. A ready pod has no problem,
+whatever happened before.
 """
 
 import re
@@ -25,13 +25,13 @@ _IMAGE_REASONS = frozenset({
     "RegistryUnavailable",
 })  # fmt: skip
 _BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": (\w+: )?')
-"""What a kubelet puts before the cause from the second try on; the image has been named by then."""
+"""The kubelet's prefix of the cause from the second attempt on; the message already names the image."""
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _MISSING_SECRET = re.compile(r'secret "(?P<name>[^"]+)" not found')
 _LOAD_FAILED_EXIT = 3
 _DEVICE_LOST_EXIT = 4
 _TERMINATED_EXIT = 128 + 15
-"""SIGTERM ended it. In a pod that stays, a kubelet sends that when a startup or liveness probe has failed."""
+"""Ended by SIGTERM. In a pod that is not deleted, the kubelet sends it after a failed startup or liveness probe."""
 _MAX_MESSAGE_LENGTH = 1000
 
 
@@ -44,43 +44,43 @@ class Problem:
 
 
 def is_ready(pod: Json) -> bool:
-    """Return whether the pod answers requests."""
+    """Return whether the pod is ready."""
     conditions = dig(pod, "status", "conditions", default=[])
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def is_leaving(pod: Json) -> bool:
-    """Return whether the pod is being deleted, or has ended."""
+    """Return whether the pod is being deleted or has ended."""
     ended = dig(pod, "status", "phase") in ("Failed", "Succeeded")
     return ended or dig(pod, "metadata", "deletionTimestamp") is not None
 
 
 def template_hash(holder: Json) -> str | None:
-    """Return the hash of the template that a pod, or a pod template, was made from."""
+    """Return the template hash of a pod or of a pod template."""
     hash_text: str | None = dig(holder, "metadata", "annotations", TEMPLATE_HASH_ANNOTATION)
     return hash_text
 
 
 def unready_containers(pods: Iterable[Json]) -> list[str]:
-    """Return the names of the containers that keep the pods from being ready, each once."""
+    """Return the names of containers that are not ready, each once."""
     waiting = (pod for pod in pods if not is_leaving(pod) and not is_ready(pod))
     names = (status["name"] for pod in waiting for status in _statuses(pod) if not status.get("ready"))
     return sorted(set(names))
 
 
 def runs(pod: Json, container: str) -> bool:
-    """Return whether a container of the pod runs now."""
+    """Return whether a container of the pod is running."""
     return dig(_status_of(pod, container), "state", "running") is not None
 
 
 def waits_for_volumes(pod: Json) -> bool:
-    """Return whether no container of the pod was ever started, though a node has taken it."""
+    """Return whether the pod has a node but no container has ever started."""
     states = [dig(status, "state", default={}) for status in _statuses(pod)]
     return bool(states) and not any("running" in state or "terminated" in state for state in states)
 
 
 def find_problem(pods: Iterable[Json]) -> Problem | None:
-    """Return the most important problem of the pods that should serve and do not."""
+    """Return the most important problem of pods that are not ready."""
     waiting = [pod for pod in pods if not is_leaving(pod) and not is_ready(pod)]
     found = (check(pod) for check in CHECKS for pod in waiting)
     return next((problem for problem in found if problem), None)
@@ -96,7 +96,7 @@ def image_problem(pod: Json) -> Problem | None:
 
 
 def _pulled(pod: Json, status: Json, detail: str) -> str:
-    """Return which image it is: a container waits for those of its volumes as for its own."""
+    # A container waits for the images of its volumes too; the kubelet's message names the image.
     images = {each["name"]: dig(each, "image", "reference") for each in dig(pod, "spec", "volumes", default=[])}
     name, reference = next(((name, image) for name, image in images.items() if image and image in detail), ("", ""))
     where = "model.uri" if name == MODEL else f"volume {name}"
@@ -123,15 +123,15 @@ def config_problem(pod: Json) -> Problem | None:
 
 
 def download_problem(pod: Json) -> Problem | None:
-    """A model that cannot be fetched."""
+    """A model that cannot be downloaded."""
     if ended := _crash(_status_of(pod, MODEL)):
-        text = f"the model cannot be fetched: {_last_line(ended).replace(' cannot be downloaded: ', ': ', 1)}"
+        text = f"the model cannot be downloaded: {_last_line(ended).replace(' cannot be downloaded: ', ': ', 1)}"
         return Problem(Reason.MODEL_DOWNLOAD_FAILED, _sentence(text))
     return None
 
 
 def crash_problem(pod: Json) -> Problem | None:
-    """A runtime, or else a proxy, or else a container of the spec's own, that ended by itself."""
+    """A container that ended: the runtime's first, then the proxy's, then those of the spec."""
     for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
         if ended := _crash(_status_of(pod, container)):
             return Problem(reason, _sentence(_ended_text(pod, container, ended)))
@@ -143,15 +143,16 @@ def crash_problem(pod: Json) -> Problem | None:
 
 
 def batch_problem(pod: Json) -> Problem | None:
-    """A pod of a job that ended by itself before its work was done."""
+    """A pod of a job that ended before it finished its work."""
     ended = _crash(_status_of(pod, BATCH))
     if ended is None:
         return None
     if ended.get("reason") == "OOMKilled":
-        text = "a pod was killed because it used too much memory: raise runtime.resources.limits.memory, or set a"
+        text = "a pod exceeded its memory limit and was killed. Raise runtime.resources.limits.memory, or set a"
         return Problem(Reason.RUNTIME_CRASHED, f"{text} smaller batchSize")
-    told = last_progress(pod)
-    said = told.message if told and told.message else _last_line(ended)
+    # The batch program writes its error to its progress, which is more precise than the last line of its log.
+    progress = last_progress(pod)
+    said = progress.message if progress and progress.message else _last_line(ended)
     code = int(ended.get("exitCode") or 0)
     what = "could not load the model" if code == _LOAD_FAILED_EXIT else "ended"
     text = f"a pod {what} (exit code {code}): {redacted(said)[-_MAX_MESSAGE_LENGTH:].removeprefix(_NOT_LOADED)}"
@@ -159,7 +160,7 @@ def batch_problem(pod: Json) -> Problem | None:
 
 
 def last_progress(pod: Json) -> Progress | None:
-    """Return how far a pod of a job came that has ended, if it says so."""
+    """Return the last progress of a pod that has ended, from its termination message; None without any."""
     words = dig(_status_of(pod, BATCH), "state", "terminated", "message", default="")
     try:
         return _PROGRESS.decode(words)
@@ -171,7 +172,7 @@ _PROGRESS = msgspec.json.Decoder(Progress)
 
 
 def scheduling_problem(pod: Json) -> Problem | None:
-    """A pod that no node has room for."""
+    """A pod that fits no node."""
     conditions = dig(pod, "status", "conditions", default=[])
     scheduled: Json = next((c for c in conditions if c.get("type") == "PodScheduled"), {})
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
@@ -198,7 +199,7 @@ def scheduling_problem(pod: Json) -> Problem | None:
 
 
 _NOT_LOADED = "the model cannot be loaded: "
-"""How the runtime begins; the condition has said so by then."""
+"""The prefix of the runtime's message, which the problem already states."""
 
 Check = Callable[[Json], Problem | None]
 CHECKS: tuple[Check, ...] = (image_problem, config_problem, download_problem, crash_problem, scheduling_problem)
@@ -211,7 +212,7 @@ def _statuses(pod: Json) -> list[Json]:
 
 
 def _waiting(pod: Json, reasons: frozenset[str]) -> Iterator[tuple[Json, str]]:
-    """Yield the containers that wait for one of the reasons, and what is said of it."""
+    """Yield containers that wait for one of the reasons, with the kubelet's message."""
     for status in _statuses(pod):
         waiting = dig(status, "state", "waiting", default={})
         if waiting.get("reason") in reasons:
@@ -223,7 +224,7 @@ def _status_of(pod: Json, container: str) -> Json:
 
 
 def _crash(status: Json) -> Json | None:
-    """Return how the container last ended, when that was a failure."""
+    """Return the container's last termination, if it was a failure."""
     for state in ("state", "lastState"):
         ended: Json | None = dig(status, state, "terminated")
         if ended is not None:
@@ -234,45 +235,39 @@ def _crash(status: Json) -> Json | None:
 def _ended_text(pod: Json, container: str, ended: Json) -> str:
     code = int(ended.get("exitCode") or 0)
     if ended.get("reason") == "OOMKilled":
-        raise_it = f"raise {container}.resources.limits.memory, or lower batching.maxBatchSize"
-        return f"the {container} was killed because it used too much memory: {raise_it}"
+        remedy = f"Raise {container}.resources.limits.memory, or lower batching.maxBatchSize"
+        return f"the {container} exceeded its memory limit and was killed. {remedy}"
+    # SIGTERM outside a deletion comes from a failed probe, where the container has one.
     found: Json = next((each for each in dig(pod, "spec", "containers", default=[]) if each["name"] == container), {})
     if code == _TERMINATED_EXIT and ("startupProbe" in found or "livenessProbe" in found):
-        return _unanswered_text(container, ended)
+        remedy = {
+            PROXY: "Give it more CPU (proxy.resources), or reduce the load of its node",
+            RUNTIME: "Give it more CPU (runtime.resources), or more time to start (rollout.progressDeadlineSeconds)",
+        }[container]
+        line = f". Its last line: {_last_line(ended)}" if str(ended.get("message") or "").strip() else ""
+        return (
+            f"the {container} did not respond to its startup or liveness probe in time and was stopped (exit code"
+            f" {_TERMINATED_EXIT}). {remedy}. kubectl describe pod shows the probe{line}"
+        )
     what = {
         _LOAD_FAILED_EXIT: "could not load the model",
         _DEVICE_LOST_EXIT: "lost its device, or a batch outlived runtime.forwardTimeoutSeconds",
     }.get(code, "crashed") if container == RUNTIME else "crashed"  # fmt: skip
     said = _last_line(ended).removeprefix(_NOT_LOADED)
-    return f"the {container} {what} (exit code {code}): {said}{_certificate_advice(said)}"
-
-
-def _certificate_advice(said: str) -> str:
-    """Return which Secrets are to be mended where the proxy tells of their files."""
-    if f"{TLS_DIR}/" not in said and f"{CLIENT_CA_DIR}/" not in said:
-        return ""
-    return (
-        ". These are of the Secret of tls.secretName, which must hold tls.crt and its tls.key, and of"
-        " tls.clientCaSecretName (ca.crt), where there is one"
-    )
-
-
-def _unanswered_text(container: str, ended: Json) -> str:
-    slow = {
-        PROXY: "give it more CPU (proxy.resources), or its node less to do",
-        RUNTIME: "give it more CPU (runtime.resources), or more time to start (rollout.progressDeadlineSeconds)",
-    }[container]
-    said = f". Its last line: {_last_line(ended)}" if str(ended.get("message") or "").strip() else ""
-    return (
-        f"the {container} was stopped (exit code {_TERMINATED_EXIT}) since it did not answer its startup or liveness"
-        f" probe in time: {slow}; kubectl describe pod names the probe{said}"
-    )
+    advice = ""
+    # The proxy names files of the mounted Secrets.
+    if f"{TLS_DIR}/" in said or f"{CLIENT_CA_DIR}/" in said:
+        advice = (
+            ". The files come from the Secret of tls.secretName, which must contain tls.crt and the matching tls.key,"
+            " and from tls.clientCaSecretName (ca.crt)"
+        )
+    return f"the {container} {what} (exit code {code}): {said}{advice}"
 
 
 def _last_line(ended: Json) -> str:
-    """Return the last line of what a container left, without time and logger: those differ at each restart."""
-    words = str(ended.get("message") or "").strip() or str(ended.get("reason") or "it left no message")
-    line = words.splitlines()[-1].strip()
+    """Return the last line of a container's log, without time and logger, which differ at each restart."""
+    text = str(ended.get("message") or "").strip() or str(ended.get("reason") or "no message")
+    line = text.splitlines()[-1].strip()
     said = read(line)
     return redacted(said.message if said else line)[-_MAX_MESSAGE_LENGTH:]
 
@@ -284,5 +279,5 @@ def _device_resources(pod: Json) -> list[str]:
 
 
 def _sentence(text: str) -> str:
-    """Return the text in one line; it names no pod, whose random name would change the status."""
+    """Return the text in one line. It must not name the pod, as each replacement would change the status."""
     return re.sub(r"\s+", " ", text).strip()

@@ -1,4 +1,4 @@
-"""Which port of the waiting room is whose."""
+"""Assignment of the activator's ports to services."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from shoal_operator.planning.rooms import RoomlessError
 from shoal_schema.declaring import Json
 
 REST_S = 60.0
-"""How long a port that was one service's is no other's: slices that lead to it go later than their service."""
+"""How long a freed port stays reserved, as EndpointSlices with it outlive their service."""
 _LAST_PORT = 65535
 
 
 def offered(first: int, count: int) -> Collection[int]:
-    """Return the ports that may be given: never the rooms' own."""
+    """Return the ports that may be assigned: all but the activator's own."""
     return [port for port in range(first, min(first + count, _LAST_PORT + 1)) if port != ADMIN_PORT]
 
 
 def stored_port(resource: Json) -> int | None:
-    """Return the port that a service's status says is its own."""
+    """Return the port in a service's status, or None."""
     port = dig(resource, "status", "waitingRoom", "port")
     return port if isinstance(port, int) and not isinstance(port, bool) else None
 
@@ -29,37 +29,38 @@ class Ports:
     """The ports of all services.
 
     Args:
-        offered: those that may be given.
+        offered: ports that may be assigned.
     """
 
     offered: Collection[int]
     _given: dict[Key, int] = field(default_factory=dict)
     _reserved: dict[Key, int] = field(default_factory=dict)
-    """Of services that have not been looked at yet."""
+    """Ports of services that have not been reconciled yet."""
     _resting: dict[int, tuple[Key, float]] = field(default_factory=dict)
-    """Whose a port was, and until when (monotonic seconds) it is nobody else's."""
+    """Freed ports: the last service, and until when (monotonic seconds) no other service gets it."""
     _refused: set[Key] = field(default_factory=set)
+    """Services without a port."""
 
     @property
     def unseen(self) -> bool:
-        """Whether some services have not been looked at whose ports are reserved."""
+        """Whether services with reserved ports have not been reconciled yet."""
         return bool(self._reserved)
 
     def reserve(self, key: Key, port: int | None) -> None:
-        """Keep a port for the service whose status names it, if it is one that may be given, and no other's."""
+        """Reserve the port in a service's status, if it may be assigned and is not reserved."""
         if port is not None and port in self.offered and port not in self._reserved.values():
             self._reserved[key] = port
 
     def allot(self, key: Key, wanted: int | None, now_s: float) -> int:
-        """Give a service its port: the one that it has, the one that it had, or the first that is free.
+        """Return a service's port: its current one, that of its status, or the first free one.
 
         Args:
             key: of the service.
-            wanted: what its status names; it may be anything.
-            now_s: monotonic time in seconds.
+            wanted: the port in its status; not validated.
+            now_s: monotonic time (s).
 
         Raises:
-            RoomlessError: all are taken.
+            RoomlessError: no port is free.
         """
         if key not in self._given:
             self._resting = {port: rest for port, rest in self._resting.items() if rest[1] > now_s}
@@ -73,8 +74,8 @@ class Ports:
             if port is None:
                 self._refused.add(key)
                 raise RoomlessError(
-                    f"spec.scaling.minReplicas must be at least 1, not 0: all {len(self.offered)} ports of the waiting"
-                    " room are taken; set more in the chart (waitingRoom.ports)"
+                    f"spec.scaling.minReplicas is 0, but all {len(self.offered)} ports of the waiting room are in use."
+                    " Raise waitingRoom.ports.count in the chart, or set minReplicas to at least 1"
                 )
             self._given[key] = port
         self._reserved.pop(key, None)
@@ -82,18 +83,18 @@ class Ports:
         return self._given[key]
 
     def free(self, key: Key, now_s: float) -> Mapping[Key, float]:
-        """Take a service's port back; return when (monotonic seconds) those who were refused may have one."""
+        """Free a service's port; return when (monotonic seconds) the services without one may get it."""
         self._refused.discard(key)
         ports = [owned.pop(key) for owned in (self._given, self._reserved) if key in owned]
         self._resting |= dict.fromkeys(ports, (key, now_s + REST_S))
         return self.awaited(now_s) if ports else {}
 
     def awaited(self, now_s: float) -> Mapping[Key, float]:
-        """Return when (monotonic seconds) a port that rests will be free, for each of those who were refused one."""
+        """Return for each service without a port when (monotonic seconds) the next one is free."""
         ends_s = [until_s for _, until_s in self._resting.values() if until_s > now_s]
         return dict.fromkeys(self._refused, min(ends_s)) if ends_s else {}
 
     def forget(self) -> None:
-        """Forget everything: another operator led meanwhile."""
+        """Forget all state, as another operator has led since."""
         for known in (self._given, self._reserved, self._resting, self._refused):
             known.clear()

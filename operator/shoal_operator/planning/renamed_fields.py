@@ -1,7 +1,7 @@
-"""Fields of older releases that a service still holds for its author, though no longer for us.
+"""Fields under their names of older releases, which the API server has silently dropped.
 
-An API server drops what its schema does not name when it reads an object from its store, without a word. What it
-keeps are the traces in ``metadata``: the manifest that `kubectl apply` noted, and which fields whose client set.
+The API server removes unknown fields when it reads an object from its store. Traces stay in ``metadata``: the manifest
+of the last `kubectl apply`, and the fields that each client set (``managedFields``).
 """
 
 import json
@@ -15,9 +15,9 @@ _APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def dropped_fields(resource: Json) -> Mapping[str, str]:
-    """Return the renamed fields that were written, dropped, and not written under their new names since; old to new.
+    """Return the renamed fields, old to new, that were dropped and not written under their new names since.
 
-    A field that the API server still hands over is not among them: the spec is refused for it.
+    Fields that the API server still returns are not among them: they make the spec invalid.
     """
     spec = resource.get("spec", {})
     given = set(_written(resource))
@@ -29,29 +29,26 @@ def dropped_fields(resource: Json) -> Mapping[str, str]:
 
 
 def dropped_text(fields: Mapping[str, str]) -> str:
-    """Return the sentence that tells of such fields."""
-    told = (f"spec.{old} is not read since {RENAMED_SINCE}: it is called {new}" for old, new in fields.items())
-    return f"{'; '.join(told)}. The API server has dropped what stood there: write it under the new name"
+    """Return the message about dropped fields."""
+    renamed = (f"spec.{old} was renamed to {new} in {RENAMED_SINCE}" for old, new in fields.items())
+    return f"{'; '.join(renamed)}. The API server dropped the old field's value. Set the new field"
 
 
 def _written(resource: Json) -> Iterator[str]:
-    """Yield the old names that somebody wrote, and not the API server as a default."""
-    applied = _applied(resource)
+    """Yield the old names that a client wrote, rather than the API server as a default."""
+    # The manifest of the last kubectl apply; None where it is missing or no object.
+    try:
+        applied = json.loads(dig(resource, "metadata", "annotations", _APPLIED_ANNOTATION, default="null"))
+    except (ValueError, TypeError, RecursionError):
+        applied = None
+    if not isinstance(applied, dict):
+        applied = None
     if applied is not None:
         yield from (old for old in RENAMED if dig(applied, "spec", *old.split(".")) is not None)
     for entry in dig(resource, "metadata", "managedFields", default=[]):
         fields = dig(entry, "fieldsV1", "f:spec", default={})
         for old in RENAMED:
-            # What a client set by an update is said together with the defaults, and stays said when it is gone.
+            # An update owns the defaults too, and keeps the ownership of removed fields.
             exact = entry.get("operation") == "Apply" or (applied is None and old not in ONCE_DEFAULTED)
             if exact and dig(fields, *(f"f:{name}" for name in old.split("."))) is not None:
                 yield old
-
-
-def _applied(resource: Json) -> Json | None:
-    """Return the manifest that was applied last, or None where that is not known."""
-    try:
-        applied = json.loads(dig(resource, "metadata", "annotations", _APPLIED_ANNOTATION, default="null"))
-    except (ValueError, TypeError, RecursionError):
-        return None
-    return applied if isinstance(applied, dict) else None

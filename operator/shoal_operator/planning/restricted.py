@@ -1,6 +1,6 @@
-"""What of a pod the restricted Pod Security level refuses, by the field of the spec that asks for it.
+"""The restricted Pod Security level: settings of a pod that exceed it, by field of the spec.
 
-Volumes are `allowed`'s. A field that is not known here is refused: tomorrow's may reach further than today's.
+`allowed` checks volumes. Unknown fields count as exceeding it, as future fields may grant more.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ def _drops_all(value: Any) -> bool:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a list; of what is none, which the API server refuses, an empty one."""
+    """Return the value if it is a list, else an empty list; the API server rejects other types."""
     return value if isinstance(value, list) else []
 
 
@@ -72,7 +72,7 @@ _NEEDED_OF_CONTAINER = ("allowPrivilegeEscalation", "capabilities")
 
 
 def beyond_restricted(template: Json) -> Iterator[tuple[str, str]]:
-    """Yield path and value of what a pod template asks for beyond the level."""
+    """Yield path and value of settings that exceed the level."""
     pod = template["spec"]
     yield from _beyond("spec.pod.securityContext", pod.get("securityContext"), _POD, _NEEDED_OF_POD)
     for part in ("initContainers", "containers"):
@@ -82,7 +82,16 @@ def beyond_restricted(template: Json) -> Iterator[tuple[str, str]]:
             path = f"spec.{name}" if own else f"spec.pod.{part}[{container['name']}]"
             context = container.get("securityContext")
             yield from _beyond(f"{path}.securityContext", context, _CONTAINER, _NEEDED_OF_CONTAINER)
-            yield from _reaching_the_node(path, container)
+            # Host ports, and probes and hooks of other hosts.
+            for port in listed(container.get("ports")):
+                if number := dig(port, "hostPort"):
+                    yield f"{path}.ports.hostPort", str(number)
+            handlers = {name: container.get(name) for name in _PROBES}
+            handlers |= {f"lifecycle.{name}": dig(container, "lifecycle", name) for name in ("postStart", "preStop")}
+            for name, handler in handlers.items():
+                for kind in ("httpGet", "tcpSocket"):
+                    if host := dig(handler, kind, "host"):
+                        yield f"{path}.{name}.{kind}.host", str(host)
     for name, value in template["metadata"]["annotations"].items():
         if name.startswith(_APP_ARMOR) and value != "runtime/default" and not value.startswith("localhost/"):
             yield f"spec.pod.annotations[{name}]", value
@@ -94,15 +103,3 @@ def _beyond(path: str, context: Any, fine: Mapping[str, _Fine], needed: tuple[st
         value = given.get(name)
         if (value is not None or name in needed) and not fine.get(name, lambda _: False)(value):
             yield f"{path}.{name}", str(value)
-
-
-def _reaching_the_node(path: str, container: Json) -> Iterator[tuple[str, str]]:
-    for port in listed(container.get("ports")):
-        if number := dig(port, "hostPort"):
-            yield f"{path}.ports.hostPort", str(number)
-    handlers = {name: container.get(name) for name in _PROBES}
-    handlers |= {f"lifecycle.{name}": dig(container, "lifecycle", name) for name in ("postStart", "preStop")}
-    for name, handler in handlers.items():
-        for kind in ("httpGet", "tcpSocket"):
-            if host := dig(handler, kind, "host"):
-                yield f"{path}.{name}.{kind}.host", str(host)

@@ -1,6 +1,6 @@
-"""Replicas of a Deployment that another writer sets back, such as an HPA: after the second time they are left to it.
+"""Replicas of a Deployment that another writer, such as an HPA, resets: after the second time they are left to it.
 
-Each reversal makes and kills pods, without end if the operator continues. Other fields that are contested: `contest`.
+Each reset creates and kills pods, without end if the operator continued. `conflicts` handles other fields.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,48 +17,45 @@ from shoal_schema.declaring import Json
 
 @dataclass(frozen=True, slots=True)
 class Reversals:
-    """What is remembered of one Deployment, in monotonic seconds.
-
-    Args:
-        ours: the replicas that were written last, until they are set back.
-        writer: the field manager that set them back last.
-        times_s: when.
-    """
+    """Resets of one Deployment's replicas; times in monotonic seconds."""
 
     ours: int | None = None
+    """The replicas that the operator wrote last, until they are reset."""
     writer: str = ""
+    """Field manager of the last reset."""
     times_s: tuple[float, ...] = ()
+    """Times of recent resets."""
 
     def wrote(self, replicas: int) -> "Reversals":
-        """Return what to remember after a write of ours."""
+        """Return the state after a write of the operator."""
         return replace(self, ours=replicas)
 
     def saw(self, replicas: int, writer: str, now_s: float) -> "Reversals":
-        """Return what to remember of the replicas that are stored, and of who wrote them beside us."""
+        """Return the state after observing the stored replicas and their other writer."""
         if self.ours in (None, replicas) or not writer:
             return self
         known = [each for each in self.times_s if now_s - each < CONFLICT_WINDOW_S]
         return Reversals(None, writer, (*known, now_s)[-CONFLICT_WRITES:])
 
     def left_to(self, now_s: float) -> str:
-        """Return to whom replicas are left now; empty where they are not."""
+        """Return the field manager that replicas are left to; empty without any."""
         left = len(self.times_s) == CONFLICT_WRITES and now_s - self.times_s[-1] < CONFLICT_PAUSE_S
         return self.writer if left else ""
 
 
 @dataclass(slots=True)
 class ConflictingReplicas:
-    """The replicas of all Deployments: which were written, and which are left to another writer."""
+    """Resets of all Deployments' replicas."""
 
     _known: dict[Key, Reversals] = field(default_factory=dict)
 
     def adjusted(self, key: Key, action: Action, live: Json | None, now_s: float) -> Action | None:
-        """Return the action with the replicas of a writer that sets ours back.
+        """Return the action with the stored replicas, where they are left to another writer.
 
         Args:
             key: of the service.
             action: planned, on any object.
-            live: the Deployment, if there is one.
+            live: the Deployment, or None.
             now_s: monotonic time (s).
 
         Returns:
@@ -69,7 +66,7 @@ class ConflictingReplicas:
         stored = dig(live, "spec", "replicas")
         writer = writer_of(live, FIELD_MANAGER, "f:spec", "f:replicas")
         known = self._known[key] = self._known.get(key, Reversals()).saw(stored, writer, now_s)
-        # 0 is left to no other writer: nothing would be served.
+        # 0 replicas are never left to another writer, as no request would be served.
         if dig(action.body, "spec", "replicas") in (None, stored) or not stored or not known.left_to(now_s):
             return action
         body = {**action.body, "spec": {**action.body["spec"], "replicas": stored}}
@@ -77,7 +74,7 @@ class ConflictingReplicas:
         return None if exact and holds(body, live) else replace(action, body=body)
 
     def wrote(self, key: Key, action: Action, planned: Action) -> None:
-        """Record a write, unless its replicas are another writer's."""
+        """Record a write of planned replicas; adjusted ones are another writer's."""
         if action.kind != DEPLOYMENT or isinstance(action, Delete) or isinstance(planned, Delete):
             return
         replicas = dig(action.body, "spec", "replicas")
@@ -85,9 +82,9 @@ class ConflictingReplicas:
             self._known[key] = self._known.get(key, Reversals()).wrote(replicas)
 
     def left_to(self, key: Key, now_s: float) -> str:
-        """Return the field manager that replicas are left to; empty where there is none."""
+        """Return the field manager that a service's replicas are left to; empty without any."""
         return self._known.get(key, Reversals()).left_to(now_s)
 
     def forget(self, key: Key) -> None:
-        """Forget a service that is gone."""
+        """Forget a deleted service."""
         self._known.pop(key, None)

@@ -1,4 +1,4 @@
-"""What the waiting rooms are told, who may sleep, at which port, and which pods are ready; and what they tell."""
+"""The activator's routing table and state, and the conditions for scaling to zero."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,87 +12,84 @@ from shoal_schema.waiting import RoomService, RoomTable
 
 
 class RoomlessError(SpecError):
-    """A service may sleep, and there is no place for it in a waiting room."""
+    """A service scales to zero, but has no place in the activator."""
 
 
 NO_ROOM = (
-    "spec.scaling.minReplicas must be at least 1, not 0: there is no waiting room, which would hold requests while no"
-    " pod runs. Set waitingRoom.enabled in the values of the operator's chart"
+    "spec.scaling.minReplicas is 0, but no waiting room is installed to hold requests while no pod runs. Set"
+    " waitingRoom.enabled in the operator's chart, or set minReplicas to at least 1"
 )
 
 
 def is_free(spec: InferenceServiceSpec) -> bool:
-    """Return whether a service has as many pods as somebody else says, down to none, and not the law."""
+    """Return whether others than the operator set a service's replicas, down to 0."""
     return spec.scaling is None or spec.scaling.mode is not ScalingMode.INTERNAL
 
 
 def may_sleep(spec: InferenceServiceSpec) -> bool:
-    """Return whether a service has no pods while nobody calls."""
+    """Return whether a service scales to zero."""
     return spec.scaling is not None and not is_free(spec) and spec.scaling.min_replicas == 0
 
 
 def forwards_of(spec: InferenceServiceSpec) -> int:
-    """Return how many requests a pod is given at a time: two full batches keep it busy, and overflow no queue."""
+    """Return how many requests are forwarded to a pod at a time: two full batches keep it busy without queueing."""
     return 2 * spec.batching.max_batch_size * spec.batching.in_flight
 
 
 @dataclass(slots=True)
 class Room:
-    """One process of the waiting room.
-
-    Args:
-        heard_s: when it answered last, or was found; monotonic seconds.
-        version: of our book that it goes by; -1: of none.
-        waiting: requests that it holds, by service.
-        refused: why it could not open a port, by service.
-        silent: it has not answered for long.
-    """
+    """One pod of the activator."""
 
     address: str
     ready: bool
     heard_s: float
+    """When it was found or responded last, in monotonic seconds."""
     version: int = -1
+    """Version of the routing table that it uses; -1: none of this operator's."""
     waiting: Mapping[str, int] = field(default_factory=dict)
+    """Held requests by service."""
     refused: Mapping[str, str] = field(default_factory=dict)
+    """By service, why it could not open the port."""
     silent: bool = False
+    """It has not responded for long."""
 
     def serves(self, key: Key) -> bool:
-        """Return whether requests for a service may come here."""
+        """Return whether it can receive requests of a service."""
         return self.ready and str(key) not in self.refused
 
 
 def shortcoming(key: Key, port: int, rooms: Iterable[Room], *, listing: str) -> str:
-    """Return why not every request for a service would be held and heard, and what to do; empty where each would be.
+    """Return the problem that prevents requests of a service from being held, with the remedy; empty without any.
 
     Args:
         key: of the service.
-        port: its own.
-        rooms: all that there are.
-        listing: the command that shows their pods.
+        port: of the service.
+        rooms: all activator pods.
+        listing: a command that lists them.
     """
     ready = [room for room in rooms if room.ready]
     if not ready:
-        return f"no waiting room is ready: {listing} tells why"
+        return f"no pod of the waiting room is ready. {listing} shows why"
     for room in ready:
         if why := room.refused.get(str(key)):
             return (
-                f"the waiting room at {room.address} cannot open this service's port {port} ({why}): see what else has"
-                " it there, or choose other ports in the chart (waitingRoom.ports)"
+                f"the waiting room at {room.address} cannot open this service's port {port} ({why}). Free the port, or"
+                " set other ports in the chart (waitingRoom.ports)"
             )
         if room.silent:
             return (
-                f"the waiting room at {room.address} does not answer the operator at its port {ADMIN_PORT}: see whether"
-                f" a NetworkPolicy or a mesh keeps them apart, and {listing}"
+                f"the waiting room at {room.address} does not respond to the operator on port {ADMIN_PORT}. Check"
+                f" whether a NetworkPolicy or a service mesh blocks it, and {listing}"
             )
     return ""
 
 
 @dataclass(slots=True)
 class Book:
-    """What all services are told as, and the count of its changes.
+    """The activator's routing table, with a version.
 
     Args:
-        epoch: tells this book from those of other operators, and of this one before it was started.
+        epoch: distinguishes the tables of different operator processes and leaderships.
     """
 
     epoch: str
@@ -100,7 +97,7 @@ class Book:
     _services: dict[Key, RoomService] = field(default_factory=dict)
 
     def put(self, key: Key, service: RoomService) -> bool:
-        """Write down what is told of a service; return whether that is something new."""
+        """Set a service's entry; return whether it changed."""
         if self._services.get(key) == service:
             return False
         self._services[key] = service
@@ -108,21 +105,21 @@ class Book:
         return True
 
     def drop(self, key: Key) -> bool:
-        """Forget a service; return whether it was known."""
+        """Remove a service's entry; return whether it existed."""
         known = self._services.pop(key, None) is not None
         self.version += known
         return known
 
     @property
     def mark(self) -> str:
-        """The version, as rooms repeat it."""
+        """Epoch and version, which the activator repeats."""
         return f"{self.epoch}:{self.version}"
 
     def table(self) -> RoomTable:
-        """Return what rooms are told."""
+        """Return the routing table."""
         return RoomTable(self.mark, tuple(self._services[key] for key in sorted(self._services)))
 
     def read_version(self, mark: str) -> int:
-        """Return which version of this book a room goes by; -1 where it is another's."""
+        """Return the version in a mark; -1 for another epoch."""
         epoch, _, version = mark.partition(":")
         return int(version) if epoch == self.epoch and version.isdigit() else -1

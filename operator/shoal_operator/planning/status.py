@@ -142,11 +142,12 @@ def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     left_out = _left_out(evidence.observation.resource)
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items() if kind != left_out]
+    # READY is the first policy.
+    ready = conditions[0].status is Status.TRUE
     scaling = _scaling_condition(evidence)
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
-    ready = conditions[0].status is Status.TRUE
     # Conditions that a status has only while there is something to report.
     exceptional: dict[ConditionType, Verdict | None] = {
         ConditionType.UPGRADED: upgraded(evidence, ready=ready),

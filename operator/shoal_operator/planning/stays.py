@@ -1,7 +1,7 @@
-"""Which stopping pods keep serving, because no other pod is ready and a replacement is on its way.
+"""Stopping pods that keep serving until a replacement is ready.
 
-Pods that are evicted, or deleted, get SIGTERM at once; their replacements need minutes to load a model. Routers send
-requests to pods that stop while no other pod is ready, so the last ones are told to keep serving until one is.
+Evicted and deleted pods receive SIGTERM at once, but their replacements need minutes to load a model. Routers send
+requests to stopping pods while no other pod is ready, so the operator requests the last pods to keep serving.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,32 +15,33 @@ from shoal_operator.planning.pods import is_leaving, is_ready, runs, scheduling_
 from shoal_schema.declaring import Json
 
 _NODE_LEAVES = frozenset({"EvictionByEvictionAPI", "DeletionByTaintManager"})
-"""Reasons of a pod's condition DisruptionTarget: its resources are free for no replacement, as its node goes."""
+"""Reasons in a pod's condition DisruptionTarget: its node is leaving, so a replacement starts elsewhere."""
 _PREEMPTED = "PreemptionByScheduler"
 
 
 UNSEEN_S = 10
-"""A pod stays no longer before its replacement exists: in a namespace that is being deleted none is ever made."""
+"""The longest stay before a replacement exists (s): in a namespace that is being deleted none is ever created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """How long a stopping pod keeps serving (s); 0: it leaves."""
+    """A request to a stopping pod."""
 
     replica: Replica
     seconds: int
+    """How long to keep serving (s); 0: stop now."""
 
 
 def find_stays(
     target: Target, pods: Sequence[Json], deployment: Json, until_s: Callable[[str], float]
 ) -> tuple[Stay, ...]:
-    """Return what each stopping pod of a service is to be told.
+    """Return the stay of each stopping pod of a service.
 
     Args:
         target: the service.
         pods: all pods of its Deployment.
-        deployment: which makes replacements.
-        until_s: returns how far off a time of the API server is (s).
+        deployment: that creates replacements.
+        until_s: returns the time until a time of the API server (s).
     """
     if not replacement_time_s(target):
         return ()
@@ -58,6 +59,7 @@ def find_stays(
 
     def stay(pod: Json) -> Stay:
         helps = most_s > 0 and _helps(pod, target, others)
+        # The pod must drain within its grace period, which an eviction may have shortened.
         metadata = pod["metadata"]
         grace_s = metadata.get("deletionGracePeriodSeconds") or 0
         left_s = until_s(metadata["deletionTimestamp"]) - min(drain_time_s(target), grace_s / 2)
@@ -70,7 +72,7 @@ def find_stays(
 
 
 def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:
-    """Return whether a replacement can start beside the pod: not if it waits for what the pod holds."""
+    """Return whether a replacement can start beside the pod: not if it needs the pod's resources."""
     conditions = dig(pod, "status", "conditions", default=[])
     found = (each for each in conditions if each.get("type") == "DisruptionTarget" and each.get("status") == "True")
     condition: Json = next(found, {})

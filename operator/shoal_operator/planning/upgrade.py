@@ -1,7 +1,8 @@
-"""Which service is brought to this operator's images and pod template next, and which keep what they have.
+"""Order of upgrades to this operator's images and pod template.
 
-A service whose spec has changed gets them with that. All others keep their pods until it is their turn: the oldest
-first, so many at a time, in the hours that are given, and no more while one that was ready before is not ready after.
+A service whose spec changes is upgraded with that change. The others keep their pods and are upgraded oldest first,
+with limited concurrency, within a weekly window, and not while a service that was ready before its upgrade is not ready
+after it.
 """
 
 from collections.abc import Mapping
@@ -28,18 +29,18 @@ _EPOCH_DAY = _DAYS.index("Thu")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The hours in which upgrades may begin: of these days (none: of all), minutes of the day in UTC.
-
-    Where the end is not after the start, it is on the next day.
-    """
+    """The weekly window in which upgrades may start, in UTC."""
 
     days: frozenset[int] = frozenset()
+    """Weekdays on which it opens, from 0 for Monday; empty: every day."""
     start_min: int = 0
+    """Minute of the day."""
     end_min: int = 0
+    """Minute of the day; of the next day, unless it is after the start."""
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """Read what `shoal_schema.processes.UPGRADE_WINDOW` allows, as ``Sat,Sun 02:00-05:00 UTC``; empty is always."""
+        """Parse ``Sat,Sun 02:00-05:00 UTC`` (`shoal_schema.processes.UPGRADE_WINDOW`); empty is always."""
         if not text:
             return cls()
         *days, hours = text.removesuffix(" UTC").split(" ")
@@ -48,7 +49,7 @@ class Window:
         return cls(named, _minutes(start), _minutes(end))
 
     def opens_in_s(self, epoch_s: float) -> float:
-        """Return how long it is until an upgrade may begin (s); 0 while one may."""
+        """Return the time until the window opens (s); 0 while it is open."""
         now_min = (epoch_s / 60 + _EPOCH_DAY * _DAY_MIN) % _WEEK_MIN
         length_min = (self.end_min - self.start_min) % _DAY_MIN or _DAY_MIN
         days = self.days or range(len(_DAYS))
@@ -65,19 +66,16 @@ def _minutes(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """An upgrade that has begun, as ``status.upgrade`` keeps it.
-
-    Args:
-        since: when, as the API writes times.
-        was_ready: the service was ready before.
-    """
+    """An upgrade in progress, as stored in ``status.upgrade``."""
 
     since: str
+    """Start time in the API's format."""
     was_ready: bool
+    """The service was ready before."""
 
     @classmethod
     def stored(cls, resource: Json) -> "Upgrade | None":
-        """Return what a service's status tells."""
+        """Return the upgrade in a service's status, or None."""
         found = dig(resource, "status", "upgrade", default={})
         return cls(found["since"], bool(found.get("wasReady"))) if found.get("since") else None
 
@@ -88,27 +86,24 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a service's status tells of it.
-
-    Args:
-        created: when the service was, as the API writes times, which sort.
-        ready: what `Ready` says; empty before it says anything.
-        reason: of that.
-        pending: its pods are of other images, or of another template.
-        running: an upgrade of it has begun, and it is not ready since.
-        failed: nor will it be, as far as can be told.
-    """
+    """A service's state with respect to upgrades, by its status."""
 
     created: str
+    """Creation time in the API's format, which sorts."""
     ready: str = ""
+    """Status of the condition Ready; empty without one."""
     reason: str = ""
+    """Reason of the condition Ready."""
     pending: bool = False
+    """Its pods have other images or another template."""
     running: bool = False
+    """Its upgrade has started, and it is not ready since."""
     failed: bool = False
+    """Its upgrade has failed."""
 
     @classmethod
     def of(cls, resource: Json) -> "Standing":
-        """Read a service."""
+        """Return the state in a service's status."""
         conditions: list[Json] = dig(resource, "status", "conditions", default=[])
         ready = find(conditions, ConditionType.READY) or {}
         upgraded = (find(conditions, ConditionType.UPGRADED) or {}).get("reason")
@@ -123,12 +118,13 @@ class Standing:
 
 
 def next_services(standings: Mapping[Key, Standing], most: int) -> list[Key]:
-    """Return the services whose upgrade begins now: those that are ready first, of these the oldest.
+    """Return the services whose upgrade may start now: ready ones first, oldest first.
 
     Args:
         standings: of all services.
-        most: how many may be under way at a time.
+        most: maximum of concurrent upgrades.
     """
+    # A failed upgrade stops all others.
     if any(standing.failed for standing in standings.values()):
         return []
     room = most - sum(standing.running for standing in standings.values())
@@ -142,45 +138,45 @@ def next_services(standings: Mapping[Key, Standing], most: int) -> list[Key]:
 
 @dataclass(slots=True)
 class Upgrades:
-    """All services' standings, as their statuses tell them: what is forgotten in a restart is read there again.
+    """Upgrades of all services. All state is in the statuses, so it survives restarts.
 
     Args:
-        most: how many upgrades may be under way at a time; 0: none begins by itself.
-        window: when they may begin.
+        most: maximum of concurrent upgrades; 0: none starts without a change of the spec.
+        window: in which upgrades may start.
     """
 
     most: int
     window: Window
     standings: dict[Key, Standing] = field(default_factory=dict)
     _unseen: set[Key] | None = None
-    """Services that have not been looked at since this operator leads: each may be one that waits, and older."""
+    """Services not reconciled since this operator leads; each may have an earlier turn."""
     _due: frozenset[Key] = frozenset()
 
     def start(self, services: Mapping[Key, Json]) -> None:
-        """Begin with these services, in the place of all that was known: another operator may have led meanwhile."""
+        """Replace all state, as another operator may have led since."""
         self.standings = {key: Standing.of(resource) for key, resource in services.items()}
         self._unseen = set(services)
 
     def see(self, key: Key, resource: Json) -> None:
-        """Take a service as it was read, or with the status that was written."""
+        """Record a service as read, or with the status that was written."""
         self.standings[key] = Standing.of(resource)
 
     @property
     def settled(self) -> bool:
-        """Whether every service has been looked at."""
+        """Whether every service has been reconciled since this operator leads."""
         return self._unseen is not None and not self._unseen
 
     def reconciled(self, key: Key) -> None:
-        """Note the end of a look."""
+        """Record the end of a reconciliation."""
         if self._unseen:
             self._unseen.discard(key)
 
     def forget(self, key: Key) -> None:
-        """Forget a service that is gone, or another install's."""
+        """Forget a service that was deleted, or that another install owns."""
         self.standings.pop(key, None)
 
     def begins(self, key: Key, epoch_s: float) -> bool:
-        """Return whether the upgrade of a service that waits for its turn begins now; then it is under way."""
+        """Return whether a pending service's upgrade starts now, and record the start."""
         self.standings[key] = standing = replace(self.standings[key], pending=True)
         if key not in self.due(epoch_s):
             return False
@@ -188,23 +184,23 @@ class Upgrades:
         return True
 
     def called(self, epoch_s: float) -> list[Key]:
-        """Return the services whose turn it is now and was not before: each is to be looked at."""
+        """Return the services whose upgrade may start now, and could not at the last call."""
         due, before = self.due(epoch_s), self._due
         self._due = frozenset(due)
         return [key for key in due if key not in before]
 
     def due(self, epoch_s: float) -> list[Key]:
-        """Return the services whose upgrade begins now."""
+        """Return the services whose upgrade may start now."""
         if not self.settled or self.window.opens_in_s(epoch_s):
             return []
         return next_services(self.standings, self.most)
 
     def readiness(self) -> list[tuple[str, str]]:
-        """Return of each service what `Ready` says, and its reason; nothing of one of which it says nothing yet."""
+        """Return status and reason of Ready of each service that has the condition."""
         return [(each.ready, each.reason) for each in self.standings.values() if each.ready]
 
     def counts(self) -> dict[str, int]:
-        """Return how many services wait, are on their way, and have failed to get there."""
+        """Return the numbers of pending, running and failed upgrades."""
         known = self.standings.values()
         return {
             "pending": sum(each.pending and not each.running for each in known),
@@ -214,18 +210,18 @@ class Upgrades:
 
 
 def is_of_same_spec(body: Json, live: Json, resource: Json) -> bool:
-    """Return whether a Deployment was made of the spec that ``body`` is made of, replicas and scaling aside.
+    """Return whether two Deployments were derived from the same spec, apart from replicas and scaling.
 
-    One of an older release does not tell; then it was if the status is about this very generation.
+    An older release wrote no hash; then the spec is the same if the status is about its current generation.
     """
-    told = dig(live, "metadata", "annotations", SPEC_HASH_ANNOTATION)
-    if told is None:
+    live_hash = dig(live, "metadata", "annotations", SPEC_HASH_ANNOTATION)
+    if live_hash is None:
         return bool(dig(resource, "status", "observedGeneration") == dig(resource, "metadata", "generation"))
-    return bool(told == dig(body, "metadata", "annotations", SPEC_HASH_ANNOTATION))
+    return bool(live_hash == dig(body, "metadata", "annotations", SPEC_HASH_ANNOTATION))
 
 
 def is_pending(body: Json, live: Json, resource: Json) -> bool:
-    """Return whether other pods would be made of a service, and not since its user asked for them."""
+    """Return whether the pods would be replaced without a change of the spec."""
     return _template_of(body) != _template_of(live) and is_of_same_spec(body, live, resource)
 
 
@@ -234,13 +230,13 @@ def _template_of(deployment: Json) -> str | None:
 
 
 def with_images(target: Target, images: Mapping[str, str]) -> Target:
-    """Return the same service with these images where the operator's own would stand."""
+    """Return the target with these images instead of the operator's defaults."""
     named = {f"{name}_image": image for name, image in images.items()}
     return replace(target, defaults=structs.replace(target.defaults, **named))
 
 
 def images_of(target: Target, deployment: Json) -> dict[str, str]:
-    """Return the images of a Deployment's containers that the spec does not name."""
+    """Return a Deployment's images that come from the operator's defaults."""
     containers: list[Json] = dig(deployment, "spec", "template", "spec", "containers", default=[])
     found = {each["name"]: each["image"] for each in containers}
     named = {PROXY: target.spec.proxy.image, RUNTIME: target.spec.runtime.image}
@@ -248,20 +244,20 @@ def images_of(target: Target, deployment: Json) -> dict[str, str]:
 
 
 def keep_pods(target: Target, children: Mapping[Kind, Json], deployment: Json, kept: Mapping[str, str]) -> Changes:
-    """Return what to write of a service whose pods stay as they are.
+    """Return the writes for a service whose pods stay unchanged.
 
-    Where they differ by their images alone, what somebody changed in their Deployment is put right; of a template of
-    another release nobody knows any more what it was.
+    Where only the images differ, foreign changes of the Deployment are corrected. The template of another release is
+    unknown, so there the Deployment keeps everything but its replicas.
 
     Args:
         target: the service, with this operator's images.
-        children: what there is.
-        deployment: its Deployment.
-        kept: the images that it has.
+        children: the observed objects.
+        deployment: of the service.
+        kept: its current images.
     """
     changes = plan_changes(with_images(target, kept), children)
     body = changes.deployment
     if body is None or _template_of(body) == _template_of(deployment):
         return changes
-    told = body["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
-    return changes.keeping_pods(deployment, target.replicas, {SPEC_HASH_ANNOTATION: told})
+    spec_hash = body["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
+    return changes.keeping_pods(deployment, target.replicas, {SPEC_HASH_ANNOTATION: spec_hash})

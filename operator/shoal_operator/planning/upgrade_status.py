@@ -1,4 +1,4 @@
-"""What a status says of images, and of an upgrade that waits, is under way, or has failed."""
+"""The status of upgrades: images, and upgrades that are pending, running or failed."""
 
 from shoal_operator.planning.blocked import Verdict
 from shoal_operator.planning.checks import deadline_exceeded
@@ -9,19 +9,18 @@ from shoal_schema.conditions import Reason, Status
 from shoal_schema.declaring import Json
 
 _PENDING = (
-    "its pods ({now}) are not yet as this operator makes them. They are replaced in their turn: the oldest service"
-    " first, as many at a time and in the hours that upgrade in the operator's chart says, and none while a service is"
-    " UpgradeFailed; or with the next change of the spec"
+    "pods ({now}) wait for the upgrade to this operator's release. Services are upgraded oldest first, within the limits"
+    " of the chart's value upgrade, and not while a service is UpgradeFailed; or with the next change of the spec"
 )
-_UPGRADING = "its pods are being replaced by those that this operator makes ({now}), since {since}"
+_UPGRADING = "pods are being replaced by those of this operator's release ({now}) since {since}"
 _FAILED = (
-    "not ready since its upgrade began ({since}), so no other service's is begun: Ready says why. Change the spec, name"
-    " the images of before in runtime.image and proxy.image, or give the operator other images"
+    "not ready since its upgrade started ({since}), so no other upgrade starts. Ready states the reason. Change the"
+    " spec, set the previous images in runtime.image and proxy.image, or set other images in the operator's chart"
 )
 
 
 def upgrade_status(evidence: Evidence, *, ready: bool) -> Json:
-    """Return ``status.images`` and ``status.upgrade``; of a spec that cannot be read, what was said."""
+    """Return ``status.images`` and ``status.upgrade``; for an invalid spec, the stored ones."""
     stored = dig(evidence.observation.resource, "status", default={})
     if evidence.target is None:
         return {name: stored[name] for name in ("images", "upgrade") if name in stored}
@@ -34,12 +33,12 @@ def upgrade_status(evidence: Evidence, *, ready: bool) -> Json:
 
 
 def upgraded(evidence: Evidence, *, ready: bool) -> Verdict | None:
-    """Tell of an upgrade; None where there is nothing to tell."""
+    """Return the verdict about an upgrade; None without any."""
     if evidence.target is None:
         return None
     now = (
         ", ".join(f"{name} {image}" for name, image in images_of(evidence.target, evidence.deployment).items())
-        or "its images are named in its spec"
+        or "with the images of the spec"
     )
     upgrade = _under_way(evidence, ready=ready)
     if upgrade is None:
@@ -50,7 +49,7 @@ def upgraded(evidence: Evidence, *, ready: bool) -> Verdict | None:
 
 
 def _under_way(evidence: Evidence, *, ready: bool) -> Upgrade | None:
-    """Return the upgrade that others wait for: not one that is done, or that has no pods, or was hopeless before."""
+    """Return the upgrade that blocks others: not one that is finished, has no pods, or was not ready before."""
     upgrade = evidence.upgrade
     if upgrade is None or ready or not evidence.wanted or (_is_failed(evidence) and not upgrade.was_ready):
         return None

@@ -1,4 +1,4 @@
-"""Which service is reconciled next.
+"""The queue of services to reconcile.
 
 A key that is marked many times is reconciled once. No two workers reconcile keys of one name at a time, of whatever
 kinds, as they share the names of objects; a mark that arrives meanwhile makes the key due again afterwards. A failure
@@ -24,7 +24,7 @@ _JITTER = 0.2
 
 
 class Priority(IntEnum):
-    """Why a key is due; the first are taken first."""
+    """Why a key is due; lower values are taken first."""
 
     CHANGED = 0
     """Its spec changed, or it was created or deleted."""
@@ -35,11 +35,11 @@ class Priority(IntEnum):
 
 
 class Outcome(StrEnum):
-    """How one look at a service ended."""
+    """The outcome of one reconciliation."""
 
     DONE = "done"
     WAITING = "waiting"
-    """What must be done has its time in some seconds."""
+    """The next step is due in a few seconds."""
     FAILED = "failed"
     GONE = "gone"
 
@@ -49,7 +49,7 @@ class WorkQueue:
     """Keys and the times at which they are due.
 
     Args:
-        resync_s: look again after this long even if nothing was heard.
+        resync_s: period of reconciliations without any event (s).
     """
 
     resync_s: float
@@ -64,7 +64,7 @@ class WorkQueue:
     _finished_s: dict[Key, float] = field(default_factory=dict)
 
     def mark(self, key: Key, due_s: float, priority: Priority = Priority.REST) -> None:
-        """Make a key due at this time; what it is due for already stays, where that is sooner or more urgent."""
+        """Make a key due at this time; an earlier time or a higher priority stays."""
         if priority is Priority.REST and key in self._finished_s:
             due_s = max(due_s, self._finished_s[key] + SPACING_S)
         known = self._due.get(key)
@@ -75,7 +75,7 @@ class WorkQueue:
             heapq.heappush(self._later, (due_s, priority, key))
 
     def take(self, now_s: float) -> Key | None:
-        """Return a key that is due and whose name no worker holds; it is the caller's until finished."""
+        """Return a due key whose name no worker holds, and mark it as running until `finish`."""
         # Move keys whose time has come to the heap that is ordered by priority.
         while self._later and self._later[0][0] <= now_s:
             due_s, priority, key = heapq.heappop(self._later)
@@ -84,7 +84,7 @@ class WorkQueue:
         while self._ready:
             _, due_s, priority, key = heapq.heappop(self._ready)
             if not self._is_free(key, due_s, priority):
-                continue  # marked anew since, taken since, or finish() will bring it back
+                continue  # stale: marked or taken since, or finish() will push it again
             del self._due[key]
             self._running[key.place] = now_s
             return key
@@ -94,11 +94,11 @@ class WorkQueue:
         return self._due.get(key) == (due_s, priority) and key.place not in self._running
 
     def finish(self, key: Key, outcome: Outcome, now_s: float, *, jitter: float) -> None:
-        """Give a key back.
+        """Record the end of a reconciliation.
 
         Args:
-            key: what ``take`` returned.
-            outcome: decides when it is due again.
+            key: that ``take`` returned.
+            outcome: determines when it is due again.
             now_s: monotonic time (s).
             jitter: a random number in [0, 1) that spreads retries and resyncs.
         """
@@ -127,7 +127,7 @@ class WorkQueue:
                 heapq.heappush(self._later, (*self._due[other], other))
 
     def next_due_s(self) -> float | None:
-        """Return when the next key is due, or None when all keys are taken."""
+        """Return when the next key is due; None where none is queued."""
         while self._ready and not self._is_free(self._ready[0][3], *self._ready[0][1:3]):
             heapq.heappop(self._ready)
         while self._later and not self._is_free(self._later[0][2], *self._later[0][:2]):
@@ -135,15 +135,15 @@ class WorkQueue:
         return min([*(each[1] for each in self._ready[:1]), *(each[0] for each in self._later[:1])], default=None)
 
     def due_since_s(self, now_s: float) -> list[float]:
-        """Return since when those have been due that are, and that no worker holds."""
+        """Return the times since which keys have been due that no worker holds."""
         return [due_s for key, (due_s, _) in self._due.items() if due_s <= now_s and key.place not in self._running]
 
     def oldest_running_s(self) -> float | None:
-        """Return when the longest look that is still running began."""
+        """Return when the longest running reconciliation began; None without any."""
         return min(self._running.values(), default=None)
 
     def waiting(self) -> tuple[Key, ...]:
-        """Return the keys that wait for their time: all, but those that are being looked at."""
+        """Return all keys but those that are being reconciled."""
         return tuple(self._due)
 
     def __len__(self) -> int:
