@@ -1,5 +1,5 @@
-"""The Kubernetes objects of a service: pure ``make_*`` functions, one module for each kind.
+"""The Kubernetes objects of a service: pure ``make_*`` functions, one module per kind.
 
-Every object carries the labels of ``labels``, an owner reference to its ``InferenceService``, and
-the hash of what we asked for. Nothing here reads the cluster.
+Every object has the labels of `labels`, an owner reference to its ``InferenceService``, and a hash of its declaration.
+Nothing here reads the cluster.
 """

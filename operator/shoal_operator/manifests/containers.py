@@ -1,9 +1,8 @@
 """The pod's containers: ``proxy``, ``runtime``, and the init container ``model``; of a job ``batch`` and ``model``.
 
-The runtime has no port: it listens on a socket in a folder that only this pod's containers share.
-So the proxy's probes speak for the pod. A runtime that loses its device or hangs in a batch exits by
-itself (docs/reference/wire-protocol.md), which is why it needs no liveness probe; a foreign runtime does
-not promise that, so it is asked on its port.
+The runtime has no port: it listens on a socket in a directory that only the pod's containers share. So the proxy's
+probes stand for the pod. A runtime that loses its device or hangs in a batch exits (docs/reference/wire-protocol.md)
+and needs no liveness probe; a foreign runtime may not, and is probed on its port.
 """
 
 import json
@@ -36,12 +35,12 @@ from shoal_schema.stay import DEFAULT_S
 
 BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"
-"""The volume with the keys of callers."""
+"""The volume with the clients' API keys."""
 CA_BUNDLE = "ca-bundle"
 _OF_GRAPH = ("SHOAL_PROXY_GRAPH", "SHOAL_PROXY_NAMESPACE")
-"""What a pod runs is what the spec says, whatever `proxy.env` holds."""
+"""Variables that `proxy.env` cannot override: the spec alone defines the graph."""
 _PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
-# One thread does the proxy's work: two CPUs never throttle it.
+# The proxy works in one thread, so two CPUs never throttle it.
 _PROXY_CPUS = "2"
 _PROXY_BASE_MI = 512
 _COPIES_OF_QUEUE = 4
@@ -51,7 +50,7 @@ _READ_ONLY = 0o444
 _SHUTDOWN_MARGIN_S = 5
 _MAX_SHUTDOWN_S = 3600
 _READY_PERIOD_S = 2
-"""A starting proxy keeps each probe for as long: the next one follows at once, and the first yes is never late."""
+"""A starting proxy holds each probe for this long, so that readiness is reported without delay."""
 _STARTUP_PROBE: Json = {
     "httpGet": {"path": "/healthz", "port": "admin"},
     "initialDelaySeconds": 1,
@@ -59,12 +58,12 @@ _STARTUP_PROBE: Json = {
     "timeoutSeconds": 5,
     "failureThreshold": 30,
 }
-"""A proxy listens half a second of processor time after its start. Nobody asks it before, and warns of it; nobody is
-ready before the first yes, so the delay is the least there is. As long as liveness waits (three times ten seconds)."""
+"""A proxy listens after half a second of CPU time. An earlier probe would only cause a warning Event; a later one would
+delay readiness. It fails after as long as the liveness probe (30 s)."""
 
 
 def make_proxy(target: Target) -> Json:
-    """Return the container that queues and batches."""
+    """Return the container of the proxy."""
     host = target.defaults.listen_host.strip("[]")
     port = target.spec.runtime.port
     # By name: a foreign server may listen on the loopback address of one family only, and the proxy tries both.
@@ -100,7 +99,7 @@ def make_proxy(target: Target) -> Json:
         *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
     ]
     kept = [each for each in fixed if target.graph and each["name"] in _OF_GRAPH]
-    # Limits too, since a quota on limits refuses a pod without them.
+    # Limits too: a quota on limits rejects pods without them.
     memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
     grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
     resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
@@ -128,12 +127,12 @@ def make_proxy(target: Target) -> Json:
 
 
 def keys_secret(spec: InferenceServiceSpec) -> str | None:
-    """Return the Secret that holds the keys of callers, if they are asked for any."""
+    """Return the name of the Secret with the clients' API keys, or None."""
     return spec.access.api_keys.secret_name if spec.access and spec.access.api_keys else None
 
 
 def make_runtime(target: Target) -> Json:
-    """Return the container that runs the model."""
+    """Return the container of the runtime."""
     if target.foreign:
         return _foreign_runtime(target)
     shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _MAX_SHUTDOWN_S)
@@ -146,7 +145,7 @@ def make_runtime(target: Target) -> Json:
 
 
 def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], **more: Any) -> Json:
-    """Return the container that scores rows; it alone reads and writes the stores, so it has their credentials."""
+    """Return the container that scores rows, with the credentials of the stores that it reads and writes."""
     variables = [*spec_variables(spec, Process.RUNTIME), *spec_variables(spec, Process.BATCH)]
     given = {"envFrom": [{"secretRef": {"name": spec.secret_name}}]} if spec.secret_name else {}
     made = _computing(target, BATCH, [*_ca_variables(target), *fixed], variables)
@@ -154,12 +153,12 @@ def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], 
 
 
 def address_of_pod() -> Json:
-    """Return the variable with the pod's own address."""
+    """Return the environment variable with the pod's address."""
     return {"name": "POD_IP", "valueFrom": field_of("status.podIP")}
 
 
 def make_model(target: Target) -> Json:
-    """Return the init container that fetches the model into the cache the runtime reads; it alone has credentials."""
+    """Return the init container that downloads the model into the runtime's cache; only it has credentials."""
     secret = target.spec.model.secret_name
     known = [] if secret else [literal(*each) for each in target.registry.items()]
     given = as_json(target.spec.runtime.env)
@@ -193,7 +192,7 @@ def make_model(target: Target) -> Json:
 
 
 def make_given(given: Iterable[Json]) -> list[Json]:
-    """Return containers of the spec's own: what they say replaces the restricted default."""
+    """Return the containers of the spec; their settings replace the restricted default."""
     return [
         {
             "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -205,28 +204,28 @@ def make_given(given: Iterable[Json]) -> list[Json]:
 
 
 def stop_time_s(target: Target) -> int:
-    """Return how long a pod may take to stop: stay, delay, drain, and a margin (seconds)."""
+    """Return the longest time to stop a pod (s): stay, delay, drain, and a margin."""
     return replacement_time_s(target) + drain_time_s(target)
 
 
 def drain_time_s(target: Target) -> int:
-    """Return how long a pod may take to stop when another one is ready (seconds)."""
+    """Return the longest time to stop a pod while another one is ready (s)."""
     rollout = target.spec.rollout
     drain_s = math.ceil(rollout.drain_delay_seconds + rollout.drain_timeout_seconds)
     return drain_s + 2 * _SHUTDOWN_MARGIN_S
 
 
 def replacement_time_s(target: Target) -> int:
-    """Return how long a stopping pod may keep serving while no other is ready (seconds)."""
+    """Return how long a stopping pod may keep serving while no other is ready (s)."""
     given = target.spec.rollout.replacement_timeout_seconds
     if given is not None:
         return given
-    # Containers that are not ours get SIGTERM too: a server ends, and a shell that ignores it holds up the pod.
+    # Foreign containers receive SIGTERM too: a server would stop, and a shell that ignores it would delay the pod.
     return 0 if target.foreign or target.spec.pod.containers else DEFAULT_S
 
 
 def _computing(target: Target, name: str, fixed: Iterable[Json], given: Iterable[Json]) -> Json:
-    """Return a container in which Shoal's runtime computes."""
+    """Return a container with Shoal's runtime."""
     fixed = [
         variable("SHOAL_MODEL_NAME", target.name),
         *fixed,
@@ -267,7 +266,7 @@ def _foreign_runtime(target: Target) -> Json:
         "startupProbe": {"httpGet": live, "periodSeconds": 5, "failureThreshold": budget},
         "livenessProbe": {"httpGet": live, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        # A server that we did not write may want to write beside itself.
+        # A foreign server may need a writable root file system.
         "securityContext": _restricted(runtime.security_context, read_only=False),
         "volumeMounts": [
             _mount("shm", "/dev/shm"),
@@ -279,7 +278,7 @@ def _foreign_runtime(target: Target) -> Json:
 
 
 def tls_volumes(target: Target) -> list[Json]:
-    """Return the volumes of what the proxy shows callers, and of who vouches for them; the kubelet keeps them fresh."""
+    """Return the volumes of the proxy's certificate and of the clients' CA; the kubelet updates them."""
     tls = target.spec.tls
     secrets = {"tls": tls.secret_name, "client-ca": tls.client_ca_secret_name} if tls else {}
     return [
@@ -290,7 +289,7 @@ def tls_volumes(target: Target) -> list[Json]:
 
 
 def ca_volume(target: Target) -> list[Json]:
-    """Return the volume of the authorities that the containers trust which fetch."""
+    """Return the volume of the certificate authorities for containers that download."""
     bundle = target.spec.model.ca_bundle
     if bundle is None or not (target.downloads or target.batch):
         return []
@@ -309,12 +308,12 @@ def _ca_mount(target: Target) -> list[Json]:
 
 
 def _address(host: str, port: int) -> str:
-    # What $(POD_IP) becomes may be of either family; the proxy takes brackets around both.
+    # $(POD_IP) may be of either family; the proxy accepts brackets around both.
     return f"[{host}]:{port}" if ":" in host or "$(" in host else f"{host}:{port}"
 
 
 def field_of(path: str) -> Json:
-    """Return where a variable takes a field of its pod from."""
+    """Return the source of a variable with a field of the pod."""
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
 
 
@@ -330,7 +329,7 @@ def _log_format(target: Target) -> list[Json]:
 
 
 def _cache_variables() -> list[Json]:
-    # The root file system is read-only: libraries get a home and a cache that they may write to.
+    # The root file system is read-only: libraries need a writable home and cache.
     return [
         variable("HOME", "/tmp"),
         variable("XDG_CACHE_HOME", CACHE_DIR),
@@ -380,6 +379,6 @@ def _pull_policy(given: ImagePullPolicy | None) -> Json:
 
 def _restricted(given: Any, *, read_only: bool) -> Any:
     if not isinstance(given, dict | None):
-        return given  # the API server says what is wrong with it
+        return given  # the API server reports the wrong type
     own = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": read_only, "capabilities": {"drop": ["ALL"]}}
     return {**own, **(given or {})}

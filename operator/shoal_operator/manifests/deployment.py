@@ -25,7 +25,7 @@ from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, as_json
 
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""What `kubectl logs` and `kubectl exec` take when no container is named."""
+"""The default container of `kubectl logs` and `kubectl exec`."""
 _WITHOUT_EFFECT_ON_PODS = frozenset({"replicas", "scaling", "route"})
 """Parts of the spec that change no pod."""
 
@@ -88,19 +88,19 @@ def make_deployment(target: Target) -> Json:
 
 
 def service_account_name(target: Target) -> str:
-    """Return the account that the pods run as."""
+    """Return the pods' ServiceAccount."""
     return target.spec.pod.service_account_name or target.name
 
 
 def make_init(target: Target) -> Json:
-    """Return what runs before the containers."""
-    # What brings credentials, or a way to the network, comes before who downloads.
+    """Return the init containers."""
+    # Those of the spec first: they may provide credentials or network access for the download.
     init = [*make_given(target.spec.pod.init_containers), *([make_model(target)] if target.downloads else ())]
     return {"initContainers": init} if init else {}
 
 
 def make_surroundings(target: Target) -> Json:
-    """Return what pods of services and of jobs have alike: who they are to the cluster, and where they may run."""
+    """Return the settings that pods of services and of jobs share: security, tolerations, scheduling."""
     # Tolerate the usual taint of GPU nodes, which is the name of the resource.
     resources = target.spec.runtime.resources
     limits = resources.limits if resources else {}
@@ -133,7 +133,7 @@ def make_surroundings(target: Target) -> Json:
 
 
 def make_volumes(target: Target) -> list[Json]:
-    """Return the volumes of the containers, and those of the spec."""
+    """Return the volumes of Shoal's containers and those of the spec."""
     memory = {"medium": "Memory"}
     shared = {"name": "run", "emptyDir": {**memory, "sizeLimit": "16Mi"}}
     cache: Json = {"name": "cache", "emptyDir": {}}
@@ -161,4 +161,5 @@ def make_volumes(target: Target) -> list[Json]:
         *keys,
         *ca_volume(target),
     ]
+    # The spec's own volumes come last.
     return [*ours, *target.spec.pod.volumes]

@@ -1,4 +1,4 @@
-"""All objects of a service, in the order in which they are applied."""
+"""The desired objects of a service, in the order of writes."""
 
 from dataclasses import dataclass
 
@@ -19,16 +19,17 @@ from shoal_schema.declaring import Json
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of child: how the API names it, and what its name has beside the service's."""
+    """A kind of child."""
 
     kind: str
     api_version: str
     plural: str
     suffix: str = ""
+    """Appended to the service's name."""
 
     @property
     def label(self) -> str:
-        """What tells it from our other children."""
+        """Kind and suffix, unique among the children."""
         return self.kind + self.suffix
 
 
@@ -44,7 +45,7 @@ HPA = Kind("HorizontalPodAutoscaler", HPA_API_VERSION, "horizontalpodautoscalers
 SCALED_OBJECT = Kind("ScaledObject", SCALED_OBJECT_API_VERSION, "scaledobjects")
 
 ENDPOINT_SLICE = Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
-"""Made by the cluster for our Service; only the one of the Service's own name is ours: the waiting room."""
+"""Kubernetes creates those of the Service; the one with the Service's name is the operator's, for the activator."""
 
 _SCALERS = (HPA, SCALED_OBJECT)
 CHILD_KINDS = (
@@ -58,8 +59,8 @@ CHILD_KINDS = (
     HTTP_ROUTE,
     *_SCALERS,
 )
-"""What is read one by one, by the service's name."""
-# The waiting room comes before the Deployment: it must be an endpoint before the last pod goes.
+"""Kinds that are read by name."""
+# The EndpointSlice before the Deployment: the activator must be an endpoint before the last pod stops.
 WRITTEN_KINDS = (
     SERVICE_ACCOUNT,
     NETWORK_POLICY,
@@ -72,11 +73,11 @@ WRITTEN_KINDS = (
     HTTP_ROUTE,
     *_SCALERS,
 )
-"""What is written, in this order."""
+"""Kinds that are written, in this order."""
 
 
 def desired_objects(target: Target) -> dict[Kind, Json]:
-    """Return what should exist. A kind that is missing should not exist."""
+    """Return the objects that should exist; other kinds should not."""
     objects = {
         **({NETWORK_POLICY: make_network_policy(target)} if target.restricted else {}),
         SERVICE: make_service(target),
@@ -86,7 +87,7 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
     }
     if target.spec.pod.service_account_name is None:
         objects = {SERVICE_ACCOUNT: make_service_account(target), **objects}
-    # The room has no certificate of the service's.
+    # The activator does not have the service's certificate.
     if target.hosting is not None and target.hosting.open and not target.spec.tls:
         objects[ENDPOINT_SLICE] = make_waiting_slice(target, target.hosting)
     route = target.spec.route
@@ -94,16 +95,9 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
         objects[INGRESS] = make_ingress(target, route.ingress)
     if route and route.http_route:
         objects[HTTP_ROUTE] = make_http_route(target, route.http_route)
-    return objects | _scalers(target)
-
-
-def _scalers(target: Target) -> dict[Kind, Json]:
     scaling = target.spec.scaling
-    if scaling is None or scaling.external is None:
-        return {}
-    external, objects = scaling.external, {}
-    if external.horizontal_pod_autoscaler:
-        objects[HPA] = make_horizontal_pod_autoscaler(target, scaling, external.horizontal_pod_autoscaler)
-    if external.scaled_object:
-        objects[SCALED_OBJECT] = make_scaled_object(target, scaling, external.scaled_object)
+    if scaling and scaling.external and scaling.external.horizontal_pod_autoscaler:
+        objects[HPA] = make_horizontal_pod_autoscaler(target, scaling, scaling.external.horizontal_pod_autoscaler)
+    if scaling and scaling.external and scaling.external.scaled_object:
+        objects[SCALED_OBJECT] = make_scaled_object(target, scaling, scaling.external.scaled_object)
     return objects

@@ -21,13 +21,13 @@ def variable(name: str, value: str) -> Json:
 
 
 def literal(name: str, text: str) -> Json:
-    """Return an entry of ``env`` that arrives as it was written.
+    """Return an entry of ``env`` without expansion of variables.
 
-    Kubernetes replaces ``$(NAME)`` in a value, and ``$$`` by ``$``: each ``$`` is doubled.
+    Kubernetes expands ``$(NAME)`` and replaces ``$$`` by ``$``, so each ``$`` is doubled.
     """
     return variable(name, text.replace("$", "$$"))
 
 
 def spec_variables(spec: InferenceServiceSpec | BatchInferenceSpec, process: Process) -> list[Json]:
-    """Return the variables that the spec's fields give to a process, in the spec's order."""
+    """Return a process's variables from fields of the spec, in the spec's order."""
     return [literal(name, text) for name, text in given(spec, process)]

@@ -19,37 +19,37 @@ JOB = Kind("Job", "batch/v1", "jobs")
 RAY_JOB = Kind("RayJob", "ray.io/v1", "rayjobs")
 KINDS = {Engine.JOB: JOB, Engine.RAY: RAY_JOB}
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""By which Kueue knows the jobs that it admits, and whose ``suspend`` it writes."""
+"""The label of jobs in Kueue's queues; Kueue writes their ``suspend``."""
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _COMMAND = ["python", "-m", "shoal_runtime", "batch"]
 _RAY_ENTRYPOINT = "python -m shoal_runtime batch-ray"
 _EXIT_USAGE = 2
-"""Of the batch program: the job cannot be done as asked."""
+"""Exit code of the batch program for an invalid job."""
 _FAILURE_RULES: list[Json] = [
-    # A node that is drained or goes is no fault of the job's.
+    # Disruptions such as node drains do not count against the retry limit.
     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-    # What cannot be done as asked fails as often as it is tried.
+    # An invalid job fails at each attempt, so do not retry.
     {"action": "FailJob", "onExitCodes": {"containerName": BATCH, "operator": "In", "values": [_EXIT_USAGE]}},
 ]
 _HEAD_RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}}
-"""The head computes nothing: it has no CPUs for tasks."""
+"""Resources of the head, which runs no tasks."""
 
 
 def batch_target(
     resource: Json, spec: BatchInferenceSpec, defaults: OperatorProcess, resolved: str, registry: dict[str, str]
 ) -> Target:
-    """Return what a job's objects are made for.
+    """Return the target of a job.
 
     Args:
         resource: the ``BatchInference``.
-        spec: what its user asks for.
-        defaults: the operator's.
-        resolved: the version of a model's name that moves.
-        registry: where it lies, as far as the operator knows.
+        spec: of the job.
+        defaults: settings of the operator.
+        resolved: the version of a mutable model name.
+        registry: variables with the address of the model's registry.
 
     Raises:
-        LocationError: the URI names no model.
+        LocationError: the URI is invalid.
     """
     common = placed(InferenceServiceSpec(model=spec.model, runtime=spec.runtime, pod=spec.pod), resolved)
     metadata = resource["metadata"]
@@ -65,14 +65,14 @@ def batch_target(
 
 
 def make_job(target: Target, batch: BatchInferenceSpec, queue: str = "") -> Json:
-    """Return the object that does a job, as it is created.
+    """Return the Job or RayJob, as it is created.
 
-    How long it stays after its end is not told it yet: its end must be in the status before it may vanish.
+    Its time to live is set later, as its end must be in the status before it may be deleted.
 
     Args:
-        target: the job.
-        batch: what its user asks for, with the model's URI as pods are told it.
-        queue: the queue of Kueue, which then says when it begins; empty: it begins at once.
+        target: of the job.
+        batch: its spec, with the model's URI for the pods.
+        queue: Kueue's queue, which starts the job; empty: it starts at once.
     """
     labels = {QUEUE_LABEL: queue} if queue else {}
     suspend = batch.suspend or bool(queue)
@@ -113,7 +113,7 @@ def _shared_variables(target: Target, batch: BatchInferenceSpec) -> list[Json]:
 
 def _template(target: Target, container: Json, **more: str) -> Json:
     pod = target.spec.pod
-    # Without one of the spec's own it is the namespace's default account, whose token is not mounted.
+    # By default the namespace's default account; its token is not mounted.
     account = {"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}
     spread = pod.topology_spread_constraints
     # A label of the operator's own domain would make the pod match a service's selector.
@@ -145,7 +145,7 @@ def _ray_spec(target: Target, batch: BatchInferenceSpec) -> Json:
         "shutdownAfterJobFinishes": True,
         "backoffLimit": batch.backoff_limit,
         **_deadline(batch),
-        # It takes away the cluster alone: the RayJob stays, and tells how it ended.
+        # Deletes the Ray cluster alone: the RayJob stays, with its result.
         **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
         "rayClusterSpec": {
             "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": head},

@@ -1,4 +1,4 @@
-"""Labels, and the metadata that every object shares."""
+"""Labels, annotations, and the metadata that all objects share."""
 
 import hashlib
 import json
@@ -11,38 +11,38 @@ from shoal_schema.resource import GROUP
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "shoal-operator"
 FIELD_MANAGER = "shoal-operator"
-"""Under which name the operator's fields are owned, of every release and install: a successor takes them over."""
+"""The same in all releases and installs, so that a successor owns the fields of its predecessor."""
 SERVICE_LABEL = f"{GROUP}/inferenceservice"
 BATCH_LABEL = f"{GROUP}/batchinference"
 GRAPH_LABEL = f"{GROUP}/inferencegraph"
-"""Of a graph's objects, beside `SERVICE_LABEL`, by which pods are picked: services and graphs share their names."""
+"""On a graph's objects, in addition to `SERVICE_LABEL`, which selects pods of services and graphs."""
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
-"""What an EndpointSlice carries, beside a copy of its Service's labels."""
+"""The label of an EndpointSlice with its Service's name."""
 HASH_ANNOTATION = f"{GROUP}/applied-hash"
 OPERATOR_ANNOTATION = f"{GROUP}/operator"
 TEMPLATE_HASH_ANNOTATION = f"{GROUP}/template-hash"
 SPEC_HASH_ANNOTATION = f"{GROUP}/spec-hash"
-"""On a Deployment, beside the template: which spec it was made of, whichever operator did."""
+"""On a Deployment, outside its template: hash of the spec, the same for all releases of the operator."""
 WATCH_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
 
 def selector_labels(name: str) -> Json:
-    """Return the labels that pick a service's pods; they can never change."""
+    """Return the labels that select a service's pods; they are immutable."""
     return {SERVICE_LABEL: name}
 
 
 def batch_selector_text(name: str) -> str:
-    """Return what picks the pods of a ``BatchInference``, which no Service of the same name may lead to."""
+    """Return the selector of a ``BatchInference``'s pods; a Service of the same name must not select them."""
     return f"{BATCH_LABEL}={name}"
 
 
 def selector_text(name: str) -> str:
-    """Return the same as a selector string, for ``status.selector`` and lists."""
+    """Return the selector of a service's pods, for ``status.selector`` and lists."""
     return f"{SERVICE_LABEL}={name}"
 
 
 def object_labels(target: Target) -> Json:
-    """Return the labels of every object of a service, or of a job."""
+    """Return the labels of all objects of a service or a job."""
     name = target.name
     return {
         "app.kubernetes.io/name": "shoal",
@@ -63,7 +63,7 @@ def make_object(
     annotations: Json | None = None,
     **content: Any,
 ) -> Json:
-    """Return a whole object: type, metadata, content, and the hash of all three."""
+    """Return a complete object, with a hash of itself in an annotation."""
     body: Json = {
         "apiVersion": api_version,
         "kind": kind,

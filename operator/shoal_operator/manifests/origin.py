@@ -1,4 +1,4 @@
-"""Where a model comes from, as pods are told: a name at its version; what the cluster mounts: a volume and a path."""
+"""The model's source as pods see it: a URI with a fixed version, or a mounted volume with a path."""
 
 from collections.abc import Mapping
 from urllib.parse import quote
@@ -11,18 +11,18 @@ from shoal_schema.resource.model import Claim, ImageVolume, ModelVolume
 from shoal_schema.resource.service import InferenceServiceSpec
 
 _MOUNT_PATH = "/mnt/models"
-"""Where no image of a runtime holds anything that the mount would hide."""
+"""A path that no runtime image uses, so that the mount hides nothing."""
 
 
 def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSpec:
-    """Return the spec with the model's URI as pods read it.
+    """Return the spec with the model's URI and volume for the pods.
 
     Args:
-        spec: what the user wrote.
-        resolved: the version of a name that moves; empty where the URI names one already, or none is known.
+        spec: as written.
+        resolved: the version of a mutable name; empty for a fixed version, or while unknown.
 
     Raises:
-        LocationError: the URI names no model.
+        LocationError: the URI is invalid.
     """
     uri = resolved or spec.model.uri
     if uri is None:
@@ -38,9 +38,10 @@ def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSp
 
 
 def registry(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the operator knows of the registry that keeps ``uri``: its address, and never credentials."""
+    """Return the variables with the address of the registry of ``uri``, without credentials."""
     scheme = uri.partition(":")[0]
-    if fault(scheme, environment):  # of an address that is none it is not known what is secret
+    # An invalid address may contain credentials anywhere.
+    if fault(scheme, environment):
         return {}
     if scheme == "hf" and (hub := environment.get("HF_ENDPOINT")):
         return {"HF_ENDPOINT": shown(hub)}

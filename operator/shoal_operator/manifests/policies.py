@@ -1,4 +1,4 @@
-"""What protects the pods: the PodDisruptionBudget and the NetworkPolicy."""
+"""The PodDisruptionBudget and the NetworkPolicy."""
 
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.labels import make_object, selector_labels
@@ -6,11 +6,11 @@ from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json, as_json
 
 _NAMESPACE = "kubernetes.io/metadata.name"
-"""The label with its name that every namespace has."""
+"""The label of every namespace with its name."""
 
 
 def make_disruption_budget(target: Target) -> Json:
-    """Return a budget of one pod at a time, which never blocks the drain of a node."""
+    """Return a budget of one unavailable pod, which never blocks the drain of a node."""
     spec: Json = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -20,9 +20,9 @@ def make_disruption_budget(target: Target) -> Json:
 
 
 def make_network_policy(target: Target) -> Json:
-    """Return a policy that opens the inference ports to callers and the admin port to the operator.
+    """Return a policy that opens the inference ports to clients and the admin port to the operator.
 
-    Probes come from the node, which no policy names: networks let a kubelet reach the pods of its own node.
+    Probes come from the node, which policies cannot select; networks always admit a kubelet to its own pods.
     """
     grpc = target.spec.proxy.grpc_port
     inference = [_port(HTTP_PORT), *([] if grpc is None else [_port(grpc)])]

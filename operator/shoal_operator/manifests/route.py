@@ -1,4 +1,4 @@
-"""The routes from outside the cluster, and the URL that callers use."""
+"""The routes from outside the cluster, and the URL for clients."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from shoal_schema.resource.route import HttpRouteSpec, IngressSpec, Scheme
 
 HTTPS_PORT = 443
 GRPC_PATH = "/inference.GRPCInferenceService"
-"""Where the Open Inference Protocol has its calls."""
+"""Path prefix of the Open Inference Protocol's gRPC methods."""
 
 
 def make_ingress(target: Target, ingress: IngressSpec) -> Json:
@@ -30,7 +30,7 @@ def make_http_route(target: Target, route: HttpRouteSpec) -> Json:
     rules = [_rule(target, route, route.path, target.service_port)]
     grpc_port = target.spec.proxy.grpc_port
     if grpc_port is not None and route.path == "/":
-        # Its calls say their model within, so they can only be told from others by a host of their own.
+        # gRPC requests name their model in the body, so only a host of its own can route them to this service.
         rules.append(_rule(target, route, GRPC_PATH, grpc_port))
     spec: Json = {"parentRefs": as_json(route.parent_refs), "rules": rules}
     if route.hostnames:
@@ -49,9 +49,9 @@ def _rule(target: Target, route: HttpRouteSpec, path: str, port: int) -> Json:
 
 
 def service_url(target: Target, cluster_ip: str = "") -> str:
-    """Return what callers put before ``/v2/...``: the route's host, or the internal address.
+    """Return the base URL for clients: that of the route, or the internal one.
 
-    It is empty while it would name an address that the Service does not have yet.
+    Empty where it would contain a cluster IP that the Service does not have yet.
     """
     route = target.spec.route
     if route and route.ingress:
@@ -72,6 +72,6 @@ def service_url(target: Target, cluster_ip: str = "") -> str:
 
 
 def _host(target: Target, names: Sequence[str]) -> str:
-    """Return a host that the route takes: the first without a wildcard, or the service's name below one."""
+    """Return a host of the route: the first without a wildcard, or the service's name below a wildcard."""
     plain = [name for name in names if not name.startswith("*.")]
     return plain[0] if plain else f"{target.name}{names[0].removeprefix('*')}"

@@ -1,7 +1,7 @@
-"""Others' autoscalers: an HPA, or a ScaledObject of KEDA. Both drive the service's own ``/scale``.
+"""External autoscalers: an HPA, or a ScaledObject of KEDA. Both write the service's ``/scale``.
 
-They go by what pods are asked for over what they can serve, which may be any number: of a share that ends at 1 an HPA
-could conclude no more than twice the pods. Its sum over a target is the count of pods, however many there are now.
+Their metric is demand over capacity, which may exceed 1: from a utilization of at most 1, an HPA would never more than
+double the pods. The sum of the metric over the target is the required count, regardless of the current one.
 """
 
 import json
@@ -19,7 +19,7 @@ SCALED_OBJECT_API_VERSION = "keda.sh/v1alpha1"
 
 
 def make_horizontal_pod_autoscaler(target: Target, scaling: ScalingSpec, spec: HorizontalPodAutoscalerSpec) -> Json:
-    """Return the HPA of a service; ``behavior`` is left to whoever wants another."""
+    """Return the HPA of a service, without ``behavior``, which users may add."""
     average = {"type": "AverageValue", "averageValue": f"{10 * _percent(scaling)}m"}
     body: Json = {
         "scaleTargetRef": _scale_target(target),
@@ -31,7 +31,8 @@ def make_horizontal_pod_autoscaler(target: Target, scaling: ScalingSpec, spec: H
 
 
 def make_scaled_object(target: Target, scaling: ScalingSpec, spec: ScaledObjectSpec) -> Json:
-    """Return the ScaledObject of a service; ``advanced`` and ``fallback`` are left to whoever wants them."""
+    """Return the ScaledObject of a service, without ``advanced`` and ``fallback``, which users may add."""
+    # Match the full pattern of pod names, as another service's name may start with this one's.
     pods = json.dumps(f"{target.name}-[a-z0-9]+-[a-z0-9]{{5}}")
     trigger = {
         "type": "prometheus",
@@ -40,7 +41,7 @@ def make_scaled_object(target: Target, scaling: ScalingSpec, spec: ScaledObjectS
             "serverAddress": spec.server_address,
             "query": spec.query or f"sum({DEMAND.name}{{namespace={json.dumps(target.namespace)},pod=~{pods}}})",
             "threshold": f"{_percent(scaling) / 100:g}",
-            # No answer is no zero: replicas stay as they are.
+            # A missing result is not 0: replicas do not change.
             "ignoreNullValues": "false",
         },
     }

@@ -10,19 +10,19 @@ def make_service(target: Target) -> Json:
     """Return the Service in front of the proxies."""
     ports: list[Json] = [_port(target, target.service_port)]
     if (number := target.spec.proxy.grpc_port) is not None:
-        # The name is what Istio reads, the protocol all else: HTTP/2, without TLS or with it.
+        # Istio reads the port's name, other implementations the appProtocol: HTTP/2 without or with TLS.
         protocol = "https" if target.spec.tls else "kubernetes.io/h2c"
         grpc = {"name": "grpc", "port": number, "targetPort": "grpc", "appProtocol": protocol}
         ports.append({**grpc, "protocol": "TCP"})
     asked = target.spec.service
     spec: Json = {"type": str(asked.type), "selector": selector_labels(target.name), "ports": ports}
-    # Other installs that see the name leave the InferenceService alone (planning/ownership).
+    # Names the owner for other installs (planning/ownership).
     annotations = {**(asked.annotations or {}), OPERATOR_ANNOTATION: target.defaults.namespace}
     return make_object(target, "Service", "v1", annotations=annotations, spec=spec)
 
 
 def make_siblings_service(target: Target) -> Json:
-    """Return the headless Service by whose name proxies find one another: one address for each ready pod."""
+    """Return the headless Service by which proxies discover their peers: one address per ready pod."""
     spec: Json = {
         "type": "ClusterIP",
         "clusterIP": "None",
@@ -33,7 +33,7 @@ def make_siblings_service(target: Target) -> Json:
 
 
 def _port(target: Target, number: int) -> Json:
-    # By name: while a service turns to TLS, a pod that does not speak it yet is no endpoint of the port that does.
+    # By name: during a change to TLS, pods without it must not be endpoints of the TLS port.
     scheme = target.scheme
     return {"name": scheme, "port": number, "targetPort": scheme, "appProtocol": scheme, "protocol": "TCP"}
 

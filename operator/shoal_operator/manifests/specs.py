@@ -1,4 +1,4 @@
-"""What a user asks for, be it an ``InferenceService`` or an ``InferenceGraph``: both are pods behind a Service."""
+"""The common spec of ``InferenceService`` and ``InferenceGraph``: both are pods behind a Service."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
 SERVED: Mapping[str, str] = {KIND: PLURAL, GRAPH_KIND: GRAPH_PLURAL}
-"""What has pods that answer requests, and its plural."""
+"""Kinds whose pods serve requests, with their plurals."""
 _ALIKE = (
     *("proxy", "queue", "replicas", "scaling", "rollout", "route", "service", "tls", "network_policy", "access"),
     "pod",
@@ -20,10 +20,10 @@ _ALIKE = (
 
 
 def asked_of(resource: Json) -> InferenceServiceSpec:
-    """Return what is asked for, of a graph what it has in common with a service.
+    """Return the spec of a service, or the part of a graph's spec that services have too.
 
     Raises:
-        SpecError: a field is missing, of the wrong type, or out of range; or a graph cannot work.
+        SpecError: a field is missing, has the wrong type, or is out of range; or the graph is invalid.
     """
     if resource.get("kind") != GRAPH_KIND:
         return parse_spec(resource)
@@ -32,11 +32,11 @@ def asked_of(resource: Json) -> InferenceServiceSpec:
 
 
 def graph_of(resource: Json, service_url: str) -> GraphSpec | None:
-    """Return the graph that pods are to run, each step by where its model answers; None of a service.
+    """Return the graph for the pods, with the URL of each step's model; None for a service.
 
     Args:
         resource: the service or graph.
-        service_url: how a service is reached within the cluster, as the operator's setting says it.
+        service_url: template of a service's URL in the cluster, from the operator's settings.
 
     Raises:
         SpecError: as `asked_of`.
@@ -52,7 +52,7 @@ def _located(step: StepSpec, namespace: str, service_url: str) -> StepSpec:
     name = step.service or step.graph
     if name is None:
         return step
-    # By name: the address is another one when the service is made anew, and its pods would be, too.
+    # By DNS name: a cluster IP changes when the service is recreated, which would replace the graph's pods.
     base = service_url.replace("$(CLUSTER_IP)", "$(NAME).$(NAMESPACE).svc")
     base = base.replace("$(NAME)", name).replace("$(NAMESPACE)", namespace).rstrip("/")
     return structs.replace(step, url=f"{base}/v2/models/{name}", service=None, graph=None)

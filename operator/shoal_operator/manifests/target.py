@@ -1,4 +1,4 @@
-"""The ``InferenceService``, ``InferenceGraph`` or ``BatchInference`` that objects are made for."""
+"""The input of all manifests: an ``InferenceService``, ``InferenceGraph`` or ``BatchInference``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,70 +18,63 @@ _NAME_MAX_LENGTH = 63
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """A service's place in the waiting room.
-
-    Args:
-        port: its own.
-        rooms: addresses of the rooms that are ready.
-        open: the rooms are to be among the Service's endpoints now.
-        waking: it slept, and no pod is ready yet.
-        held: somebody holds what comes while no pod runs, and tells the operator.
-        shortcoming: why not every request would be held and heard, and what to do.
-        kept: pods that stay though ``spec.replicas`` is 0, as nobody would hold what comes.
-    """
+    """A service's place in the activator."""
 
     port: int
     rooms: tuple[str, ...]
+    """Addresses of ready activators."""
     open: bool
+    """Activators must be endpoints of the Service now."""
     waking: bool = False
+    """The service starts from zero, and no pod is ready yet."""
     held: bool = True
+    """Requests are held and reported while no pod runs."""
     shortcoming: str = ""
+    """Why requests may not be held, with the remedy; empty where they are."""
     kept: int = 0
+    """Pods to keep although ``spec.replicas`` is 0, as no activator would hold requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One service, or job: who it is, what its user asks for, and the operator's defaults.
-
-    Args:
-        spec: what its user asks for, with the model's URI as pods are told it (`manifests.origin`).
-        registry: variables that tell the init container where the model's registry is, unless a Secret does.
-        hosting: its place in the waiting room, where it has one.
-        siblings_taken: the name by which proxies would find one another is somebody else's.
-        batch: of a job, all that its user asks for; ``spec`` holds what it has in common with a service.
-        graph: of a graph, what its pods run in the place of a runtime; likewise.
-    """
+    """One service, graph or job, with the operator's defaults."""
 
     name: str
     namespace: str
     uid: str
     spec: InferenceServiceSpec
+    """With the model's URI for the pods (`manifests.origin`)."""
     defaults: OperatorProcess = field(repr=False)
     registry: Mapping[str, str] = field(default_factory=dict)
+    """Variables with the registry's address for the init container, unless a Secret has them."""
     hosting: Hosting | None = None
+    """Its place in the activator, if any."""
     siblings_taken: bool = False
+    """The headless Service's name has another owner."""
     batch: BatchInferenceSpec | None = None
+    """The whole spec of a job; ``spec`` has the part that services share."""
     graph: GraphSpec | None = None
+    """The graph that pods run instead of a runtime; ``spec`` has the part that services share."""
 
     @property
     def siblings_name(self) -> str:
-        """The name by which proxies find one another."""
+        """The name of the headless Service."""
         return self.name + SIBLINGS_SUFFIX
 
     @property
     def finds_siblings(self) -> bool:
-        """Whether they do: a Service's name has its limits, and what a stranger's leads to gets no request."""
+        """Whether proxies discover their peers: not with too long a name, or one with another owner."""
         fits = len(self.siblings_name) <= _NAME_MAX_LENGTH and not self.siblings_taken
         return self.defaults.siblings and fits and self.graph is None
 
     @property
     def foreign(self) -> bool:
-        """Whether the runtime container is somebody else's server."""
+        """Whether the runtime container is a foreign server."""
         return self.spec.runtime.port is not None
 
     @property
     def scheme(self) -> str:
-        """What callers speak to the pods; also the name of the port."""
+        """The pods' protocol, which is also the name of the port."""
         return "https" if self.spec.tls else "http"
 
     @property
@@ -91,17 +84,17 @@ class Target:
 
     @property
     def restricted(self) -> bool:
-        """Whether a NetworkPolicy says who reaches the pods."""
+        """Whether a NetworkPolicy restricts access to the pods."""
         return self.spec.network_policy.mode is NetworkPolicyMode.RESTRICTED
 
     @property
     def downloads(self) -> bool:
-        """Whether the pod fetches the model before it starts."""
+        """Whether an init container downloads the model."""
         return not (self.spec.model.uri or "file:").startswith("file:")
 
     @property
     def replicas(self) -> int:
-        """The pods to run: ``spec.replicas``; where the operator scales, kept within the bounds of ``spec.scaling``."""
+        """The pods to run: ``spec.replicas``, within the bounds of ``spec.scaling`` where the operator scales."""
         scaling = self.spec.scaling
         if scaling is None or scaling.mode is ScalingMode.EXTERNAL:
             return self.spec.replicas
@@ -111,12 +104,12 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """What its user applied."""
+        """The kind of the owner."""
         return BATCH_KIND if self.batch else GRAPH_KIND if self.graph else KIND
 
     @property
     def owner_reference(self) -> Json:
-        """The reference that lets the cluster delete the objects with the service."""
+        """The reference by which Kubernetes deletes the children with their owner."""
         return {
             "apiVersion": API_VERSION,
             "kind": self.kind,

@@ -1,7 +1,7 @@
-"""The waiting room among a Service's endpoints.
+"""The EndpointSlice that adds the activator to a Service's endpoints.
 
-The Service keeps its selector, and the endpoints of its pods stay the cluster's own business. This is one EndpointSlice
-more, which whoever routes to the Service reads together with those, by the label that names the Service.
+The Service keeps its selector, and Kubernetes maintains the slices of its pods. Routers read all slices with the
+Service's label, so also this one.
 """
 
 from ipaddress import ip_address
@@ -11,11 +11,11 @@ from shoal_operator.manifests.target import Hosting, Target
 from shoal_schema.declaring import Json
 
 SLICE_MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
-"""The cluster's own controller leaves slices alone that are another's."""
+"""Kubernetes' controller ignores slices with another value."""
 
 
 def make_waiting_slice(target: Target, hosting: Hosting) -> Json:
-    """Return the EndpointSlice that leads to the rooms."""
+    """Return the EndpointSlice of the activator."""
     labels = {SERVICE_NAME_LABEL: target.name, SLICE_MANAGED_BY_LABEL: MANAGED_BY}
     # A slice holds addresses of one family: that of the first activator.
     families = {room: ip_address(room).version for room in hosting.rooms}

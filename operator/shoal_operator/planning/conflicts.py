@@ -117,7 +117,7 @@ class Conflicts:
 def last_writer(live: Json, ours: str) -> str:
     """Return the last other field manager of an object; the operator's where there is none.
 
-    Kubernetes' own controllers write the status, and are not conflicting.
+    Writers of the status do not count, as Kubernetes' own controllers write it.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
     return (
