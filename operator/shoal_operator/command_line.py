@@ -23,7 +23,15 @@ class _MissingPackage(Exception):
 
 def run(argv: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
-    options = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(
+        prog="shoal-operator",
+        description="Reconcile InferenceServices, InferenceGraphs and BatchInferences. Settings are environment"
+        " variables, SHOAL_OPERATOR_*; see docs/reference/operator-settings.md.",
+    )
+    parser.add_argument("--version", action="version", version=f"shoal-operator {VERSION}")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for running outside a cluster")
+    parser.add_argument("--verbose", action="store_true", help="log every write")
+    options = parser.parse_args(argv)
     if options.kubeconfig:
         os.environ["KUBECONFIG"] = options.kubeconfig
     configure(form=form_asked(os.environ))
@@ -54,15 +62,3 @@ async def _run(settings: Settings) -> None:
         raise _MissingPackage(error.msg) from error
 
     await Operation(settings).run()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shoal-operator",
-        description="Reconcile InferenceServices, InferenceGraphs and BatchInferences. Settings are environment"
-        " variables, SHOAL_OPERATOR_*; see docs/reference/operator-settings.md.",
-    )
-    parser.add_argument("--version", action="version", version=f"shoal-operator {VERSION}")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for running outside a cluster")
-    parser.add_argument("--verbose", action="store_true", help="log every write")
-    return parser

@@ -1,6 +1,6 @@
 """The operator's own metrics, and its HTTP endpoints."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -64,12 +64,6 @@ class _Gauge(Collector):
         yield family
 
 
-def _conditions(statuses: Mapping[Key, Json]) -> Iterator[tuple[str, ...]]:
-    for key, status in statuses.items():
-        for each in status["conditions"]:
-            yield key.namespace, key.name, each["type"], each["status"], each["reason"]
-
-
 def _counts(statuses: Callable[[], Mapping[Key, Json]], field: str) -> Mapping[tuple[str, ...], float]:
     return {(key.namespace, key.name): status.get(field, 0) for key, status in statuses().items()}
 
@@ -121,7 +115,16 @@ class Metrics:
 
     def show_services(self, statuses: Callable[[], Mapping[Key, Json]]) -> None:
         """Register the gauges of each service's status."""
-        self.show(declared.OPERATOR_SERVICE_CONDITION, lambda: dict.fromkeys(_conditions(statuses()), 1.0))
+
+        def conditions() -> dict[tuple[str, ...], float]:
+            # One series with value 1 per condition; status and reason are labels.
+            return {
+                (key.namespace, key.name, each["type"], each["status"], each["reason"]): 1.0
+                for key, status in statuses().items()
+                for each in status["conditions"]
+            }
+
+        self.show(declared.OPERATOR_SERVICE_CONDITION, conditions)
         for metric, field in _COUNTS.items():
             self.show(metric, partial(_counts, statuses, field))
 

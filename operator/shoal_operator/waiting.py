@@ -121,7 +121,7 @@ class WaitingRooms:
             settings,
             changed=self._reconcile_all,
             received=self._receive,
-            version_of=self._version_of,
+            version_of=lambda mark: self._book.read_version(mark),  # noqa: PLW0108 (`start` replaces the book)
             clock=clock,
         )
         self._stepping: set[Key] = set()
@@ -143,7 +143,13 @@ class WaitingRooms:
         if not (sleeps or lingers):
             self.forget(key)
             return None
-        guest = self._guests.setdefault(key, _Guest(spec, self._allot(key, observation)))
+        now_s = self._clock()
+        try:
+            port = self._ports.allot(key, stored_port(observation.resource), now_s)
+        except RoomlessError:
+            self._await_ports(self._ports.awaited(now_s))
+            raise
+        guest = self._guests.setdefault(key, _Guest(spec, port))
         guest.spec = spec
         # The table must contain the service before activators are endpoints, and before any pod stops.
         self._write(key, guest)
@@ -172,14 +178,6 @@ class WaitingRooms:
             kept=running if sleeps and not spec.replicas and not held else 0,
         )
 
-    def _allot(self, key: Key, observation: Observation) -> int:
-        now_s = self._clock()
-        try:
-            return self._ports.allot(key, stored_port(observation.resource), now_s)
-        except RoomlessError:
-            self._await_ports(self._ports.awaited(now_s))
-            raise
-
     def _await_ports(self, awaited: Mapping[Key, float]) -> None:
         """Reconcile the services without a port once one is free."""
         for key, free_s in awaited.items():
@@ -196,6 +194,7 @@ class WaitingRooms:
         if not guest.sleeps and not guest.in_path:
             self.forget(key)
             return
+        # Pods of a Deployment without replicas get no requests, although they may still look ready.
         going_until_s = self._clock() + _GOING_S
         if dig(observation.children.get(DEPLOYMENT), "spec", "replicas") == 0:
             guest.going_until_s = {replica.uid: going_until_s for replica in self._fleet.replicas(key)}
@@ -315,8 +314,10 @@ class WaitingRooms:
                 services = await cluster.list_services(self._settings.watch_namespaces)
                 for resource in services:
                     key = key_of(resource)
-                    if _may_sleep(resource):
-                        self._ports.reserve(key, stored_port(resource))
+                    # An invalid spec has no place in the activator.
+                    with contextlib.suppress(SpecError):
+                        if may_sleep(asked_of(resource)):
+                            self._ports.reserve(key, stored_port(resource))
                 self._complete_by_s = self._clock() + _FIRST_RECONCILIATIONS_S
                 self._listed = True
                 await self._rooms.find(cluster)
@@ -343,18 +344,8 @@ class WaitingRooms:
             if news.waiting.get(str(key)):
                 tasks.create_task(self._wake(key, guest))
 
-    def _version_of(self, mark: str) -> int:
-        return self._book.read_version(mark)
-
     async def _wake(self, key: Key, guest: _Guest) -> None:
         try:
             await self._step(key, guest, called=True)
         except Exception:  # an unexpected error of one service must not stop the others
             logger.exception("event=waking_failed service=%s", key)
-
-
-def _may_sleep(resource: Json) -> bool:
-    try:
-        return may_sleep(asked_of(resource))
-    except SpecError:
-        return False

@@ -64,10 +64,17 @@ class Workers:
     async def _work(self) -> None:
         while True:
             key = self._queue.take(self._clock())
-            if key is None:
-                await self._wait()
-            else:
+            if key is not None:
                 await self._process(key)
+                continue
+            # Wait until the next key is due, or until another one is marked.
+            due_s = self._queue.next_due_s()
+            timeout_s = None if due_s is None else max(0.0, due_s - self._clock())
+            self._wake.clear()
+            # Not wait_for: before Python 3.12 it may swallow a cancellation that coincides with the event.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._wake.wait()
 
     async def _process(self, key: Key) -> None:
         outcome, began_s = Outcome.FAILED, self._clock()
@@ -83,12 +90,3 @@ class Workers:
             self._counts.count_reconcile(outcome, self._clock() - began_s)
             self._queue.finish(key, outcome, self._clock(), jitter=random.random())
             self._wake.set()
-
-    async def _wait(self) -> None:
-        due_s = self._queue.next_due_s()
-        timeout_s = None if due_s is None else max(0.0, due_s - self._clock())
-        self._wake.clear()
-        # Not wait_for: before Python 3.12 it may swallow a cancellation that coincides with the event.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._wake.wait()

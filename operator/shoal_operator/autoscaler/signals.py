@@ -115,6 +115,7 @@ class Memory:
             now_s: monotonic time (s); must not decrease.
             aim: of the spec.
         """
+        # Pods without a reading keep their last rates for one window.
         heard = {uid: load for uid, load in said.items() if load is not None}
         self._pods = {
             uid: pod
@@ -127,7 +128,12 @@ class Memory:
         for uid, load in heard.items():
             self._pods[uid] = _heard(self._pods.get(uid), load, now_s)
         passed_s = now_s - self._ticks[-1].time_s if self._ticks else 0.0
-        capacity = _middle([load.capacity for load in heard.values() if load.capacity is not None])
+        # The median capacity, on which one wrong or slow pod has little effect.
+        known_capacities = [load.capacity for load in heard.values() if load.capacity is not None]
+        capacity = None
+        if known_capacities:
+            rows_per_s = median_low(each.rows_per_s for each in known_capacities)
+            capacity = Capacity(rows_per_s, median_low(each.rows for each in known_capacities))
         rates = believed([pod.rates for pod in self._pods.values()], aim, capacity)
         last = Rates(*(sum(column) for column in zip(*rates, strict=True))) if rates else Rates()
         self._ticks.append(_Tick(now_s, max(passed_s, _LEAST_S), last, known))
@@ -216,10 +222,3 @@ def _outvoted(said: Sequence[float], worth: float) -> list[float]:
         return list(said)
     most = max(worth, WORTH * median_low(said))
     return [min(each, most) for each in said]
-
-
-def _middle(said: list[Capacity]) -> Capacity | None:
-    """Return the median, on which one wrong or slow pod has little effect."""
-    if not said:
-        return None
-    return Capacity(median_low(each.rows_per_s for each in said), median_low(each.rows for each in said))

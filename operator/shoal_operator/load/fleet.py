@@ -98,7 +98,11 @@ class Fleet:
                 known is None or known.uid != scaled.uid or (known.generation <= scaled.generation and known != scaled)
             ):
                 self._scaled[key] = scaled
-        self._replicas[key] = tuple(replica for replica in map(_replica, pods) if replica)
+        self._replicas[key] = tuple(
+            Replica(uid, address, dig(pod, "metadata", "name", default=""))
+            for pod in pods
+            if (uid := dig(pod, "metadata", "uid")) and (address := dig(pod, "status", "podIP")) and is_ready(pod)
+        )
         starts = self._starts.setdefault(key, Starts())
         starts.see({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
         self._around[key] = Surroundings(
@@ -142,13 +146,6 @@ class Fleet:
                 self._replicas.get(key, ()),
                 self._around.get(key, Surroundings()),
             )
-
-
-def _replica(pod: Json) -> Replica | None:
-    """Return the pod to read, if it is ready and not stopping."""
-    uid, address = dig(pod, "metadata", "uid"), dig(pod, "status", "podIP")
-    name = dig(pod, "metadata", "name", default="")
-    return Replica(uid, address, name) if uid and address and is_ready(pod) and not is_leaving(pod) else None
 
 
 def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica, ...]:

@@ -120,7 +120,7 @@ def make_proxy(target: Target) -> Json:
             *_socket_mount(target),
             _mount("tmp", "/tmp"),
             *({**_mount(each["name"], tls_dirs[each["name"]]), "readOnly": True} for each in tls_volumes(target)),
-            *_keys_mount(target),
+            *([{**_mount(API_KEYS, KEYS_DIR), "readOnly": True}] if keys_secret(target.spec) else ()),
             *proxy.volume_mounts,
         ],
     }
@@ -135,6 +135,7 @@ def make_runtime(target: Target) -> Json:
     """Return the container of the runtime."""
     if target.foreign:
         return _foreign_runtime(target)
+    # The runtime must stop before the kubelet kills it.
     shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _MAX_SHUTDOWN_S)
     fixed = [
         variable("SHOAL_RUNTIME_LISTEN", SOCKET),
@@ -160,6 +161,7 @@ def address_of_pod() -> Json:
 def make_model(target: Target) -> Json:
     """Return the init container that downloads the model into the runtime's cache; only it has credentials."""
     secret = target.spec.model.secret_name
+    # A Secret may contain the registry's address itself.
     known = [] if secret else [literal(*each) for each in target.registry.items()]
     given = as_json(target.spec.runtime.env)
     # The container that fetches the model runs as the runtime's user, so that the runtime can read the files.
@@ -255,6 +257,7 @@ def _foreign_runtime(target: Target) -> Json:
     runtime = target.spec.runtime
     entry = {"command": runtime.command, "args": runtime.args}
     live = {"path": "/v2/health/live", "port": runtime.port}
+    # Probes every 5 s until the rollout's deadline.
     budget = max(1, target.spec.rollout.progress_deadline_seconds // 5)
     return {
         "name": RUNTIME,
@@ -343,10 +346,6 @@ def _runtime_image(target: Target) -> str:
 
 def _socket_mount(target: Target) -> list[Json]:
     return [] if target.foreign or target.graph else [_mount("run", SOCKET_DIR)]
-
-
-def _keys_mount(target: Target) -> list[Json]:
-    return [{**_mount(API_KEYS, KEYS_DIR), "readOnly": True}] if keys_secret(target.spec) else []
 
 
 def _model_mount(target: Target) -> list[Json]:

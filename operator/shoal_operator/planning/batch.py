@@ -109,8 +109,20 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
     """Return the whole status; ``at`` is the current time in the API's format."""
     stored = dig(evidence.resource, "status", default={})
     reason, message = verdict(evidence)
+    suspended = bool(dig(evidence.job, "spec", "suspend"))
+    # All conditions share reason and message; they differ in which of them is true.
+    true = {
+        BatchConditionType.COMPLETE: reason is Reason.COMPLETE,
+        BatchConditionType.FAILED: reason in (Reason.JOB_FAILED, Reason.JOB_GONE),
+        BatchConditionType.SUSPENDED: reason not in _ENDED and suspended,
+        BatchConditionType.RUNNING: reason is Reason.RUNNING,
+    }
+    conditions = [
+        Condition(kind, Status.TRUE if holds else Status.FALSE, reason, message) for kind, holds in true.items()
+    ]
     generation = evidence.resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
+    # The job's own times, or those stored before its deletion.
     numbers = _numbers(evidence, reason, stored)
     naming = evidence.naming.as_status() if evidence.naming else {}
     status = evidence.job.get("status", {})
@@ -126,7 +138,7 @@ def make_batch_status(evidence: BatchEvidence, at: str) -> Json:
         **({"jobName": evidence.job["metadata"]["name"]} if evidence.job else {}),
         **({**times, "completionTime": ended} if reason in _ENDED else times),
         **numbers,
-        "conditions": [stamped(each, previous, generation, at) for each in _conditions(evidence, reason, message)],
+        "conditions": [stamped(each, previous, generation, at) for each in conditions],
     }
 
 
@@ -217,18 +229,6 @@ def _problems(pods: Sequence[Json]) -> Iterator[Problem]:
     ended = [pod for pod in pods if dig(pod, "status", "phase") == "Failed"]
     for check in (download_problem, batch_problem):
         yield from (problem for pod in reversed(ended) if (problem := check(pod)))
-
-
-def _conditions(evidence: BatchEvidence, reason: Reason, message: str) -> Iterator[Condition]:
-    suspended = bool(dig(evidence.job, "spec", "suspend"))
-    true = {
-        BatchConditionType.COMPLETE: reason is Reason.COMPLETE,
-        BatchConditionType.FAILED: reason in (Reason.JOB_FAILED, Reason.JOB_GONE),
-        BatchConditionType.SUSPENDED: reason not in _ENDED and suspended,
-        BatchConditionType.RUNNING: reason is Reason.RUNNING,
-    }
-    for kind, holds in true.items():
-        yield Condition(kind, Status.TRUE if holds else Status.FALSE, reason, message)
 
 
 def _by_index(evidence: BatchEvidence) -> list[Progress]:

@@ -100,7 +100,12 @@ class Changes:
 
 def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     """Return the writes for a service; none for a cluster in the desired state."""
-    taken = _siblings_taken(target, children.get(SIBLINGS))
+    # Without the name of the headless Service, the pods must not be configured to use it.
+    taken: list[Conflict] = []
+    headless = children.get(SIBLINGS)
+    if headless is not None and target.finds_siblings and not is_owned(headless, target.uid):
+        conflict = _conflict(SIBLINGS, headless, target)
+        taken = [] if conflict.stale else [conflict]
     desired = desired_objects(replace(target, siblings_taken=bool(taken)))
     actions: list[Action] = []
     conflicts = [*taken]
@@ -130,16 +135,9 @@ def leave_room(ours: Json) -> Changes:
     return Changes((leaving,) if leaving else (), ())
 
 
-def _siblings_taken(target: Target, live: Json | None) -> tuple[Conflict, ...]:
-    """Return the conflict about the headless Service's name, unless Kubernetes will resolve it."""
-    if live is None or not target.finds_siblings or is_owned(live, target.uid):
-        return ()
-    conflict = _conflict(SIBLINGS, live, target)
-    return () if conflict.stale else (conflict,)
-
-
 def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Delete | None:
     uid = dig(live, "metadata", "uid")
+    # An object that is already being deleted needs no second request.
     if desired is None:
         deleting = dig(live, "metadata", "deletionTimestamp")
         return Delete(kind, live["metadata"]["name"], uid) if live and not deleting else None
@@ -151,6 +149,7 @@ def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Dele
 def _conflict(kind: Kind, live: Json, target: Target) -> Conflict:
     owner = controller_of(live)
     name = live["metadata"]["name"]
+    # A controller with the service's kind and name but another uid is a deleted predecessor.
     before = target.kind, name.removesuffix(kind.suffix)
     stale = owner is not None and (owner.get("kind"), owner.get("name")) == before
     references = dig(live, "metadata", "ownerReferences", default=[])

@@ -33,21 +33,18 @@ def holds(desired: Any, live: Any, *, quantities: bool = False) -> bool:
             if value is not None
         )
     if isinstance(desired, (list, tuple)):
-        return _holds_list(list(desired), live, quantities=quantities)
+        if not isinstance(live, list):
+            return not desired and live is None
+        # Entries with a name match by name, in any order; others by position.
+        if desired and all(map(_is_named, desired)):
+            named = {item["name"]: item for item in live if _is_named(item)}
+            return all(holds(item, named.get(item["name"]), quantities=quantities) for item in desired)
+        pairs = zip(desired, live, strict=False)
+        return len(desired) == len(live) and all(holds(ours, theirs, quantities=quantities) for ours, theirs in pairs)
     if quantities and live is not None:
         return quantity(desired) == quantity(live)
+    # The API server drops empty strings.
     return bool(desired == live) or (desired == "" and live is None)
-
-
-def _holds_list(desired: list[Any], live: Any, *, quantities: bool) -> bool:
-    if not isinstance(live, list):
-        return not desired and live is None
-    # Entries with a name match by name, in any order; others by position.
-    if desired and all(map(_is_named, desired)):
-        named = {item["name"]: item for item in live if _is_named(item)}
-        return all(holds(item, named.get(item["name"]), quantities=quantities) for item in desired)
-    pairs = zip(desired, live, strict=False)
-    return len(desired) == len(live) and all(holds(ours, theirs, quantities=quantities) for ours, theirs in pairs)
 
 
 def differences(desired: Any, live: Any, *path: str) -> Iterator[tuple[str, ...]]:

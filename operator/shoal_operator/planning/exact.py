@@ -71,7 +71,13 @@ def removal(kind: Kind, desired: Json, live: Json) -> Json:
         if not foreign:
             return {}
         pod = dig(live, "spec", "template", "spec", default={})
-        lists = {part: [_without(each, foreign) for each in pod[part]] for part in _CONTAINER_LISTS if pod.get(part)}
+        lists: Json = {}
+        for part in (part for part in _CONTAINER_LISTS if pod.get(part)):
+            lists[part] = containers = []
+            for each in pod[part]:
+                names = foreign.get(each["name"], ())
+                kept = [entry for entry in each.get("env", []) if entry["name"] not in names]
+                containers.append({**each, "env": kept} if names else each)
         return {"spec": {"template": {"spec": lists}}}
     ours, theirs = desired.get("spec", {}), live.get("spec", {})
     filled_in = _FILLED_IN.get(kind, frozenset())
@@ -104,12 +110,6 @@ def removed_settings(desired: Json, live: Json, stored: Json) -> Mapping[str, tu
 def settings_text(settings: Mapping[str, Sequence[str]]) -> str:
     """Return settings by container, for a message."""
     return "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
-
-
-def _without(container: Json, foreign: Mapping[str, tuple[str, ...]]) -> Json:
-    names = foreign.get(container["name"], ())
-    kept = [entry for entry in container.get("env", []) if entry["name"] not in names]
-    return {**container, "env": kept} if names else container
 
 
 def _containers(deployment: Json) -> list[Json]:

@@ -89,18 +89,17 @@ def find_problem(pods: Iterable[Json]) -> Problem | None:
 def image_problem(pod: Json) -> Problem | None:
     """An image that cannot be pulled."""
     for status, detail in _waiting(pod, _IMAGE_REASONS):
-        cause = _BACK_OFF.sub("", detail)
-        text = f"the image {_pulled(pod, status, detail)} cannot be pulled: {cause}"
+        image = f"{status.get('image', '')} of container {status['name']}"
+        # A container waits for the images of its volumes too; the kubelet's message names the image.
+        for volume in dig(pod, "spec", "volumes", default=[]):
+            reference = dig(volume, "image", "reference")
+            if reference and reference in detail:
+                where = "model.uri" if volume["name"] == MODEL else f"volume {volume['name']}"
+                image = f"{reference} of {where}"
+                break
+        text = f"the image {image} cannot be pulled: {_BACK_OFF.sub('', detail)}"
         return Problem(Reason.IMAGE_PULL_FAILED, _sentence(text))
     return None
-
-
-def _pulled(pod: Json, status: Json, detail: str) -> str:
-    # A container waits for the images of its volumes too; the kubelet's message names the image.
-    images = {each["name"]: dig(each, "image", "reference") for each in dig(pod, "spec", "volumes", default=[])}
-    name, reference = next(((name, image) for name, image in images.items() if image and image in detail), ("", ""))
-    where = "model.uri" if name == MODEL else f"volume {name}"
-    return f"{reference} of {where}" if reference else f"{status.get('image', '')} of container {status['name']}"
 
 
 def config_problem(pod: Json) -> Problem | None:
@@ -178,7 +177,10 @@ def scheduling_problem(pod: Json) -> Problem | None:
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return None
     message = scheduled.get("message", "")
-    missing = [name for name in _device_resources(pod) if f"Insufficient {name}" in message]
+    # Extended resources such as nvidia.com/gpu have a domain in their name.
+    limits = (dig(each, "resources", "limits", default={}) for each in dig(pod, "spec", "containers", default=[]))
+    devices = sorted({name for limit in limits for name in limit if "/" in name})
+    missing = [name for name in devices if f"Insufficient {name}" in message]
     if missing:
         names = " and ".join(missing)
         surge = ", request less, or set rollout.maxSurge 0 and maxUnavailable 1 when the old pod holds it."
@@ -186,6 +188,7 @@ def scheduling_problem(pod: Json) -> Problem | None:
         containers = {each["name"] for each in dig(pod, "spec", "containers", default=[])}
         advice = surge if PROXY in containers else ", or request less."
         return Problem(Reason.INSUFFICIENT_GPU, _sentence(f"no node has a free {names}: {message} Add a node{advice}"))
+    # The scheduler's message may be about the claim that contains the model.
     volumes: list[Json] = dig(pod, "spec", "volumes", default=[])
     claims = (dig(each, "persistentVolumeClaim", "claimName") for each in volumes if each.get("name") == MODEL)
     claim, namespace = next(claims, None), dig(pod, "metadata", "namespace", default="default")
@@ -270,12 +273,6 @@ def _last_line(ended: Json) -> str:
     line = text.splitlines()[-1].strip()
     said = read(line)
     return redacted(said.message if said else line)[-_MAX_MESSAGE_LENGTH:]
-
-
-def _device_resources(pod: Json) -> list[str]:
-    containers = dig(pod, "spec", "containers", default=[])
-    limits = (dig(container, "resources", "limits", default={}) for container in containers)
-    return sorted({name for limit in limits for name in limit if "/" in name})
 
 
 def _sentence(text: str) -> str:

@@ -68,11 +68,14 @@ def find_stays(
             min(most_s, max(0, int(left_s))) if helps else 0,
         )
 
-    return tuple(stay(pod) for pod in pods if _stops(pod))
+    # Pods that are being deleted and whose proxy still runs.
+    deleted = [pod for pod in pods if dig(pod, "metadata", "deletionTimestamp") is not None]
+    return tuple(stay(pod) for pod in deleted if dig(pod, "status", "podIP") is not None and runs(pod, PROXY))
 
 
 def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:
     """Return whether a replacement can start beside the pod: not if it needs the pod's resources."""
+    # Why the pod is being deleted; empty where a client deleted it.
     conditions = dig(pod, "status", "conditions", default=[])
     found = (each for each in conditions if each.get("type") == "DisruptionTarget" and each.get("status") == "True")
     condition: Json = next(found, {})
