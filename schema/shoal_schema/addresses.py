@@ -3,6 +3,7 @@
 import ipaddress
 import re
 
+# An IPv6 address in brackets, or any other host, which may be empty.
 _TCP = re.compile(r"(?:http://)?(?:\[([^\[\]]+)\]|([A-Za-z0-9._:%-]*)):([0-9]{1,5})/?")
 _HOST = re.compile(r"(?:\[[^\[\]]+\]|[A-Za-z0-9._%-]+)")
 
@@ -59,7 +60,9 @@ def parse_tcp_address(text: str) -> TcpAddress:
     match = _TCP.fullmatch(text)
     if not match or int(match[3]) > 65535:
         raise ValueError(f"{text!r} is not an address")
+    # An IPv6 address is validated; other host names are left to the resolver.
     host = match[1] or match[2] or "0.0.0.0"
+    # ip_address raises ValueError for an invalid address.
     if match[1] or ":" in host:
         ipaddress.ip_address(host)
     return TcpAddress(host, int(match[3]))
@@ -84,6 +87,7 @@ def parse_origin(text: str) -> Origin:
     secure = text.startswith("https://")
     if secure:
         text = text.removeprefix("https://")
+    # A URL without a port has that of its scheme.
     if _HOST.fullmatch(host := text.removeprefix("http://")):
         text = f"{host}:{443 if secure else 80}"
     return Origin(parse_address(text), secure=secure)

@@ -13,7 +13,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 _NEAR = 0.75
 """Similarity, 0 to 1, from which an unknown option is taken for a misspelt one."""
 _OPTION = "O"
-"""The letter of an option in argparse's pattern of arguments; A is any other argument."""
+"""Letter of an option in argparse's pattern of arguments; A is any other argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class CommandParser(ArgumentParser):
             for each in required:
                 each.required = True
         self._reject(rest)
+        # The second pass enforces required arguments.
         options, rest = super().parse_known_args(args, namespace)
         for use in self._uses:
             if use.idle(options):
@@ -68,6 +69,7 @@ class CommandParser(ArgumentParser):
     def _reject(self, words: Sequence[str]) -> None:
         if not words:
             return
+        # Short options have no close matches worth suggesting.
         names = [name for name in self._option_string_actions if name.startswith("--")]
         first = next((word.partition("=")[0] for word in words if word.startswith("--")), "")
         near = get_close_matches(first, names, n=1, cutoff=_NEAR)
@@ -142,6 +144,7 @@ def _positive(value: float) -> bool:
 
 
 def _checked(parse: Callable[[str], Value], fits: Callable[[Value], bool], allowed: str) -> Callable[[str], Value]:
+    # argparse prints the message of an ArgumentTypeError after the option's name.
     def read(text: str) -> Value:
         try:
             if fits(value := parse(text)):

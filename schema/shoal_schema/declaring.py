@@ -160,6 +160,7 @@ class Setting:
             return ", ".join(self.kind)
         if self.kind in (int, float):
             return _range(self.meta)
+        # A list of numbers has the bounds of its elements.
         element = next(
             (note for note in getattr(element_of(self.kind), "__metadata__", ()) if note.le is not None), None
         )
@@ -193,6 +194,7 @@ def settings_of(cls: type[Struct]) -> Iterator[Setting]:
     for each in fields_of(cls):
         yield each
         if section := section_of(each.kind):
+            # Paths and names are relative to the outermost section.
             for inner in settings_of(section):
                 path, name = (*each.path, *inner.path), f"{each.name}.{inner.name}"
                 yield Setting(path, name, inner.hint, inner.kind, inner.optional, inner.default, inner.meta, inner.env)

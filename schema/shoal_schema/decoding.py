@@ -32,20 +32,25 @@ _STEPS = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
 _WORDS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
+        # A required name, and a name that does not exist.
         (r"Object missing required field `(?P<field>.*)`", "{path} is required"),
         (r"Object contains unknown field `(?P<field>.*)`", "there is no field {path}; {hint}"),
         (
             r"Expected `str`(?:, got `\w+`)? - at `key` in `\$(.*)`",
             "{path}{0}: every name must be of type str; quote one that YAML reads as something else, as on, no and 1",
         ),
+        # Types and choices.
         (r"Expected `(\w+)(?: \| null)?`, got `.*`", "{path} must be of type {0}"),
         (r"Invalid enum value .*", "{path} must be one of {known}"),
+        # Bounds of numbers.
         (r"Expected `\w+` >= (.*)", "{path} must be at least {0}"),
         (r"Expected `\w+` > (.*)", "{path} must be more than {0}"),
         (r"Expected `\w+` <= (.*)", "{path} must be at most {0}"),
+        # Bounds of lengths.
         (r"Expected `str` of length <= (.*)", "{path} must have at most {0} characters"),
         (r"Expected `\w+` of length <= (.*)", "{path} must have at most {0} items"),
         (r"Expected `\w+` of length >= (.*)", "{path} must have at least {0} items"),
+        # Patterns and quantities.
         (r"Expected `str` matching regex ['\"](.*)['\"]", "{path} must match {0}"),
         (r"(is not a quantity.*|is a quantity.*)", "{path} {0}"),
     )
@@ -100,6 +105,7 @@ def parse_graph_spec(resource: Json) -> InferenceGraphSpec:
     """
     spec = decode(InferenceGraphSpec, resource.get("spec", {}), "spec")
     try:
+        # Planning validates references and expressions.
         make_plan(spec, resource["metadata"]["name"])
         # The proxy reads the graph from an environment variable, which has a limit.
         document = json.dumps(as_json(spec.graph(spec.steps)), ensure_ascii=False)
@@ -144,6 +150,7 @@ def decode_text(kind: type, value: Any) -> Any:
 def _without_nulls(cls: type[Struct], value: Any) -> Any:
     if not isinstance(value, dict):
         return value
+    # Free-form objects keep their nulls: only declared sections are traversed.
     kinds = {each.name: each.kind for each in fields_of(cls)}
     return {name: _part(kinds.get(name), part) for name, part in value.items() if part is not None}
 
@@ -157,6 +164,7 @@ def _part(kind: Any, value: Any) -> Any:
 
 def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
     """Return an error of msgspec with the field's path and the value found."""
+    # msgspec writes "MESSAGE - at `$.path`".
     what, _, place = text.partition(" - at `$")
     place = _keyed(cls, value, place.removesuffix("`"))
     found, words = next(((found, words) for pattern, words in _WORDS if (found := pattern.fullmatch(what))), (None, ""))
@@ -166,6 +174,7 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
         name = f"{place}.{found['field']}"
         struct = _struct(_kind_at(cls, place))
         known_names = [each.name for each in fields_of(struct)] if struct else []
+        # Older releases had other names for some fields.
         renamed = RENAMED.get(name[1:]) if cls is InferenceServiceSpec else None
         hint = f"it is {path}.{renamed} now" if renamed else nearest(found["field"], known_names)
         return words.format(path=f"{path}{name}", hint=hint)
@@ -186,6 +195,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def _keyed(cls: type[Struct], value: Any, place: str) -> str:
     """Return a place with the keys of objects' entries, which msgspec omits."""
+    # msgspec writes [...] for any key of an object: find the first entry that fails.
     while "[...]" in place:
         before, _, after = place.partition("[...]")
         arguments, entries = typing.get_args(_kind_at(cls, before)), _value_at(value, before)
@@ -205,6 +215,7 @@ def _keyed(cls: type[Struct], value: Any, place: str) -> str:
 def _kind_at(kind: Any, place: str) -> Any:
     """Return the declared type at a place."""
     for step in _STEPS.finditer(place):
+        # An index: continue with the elements' type.
         if not step["name"]:
             kind = without_annotations(element_of(kind))
             continue

@@ -26,6 +26,7 @@ def ended(run: Callable[[], int]) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
+    # The reader has closed the pipe, as `head` does.
     except BrokenPipeError:
         _write_no_more()
         return NOBODY_READS

@@ -75,16 +75,22 @@ def read(
     Raises:
         SettingsError: names every variable that is misspelt, malformed or out of range.
     """
+    # Report every fault at once, not only the first.
     faults = [*misspelt(environ, process, variables().keys()), *faults]
-    sections = {each.path[0]: _section(each.kind, environ, process, faults, told=told) for each in fields_of(cls)}
+    sections = {
+        each.path[0]: _section(each.kind, environ, process, faults, show_values=told) for each in fields_of(cls)
+    }
     if faults:
         raise SettingsError("; ".join(faults))
     return cls(**sections)
 
 
-def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, faults: list[str], *, told: bool) -> Any:
+def _section(
+    cls: type[Struct], environ: Mapping[str, str], process: Process, faults: list[str], *, show_values: bool
+) -> Any:
     values = {}
     for each in fields_of(cls):
+        # Settings of other processes are ignored: an environment may be shared.
         if each.env is None or process not in each.env.readers:
             continue
         text = environ.get(each.env.name, "").strip()
@@ -93,12 +99,13 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
         except SpecError as error:
             faults.append(f"{each.env.name}: {error}")
         except (ValueError, RecursionError):  # RecursionError: deeply nested JSON
-            value = f", not {text!r:.200}" if told else ""
+            value = f", not {text!r:.200}" if show_values else ""
             faults.append(f"{each.env.name} must be {each.allowed}{value}")
             values[each.path[0]] = each.unset
     try:
         return cls(**values)
     except FieldFault as fault:
+        # A fault of several fields names one of them.
         named = next(each for each in fields_of(cls) if each.name == fault.name)
         faults.append(f"{named.env.name if named.env else named.name} {fault.what}")
         return None
@@ -133,8 +140,10 @@ def rendered(setting: Setting, value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, dict):
         return json.dumps(msgspec.to_builtins(value), sort_keys=True, separators=(",", ":"))
+    # Sorted, so that the pod template does not depend on the order in a spec.
     if isinstance(value, tuple):
         return ",".join(str(item) for item in sorted(value))
+    # 17 significant digits are read back exactly.
     if isinstance(value, float):
         return f"{value:.17g}"
     return str(value).lower() if setting.env and setting.env.lower else str(value)
@@ -167,6 +176,7 @@ def given(section: Struct, process: Process, path: str = "spec") -> Iterator[tup
         value = getattr(section, each.path[0])
         if section_of(type(value)):
             yield from given(value, process, f"{path}.{each.name}")
+        # Unset fields are left out, so that the process has its own default.
         elif each.env and process in each.env.readers and value is not None and value != ():
             try:
                 yield each.env.name, fitting(each, rendered(each, value))

@@ -81,6 +81,7 @@ def parse(text: str) -> Expression:
         ExpressionError: the text is not an expression.
     """
     try:
+        # The syntax is a subset of Python's: parse it, then accept known nodes only.
         return _boolean(ast.parse(text.strip(), mode="eval").body, MAX_DEPTH)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ExpressionError):
@@ -134,6 +135,7 @@ def _boolean(node: ast.expr, depth: int) -> Expression:
             column = _column(left)
             if type(op) not in _OPERATORS:
                 raise _refused(right)
+            # A bare name on the right is another column.
             named = isinstance(right, ast.Name | ast.Attribute | ast.Subscript) and not _is_word(right)
             return Comparison(column, _OPERATORS[type(op)], _column(right) if named else _literal(right))
     return _column(node)
@@ -149,6 +151,7 @@ def _column(node: ast.expr) -> Column:
     match node:
         case ast.Name(id=name) if name.lower() not in _WORDS:
             return Column(name)
+        # Outputs of a step, as STEP.NAME or STEP["NAME"].
         case ast.Attribute(value=ast.Name(id=step), attr=name):
             return Column(f"{step}.{name}")
         case ast.Subscript(value=ast.Name(id=step), slice=ast.Constant(value=str(name))):
@@ -159,6 +162,7 @@ def _column(node: ast.expr) -> Column:
 def _literal(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | bool | None):
         return node.value
+    # Python parses -1 as the negation of 1.
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         number = node.operand.value
         if isinstance(number, int | float) and not isinstance(number, bool):

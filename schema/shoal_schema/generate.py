@@ -36,6 +36,7 @@ class _Plain(yaml.SafeDumper):
 
 def generated_files(root: Path) -> dict[str, str]:
     """Return path in the repository -> text."""
+    # Files that are generated in part keep the rest of their text.
     pages = {page: filled((root / page).read_text(encoding="utf-8")) for page in PAGES}
     versions = {path: versioned(path, (root / path).read_text(encoding="utf-8")) for path in VERSIONED}
     return {
@@ -50,6 +51,7 @@ def generated_files(root: Path) -> dict[str, str]:
 
 def _definition(definition: Definition) -> dict[str, str]:
     text = _HEADER + yaml.dump(custom_resource_definition(definition), Dumper=_Plain, sort_keys=False, width=100)
+    # The chart installs its own copy.
     return {f"{directory}/{GROUP}_{definition.plural}.yaml": text for directory in ("crds", "charts/shoal/files")}
 
 

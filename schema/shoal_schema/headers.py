@@ -2,26 +2,31 @@
 
 from typing import Final
 
+# Tracing.
 REQUEST_ID: Final = "x-request-id"
 """The client's id of a request, repeated in the response and in the runtime's log."""
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 """W3C trace context: passed to the runtime, and ``traceparent`` is repeated in the response."""
+# Scheduling.
 TIMEOUT_MS: Final = "x-request-timeout-ms"
 """Timeout of the client, in milliseconds."""
 HEADER_LENGTH: Final = "inference-header-content-length"
 """Length of the JSON before the binary tensors of a body, in bytes."""
 PRIORITY: Final = "x-shoal-priority"
 """Priority, 0 (first) to 9."""
+# Responses, and requests between replicas.
 EXECUTED: Final = "x-shoal-executed"
 """On errors: whether the model may have run, ``no`` or ``maybe``."""
 INSTANCE: Final = "x-shoal-instance"
 """Identity of the replica, on responses of ``/metrics`` and ``/v1/load`` and to peers."""
 HANDED_OVER: Final = "x-shoal-handed-over"
 """Marks a request forwarded by a peer, which is never forwarded again."""
+# Load reports.
 LOAD_FORMAT: Final = "endpoint-load-metrics-format"
 """Requests the header `LOAD` in the response: ``TEXT`` or ``JSON`` (ORCA, as in Envoy and vLLM)."""
 LOAD: Final = "endpoint-load-metrics"
+# Graphs and the admin port.
 GRAPHS: Final = "x-shoal-graphs"
 """Graphs that a request has passed, comma-separated: a graph rejects a request that has passed it already."""
 ADMIN: Final = "x-shoal-admin"

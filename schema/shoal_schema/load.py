@@ -69,6 +69,7 @@ class RowsChecked(Struct, frozen=True):
 class Load(Struct, frozen=True):
     """Load of one proxy."""
 
+    # Counters and integrals since the process started.
     time_s: Seconds
     """Reading of the proxy's monotonic clock."""
     queued_rows: Count
@@ -85,6 +86,7 @@ class Load(Struct, frozen=True):
     queued_row_seconds: Seconds
     busy_s: Seconds
     """Time with a batch at the runtime."""
+    # Present state.
     utilization: Annotated[float, Meta(ge=0, le=1)]
     """Arrival rate / capacity over the last second; the share of busy time until capacity is measured."""
     objective_attainable: bool
@@ -94,6 +96,7 @@ class Load(Struct, frozen=True):
     """None before the first batch."""
     expected_wait_s: Seconds | None = None
     """Expected time until the response of a request of one row that arrives now; None if none is accepted."""
+    # Fields that older proxies do not send.
     batches: Count = 0
     """Batches with a response; 0 from older proxies."""
     graph: GraphState | None = None

@@ -48,6 +48,7 @@ def read(line: str) -> Line | None:
                     message = " ".join(f"{name}={word(str(value))}" for name, value in fields.items())
                 return Line(record["level"], message)
         return None
+    # A text line, else the last line of a command.
     if found := _LINE.fullmatch(line):
         return Line(found["level"], found["message"])
     found = _LAST_WORDS.fullmatch(line)
@@ -69,6 +70,7 @@ def _plain(value: Any) -> Any:
     """Return a value that every JSON parser accepts: no unpaired surrogate, NaN, infinity or huge integer."""
     if value is None or (isinstance(value, float) and isfinite(value)):
         return value
+    # Integers beyond 64 bits lose precision in most parsers.
     if isinstance(value, int):
         return value if value.bit_length() <= _BITS else hex(value)
     return str(value).encode("utf-8", "backslashreplace").decode()
@@ -98,8 +100,10 @@ def _fields(template: str, arguments: tuple[Any, ...]) -> Fields:
     for part in _NEXT_FIELD.split(template):
         name, _, form = part.partition("=")
         places = [place for place in _PLACE.findall(form) if place != "%%"] if arguments else []
+        # Two fields of one name, or one of a line's own fields: log the text as it is.
         if name in found or name in _HEAD:
             raise ValueError(name)
+        # Each field consumes the arguments of its placeholders.
         found[name] = _value(form, places, arguments[used : used + len(places)])
         used += len(places)
     if used != len(arguments) or " " in str(found["event"]):
@@ -109,6 +113,7 @@ def _fields(template: str, arguments: tuple[Any, ...]) -> Fields:
 
 def _value(form: str, places: Sequence[str], arguments: tuple[Any, ...]) -> Any:
     """Return a field's value: a number if the text is one, other text without quotes."""
+    # A field that is a single placeholder keeps the argument's type.
     if [form] == places and form[-1] in "sr" and isinstance(arguments[0], str | int | float):
         return _unquoted(arguments[0]) if form == "%s" else arguments[0]
     text = (form % arguments if arguments else form).strip()

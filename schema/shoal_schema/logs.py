@@ -47,12 +47,15 @@ class JsonFormatter(TextFormatter):
 def configure(level: str = "INFO", form: str = LogForm.TEXT) -> None:
     """Log to standard error, from this `processes.Level` on and in this format."""
     in_json = form == LogForm.JSON
+    # One handler on the root logger, replacing any other.
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if in_json else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # A higher level of the root applies to these loggers too.
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(max(least, logging.getLogger().level))
     logging.captureWarnings(in_json)
+    # In JSON even an uncaught exception is one line.
     sys.excepthook = _tell_of_end if in_json else sys.__excepthook__
 
 

@@ -26,6 +26,7 @@ takes a third of a convolutional network's time on a CPU. There is one arena, as
 
 def keep_freed_memory(options: Mapping[int, int]) -> None:
     """Set options of `mallopt`; call it before threads exist."""
+    # Other C libraries have no mallopt.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for option, value in options.items():

@@ -63,6 +63,7 @@ def _histogram(name: str, description: str, **labels: str) -> Metric:
     return Metric(f"shoal_proxy_{name}", Kind.HISTOGRAM, description, labels)
 
 
+# Requests and clients.
 REQUESTS = _counter(
     "requests",
     "Responses sent.",
@@ -77,6 +78,7 @@ CALLER_REQUESTS = _counter(
     status="of HTTP",
 )
 CALLER_ROWS = _counter("caller_rows", "Rows admitted, by client.", caller="as above")
+# Queue and connections: the present state.
 QUEUE_ROWS = _gauge("queue_rows", "Rows queued.")
 QUEUE_REQUESTS = _gauge("queue_requests", "Requests queued.")
 QUEUE_BYTES = _gauge("queue_bytes", "Bytes of queued inputs.")
@@ -84,6 +86,7 @@ IN_FLIGHT_ROWS = _gauge("in_flight_rows", "Rows at the runtime.")
 IN_FLIGHT_BATCHES = _gauge("in_flight_batches", "Batches at the runtime.")
 CONNECTIONS = _gauge("connections", "Client connections.")
 UNSENT_BYTES = _gauge("unsent_bytes", "Bytes of responses that clients have not read.")
+# The runtime and its device.
 RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and warm.")
 DEVICE_MEMORY = "device_memory"
 """The object in a runtime's readiness response with the values of the two gauges below."""
@@ -93,6 +96,7 @@ DEVICE_MEMORY_USED_BYTES = _gauge(
 DEVICE_MEMORY_BYTES = _gauge("device_memory_bytes", "Bytes of device memory.")
 RUNTIME_LOSSES = _counter("runtime_losses", "Times that a ready runtime became unavailable.")
 BATCH_ROWS_LIMIT = _gauge("batch_rows_limit", "Maximum rows of a batch, as limited by the model and its memory.")
+# Load and capacity.
 OBJECTIVE_ATTAINABLE = _gauge(
     "objective_attainable", "0 if a request in a batch of its own takes longer than the latency objective."
 )
@@ -109,11 +113,13 @@ EXPECTED_WAIT_SECONDS = _gauge(
     "expected_wait_seconds",
     "Expected time until the response of a request of one row that arrives now, 95th percentile.",
 )
+# Lifecycle and certificate.
 DRAINING = _gauge("draining", "1 from the start of the drain.")
 CERTIFICATE_EXPIRY = _gauge(
     "certificate_expiry_timestamp_seconds",
     "Expiry of the certificate in use, in seconds since 1970; absent without TLS.",
 )
+# Batches and latency.
 BATCH_ROWS = _histogram("batch_rows", "Rows per batch.")
 REQUEST_SECONDS = _histogram(
     "request_seconds", "Time from arrival until the result was split from its batch, of requests that the model ran."
@@ -121,13 +127,16 @@ REQUEST_SECONDS = _histogram(
 QUEUE_SECONDS = _histogram("queue_seconds", "Time from arrival until the request joined a batch.")
 BATCH_SECONDS = _histogram("batch_seconds", "Time from closing a batch until its results were split.")
 RUNTIME_SECONDS = _histogram("runtime_seconds", "Time from sending a batch until the runtime's response.")
+# Work sent to the runtime.
 ROWS = _counter("rows", "Rows sent to the runtime.")
 ELEMENTS = _counter("elements", "Elements sent, padding included.")
 PADDED_ELEMENTS = _counter("padded_elements", "Elements that were padding.")
+# Failures and retries.
 LATE_ANSWERS = _counter("late_answers", "Responses later than the client's timeout or the latency objective.")
 FAILED_ROWS = _counter("failed_rows", "Rows that failed in the model, alone or with their whole request.")
 COALESCED_ROWS = _counter("coalesced_rows", "Rows answered with the result of an identical request.")
 RETRIES = _counter("retries", "Batches retried after a failure.")
+# Verification of rows.
 ROWS_CHECKED = _counter("rows_checked", "Rows run again to verify that they got their own result.")
 ROWS_SUSPECTED = _counter("rows_suspected", "Verified rows whose second result differed; most are ties and noise.")
 ROW_VIOLATIONS = _counter("row_violations", "Models found to mix results of rows.")
@@ -137,11 +146,13 @@ ROWS_INDEPENDENT = _gauge(
     "0 if rows of a shared batch got results of other rows: each batch then holds one request. Absent if rows are"
     " not verified.",
 )
+# Request forwarding between peers.
 HANDED_OVER = _counter(
     "handed_over",
     "Requests forwarded to a peer because they would have been late here, by outcome.",
     outcome="answered, refused, error, failed, broken, late, lost, cancelled",
 )
+# Graphs.
 STEP_SECONDS = _histogram(
     "step_seconds", "Time from calling a step's model until its response; of graphs only.", step="of the graph"
 )
@@ -150,6 +161,7 @@ STEP_FAILURES = _counter(
     "Calls of a step's model that failed, were rejected or got no response; of graphs only.",
     step="of the graph",
 )
+# Traffic.
 REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
 RESPONSE_BYTES = _counter("response_bytes", "Bytes of response bodies.")
 
@@ -178,6 +190,7 @@ def _of_operator(kind: Kind, name: str, description: str, **labels: str) -> Metr
 
 
 _OF_SERVICE = {"namespace": "of the service", "service": "its name"}
+# Leadership and services.
 OPERATOR_LEADER = _of_operator(Kind.GAUGE, "leader", "1 while this operator is the leader.")
 OPERATOR_SERVICES = _of_operator(
     Kind.GAUGE, "services", "Services, by their condition `Ready`.", ready="True, False", reason="of `Ready`"
@@ -185,6 +198,7 @@ OPERATOR_SERVICES = _of_operator(
 OPERATOR_UPGRADES = _of_operator(
     Kind.GAUGE, "upgrades", "Services with pods of another operator version.", state="pending, running, failed"
 )
+# Reconciliation.
 OPERATOR_LOOKS = _of_operator(
     Kind.COUNTER, "looks", "Reconciliations of services, by outcome.", outcome="done, waiting, failed, gone"
 )
@@ -194,6 +208,7 @@ OPERATOR_LOOK_ERRORS = _of_operator(
 OPERATOR_LOOK_SECONDS = _of_operator(Kind.HISTOGRAM, "look_seconds", "Duration of a reconciliation.")
 OPERATOR_QUEUE_SERVICES = _of_operator(Kind.GAUGE, "queue_services", "Services queued for reconciliation.")
 OPERATOR_QUEUE_AGE_SECONDS = _of_operator(Kind.GAUGE, "queue_age_seconds", "Time since the oldest of them was queued.")
+# Requests of the operator.
 OPERATOR_API_REQUESTS = _of_operator(
     Kind.COUNTER,
     "api_requests",
@@ -210,6 +225,7 @@ OPERATOR_SCRAPES = _of_operator(
 OPERATOR_SCRAPE_AGE_SECONDS = _of_operator(
     Kind.GAUGE, "scrape_age_seconds", "Time since the last scrape, of the service with the oldest one."
 )
+# Autoscaling, per service.
 OPERATOR_SCALING_DESIRED = _of_operator(Kind.GAUGE, "scaling_desired", "Desired replicas.", **_OF_SERVICE)
 OPERATOR_SCALING_READY = _of_operator(Kind.GAUGE, "scaling_ready", "Ready pods.", **_OF_SERVICE)
 OPERATOR_SCALING_ROWS = _of_operator(
@@ -230,6 +246,7 @@ OPERATOR_SCALING_PANIC = _of_operator(
     "1 while replicas are not reduced, as the load of the last seconds was twice the ready capacity.",
     **_OF_SERVICE,
 )
+# Status, per service.
 OPERATOR_SERVICE_CONDITION = _of_operator(
     Kind.GAUGE,
     "service_condition",

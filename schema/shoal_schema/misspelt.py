@@ -31,6 +31,7 @@ def misspelt(environ: Mapping[str, str], process: Process, known: Collection[str
         process: the reader.
         known: the settings of all processes.
     """
+    # The init container is a program of the runtime.
     own = Process.RUNTIME if process is Process.MODEL else process
     others = tuple(prefix for name, family in FAMILIES.items() if name != own for prefix in family)
     families = [prefix for family in FAMILIES.values() for prefix in family]

@@ -32,5 +32,6 @@ def page_headers(page: str) -> Mapping[str, str]:
 
 
 def _hash(page: str, tag: str) -> str:
+    # The hash covers the exact text between the tags.
     [content] = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
     return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -15,6 +15,7 @@ Patterns = tuple[str, ...]
 class Policy(Section, frozen=True):
     """Features of the cluster that specs may use."""
 
+    # What containers run and where requests come from.
     images: Annotated[
         Patterns,
         Meta(
@@ -46,6 +47,7 @@ class Policy(Section, frozen=True):
         "traefik.ingress.kubernetes.io/router.tls",
     )
     services: Annotated[Patterns, Meta(description="Types of the Service.")] = ("ClusterIP",)
+    # What pods may read.
     secrets: Annotated[
         Patterns,
         Meta(description="Secrets in any field of a spec: variables, volumes, models, registries, certificates."),
@@ -65,6 +67,7 @@ class Policy(Section, frozen=True):
         "projected",
         "secret",
     )
+    # How pods are scheduled and run.
     priority_classes: Annotated[Patterns, Meta(description="PriorityClasses.")] = ("shoal-*",)
     runtime_classes: Annotated[Patterns, Meta(description="RuntimeClasses.")] = ("*",)
     pod_labels: Annotated[Patterns, Meta(description="Names of labels of the pods.")] = ("*",)

@@ -88,6 +88,7 @@ class LogSettings(Section, frozen=True):
 class ProxyProcess(Section, frozen=True):
     """Settings of the proxy process."""
 
+    # Identity and addresses.
     instance: (
         Annotated[
             str,
@@ -126,6 +127,7 @@ class ProxyProcess(Section, frozen=True):
         Meta(description="Address of the V2 server that runs the model: Shoal's runtime or a foreign one."),
         Env("SHOAL_PROXY_RUNTIME", PROXY, allowed="unix:PATH or http://HOST:PORT"),
     ] = Address(path="/run/shoal/runtime.sock")
+    # Graphs.
     graph: (
         Annotated[
             GraphSpec,
@@ -147,6 +149,7 @@ class ProxyProcess(Section, frozen=True):
         Meta(description="Directory of modules for a graph's `composer.importPath`, searched last."),
         Env("SHOAL_PROXY_COMPOSER_DIR", PROXY, allowed="a folder"),
     ] = ""
+    # Shutdown and peers.
     replacement_timeout_s: Annotated[
         float,
         Meta(
@@ -166,6 +169,7 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_SIBLINGS", PROXY, allowed="comma-separated HOST:PORT"),
     ] = ()
+    # TLS and keys.
     tls_certificate: Annotated[
         str,
         Meta(
@@ -208,6 +212,7 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_BATCHING_PADDING_FACTOR", PROXY),
     ] = 4.0
+    # Limits of a connection: a slow or silent client must not hold resources forever.
     max_head_bytes: Annotated[
         int, Meta(ge=KIB, le=16 * MIB, description=_HEAD), Env("SHOAL_PROXY_MAX_HEAD_BYTES", PROXY)
     ] = 32 * KIB
@@ -274,6 +279,7 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_CONNECTION_AGE_S", PROXY),
     ] = 60.0
+    # Limits over all connections.
     max_connections: Annotated[
         int,
         Meta(
@@ -312,6 +318,7 @@ class RuntimeProcess(Section, frozen=True):
     listen: Annotated[
         Address, Meta(description="Address to listen on."), Env("SHOAL_RUNTIME_LISTEN", RUNTIME, allowed=_ADDRESS)
     ] = Address(path="/run/shoal/runtime.sock")
+    # Fetching a model: an archive must not fill the disk.
     cache_dir: (
         Annotated[
             str,
@@ -361,6 +368,7 @@ class RuntimeProcess(Section, frozen=True):
         ),
         Env("SHOAL_MODEL_FETCHED", RUNTIME),
     ] = False
+    # Loading and serving.
     load_timeout_s: Annotated[
         float,
         Meta(
@@ -406,6 +414,7 @@ class RuntimeProcess(Section, frozen=True):
 class OperatorProcess(Section, frozen=True):
     """Settings of the operator process."""
 
+    # Defaults of the pods that the operator creates.
     proxy_image: Annotated[
         str,
         Meta(description="Image of the proxy for services that name none."),
@@ -458,6 +467,7 @@ class OperatorProcess(Section, frozen=True):
         ]
         | None
     ) = None
+    # What services may do.
     admin_namespaces: Annotated[
         tuple[str, ...],
         Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain). Default: all."),
@@ -471,6 +481,7 @@ class OperatorProcess(Section, frozen=True):
         ),
         Env("SHOAL_OPERATOR_POLICY", OPERATOR, allowed="a JSON object, the chart's value `policy`"),
     ] = Policy()
+    # Leader election and scope.
     identity: Annotated[
         str,
         Meta(description="Unique identity of this process. Default: host name and a random suffix."),
@@ -484,6 +495,7 @@ class OperatorProcess(Section, frozen=True):
         Meta(description="Namespaces to reconcile. Default: all."),
         Env("SHOAL_OPERATOR_WATCH_NAMESPACES", OPERATOR, allowed=_TEXTS),
     ] = ()
+    # Addresses of the operator itself.
     health_listen: (
         Annotated[
             TcpAddress,
@@ -506,6 +518,7 @@ class OperatorProcess(Section, frozen=True):
         ]
         | None
     ) = None
+    # Intervals.
     resync_s: Annotated[
         float,
         Meta(ge=1, le=86400, description="Time after which every service is reconciled without a change."),
@@ -540,6 +553,7 @@ class OperatorProcess(Section, frozen=True):
         ),
         Env("SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S", OPERATOR),
     ] = 300.0
+    # Concurrency and upgrades.
     workers: Annotated[
         int,
         Meta(ge=1, le=256, description="Number of services that are reconciled concurrently."),
@@ -567,6 +581,7 @@ class OperatorProcess(Section, frozen=True):
             allowed="days and a time in UTC, as Sat,Sun 02:00-05:00; the days are optional",
         ),
     ] = ""
+    # The activator.
     waiting_selector: Annotated[
         str,
         Meta(
@@ -661,6 +676,7 @@ class WaitingProcess(Section, frozen=True):
 class BatchProcess(Section, frozen=True):
     """Settings of the batch process."""
 
+    # Which part of the work this process does.
     worker: Annotated[
         int, Meta(ge=0, le=100_000, description="Index of this worker."), Env("SHOAL_BATCH_WORKER", BATCH)
     ] = 0
@@ -678,6 +694,7 @@ class BatchProcess(Section, frozen=True):
         ),
         Env("SHOAL_BATCH_RUN", BATCH, allowed="letters, digits and '-'"),
     ] = ""
+    # What computes.
     engines: Annotated[
         int,
         Meta(ge=1, le=1024, description="Number of engine processes, each with its own copy of the model."),

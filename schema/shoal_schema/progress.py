@@ -46,6 +46,7 @@ class Progress(Struct, frozen=True, rename="camel"):
 
 def together(reports: Sequence[Progress]) -> Done:
     """Return the finished work of all workers and of earlier jobs, which every worker reports."""
+    # Every worker reports the same earlier work, or less if it read it earlier.
     before = max((each.before for each in reports), key=lambda each: each.shards, default=Done())
     return sum((each.own for each in reports), start=before)
 

@@ -29,6 +29,7 @@ def kept_quantity(value: str | int) -> Decimal:
     Raises:
         ValueError: the text is not a quantity.
     """
+    # The API server stores thousandths.
     return (min(_number(value), Decimal(MAX_QUANTITY)) * 1000).to_integral_value(ROUND_UP) / 1000
 
 
@@ -41,6 +42,7 @@ def _number(value: str | int) -> Decimal:
     if suffix in _BINARY:
         number *= 1024 ** _BINARY[suffix]
     else:
+        # A decimal suffix, or an exponent such as e3.
         number = number.scaleb(_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:]))
     return number
 

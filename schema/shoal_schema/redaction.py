@@ -19,4 +19,5 @@ def redacted(text: str) -> str:
 
 def visible(text: str) -> str:
     """Return text with control characters escaped for a terminal."""
+    # repr writes control characters as escapes; [1:-1] strips its quotes.
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -71,6 +71,7 @@ def check_spec(spec: GraphSpec, name: str, paths: Mapping[str, str]) -> None:
 
 def _check_composer(spec: GraphSpec, paths: Mapping[str, str]) -> None:
     """Check that data flow is declared either in fields or in a composer's code."""
+    # Without a composer the fields define the data flow; with one they must be empty.
     if spec.composer is None:
         for each in (each for each in spec.steps if not each.inputs):
             raise GraphError(f"{paths[each.name]}.inputs", "must name a tensor for each input of the model")
@@ -94,5 +95,6 @@ def _check_names(names: Iterable[str], path: str) -> None:
     for name in names:
         if not 0 < len(name) <= _LONGEST_NAME:
             raise GraphError(path, f"a tensor's name must have 1 to {_LONGEST_NAME} characters, not {len(name)}")
+        # YAML 1.1 parses y, yes and on as true; JSON keys are then "true".
         if name in ("true", "false"):
             raise GraphError(f"{path}.{name}", "YAML reads y, n, yes, no, on and off as booleans: quote the name")

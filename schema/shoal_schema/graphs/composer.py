@@ -60,8 +60,10 @@ def read_source(source: str) -> Declared:
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         raise GraphError(PATH, f"{where}{error.msg}") from None
+    # Deep nesting exhausts the parser.
     except (RecursionError, MemoryError):
         raise GraphError(PATH, "is nested too deeply to be parsed") from None
+    # Null bytes, or text that is not UTF-8.
     except ValueError as error:
         if isinstance(error, GraphError):
             raise
@@ -85,6 +87,7 @@ def _literal(of: ast.ClassDef, name: str) -> object:
         targets = part.targets if isinstance(part, ast.Assign) else [part.target]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             try:
+                # Literals only: the source is never run here.
                 return ast.literal_eval(part.value)
             except ValueError:
                 raise GraphError(PATH, f"line {part.lineno}: {of.name}.{name} must be a literal") from None

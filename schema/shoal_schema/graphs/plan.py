@@ -170,6 +170,7 @@ def _draft(spec: StepSpec, path: str, steps: Mapping[str, str]) -> Step:
                 what = f"{name!r} names no tensor: write request.{name} or STEP.{name}, or quote a text as '{name}'"
                 raise GraphError(f"{path}.when", what)
         conditions = tuple(_checked(name, f"{path}.when", steps) for name in names)
+    # References to the request need no step.
     needs = {ref.step for ref in (*inputs.values(), *conditions, *each, *((count,) if count else ()))} - {REQUEST}
     return Step(
         name=spec.name,
@@ -207,6 +208,7 @@ def _placed(draft: Step, placed: Mapping[str, Step]) -> Step:
     """Return a step with its space, and whether a row may be without it."""
     space = ROOT
     if draft.each:
+        # Items open a space below that of the tensor they come from.
         first = draft.each[0]
         space = (*_space(first, placed), str(first))
     step = replace(draft, space=space)
@@ -215,6 +217,7 @@ def _placed(draft: Step, placed: Mapping[str, Step]) -> Step:
     if draft.count and draft.count.step != draft.each[0].step and _may_lack(draft.count, space, placed):
         what = f"a row may be without {draft.count}: name a tensor that every row with {draft.each[0]} has"
         raise GraphError(f"{draft.path}.count", what)
+    # A row exists only if its item does, so items are never absent.
     used = [ref for ref in step.inputs.values() if not is_item(ref, step)]
     absent = draft.when is not None or draft.omits or any(_may_lack(ref, space, placed) for ref in used)
     return replace(step, absent=absent)
@@ -237,9 +240,10 @@ def _output(spec: GraphSpec, name: str, placed: Mapping[str, Step]) -> Output:
     path = f"outputs.{name}"
     refs = tuple(_checked(text, path, dict.fromkeys(placed, "")) for text in spec.outputs[name])
     combine = spec.combine.get(name, Combine.FIRST)
+    # Values are combined in the innermost of their spaces.
     space = max((_space(ref, placed) for ref in refs), key=len)
     for ref in refs:
         if meeting(_space(ref, placed), space) != _space(ref, placed):
             raise GraphError(path, f"{', '.join(map(str, refs))} are of unrelated rows")
-    lacks = [_may_lack(ref, space, placed) for ref in refs]
-    return Output(name, path, refs, combine, space, any(lacks) if combine in _BY_LIST else all(lacks))
+    absent = [_may_lack(ref, space, placed) for ref in refs]
+    return Output(name, path, refs, combine, space, any(absent) if combine in _BY_LIST else all(absent))

@@ -100,6 +100,7 @@ def fits(given: Tensor, wanted: Tensor) -> bool:
     """Return whether one tensor may be passed for another; unknown sizes fit any."""
     if len(given.shape) != len(wanted.shape):
         return False
+    # The runtime converts FP32 to FP64 exactly.
     widened = given.datatype == "FP32" and wanted.datatype == "FP64"
     same = all(a == b or ANY in (a, b) for a, b in zip(given.shape, wanted.shape, strict=True))
     return same and (given.datatype == wanted.datatype or widened)
@@ -132,6 +133,7 @@ def _tensor(tensor: Mapping[str, Any]) -> Tensor:
     batch_dim = int(parameters.get("batch_dim", 0))
     if not 0 <= batch_dim < len(shape) or tensor["datatype"] not in CODES:
         raise ValueError(f"its metadata is unusable: tensor {tensor['name']!r} is {tensor['datatype']} {shape}")
+    # Shapes here are those of one row.
     del shape[batch_dim]
     published = {name: value for name, value in parameters.items() if name not in _UNSAID}
     return Tensor(tensor["datatype"], tuple(shape), published)

@@ -34,6 +34,7 @@ class Typed:
             self.request, self.outputs = dict(composer.inputs), dict(composer.outputs)
             return
         for step in plan.steps:
+            # All steps define the request before any step is checked against it.
             self._infer_request(step)
         for step in plan.steps:
             self._check(step)
@@ -70,6 +71,7 @@ class Typed:
 
     def _moved(self, ref: Ref, tensor: Tensor, space: Space, path: str) -> Tensor:
         """Return a tensor in a row of another space: unchanged, or a list for each level up."""
+        # Down the spaces a value is repeated unchanged; each level up makes it a list.
         own = self.plan.space_of(ref)
         shared = len(meeting(own, space))
         within = (ref.step, *(reference(name).step for name in own[shared + 1 :]))
@@ -91,6 +93,7 @@ class Typed:
                 )
             if ref.step != REQUEST:
                 continue
+            # A step that reads an item needs a list in the request.
             tensor = wanted[name].listed if is_item(ref, step) else wanted[name]
             known = self.request.get(ref.tensor)
             if known is not None and not (fits(known, tensor) and known.datatype == tensor.datatype):
@@ -132,6 +135,7 @@ class Typed:
         try:
             combined = combined_tensor(output.combine, tensors, path)
         except GraphError as error:
+            # The shapes in the error are those of an item.
             items = f", for each item of {output.space[-1]}" if output.space else ""
             raise GraphError(path, f"{error.what}{items}", error.fault) from None
         if output.absent and not combined.has_gaps:
@@ -158,6 +162,7 @@ def combined_tensor(combine: Combine, tensors: list[Tensor], path: str) -> Tenso
         raise GraphError(path, f"Concat joins lists, and {first} is one value per row: use Stack", Fault.MISMATCH)
     result = first
     for other in tensors[1:]:
+        # Concat joins along the first axis, whose lengths may differ.
         a, b = (replace(each, shape=each.shape[1:]) if joins else each for each in (result, other))
         if len(first.shape) != len(other.shape) or first.datatype != other.datatype or not fits(a, b):
             raise GraphError(path, f"{first} and {other} cannot be combined by {combine}", Fault.MISMATCH)
@@ -242,6 +247,7 @@ def typed(plan: Plan, documents: Mapping[str, Json], name: str = "", composer: S
 
 def graph_metadata(graph: Typed, name: str, calls: frozenset[str]) -> Json:
     """Return the graph's own V2 metadata; ``calls`` are it and the graphs among its steps."""
+    # A graph above this one detects cycles by this list.
     inner = frozenset().union(*(signature.calls for signature in graph.signatures.values()), calls)
     parameters = {"graphs": ",".join(sorted(inner))}
     return {

@@ -65,9 +65,11 @@ def _structural(schema: Json, components: Json, classes: dict[str, type[Struct]]
     """Return a schema without references and unions with null."""
     if schema.get("x-kubernetes-int-or-string"):
         return schema
+    # An optional field: a union with null.
     if "anyOf" in schema:
         (schema,) = (part for part in schema["anyOf"] if part.get("type") != "null")
     if name := schema.get("$ref"):
+        # A reference may have a description of its own beside it.
         own = {word: value for word, value in schema.items() if word != "$ref"}
         return _structural({**components[name], **own, "title": name}, components, classes)
     converted = _numbers({word: value for word, value in schema.items() if word not in _LEFT_OUT})
@@ -76,6 +78,7 @@ def _structural(schema: Json, components: Json, classes: dict[str, type[Struct]]
         converted["pattern"] = converted["pattern"].replace(r"\Z", "$")
     if "enum" in schema:
         return {"type": "string", **converted}
+    # Elements of lists and values of objects.
     for word in ("items", "additionalProperties"):
         if schema.get(word):
             converted[word] = _structural(schema[word], components, classes)
@@ -111,6 +114,7 @@ def _numbers(schema: Json) -> Json:
     above = schema.pop("exclusiveMinimum", None)
     if above is not None:
         schema["minimum"] = math.floor(above) + 1
+    # OpenAPI formats: int32 unless the maximum needs int64.
     wide = schema.get("maximum", 0) > _INT32_MAX
     if schema.get("maximum", 0) >= _INT64_MAX:
         # int64 implies these bounds, and Helm does not keep such large numbers exactly.

@@ -74,6 +74,7 @@ def _sections(cls: type[Struct], path: str, *, elsewhere: Collection[str] = ()) 
     yield f"### `{path}`\n\n{cls.__doc__}\n"
     yield "| field | type | default | meaning |\n|---|---|---|---|"
     for each in fields_of(cls):
+        # Shared sections are documented once, under InferenceService.
         home = f"spec.{each.name}" if each.name in elsewhere else f"{path}.{each.name}"
         env = f" (`{each.env.name}`)" if each.env else ""
         name = f'<a id="{path}.{each.name}"></a>`{each.name}`'

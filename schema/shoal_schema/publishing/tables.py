@@ -12,6 +12,7 @@ from shoal_schema.environment import manifest_fields, variables
 from shoal_schema.policy import Policy
 from shoal_schema.publishing.words import in_a_table, range_of, unset_of
 
+# The text between the marks is replaced.
 _MARK = re.compile(r"(?<=<!-- generated: )(?P<name>[\w ]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 

@@ -57,6 +57,7 @@ def range_of(setting: Setting) -> str:
 
 def number(value: float, *, is_size: bool) -> str:
     """Return a number; of bytes, in the largest unit that divides it."""
+    # Largest unit first.
     for unit, name in _UNITS.items():
         if is_size and value >= unit and value % unit == 0:
             return f"{value // unit:.0f} {name}"

@@ -33,6 +33,7 @@ def fault(scheme: str, environment: Mapping[str, str]) -> str:
         environment: names and values; empty values are ignored.
     """
     prefix = PREFIXES.get(scheme)
+    # Variables of other schemes are not read, so their values do not matter.
     for name, value in environment.items():
         proxy = name.upper() in _PROXIES
         if value and (proxy or (prefix and name.startswith(prefix))):
@@ -54,6 +55,7 @@ def _wrong_text(name: str, value: str) -> str:
 
 def _wrong(name: str, value: str) -> str:
     if _KEY_FILE.fullmatch(name):
+        # A JSON key pasted instead of a path starts with a brace.
         path = "/" in value.partition("{")[0] or value.endswith(".json")
         return "" if path else "must be the path of a file. Put the key itself into GOOGLE_SERVICE_ACCOUNT_KEY"
     if value.isascii() or PLACE.search(name) or _ANY_TEXT.search(name) or name.endswith("SERVICE_ACCOUNT_KEY"):

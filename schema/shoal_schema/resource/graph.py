@@ -67,6 +67,7 @@ class StepSpec(Section, frozen=True):
             description="Input of the model -> the tensor it reads: `request.NAME` or `STEP.OUTPUT`.",
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
+    # Which model the step calls: exactly one of these.
     service: (
         Annotated[
             str,
@@ -90,6 +91,7 @@ class StepSpec(Section, frozen=True):
         ]
         | None
     ) = None
+    # For which rows and items the step runs.
     when: (
         Annotated[
             str,

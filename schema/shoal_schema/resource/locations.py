@@ -94,6 +94,7 @@ def parse(uri: str) -> Location:
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme not in SCHEMES or not rest.startswith("/" if scheme in MLFLOW else "//"):
         raise LocationError(f"{shown(uri)} must begin with one of {IN_WORDS}")
+    # Check before any other error, whose message would repeat the secret.
     if re.match(NAKED, uri):
         raise LocationError(f"{shown(uri)} must not hold credentials or a query: they belong in the environment")
     if scheme in ("file", *WEB):
@@ -201,6 +202,7 @@ def tracking_server(environment: Mapping[str, str]) -> tuple[str, dict[str, str]
     given = environment.get("MLFLOW_TRACKING_URI", "")
     if not given.startswith(("http://", "https://")):
         raise LocationError("models:/ and runs:/ need MLFLOW_TRACKING_URI, the http:// or https:// of an MLflow server")
+    # Credentials of the URL move to a header, so that logs of URLs do not have them.
     parts = urlsplit(given)
     user, host = parts.netloc.rpartition("@")[::2]
     name, password = map(unquote, user.partition(":")[::2])
@@ -219,6 +221,7 @@ def shown(uri: str) -> str:
     """Return a URI without user, password, query and fragment, any of which may be secret."""
     if not (found := _URI.match(uri)):
         return uri
+    # Queries may hold signatures.
     scheme, rest = found[1].lower(), re.split("[?#]", uri[found.end() :], maxsplit=1)[0]
     authority, slash, path = rest.partition("/")
     secret = re.match(CREDENTIALS, uri, re.IGNORECASE) or scheme not in SCHEMES
@@ -246,6 +249,7 @@ def _claim(scheme: str, rest: str) -> Location:
 def _hub(scheme: str, rest: str) -> Location:
     owner, _, rest = rest.partition("/")
     name, _, path = rest.rstrip("/").partition("/")
+    # The hub's names have no @; revisions may be quoted.
     name, revision = map(unquote, name.partition("@")[::2])
     # The request carries credentials: a name must not lead to another route of the hub.
     leads_on = {".", ".."}.isdisjoint(revision.split("/"))
@@ -267,6 +271,7 @@ def _registered(scheme: str, rest: str) -> Location:
 def _image(scheme: str, rest: str) -> Location:
     registry, _, name = rest.partition("/")
     path, at, digest = name.partition("@")
+    # A digest takes precedence over a tag.
     path, colon, tag = (path, "", "") if at else path.rpartition(":") if ":" in path else (path, "", "")
     return Location(scheme, registry if path else "", path, f"{at or colon}{digest or tag}")
 

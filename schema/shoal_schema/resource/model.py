@@ -187,6 +187,7 @@ class ModelSpec(Section, frozen=True):
         ),
     )
 
+    # Which model.
     uri: (
         Annotated[
             str,
@@ -220,6 +221,7 @@ class ModelSpec(Section, frozen=True):
         ]
         | None
     ) = None
+    # How it is loaded.
     format: Annotated[
         ModelFormat,
         Meta(description="Format of the model. `Auto` detects it from the files."),
@@ -254,6 +256,7 @@ class ModelSpec(Section, frozen=True):
         ),
         Env("SHOAL_MODEL_ALLOW_PICKLE", RUNTIME),
     ] = False
+    # What it may do, and which tables it accepts.
     trusted_types: Annotated[
         tuple[Annotated[str, Meta(pattern=TYPE, max_length=256)], ...],
         Meta(
@@ -273,6 +276,7 @@ class ModelSpec(Section, frozen=True):
         ),
         Env("SHOAL_MODEL_EXTRA_COLUMNS", PROXY, BATCH),
     ] = ExtraColumns.AUTO
+    # How it is fetched.
     resources: (
         Annotated[
             Resources,

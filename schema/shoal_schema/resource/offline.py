@@ -222,6 +222,7 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
     input: BatchInput
     output: BatchOutput
     runtime: RuntimeSpec = RuntimeSpec()
+    # Credentials for rows; those for the model are in `model.secretName`.
     secret_name: (
         Annotated[
             str,
@@ -235,6 +236,7 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    # Fields of a Job.
     engine: Annotated[
         Engine,
         Meta(description="`Job` runs an Indexed Job of Kubernetes, `Ray` a RayJob of KubeRay."),

@@ -42,6 +42,7 @@ class PodSpec(Section, frozen=True):
         ),
     )
 
+    # Metadata and placement.
     labels: Annotated[StringMap, Meta(description="Additional labels of the pods.")] | None = None
     annotations: Annotated[StringMap, Meta(description="Additional annotations of the pods.")] | None = None
     node_selector: Annotated[StringMap, Meta(description="Labels that a node must have to run the pods.")] | None = None
@@ -64,6 +65,7 @@ class PodSpec(Section, frozen=True):
         Annotated[str, Meta(max_length=253, description="RuntimeClass of the pods. Default: the node's own runtime.")]
         | None
     ) = None
+    # Identity and permissions.
     service_account_name: (
         Annotated[
             str,
@@ -86,6 +88,7 @@ class PodSpec(Section, frozen=True):
         Annotated[str, Meta(max_length=253, description="Scheduler that places the pods. Default: the cluster's.")]
         | None
     ) = None
+    # Additional volumes and containers.
     volumes: Annotated[
         Volumes,
         Meta(

@@ -97,6 +97,7 @@ class RuntimeSpec(Section, frozen=True):
         ),
     )
 
+    # The image and how the model runs on the device.
     image: (
         Annotated[
             str,
@@ -144,6 +145,7 @@ class RuntimeSpec(Section, frozen=True):
         Meta(gt=0, le=3600, description="Time limit of a batch, after which the runtime restarts."),
         Env("SHOAL_RUNTIME_FORWARD_TIMEOUT_S", RUNTIME),
     ] = 60.0
+    # Fields of a container, as in a pod.
     resources: (
         Annotated[
             Resources,
@@ -195,6 +197,7 @@ class RuntimeSpec(Section, frozen=True):
         | None
     ) = None
     security_context: Annotated[OpenObject, SECURITY_CONTEXT] | None = None
+    # A foreign runtime.
     port: (
         Annotated[
             int,

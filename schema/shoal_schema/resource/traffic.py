@@ -56,6 +56,7 @@ class BatchingSpec(Section, frozen=True):
         ),
     )
 
+    # When a batch is closed.
     policy: Annotated[
         BatchingPolicy,
         Meta(
@@ -79,6 +80,7 @@ class BatchingSpec(Section, frozen=True):
         ]
         | None
     ) = None
+    # How large it may be, and which requests may share it.
     max_batch_size: Annotated[
         int,
         Meta(ge=1, le=65536, description="Maximum number of rows in a batch."),
@@ -120,6 +122,7 @@ class BatchingSpec(Section, frozen=True):
         ]
         | None
     ) = None
+    # How batches run.
     in_flight: Annotated[
         int,
         Meta(
@@ -169,6 +172,7 @@ class QueueSpec(Section, frozen=True):
         ),
     )
 
+    # Limits of the queue.
     max_rows: (
         Annotated[
             int,
@@ -195,6 +199,7 @@ class QueueSpec(Section, frozen=True):
         Meta(ge=KIB, le=TIB, description="Maximum size of a request body; larger ones are rejected with 413."),
         Env("SHOAL_PROXY_MAX_BODY_BYTES", PROXY),
     ] = 64 * MIB
+    # Order of the queue.
     priority_ageing_milliseconds: Annotated[
         float,
         Meta(
@@ -280,6 +285,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    # Bounds.
     min_replicas: Annotated[
         int,
         Meta(
@@ -291,6 +297,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
         ),
     ] = 1
     max_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Maximum number of pods.")]
+    # Targets.
     scale_to_zero_delay_seconds: (
         Annotated[
             int,
@@ -333,6 +340,7 @@ class RolloutSpec(Section, frozen=True):
         ),
     )
 
+    # Pace of a rollout.
     max_surge: Annotated[
         int,
         Meta(
@@ -363,6 +371,7 @@ class RolloutSpec(Section, frozen=True):
             " replaced. It serves requests meanwhile.",
         ),
     ] = 0
+    # How a pod stops.
     drain_delay_seconds: Annotated[
         float,
         Meta(

@@ -17,6 +17,7 @@ def decode_base64(text: str) -> bytes:
     Raises:
         ValueError: the text is not base64; the message names the fault.
     """
+    # The standard form is decoded without a copy of the text.
     if len(text) % 4 == 0:
         try:
             return b64decode(text, validate=True)
@@ -31,6 +32,7 @@ def _decode_other(text: str) -> bytes:
         head, comma, text = text.partition(",")
         if not comma or not head.lower().endswith(";base64"):
             raise ValueError("the data: URI is not of the form data:TYPE;base64,...")
+    # MIME wraps lines at 76 characters.
     text = "".join(text.split())
     if any(each in text for each in "-_"):
         if any(each in text for each in "+/"):
@@ -39,6 +41,7 @@ def _decode_other(text: str) -> bytes:
     bare = text.rstrip("=")
     if odd := _OTHER.search(bare):
         raise ValueError(f"it holds {odd[0]!r}")
+    # 3 missing characters would mean 6 bits, less than a byte.
     missing = -len(bare) % 4
     if missing == 3:
         raise ValueError(f"it is truncated: {len(bare)} characters are not a whole number of bytes")

@@ -37,6 +37,7 @@ class Body:
         if self._aligned_at is None:
             return np.empty(size_bytes, np.uint8).data
         memory = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        # numpy's own alignment may be smaller than 64 bytes.
         lead = -(memory.ctypes.data + self._aligned_at) % ALIGNMENT_BYTES
         return memory.data[lead : lead + size_bytes]
 
@@ -53,6 +54,7 @@ class Body:
     @property
     def rest(self) -> memoryview:
         """The free part of the buffer, which may be smaller than the rest of the body."""
+        # The first part is complete: allocate the rest now.
         if self._filled_bytes == len(self._room) < self._size_bytes:
             first, self._room = self._room, self._memory(self._size_bytes)
             self._room[: len(first)] = first

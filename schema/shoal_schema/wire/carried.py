@@ -40,6 +40,7 @@ def checked_head(status: Any, headers: Mapping[Any, Any]) -> ResponseHead:
     Raises:
         ValueError: the status does not allow a body, or a header is malformed.
     """
+    # 204, 205 and 304 have no body (RFC 9110, section 15).
     if type(status) is not int or not 200 <= status <= 599 or status in (204, 205, 304):
         raise ValueError(f"status {status!r:.40} does not allow a body: use one from 200 to 599")
     known: dict[str, str] = {}

@@ -40,5 +40,6 @@ def float32_to_bfloat16(numbers: Array) -> Array:
     """Convert numbers to bfloat16 bits, rounded to nearest even; NaN stays NaN."""
     bits = np.asarray(numbers, dtype=np.float32, order="C").view(np.uint32)
     rounded = bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))
+    # Rounding could turn a NaN into infinity: set its quiet bit instead.
     kept = np.where(np.isnan(numbers), bits | np.uint32(0x400000), rounded)
     return (kept >> 16).astype(np.uint16)

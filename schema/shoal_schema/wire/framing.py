@@ -53,8 +53,10 @@ class Meter:
     def unreported(self, size_bytes: int, *, in_body: bool) -> None:
         """Count bytes that the parser consumed without an event: of an unfinished header or chunk extension."""
         self._unreported_bytes += size_bytes
+        # Before the body these bytes belong to an unfinished header.
         if not in_body and self._unreported_bytes > self._max_head_bytes:
             raise self._too_large()
+        # In the body they are framing of chunks.
         if in_body and self._unreported_bytes > self._max_head_bytes + _FRAMING * self.body_bytes:
             raise FramingError(400, "the body's chunks have too much framing")
 
@@ -79,6 +81,7 @@ def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
     """
     if version not in ("1.1", "1.0"):
         raise FramingError(505, f"HTTP/{version} is not supported: use HTTP/1.1")
+    # RFC 9112, section 6.1.
     coding = headers.get(b"transfer-encoding")
     if coding is None:
         return

@@ -68,6 +68,7 @@ class _Reader:
     def _on_end(self) -> None:
         if len(self.parts) >= MAX_PARTS:
             raise ValueError(f"the multipart form has over {MAX_PARTS} parts")
+        # Content-Disposition has the field's name (RFC 7578, section 4.2).
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         media_type = self._headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
         name = options.get(b"name", b"").decode(errors="replace")

@@ -58,6 +58,7 @@ class Lookout:
     def by(self, at_s: float, now_s: float) -> None:
         """Schedule a call at ``at_s`` at the latest."""
         if self._timer is not None:
+            # An earlier call is scheduled already.
             if self._at_s <= at_s:
                 return
             self._timer.cancel()
@@ -74,6 +75,7 @@ class Lookout:
         self._timer = None
         now_s = self._clock()
         if now_s - self._at_s > STALLED_S:
+            # The event loop was blocked: check again after it has read what arrived.
             self.by(now_s + STALLED_S, now_s)
         else:
             self._on_look(now_s)
