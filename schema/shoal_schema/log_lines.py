@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from math import isfinite
 from typing import Any, Final, NamedTuple
@@ -104,21 +104,18 @@ def _fields(template: str, arguments: tuple[Any, ...]) -> Fields:
         if name in found or name in _HEAD:
             raise ValueError(name)
         # Each field consumes the arguments of its placeholders.
-        found[name] = _value(form, places, arguments[used : used + len(places)])
+        own = arguments[used : used + len(places)]
         used += len(places)
+        if [form] == places and form[-1] in "sr" and isinstance(own[0], str | int | float):
+            # A field that is a single placeholder keeps the argument's type.
+            found[name] = _unquoted(own[0]) if form == "%s" else own[0]
+            continue
+        text = (form % own if own else form).strip()
+        is_number = all(place[-1] in "dfgeiu" for place in places) and _NUMBER.fullmatch(text)
+        found[name] = json.loads(text) if is_number else _unquoted(text)
     if used != len(arguments) or " " in str(found["event"]):
         raise ValueError(template)
     return found
-
-
-def _value(form: str, places: Sequence[str], arguments: tuple[Any, ...]) -> Any:
-    """Return a field's value: a number if the text is one, other text without quotes."""
-    # A field that is a single placeholder keeps the argument's type.
-    if [form] == places and form[-1] in "sr" and isinstance(arguments[0], str | int | float):
-        return _unquoted(arguments[0]) if form == "%s" else arguments[0]
-    text = (form % arguments if arguments else form).strip()
-    is_number = all(place[-1] in "dfgeiu" for place in places) and _NUMBER.fullmatch(text)
-    return json.loads(text) if is_number else _unquoted(text)
 
 
 def _unquoted(value: Any) -> Any:

@@ -120,14 +120,15 @@ class Typed:
                 raise GraphError(f"{step.path}.count", what, Fault.MISMATCH)
         if step.when is not None:
             path = f"{step.path}.when"
-            check_expression(step.when, lambda name: self._compared(name, step, path), path)
 
-    def _compared(self, name: str, step: Step, path: str) -> Tensor:
-        ref = next(ref for ref in step.conditions if str(ref) == name)
-        tensor = self.seen(ref, step, path)
-        if not tensor.is_single:
-            raise GraphError(path, f"{name} is {tensor} per row, and a comparison needs one value", Fault.MISMATCH)
-        return tensor
+            def compared(name: str) -> Tensor:
+                tensor = self.seen(next(ref for ref in step.conditions if str(ref) == name), step, path)
+                if not tensor.is_single:
+                    what = f"{name} is {tensor} per row, and a comparison needs one value"
+                    raise GraphError(path, what, Fault.MISMATCH)
+                return tensor
+
+            check_expression(step.when, compared, path)
 
     def _output(self, output: Output) -> Tensor:
         path = output.path

@@ -146,7 +146,7 @@ def services() -> Definition:
         short_name="infsvc",
         description="A served model: batching proxy, runtime, route and replicas.",
         spec=InferenceServiceSpec,
-        status=_status(),
+        status=_STATUS,
         columns=_COLUMNS,
         conditions="Conditions of the service, with reason and remedy.",
         subresources=SCALE,
@@ -184,41 +184,6 @@ def _root_schema(definition: Definition) -> Json:
     }
 
 
-def _status() -> Json:
-    return {
-        "replicas": {"type": "integer", "format": "int32", "description": "Number of existing pods."},
-        "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of ready pods."},
-        "selector": {
-            "type": "string",
-            "description": "Label selector of the pods, for `kubectl scale` and an HPA.",
-        },
-        "url": {"type": "string", "description": "URL of the service for clients."},
-        "model": {
-            "type": "object",
-            "description": "Version of a model with a moving name.",
-            "properties": {
-                "uri": {"type": "string", "description": "The moving name, from `spec.model.uri`."},
-                "resolved": {"type": "string", "description": "The version that pods load."},
-            },
-        },
-        "images": images_schema(),
-        "upgrade": upgrade_schema(),
-        "waitingRoom": {
-            "type": "object",
-            "description": "Activator of a service with `minReplicas` 0.",
-            "properties": {
-                "port": {
-                    "type": "integer",
-                    "format": "int32",
-                    "minimum": 1024,
-                    "maximum": 65535,
-                    "description": "Port of the activator for this service.",
-                }
-            },
-        },
-    }
-
-
 def images_schema() -> Json:
     """Return the schema of a status's images."""
     return {
@@ -245,3 +210,37 @@ def upgrade_schema() -> Json:
             },
         },
     }
+
+
+_STATUS: Json = {
+    "replicas": {"type": "integer", "format": "int32", "description": "Number of existing pods."},
+    "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of ready pods."},
+    "selector": {
+        "type": "string",
+        "description": "Label selector of the pods, for `kubectl scale` and an HPA.",
+    },
+    "url": {"type": "string", "description": "URL of the service for clients."},
+    "model": {
+        "type": "object",
+        "description": "Version of a model with a moving name.",
+        "properties": {
+            "uri": {"type": "string", "description": "The moving name, from `spec.model.uri`."},
+            "resolved": {"type": "string", "description": "The version that pods load."},
+        },
+    },
+    "images": images_schema(),
+    "upgrade": upgrade_schema(),
+    "waitingRoom": {
+        "type": "object",
+        "description": "Activator of a service with `minReplicas` 0.",
+        "properties": {
+            "port": {
+                "type": "integer",
+                "format": "int32",
+                "minimum": 1024,
+                "maximum": 65535,
+                "description": "Port of the activator for this service.",
+            }
+        },
+    },
+}

@@ -63,7 +63,25 @@ _SHARED_WITH_GRAPHS = (
 
 def reference_page() -> str:
     """Return the page as Markdown."""
-    parts = [_INTRODUCTION, _SERVICE_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *_condition_section()]
+    condition_section = [
+        "### `status.conditions`\n",
+        "| type | `True` means |\n|---|---|",
+        *(f"| `{kind}` | {CONDITIONS[kind]} |" for kind in ConditionType),
+        f"\nOf a [`{BATCH_KIND}`](#batchinference):\n",
+        "| type | `True` means |\n|---|---|",
+        *(f"| `{kind}` | {CONDITIONS[kind]} |" for kind in BatchConditionType),
+        "\n### Reasons\n",
+        "Reasons of conditions and Events, linked to the remedy. *Waits* marks reasons that last until a user acts;",
+        "their Events are Warnings.\n",
+        "| reason | | meaning |\n|---|---|---|",
+        *(
+            f"| [`{reason}`](../how-to/reasons.md#{reason.lower()}) | {'waits' if reason in FAILURES else ''} |"
+            f" {REASONS[reason]} |"
+            for reason in Reason
+        ),
+        "",
+    ]
+    parts = [_INTRODUCTION, _SERVICE_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *condition_section]
     parts += [_GRAPH_INTRODUCTION, *_sections(InferenceGraphSpec, f"{GRAPH_KIND}.spec", elsewhere=_SHARED_WITH_GRAPHS)]
     parts += [_BATCH_INTRODUCTION, *_sections(BatchInferenceSpec, f"{BATCH_KIND}.spec", elsewhere=_SHARED_WITH_BATCHES)]
     return "\n".join(parts)
@@ -95,20 +113,3 @@ def _sections(cls: type[Struct], path: str, *, elsewhere: Collection[str] = ()) 
 
 def _inner(setting: Setting) -> type[Struct] | None:
     return section_of(setting.kind) or section_of(element_of(setting.kind))
-
-
-def _condition_section() -> Iterator[str]:
-    yield "### `status.conditions`\n"
-    yield "| type | `True` means |\n|---|---|"
-    yield from (f"| `{kind}` | {CONDITIONS[kind]} |" for kind in ConditionType)
-    yield f"\nOf a [`{BATCH_KIND}`](#batchinference):\n"
-    yield "| type | `True` means |\n|---|---|"
-    yield from (f"| `{kind}` | {CONDITIONS[kind]} |" for kind in BatchConditionType)
-    yield "\n### Reasons\n"
-    yield "Reasons of conditions and Events, linked to the remedy. *Waits* marks reasons that last until a user acts;"
-    yield "their Events are Warnings.\n"
-    yield "| reason | | meaning |\n|---|---|---|"
-    for reason in Reason:
-        waits = "waits" if reason in FAILURES else ""
-        yield f"| [`{reason}`](../how-to/reasons.md#{reason.lower()}) | {waits} | {REASONS[reason]} |"
-    yield ""

@@ -53,12 +53,6 @@ def _settings_of(*readers: Process) -> str:
     return _markdown("| variable | default | range | field | meaning |", rows)
 
 
-def _fields_of_serve() -> str:
-    fields = manifest_fields().items()
-    rows = (f"| `{name}` | {range_of(each)} | {in_a_table(each.description)} |" for name, each in fields)
-    return _markdown("| field | takes | meaning |", rows)
-
-
 def _policy() -> str:
     rows = []
     for each in fields_of(Policy):
@@ -85,7 +79,13 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings of the operator": lambda: _settings_of(OPERATOR),
     "settings of the waiting room": lambda: _settings_of(WAITING),
     "settings of the batch program": lambda: _settings_of(BATCH),
-    "fields of serve": _fields_of_serve,
+    "fields of serve": lambda: _markdown(
+        "| field | takes | meaning |",
+        (
+            f"| `{name}` | {range_of(each)} | {in_a_table(each.description)} |"
+            for name, each in manifest_fields().items()
+        ),
+    ),
     "values of the policy": _policy,
     "metrics of the proxy": lambda: _metrics_of(metrics.ALL),
     "metrics of the operator": lambda: _metrics_of(metrics.ALL_OF_OPERATOR),

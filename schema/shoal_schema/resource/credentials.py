@@ -37,33 +37,31 @@ def fault(scheme: str, environment: Mapping[str, str]) -> str:
     for name, value in environment.items():
         proxy = name.upper() in _PROXIES
         if value and (proxy or (prefix and name.startswith(prefix))):
-            what = _wrong_address(value, proxy=proxy) if proxy or ADDRESS.search(name) else _wrong(name, value)
-            if what := _wrong_text(name, value) or what:
+            is_url = proxy or ADDRESS.search(name) is not None
+            if what := _text_fault(name, value, is_url=is_url) or (_url_fault(value, proxy=proxy) if is_url else ""):
                 return f"{name} {what}"
     return ""
 
 
-def _wrong_text(name: str, value: str) -> str:
-    if name.endswith("SERVICE_ACCOUNT_KEY"):  # JSON
-        return ""
-    if value.endswith("\n"):
-        return "ends in a newline, as the output of echo does. Remove it"
-    if value != value.strip():
-        return "begins or ends with a space. Remove it"
-    return "holds a line break or another control character. Remove it" if _CONTROL.search(value) else ""
-
-
-def _wrong(name: str, value: str) -> str:
+def _text_fault(name: str, value: str, *, is_url: bool) -> str:
+    is_json = name.endswith("SERVICE_ACCOUNT_KEY")
+    if not is_json:
+        if value.endswith("\n"):
+            return "ends in a newline, as the output of echo does. Remove it"
+        if value != value.strip():
+            return "begins or ends with a space. Remove it"
+        if _CONTROL.search(value):
+            return "holds a line break or another control character. Remove it"
     if _KEY_FILE.fullmatch(name):
         # A JSON key pasted instead of a path starts with a brace.
         path = "/" in value.partition("{")[0] or value.endswith(".json")
         return "" if path else "must be the path of a file. Put the key itself into GOOGLE_SERVICE_ACCOUNT_KEY"
-    if value.isascii() or PLACE.search(name) or _ANY_TEXT.search(name) or name.endswith("SERVICE_ACCOUNT_KEY"):
+    if value.isascii() or is_url or is_json or PLACE.search(name) or _ANY_TEXT.search(name):
         return ""
     return "holds a character that is not ASCII, which is never valid there. Copy it again"
 
 
-def _wrong_address(value: str, *, proxy: bool) -> str:
+def _url_fault(value: str, *, proxy: bool) -> str:
     """Return the fault of a server's URL; that of a proxy may have no scheme."""
     value = f"http://{value}" if proxy and "://" not in value else value
     scheme, _, rest = value.partition("://")

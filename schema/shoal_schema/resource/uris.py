@@ -13,21 +13,16 @@ WITH_HOST = "^(file|https?)://"
 _H16 = "[0-9A-Fa-f]{1,4}"
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LS32 = rf"({_H16}:{_H16}|({_OCTET}\.){{3}}{_OCTET})"
-
-
-def _ipv6() -> str:
-    """Return the expression of an IPv6 address (RFC 3986, section 3.2.2)."""
-    forms = [f"({_H16}:){{6}}{_LS32}", f"::({_H16}:){{5}}{_LS32}"]
-    for before in range(5):  # at most this many groups and one more before the ::
-        after = f"({_H16}:){{{4 - before}}}{_LS32}" if before < 4 else _LS32
-        forms.append(f"(({_H16}:){{0,{before}}}{_H16})?::{after}")
-    forms += [f"(({_H16}:){{0,5}}{_H16})?::{_H16}", f"(({_H16}:){{0,6}}{_H16})?::"]
-    return f"({'|'.join(forms)})"
-
-
+# The forms of an IPv6 address (RFC 3986, section 3.2.2), by the number of groups before the "::".
+_IPV6_FORMS = [f"({_H16}:){{6}}{_LS32}", f"::({_H16}:){{5}}{_LS32}"]
+for _before in range(5):  # at most this many groups and one more
+    _after = f"({_H16}:){{{4 - _before}}}{_LS32}" if _before < 4 else _LS32
+    _IPV6_FORMS.append(f"(({_H16}:){{0,{_before}}}{_H16})?::{_after}")
+_IPV6_FORMS += [f"(({_H16}:){{0,5}}{_H16})?::{_H16}", f"(({_H16}:){{0,6}}{_H16})?::"]
+_IPV6 = f"({'|'.join(_IPV6_FORMS)})"
 _ZONE = "(%25[A-Za-z0-9._~-]+)?"
 _PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})?"
-_HOST = rf"(\[{_ipv6()}{_ZONE}\]|[^\[\]@:/?# ]+)"
+_HOST = rf"(\[{_IPV6}{_ZONE}\]|[^\[\]@:/?# ]+)"
 AUTHORITY = rf"^(file://[^\[\]/]*|https?://([^\[\]@/?#]*@)?{_HOST}(:{_PORT})?)([/?#]|$)"
 """A valid start of a URL: optional user, host, and optional port up to 65535."""
 BAD_AUTHORITY = "must have a host after https:// (IPv6 in brackets), and a port of at most 65535"
