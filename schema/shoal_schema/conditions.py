@@ -7,6 +7,7 @@ from typing import Literal
 class ConditionType(StrEnum):
     """Conditions of a service."""
 
+    # Conditions that every service has.
     READY = "Ready"
     """The newest spec is served, and its route, scaling and peers work."""
     AVAILABLE = "Available"
@@ -19,6 +20,7 @@ class ConditionType(StrEnum):
     """Of graphs, instead of `ModelLoaded`: the steps' models respond and accept their inputs."""
     MODEL_RESOLVED = "ModelResolved"
     """A moving name of a model is resolved to a version; set only for moving names."""
+    # Access and scaling.
     ROUTE_READY = "RouteReady"
     """Clients outside the cluster reach the service."""
     SCALING_ACTIVE = "ScalingActive"
@@ -27,10 +29,12 @@ class ConditionType(StrEnum):
     """The load needs more replicas than allowed; set only while it does."""
     WAITING_ROOM_READY = "WaitingRoomReady"
     """Requests for a service at zero replicas are held; set only while they would not be."""
+    # Quality of responses.
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     """A request in a batch of its own meets the latency objective."""
     ROWS_INDEPENDENT = "RowsIndependent"
     """Each row of a shared batch gets its own result; set once rows were run again. It does not change `Ready`."""
+    # Set only while something is wrong, or around an upgrade.
     SOLE_OPERATOR = "SoleOperator"
     """No other install of the operator manages the service; set only while one does."""
     SIBLINGS_FOUND = "SiblingsFound"
@@ -111,21 +115,25 @@ class Reason(StrEnum):
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
     # A user must act.
+    # The spec, or what follows from it, is rejected.
     INVALID_SPEC = "InvalidSpec"
     NOT_ALLOWED = "NotAllowed"
     NAME_TAKEN = "NameTaken"
     NO_WAITING_ROOM = "NoWaitingRoom"
     APPLY_FAILED = "ApplyFailed"
+    # Pods cannot start.
     INSUFFICIENT_GPU = "InsufficientGPU"
     UNSCHEDULABLE = "Unschedulable"
     PODS_REFUSED = "PodsRefused"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
+    # The model, or a container, fails.
     MODEL_UNRESOLVED = "ModelUnresolved"
     MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"
     RUNTIME_CRASHED = "RuntimeCrashed"
     PROXY_CRASHED = "ProxyCrashed"
     CONTAINER_CRASHED = "ContainerCrashed"
+    # Rollout, route and scaling.
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     ROLLOUT_PAUSED = "RolloutPaused"
     ROUTE_REFUSED = "RouteRefused"
@@ -133,16 +141,19 @@ class Reason(StrEnum):
     SCALER_MISSING = "ScalerMissing"
     SCALER_FAILS = "ScalerFails"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
+    # Results, and conflicting writers.
     ROWS_MIXED = "RowsMixed"
     ANOTHER_OPERATOR = "AnotherOperator"
     ANOTHER_SCALER = "AnotherScaler"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
     UPGRADE_FAILED = "UpgradeFailed"
+    # Graphs.
     INVALID_GRAPH = "InvalidGraph"
     CYCLE = "Cycle"
     SIGNATURE_MISMATCH = "SignatureMismatch"
     STEP_MISSING = "StepMissing"
+    # Batch jobs.
     JOB_FAILED = "JobFailed"
     JOB_GONE = "JobGone"
     """The Job was deleted before its result was recorded."""

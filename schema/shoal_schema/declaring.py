@@ -84,9 +84,11 @@ class FieldFault(ValueError):
 class Section(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """A group of settings; names are in camelCase in JSON."""
 
+    # Evaluated by the API server; `__post_init__` repeats those that the operator needs.
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
 
+# An annotation that msgspec ignores; `Setting.env` finds it.
 class Env:
     """The environment variable of a setting.
 

@@ -16,6 +16,7 @@ class Pod(Struct, frozen=True):
     """A ready pod and its proxy's last report."""
 
     name: str
+    # None if the pod was not scraped since it became ready.
     load: Load | None = None
 
 

@@ -13,9 +13,11 @@ MAX_TRACEBACK: Final = 8000
 """Last characters of a traceback to keep in JSON, as container runtimes split lines at 16 KiB."""
 _BITS: Final = 64
 _HEAD: Final = ("time", "level", "logger")
+# Lines as parsed: text, and the last line of a command.
 _LINE: Final = re.compile(r"\d\S+Z (?P<level>[A-Z]+) \S+ (?P<message>.*)", re.DOTALL)
 _LAST_WORDS: Final = re.compile(r"(?:shoal[-_]\w+): (?P<message>.*)", re.DOTALL)
 _ENDS: Final = "CRITICAL"
+# Templates: fields, placeholders and values.
 _NEXT_FIELD: Final = re.compile(r" (?=[A-Za-z][\w-]*=)")
 _PLACE: Final = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z%]")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")

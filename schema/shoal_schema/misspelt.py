@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from shoal_schema.declaring import Process
 
 PREFIX = "SHOAL_"
+# SHOAL_BATCHING_*, SHOAL_MODEL_* and SHOAL_LOG_* belong to several components.
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     Process.PROXY: ("SHOAL_PROXY_", "SHOAL_QUEUE_"),
     Process.RUNTIME: ("SHOAL_RUNTIME_",),

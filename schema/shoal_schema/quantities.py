@@ -5,8 +5,10 @@ from decimal import ROUND_UP, Decimal
 
 MAX_QUANTITY = 2**63 - 1
 """Largest quantity that the API server keeps; it silently reduces larger ones to this."""
+# The pattern of the API server, with bounded lengths.
 PATTERN = r"^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$"
 _PARTS = re.compile(r"(?P<number>[+-]?[0-9.]+)(?P<suffix>.*)")
+# Suffixes and their powers of 10 and 1024.
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {suffix: power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 

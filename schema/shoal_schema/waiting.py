@@ -24,6 +24,7 @@ MAX_TABLE_BYTES: Final = 2**24
 MAX_REASON_LENGTH: Final = 200
 """Limit of an error of opening a port, in characters."""
 
+# Types of documents, with the bounds that a peer must keep.
 _Mark = Annotated[str, Meta(max_length=64)]
 _Service = Annotated[str, Meta(max_length=320, pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+\Z")]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]

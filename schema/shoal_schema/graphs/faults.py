@@ -6,6 +6,7 @@ from enum import StrEnum
 class Fault(StrEnum):
     """Reasons of the condition ``GraphValid``."""
 
+    # Values are reasons of `conditions.Reason`.
     INVALID = "InvalidGraph"
     """An invalid reference, expression or combination, regardless of the models."""
     CYCLE = "Cycle"

@@ -9,6 +9,7 @@ BATCH_SHORT_NAME = "batchinf"
 _NAME_MAX_LENGTH = 59
 """Pods of a Job add an index of up to three digits to its name, which must be a DNS label."""
 _RAY_NAME_MAX_LENGTH = 47
+# A rule over the whole object: it compares spec and metadata.
 _RULES = (
     Rule(
         f"self.spec.engine != 'Ray' || size(self.metadata.name) <= {_RAY_NAME_MAX_LENGTH}",

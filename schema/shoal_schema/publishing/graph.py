@@ -6,6 +6,7 @@ from shoal_schema.resource import GRAPH_KIND, GRAPH_PLURAL
 from shoal_schema.resource.graph import InferenceGraphSpec
 
 GRAPH_SHORT_NAME = "infgraph"
+# A rule over the whole object: it compares spec and metadata.
 _RULES = (
     Rule(
         "self.spec.steps.all(s, !has(s.graph) || s.graph != self.metadata.name)",

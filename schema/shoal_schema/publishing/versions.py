@@ -24,6 +24,7 @@ def versioned(path: str, text: str) -> str:
     Raises:
         NoVersionError: the file has no such place.
     """
+    # Only the group's text changes.
     updated, places = re.subn(VERSIONED[path], lambda match: match[0].replace(match[1], VERSION), text)
     if not places:
         raise NoVersionError(f"{path} has no version that matches {VERSIONED[path]}")

@@ -63,6 +63,7 @@ class GatewayHeaderSpec(Section, frozen=True):
 class JwtSpec(Section, frozen=True):
     """Tokens of an OpenID Connect issuer (JWT), sent as `Authorization: Bearer TOKEN`."""
 
+    # Claims that every token must have.
     issuer: Annotated[
         str,
         Meta(min_length=1, max_length=1024, description="Required value of the claim `iss`."),
@@ -142,7 +143,9 @@ class AccessSpec(Section, frozen=True):
         ),
     )
 
+    # How clients authenticate.
     api_keys: ApiKeysSpec | None = None
     header: GatewayHeaderSpec | None = None
     jwt: JwtSpec | None = None
+    # What they may use.
     limits: LimitsSpec | None = None

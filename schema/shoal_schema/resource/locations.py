@@ -46,6 +46,7 @@ _FORMS: Final = {
     "pvc": "pvc://CLAIM/PATH, a claim's name and a PATH without ..",
     "abfss": "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
 }
+# Parts of URIs.
 _HUB_NAME: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]*")
 FIXED: Final = "^(models:/+([^/]+/[0-9]+|[^/@]+)/*|hf://[^/]+/[^/@]+@[0-9a-f]{40}(/.*)?)$"
 """Names of one version: those for which `moves` is false. API servers (RE2) evaluate it too."""
@@ -262,6 +263,7 @@ def _registered(scheme: str, rest: str) -> Location:
     if slash:
         named = "/" not in version and name not in (".", "..")
         return Location(scheme, name if named else "", "", version.lower() if version else "")
+    # An alias, or the id of a logged model.
     name, at, alias = rest.rpartition("@")
     if at and alias:
         return Location(scheme, name, "", f"@{alias}")

@@ -30,6 +30,7 @@ Argument = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 StringMap = dict[str, Text]
 OPEN: Json = {"x-kubernetes-preserve-unknown-fields": True}
 OpenObject = Annotated[dict[str, Any], Meta(extra_json_schema=OPEN)]
+# Schemas of the parts of open objects that CEL rules read.
 _NAME: Json = {"type": "string", "maxLength": 63}
 _PORT: Json = {
     **OPEN,
@@ -42,6 +43,7 @@ _PORTS: Json = {
     "maxItems": 16,
     "items": _PORT,
 }
+# Names and paths of the operator's own containers, volumes and mounts.
 OWN_CONTAINERS = ("proxy", "runtime", "model", "batch")
 OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys", "ca-bundle")
 OWN_PATHS = r"^/*((run|dev|tmp|var|var/+cache)?/*|(run/+shoal|dev/+shm|var/+cache/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
@@ -187,6 +189,7 @@ def _named(meaning: str, **properties: Json) -> Meta:
     return Meta(extra_json_schema={**OPEN, "properties": {"name": name, **properties}, "required": ["name"]})
 
 
+# Lists of objects, as fields of pods and containers.
 Volumes = Annotated[
     tuple[Annotated[dict[str, Any], _named("Name of the volume in `volumeMounts`.")], ...],
     Meta(max_length=32, extra_json_schema=BY_NAME),

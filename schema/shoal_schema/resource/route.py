@@ -63,6 +63,7 @@ class Scheme(StrEnum):
 class IngressSpec(Section, frozen=True):
     """An Ingress to the service."""
 
+    # What the route matches.
     host: Annotated[str, Meta(pattern=HOST_NAME, max_length=253, description="Host name of the route.")]
     path: PathPrefix = "/"
     class_name: Annotated[str, Meta(max_length=253, description="Ingress class. Default: the cluster's.")] | None = None
@@ -101,6 +102,7 @@ class HttpRouteSpec(Section, frozen=True):
         Rule("self.parentRefs.size() >= 1", "parentRefs must name at least one Gateway", ".parentRefs"),
     )
 
+    # Where the route attaches and what it matches.
     parent_refs: Annotated[
         tuple[ParentRef, ...], Meta(max_length=32, description="The Gateways that the route attaches to.")
     ]

@@ -108,6 +108,7 @@ class RuntimeSpec(Section, frozen=True):
         ]
         | None
     ) = None
+    # How the model runs.
     device: Annotated[
         Device,
         Meta(description="Device of the model. `Auto` uses a GPU if the pod has one."),
@@ -279,6 +280,7 @@ class ProxySpec(Section, frozen=True):
         ]
         | None
     ) = None
+    # HTTP behaviour.
     forward_headers: Annotated[
         tuple[Annotated[str, Meta(pattern=HEADER_NAME, max_length=128)], ...],
         Meta(
@@ -312,6 +314,7 @@ class ProxySpec(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_DOCS", PROXY),
     ] = False
+    # gRPC and the container's own fields.
     grpc_port: (
         Annotated[
             int,

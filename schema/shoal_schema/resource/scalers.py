@@ -61,5 +61,6 @@ class ScalersSpec(Section, frozen=True):
     target_percent: Annotated[
         int, Meta(ge=1, le=100, description="Target utilization of a pod, in percent of its capacity.")
     ] = 80
+    # Exactly one of these.
     horizontal_pod_autoscaler: HorizontalPodAutoscalerSpec | None = None
     scaled_object: ScaledObjectSpec | None = None

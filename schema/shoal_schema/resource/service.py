@@ -24,6 +24,7 @@ RENAMED_SINCE = "0.1.0"
 """The first release that reads only the new names."""
 ONCE_DEFAULTED = frozenset({"queue.maxItems"})
 """Renamed fields that had a default, which API servers wrote into every object."""
+# Capacity of a pod, for the rule on scaling.targetQueueDepth.
 _QUEUED = (
     "(has(self.queue.maxRows) ? self.queue.maxRows : self.batching.maxBatchSize > 256"
     " ? 4 * self.batching.maxBatchSize : 1024)"
@@ -106,11 +107,13 @@ class InferenceServiceSpec(Section, frozen=True):
         ),
     )
 
+    # What runs.
     model: ModelSpec
     runtime: RuntimeSpec = RuntimeSpec()
     proxy: ProxySpec = ProxySpec()
     batching: BatchingSpec = BatchingSpec()
     queue: QueueSpec = QueueSpec()
+    # How many replicas, and how they are replaced.
     replicas: Annotated[
         int,
         Meta(
@@ -123,6 +126,7 @@ class InferenceServiceSpec(Section, frozen=True):
     ] = 1
     scaling: ScalingSpec | None = None
     rollout: RolloutSpec = RolloutSpec()
+    # How clients reach them.
     route: RouteSpec | None = None
     service: ServiceSpec = ServiceSpec()
     tls: TlsSpec | None = None

@@ -6,6 +6,7 @@ from typing import Final
 
 from shoal_schema.resource.model import ModelFormat as Format
 
+# A suffix may belong to several formats; the loader then reads the file.
 SUFFIXES: Final[Mapping[Format, tuple[str, ...]]] = {
     Format.TORCH_EXPORT: (".pt2",),
     Format.SAFETENSORS: (".safetensors",),

@@ -10,6 +10,7 @@ SCHEME = f"^(({'|'.join(each for each in SCHEMES if each not in MLFLOW)})://|({'
 ANY_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:/"
 URI = rf"{ANY_SCHEME}{PRINTABLE}+\Z"
 WITH_HOST = "^(file|https?)://"
+# Parts of an IPv6 address, in the names of RFC 3986.
 _H16 = "[0-9A-Fa-f]{1,4}"
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LS32 = rf"({_H16}:{_H16}|({_OCTET}\.){{3}}{_OCTET})"
@@ -20,6 +21,7 @@ for _before in range(5):  # at most this many groups and one more
     _IPV6_FORMS.append(f"(({_H16}:){{0,{_before}}}{_H16})?::{_after}")
 _IPV6_FORMS += [f"(({_H16}:){{0,5}}{_H16})?::{_H16}", f"(({_H16}:){{0,6}}{_H16})?::"]
 _IPV6 = f"({'|'.join(_IPV6_FORMS)})"
+# Parts of an authority: zone, port and host.
 _ZONE = "(%25[A-Za-z0-9._~-]+)?"
 _PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})?"
 _HOST = rf"(\[{_IPV6}{_ZONE}\]|[^\[\]@:/?# ]+)"

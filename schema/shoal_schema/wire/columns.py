@@ -27,6 +27,7 @@ def decode_columns(text: str) -> tuple[str, ...]:
     Raises:
         ValueError: the text is not a JSON list of distinct texts.
     """
+    # Duplicate names could not be addressed.
     names = orjson.loads(text)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise ValueError(f"columns {text!r:.200} is not a JSON list of distinct texts")

@@ -22,6 +22,7 @@ def unpack_elements(raw: bytes | memoryview) -> list[bytes]:
     while position < end:
         if position + 4 > end:
             raise ValueError(f"BYTES data ends inside an element's length: {end - position} of 4 bytes")
+        # Check the length before copying: it may claim 4 GiB.
         (length,) = _LENGTH.unpack_from(raw, position)
         position += 4 + length
         if position > end:

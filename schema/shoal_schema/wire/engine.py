@@ -9,6 +9,7 @@ from typing import Any
 
 from shoal_schema.wire.datatypes import Array
 
+# The engine sends Ready or Refused once, then Done or Failed for each Batch.
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
 """Code of a failed batch that may succeed with half as many rows."""
 

@@ -127,12 +127,14 @@ def without_upgrade(method: bytes, url: bytes, version: str, headers: Sequence[t
     upgrade by continuing in HTTP/1.1 (RFC 9110, section 7.8).
 
     """
+    # Headers keep their order, as repeated ones are joined in it.
     lines = [b"%b %b HTTP/%b" % (method, url, version.encode())]
     for name, value in headers:
         if name == b"upgrade":
             continue
         kept = value
         if name == b"connection":
+            # The offer is a token of Connection too.
             tokens = [token.strip() for token in value.split(b",")]
             kept = b", ".join([token for token in tokens if token.lower() != b"upgrade"])
         lines.append(b"%b: %b" % (name, kept))

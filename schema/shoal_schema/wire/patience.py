@@ -63,6 +63,7 @@ class Lookout:
                 return
             self._timer.cancel()
         self._at_s = at_s
+        # A time in the past is due at once.
         self._timer = self._call_later(max(0.0, at_s - now_s), self._look)
 
     def stop(self) -> None:
