@@ -83,6 +83,7 @@ def test_every_variable_is_read() -> None:
         process=RuntimeProcess(
             listen=Address("::1", 8001),
             cache_dir="/cache",
+            model_ca_bundle="/ca.pem",
             model_fetched=True,
             model_max_bytes=2**20,
             model_max_files=7,
