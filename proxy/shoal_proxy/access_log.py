@@ -151,7 +151,7 @@ class AccessLog:
         return [self._ring.popleft() for _ in range(len(self._ring))]
 
 
-def told_of(pages: ASGIApp, log: AccessLog) -> ASGIApp:
+def with_access_log(pages: ASGIApp, log: AccessLog) -> ASGIApp:
     """Return ``pages`` with an access log line for each request that is no read."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,7 +160,7 @@ def told_of(pages: ASGIApp, log: AccessLog) -> ASGIApp:
             return
         query = scope["query_string"]
         path = scope["raw_path"] + (b"?" + query if query else b"")
-        entry = log.begin(scope["method"].encode(), path, "http", dict(scope["headers"]), host_of(scope["client"]))
+        entry = log.begin(scope["method"].encode(), path, "http", dict(scope["headers"]), client_host(scope["client"]))
         if entry is None:
             await pages(scope, receive, send)
             return
@@ -183,6 +183,6 @@ def told_of(pages: ASGIApp, log: AccessLog) -> ASGIApp:
     return answer
 
 
-def host_of(client: tuple[str, int] | None) -> str:
+def client_host(client: tuple[str, int] | None) -> str:
     """Return a client's address without its port; empty for a Unix socket."""
     return client[0] if client else ""

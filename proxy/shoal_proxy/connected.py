@@ -239,7 +239,7 @@ class ConnectedProtocol(HttpToolsProtocol):
         self._count_unread()
 
     def resume_writing(self) -> None:
-        """Give the caller the next piece, or note that it takes its answers (asyncio)."""
+        """Send the next piece, or note that the client reads its responses (asyncio)."""
         outbox = self._outbox
         if outbox is not None:
             outbox.blocked = False

@@ -166,7 +166,7 @@ class Inference:
         route = head.route
         self._metrics.request_bytes += len(body)
         if self.gate is not None:
-            refusal = self.let_in(head)
+            refusal = self.authenticate(head)
             if refusal is not None:
                 reply(self.refuse(route, refusal))
                 return None
@@ -216,7 +216,7 @@ class Inference:
             return None
         return pending
 
-    def let_in(self, head: Head) -> ProxyError | None:
+    def authenticate(self, head: Head) -> ProxyError | None:
         """Authenticate the client; return the error where that fails."""
         if head.caller is None and self.gate is not None:
             try:

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from shoal_proxy.access_log import AccessLog, Entry, host_of
+from shoal_proxy.access_log import AccessLog, Entry, client_host
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, BodyReader
@@ -105,7 +105,7 @@ class InferCycle:
             self.stop(_too_large(limit_bytes))
             return
         inference = self._protocol.inference
-        if inference.gate is not None and (refusal := inference.let_in(self.head)) is not None:
+        if inference.gate is not None and (refusal := inference.authenticate(self.head)) is not None:
             self.stop(refusal)
             return
         coding = self.head.headers.get(_CONTENT_ENCODING)
@@ -418,14 +418,16 @@ class InferProtocol(GuardedProtocol):
 
     def _logged(self, log: AccessLog, head: Head, method: bytes, target: bytes) -> InferCycle:
         """Return the request's cycle, logged if it is sampled."""
-        entry = log.begin(method, target, head.route.codec.name, head.headers, host_of(self.client))
+        entry = log.begin(method, target, head.route.codec.name, head.headers, client_host(self.client))
         return InferCycle(self, head) if entry is None else LoggedCycle(self, head, log, entry)
 
     def refused_answered(self, refused: Refused, reply: Reply) -> None:
         """Log a refused request, of which only the target and headers may be known."""
         log = self.inference.access_log
         entry = (
-            None if log is None else log.begin(b"", refused.url, "http", dict(self.headers or ()), host_of(self.client))
+            None
+            if log is None
+            else log.begin(b"", refused.url, "http", dict(self.headers or ()), client_host(self.client))
         )
         if log is not None and entry is not None:
             log.end(entry, reply.status, reply.size_bytes)

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import uvicorn
 
-from shoal_proxy.access_log import told_of
+from shoal_proxy.access_log import with_access_log
 from shoal_proxy.admin import Admin
 from shoal_proxy.app import Pages, make_app
 from shoal_proxy.batching.batcher import Batcher
@@ -267,7 +267,7 @@ class Proxy:
             self._spans.start()
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
         log, app = self.inference.access_log, make_app(self.pages, self.inference.cors, self.inference.compression)
-        config = _config(app if log is None else told_of(app, log), http=protocol)
+        config = _config(app if log is None else with_access_log(app, log), http=protocol)
         front = TlsListener(config, self.certificate, self.front_guard) if self.certificate else Listener(config)
         pages = Admin(
             self.metrics,

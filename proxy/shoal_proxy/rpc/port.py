@@ -240,7 +240,7 @@ class GrpcPort:
             self._inference.gate.check_once(_metadata(context))
         except ProxyError as error:
             return error
-        return self._inference.let_in(head)
+        return self._inference.authenticate(head)
 
     async def _reply(self, call: "Call", body: bytes) -> Reply:
         """Queue a request and return its reply; a disconnect or gRPC's deadline cancels it."""
