@@ -26,7 +26,7 @@ from tests.fakes import FakeRuntime, RunningProxy, running_proxy
         (502, b"<html>bad gateway</html>", 500, "bad gateway"),
         (200, b"not json", 500, "violates the protocol"),
         (200, b"[]", 500, "violates the protocol"),
-        (200, b'{"outputs": []}', 500, "without outputs"),
+        (200, b'{"outputs": []}', 500, "no outputs"),
     ],
 )
 def test_1_a_failed_batch_is_never_a_success(status: int, body: bytes, expected: int, words: str) -> None:

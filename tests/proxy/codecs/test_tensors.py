@@ -204,8 +204,8 @@ def dumps_deep(entry: dict[str, Any]) -> bytes:
     ("data", "count", "message"),
     [
         pytest.param(b"\x01\x00", 1, "ends inside an element's length", id="half a length"),
-        pytest.param(b"\x05\x00\x00\x00ab", 1, "says 5 bytes", id="shorter than it says"),
-        pytest.param(b"\xff\xff\xff\xffab", 1, "says 4294967295 bytes", id="4 GiB"),
+        pytest.param(b"\x05\x00\x00\x00ab", 1, "5 bytes", id="shorter than it says"),
+        pytest.param(b"\xff\xff\xff\xffab", 1, "4294967295 bytes", id="4 GiB"),
         pytest.param(b"\x00\x00\x00\x00" * 3, 2, "has 3", id="too many elements"),
         pytest.param(b"", 1, "has 0", id="too few"),
         pytest.param(b"\x00\x00\x00\x00", 2**40, "has 1", id="a shape far beyond the data"),

@@ -312,7 +312,7 @@ def test_who_leaves_ends_the_code_and_its_steps() -> None:
         ({"importPath": "nowhere:Way"}, "its code cannot be loaded: ModuleNotFoundError: No module named 'nowhere'"),
         ({"importPath": "way:Other"}, "its code cannot be loaded: AttributeError"),
         ({"importPath": "way:Plain"}, "Plain has no `async def run(self, inputs, steps)`"),
-        ({"importPath": "way:Bad"}, "`outputs['y']` is to be a datatype and a row's shape"),
+        ({"importPath": "way:Bad"}, "`outputs['y']` must be a datatype"),
         ({"source": "import nowhere\n" + AGAIN["composer"]["source"]}, "ModuleNotFoundError"),
     ],
 )

@@ -350,9 +350,9 @@ def test_a_graph_is_not_ready_before_its_models_are_and_stays_when_one_goes() ->
 @pytest.mark.parametrize(
     ("change", "reason", "said"),
     [
-        ({"inputs": [tensor("x", "FP32", [-1, 5])]}, "SignatureMismatch", "steps[1].inputs.x: second takes FP32[5]"),
-        ({"inputs": [tensor("z", "FP32", [-1, 4])]}, "SignatureMismatch", "second takes no 'x'; it takes z"),
-        ({"outputs": [tensor("z", "FP32", [-1, 4])]}, "SignatureMismatch", "outputs.y: second gives no 'y'"),
+        ({"inputs": [tensor("x", "FP32", [-1, 5])]}, "SignatureMismatch", "steps[1].inputs.x: second needs FP32[5]"),
+        ({"inputs": [tensor("z", "FP32", [-1, 4])]}, "SignatureMismatch", "second has no input 'x'"),
+        ({"outputs": [tensor("z", "FP32", [-1, 4])]}, "SignatureMismatch", "outputs.y: second has no output 'y'"),
         ({"inputs": [tensor("x", "FP32", [4])]}, "SignatureMismatch", "no batch dimension"),
         ({"name": "another"}, "GraphValid", ""),
     ],
@@ -400,7 +400,7 @@ def test_a_model_that_becomes_another_is_noticed_when_it_refuses() -> None:
         models["second"].respond = lambda seen: (400, {}, b'{"error": "input x has shape [1, 4]"}')
         assert ask(running, [1]).status_code == 400
         running.until(lambda: not running.proxy.link.ready)
-        assert "second takes FP32[5]" in running.proxy.link.reason
+        assert "second needs FP32[5]" in running.proxy.link.reason
 
 
 def test_rows_fail_alone_by_number_and_step() -> None:
