@@ -41,7 +41,7 @@ def _markdown(header: str, rows: Iterable[str]) -> str:
 
 
 def _settings_of(*readers: Process) -> str:
-    fields = {each.env.name: name for name, each in reversed(manifest_fields().items()) if each.env}
+    fields = {each.env.name: name for name, each in reversed(list(manifest_fields().items())) if each.env}
     rows = []
     for variable, each in variables().items():
         # The init container reads a subset of the runtime's settings.
