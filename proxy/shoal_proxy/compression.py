@@ -78,6 +78,7 @@ class _PageCompression:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
+        # deflate is left to the infer routes.
         packs = coding_for(headers.get(_ACCEPT_ENCODING, b"")) == b"gzip"
         headers[_ACCEPT_ENCODING] = b"gzip" if packs else b"identity"
         await self._app({**scope, "headers": list(headers.items())}, receive, send)

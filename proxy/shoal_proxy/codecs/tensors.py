@@ -168,6 +168,7 @@ def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[
                 f"tensor {spec.name!r}: the shape needs {count} BYTES elements, the data has {len(elements)}"
             )
         return bytes_array(elements, tuple(shape))
+    # The wire is little-endian, as is every entry of `DTYPES`.
     dtype = DTYPES[spec.datatype]
     expected = prod(shape) * dtype.itemsize
     if len(data) != expected:

@@ -76,6 +76,7 @@ class Packed:
             self._inflate = zlib.decompressobj(self._bits)
         given_bytes = len(self._rest)
         try:
+            # What exceeds the limit stays in `unconsumed_tail` for the next step.
             made = self._inflate.decompress(self._rest, STEP_BYTES)
         except zlib.error as error:
             raise InvalidRequest(f"the body is not a valid {self._coding} stream: {error}") from None
