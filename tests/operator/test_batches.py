@@ -284,7 +284,7 @@ def terminated(code: int, message: str = "", reason: str = "Error") -> Json:
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (terminated(137, reason="OOMKilled"), "raise runtime.resources.limits.memory"),
+        (terminated(137, reason="OOMKilled"), "Raise runtime.resources.limits.memory"),
         (terminated(3, "no such file"), "could not load the model (exit code 3): no such file"),
         (
             terminated(
@@ -305,7 +305,7 @@ def test_a_failed_job_says_what_its_pods_said(state: Json, words: str) -> None:
     world.look()
     assert (world.status["reason"], world.true()) == ("JobFailed", ["Failed"])
     assert words in world.status["message"]
-    assert "delete the BatchInference and create it" in world.status["message"]
+    assert "create it again" in world.status["message"]
 
 
 def test_a_job_that_a_rule_ended_says_what_its_pod_said_alone() -> None:
@@ -314,8 +314,8 @@ def test_a_job_that_a_rule_ended_says_what_its_pod_said_alone() -> None:
     world.add_pod(phase="Failed", state=terminated(2, "there is no column"))
     rule = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "matching FailJob rule"}
     world.job["status"] = {"conditions": [rule]}
-    world.look()
-    assert "there is no column. Once that is mended" in world.status["message"]
+    world.reconcile()
+    assert "there is no column. Correct this" in world.status["message"]
     assert "FailJob" not in world.status["message"]
 
 

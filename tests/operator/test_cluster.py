@@ -355,7 +355,7 @@ def test_an_answer_that_is_no_success_says_what_the_server_said(status: int, bod
 def test_a_server_that_is_away_is_an_error_without_a_status() -> None:
     async def main() -> None:
         async with api_server(1) as server:
-            with pytest.raises(ApiError, match="cannot be reached") as caught:
+            with pytest.raises(ApiError, match="is unreachable") as caught:
                 await Cluster(server, lambda: True).read_service(CAT)
             assert caught.value.status == 0
 

@@ -307,8 +307,8 @@ def test_the_environments_proxy_is_taken_as_kubectl_takes_it(
     [
         ({"token": "t"}, {"tls-server-name": "api"}, "tls-server-name cannot be used"),
         ({"token": "t"}, {"proxy-url": "socks5://127.0.0.1:1"}, "must be http:// or https://"),
-        ({"token": "t"}, {"certificate-authority": "missing"}, "the kubeconfig cannot be used: File does not exists"),
-        ({"tokenFile": "missing"}, {}, "the kubeconfig cannot be used: .*missing"),
+        ({"token": "t"}, {"certificate-authority": "missing"}, "invalid kubeconfig: File does not exists"),
+        ({"tokenFile": "missing"}, {}, "invalid kubeconfig: .*missing"),
     ],
 )
 def test_what_cannot_be_used_is_told_before_anything_is_asked(
@@ -324,7 +324,7 @@ def test_what_cannot_be_used_is_told_before_anything_is_asked(
 def test_a_file_that_is_no_kubeconfig_is_told(kubeconfig: Kubeconfig, text: str) -> None:
     kubeconfig.path.write_text(text)
 
-    _refused(connect, "the kubeconfig cannot be used: ")
+    _refused(connect, "invalid kubeconfig: ")
 
 
 def test_a_missing_kubeconfig_is_told_by_its_name(kubeconfig: Kubeconfig) -> None:

@@ -141,7 +141,7 @@ def test_a_path_in_a_claim_is_told_as_it_was_meant() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ('persistentvolumeclaim "models" not found', "It is the claim of model.uri or model.volume: make it in"),
+        ('persistentvolumeclaim "models" not found', "model.uri or model.volume names this claim: create it in"),
         (
             "pod has unbound immediate PersistentVolumeClaims",
             "kubectl describe persistentvolumeclaim models --namespace",
@@ -294,7 +294,7 @@ def test_a_missing_secret_is_named_with_the_command_that_makes_it() -> None:
     cluster.pods[CAT] = [pod_now(cluster, initContainerStatuses=[missing])]
     look(cluster)
     assert condition(cluster)["reason"] == "ContainerConfigInvalid"
-    assert "model.secretName: kubectl create secret generic keys --namespace default" in condition(cluster)["message"]
+    assert "kubectl create secret generic keys --namespace default" in condition(cluster)["message"]
 
 
 def test_a_model_that_is_being_fetched_is_told_from_one_that_is_being_loaded() -> None:
@@ -345,7 +345,7 @@ def test_an_api_server_that_drops_image_volumes_is_told() -> None:
     look(cluster)
 
     assert condition(cluster)["reason"] == "ChangedAtAdmission"
-    assert "does not keep image volumes" in condition(cluster)["message"]
+    assert "drops image volumes" in condition(cluster)["message"]
     assert "pvc://" in condition(cluster)["message"]
 
 
@@ -358,7 +358,7 @@ def test_an_api_server_that_does_not_know_image_volumes_is_told() -> None:
     look(cluster)
 
     assert condition(cluster)["reason"] == "InvalidSpec"
-    assert "oci:// and model.volume.image need Kubernetes" in condition(cluster)["message"]
+    assert "oci:// and model.volume.image require Kubernetes" in condition(cluster)["message"]
 
 
 def test_an_image_that_cannot_be_mounted_is_named_in_the_place_of_the_containers_own() -> None:

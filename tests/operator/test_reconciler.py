@@ -423,9 +423,9 @@ def taking_a_replica_more(kind: Kind, child: Json) -> None:
 @pytest.mark.parametrize(
     ("mutate", "kind", "words"),
     [
-        (adding_a_setting, DEPLOYMENT, "still holds SHOAL_QUEUE_MAX_ROWS of container proxy"),
-        (adding_a_selector, SERVICE, "is not what was written"),
-        (taking_a_replica_more, DEPLOYMENT, "is not what was written"),
+        (adding_a_setting, DEPLOYMENT, "adds SHOAL_QUEUE_MAX_ROWS of container proxy"),
+        (adding_a_selector, SERVICE, "changes this object at each write"),
+        (taking_a_replica_more, DEPLOYMENT, "changes this object at each write"),
     ],
 )
 def test_what_a_policy_of_the_cluster_puts_into_each_write_is_told_once_and_not_written_against(
@@ -516,7 +516,7 @@ def test_what_a_policy_denies_is_told_alike_whatever_status_the_policy_chose(sta
     assert look(cluster) is Outcome.FAILED
     assert ready(cluster)["reason"] == "ApplyFailed"
     assert message in ready(cluster)["message"]
-    assert "A policy or a webhook of this cluster refuses it: ask who keeps it" in ready(cluster)["message"]
+    assert "admission policy or webhook of this cluster denies the object" in ready(cluster)["message"]
     assert cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 7
 
 
@@ -549,7 +549,7 @@ def test_a_status_that_a_policy_denies_is_told_as_one_that_may_not_be_written() 
     assert look(cluster) is Outcome.FAILED
     (event,) = cluster.events
     assert "the status cannot be written" in event["message"]
-    assert "ask who keeps it" in event["message"]
+    assert "denies the object" in event["message"]
 
 
 def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(caplog: Any) -> None:
@@ -561,8 +561,8 @@ def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(ca
     assert {asyncio.run(reconciler.reconcile(CAT)) for _ in range(12)} == {Outcome.FAILED}
     (event,) = cluster.events
     assert (event["type"], event["reason"]) == ("Warning", "ApplyFailed")
-    assert "the status cannot be written, so what it says may be old" in event["message"]
-    assert "install the role of the chart again" in event["message"]
+    assert "the status cannot be written" in event["message"]
+    assert "install the chart's role again" in event["message"]
     assert caplog.text.count("event=status_forbidden") == 1
 
     may_write = True

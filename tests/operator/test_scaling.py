@@ -98,8 +98,8 @@ def test_each_change_is_told_once_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("replicas", "bounds", "message"),
     [
-        (9, {"maxReplicas": 4}, "9 to 4 replicas: 9 were set, and scaling.maxReplicas is 4"),
-        (0, {"minReplicas": 1, "maxReplicas": 4}, "0 to 1 replica: 0 were set, and scaling.minReplicas is 1"),
+        (9, {"maxReplicas": 4}, "9 to 4 replicas: spec.replicas 9 exceeds scaling.maxReplicas 4"),
+        (0, {"minReplicas": 1, "maxReplicas": 4}, "0 to 1 replica: spec.replicas 0 is less than scaling.minReplicas 1"),
     ],
 )
 def test_a_number_out_of_bounds_is_told_to_whoever_set_it(replicas: int, bounds: Json, message: str) -> None:
@@ -361,7 +361,7 @@ def test_a_new_bound_is_told_at_once() -> None:
     async def main() -> None:
         world = World(spec=with_fields(SPEC, replicas=2))
         await pass_s(world, 4, 0)
-        assert "1 would do" in world.said().sentence
+        assert "1 would suffice" in world.said().sentence
         set_by(world, 2, spec=with_fields(SPEC, scaling__minReplicas=2))
         await pass_s(world, 2, 0)
         assert world.said().sentence.endswith("scaling.minReplicas allows no fewer")

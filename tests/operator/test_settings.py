@@ -140,7 +140,7 @@ def test_a_kubeconfig_that_is_missing_ends_the_process_with_a_sentence() -> None
     result = module("--kubeconfig", "/nowhere/config")
 
     assert result.returncode == 2
-    assert "the kubeconfig cannot be used" in result.stderr
+    assert "invalid kubeconfig" in result.stderr
 
 
 @pytest.mark.integration

@@ -53,7 +53,7 @@ class Explanation:
             # More replicas than the load requires: what happens to them next.
             least = max(self.aim.minimum, 1)
             if self.replicas > least:
-                text += f"; {max(self.count, least)} suffice, and replicas fall if the load stays low"
+                text += f"; {max(self.count, least)} would suffice, and replicas fall if the load stays low"
             elif self.aim.minimum:
                 text += "; scaling.minReplicas allows no fewer"
             else:

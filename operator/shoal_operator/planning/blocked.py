@@ -128,7 +128,7 @@ def advice(code: int, message: str) -> str:
     The authorizer, quotas and admission policies all count as 403 (`ApiError.code`), and differ in their messages.
     """
     if code in (400, 422) and _UNKNOWN_VOLUME.search(message):
-        return f". {NO_IMAGE_VOLUMES}"
+        return f". {NO_IMAGE_VOLUMES[:1].upper()}{NO_IMAGE_VOLUMES[1:]}"
     if code != 403:
         return ""
     return next((text for words, text in _FORBIDDEN if all(word in message for word in words)), "")

@@ -162,7 +162,7 @@ def test_every_decision_says_why_in_a_sentence() -> None:
 
     assert said[0] == "4 replicas: 118 rows in flight, 32 a replica, stable window"
     assert said[1] == (
-        "4 replicas: 20 rows in flight, 32 a replica, stable window; 1 would do, and fewer come when that has lasted"
+        "4 replicas: 20 rows in flight, 32 per replica, stable window; 1 would suffice, and replicas fall if the load stays low"
     )
 
 
@@ -171,9 +171,9 @@ def test_every_decision_says_why_in_a_sentence() -> None:
     [
         (Aim(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
         (Aim(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
-        (Aim(3, 8, 32), 5, "; 3 would do, and fewer come when that has lasted"),
-        (Aim(0, 8, 32), 2, "; 1 would do, and fewer come when that has lasted"),
-        (Aim(0, 8, 32), 1, "; the last one goes when nobody has called for scaling.scaleToZeroDelaySeconds"),
+        (Aim(3, 8, 32), 5, "; 3 would suffice, and replicas fall if the load stays low"),
+        (Aim(0, 8, 32), 2, "; 1 would suffice, and replicas fall if the load stays low"),
+        (Aim(0, 8, 32), 1, "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"),
         (Aim(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
     ],
 )
