@@ -84,7 +84,7 @@ def test_a_secret_without_a_key_is_named_in_the_status(namespace: Cluster) -> No
     namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}})
     eventually(
         lambda: (
-            "the Secret shoal-callers of access.apiKeys must hold a key"
+            "the Secret shoal-callers of access.apiKeys must contain a key"
             in namespace.condition("adder", "Available").get("message", "")
         ),
         lambda: describe(namespace),

@@ -180,7 +180,7 @@ def web_server(files: dict[str, bytes]) -> Iterator[str]:
 def test_a_model_that_the_server_does_not_have_is_named(namespace: Cluster) -> None:
     with web_server({}) as url:
         namespace.apply(model={"uri": f"{url}/adder.tar.gz"})
-        assert_told(namespace, "ModelDownloadFailed", ["the model cannot be fetched", f"{url}/adder.tar.gz", "404"])
+        assert_told(namespace, "ModelDownloadFailed", ["the model cannot be downloaded", f"{url}/adder.tar.gz", "404"])
 
 
 def test_a_model_is_downloaded_and_only_the_right_one(namespace: Cluster) -> None:

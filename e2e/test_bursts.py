@@ -37,6 +37,6 @@ def test_what_is_refused_brings_the_replicas_that_serve_it(namespace: Cluster) -
         eventually(lambda: "would do" in namespace.condition("adder", "ScalingActive")["message"], within_s=90)
         assert replicas(namespace)[0] == held
 
-    assert "rows/s asked for" in message
+    assert "rows/s offered" in message
     assert replicas(namespace)[0] <= 4
     assert seen["200"] > 0.9 * seen.total(), seen

@@ -50,8 +50,8 @@ def test_a_rollout_that_stands_still_is_told_and_the_old_pods_serve_on(namespace
         lambda: reasons(namespace, "Ready", "Progressing", "Available") == expected, lambda: described(namespace)
     )
     assert namespace.condition("adder")["status"] == "False"
-    assert "waiting for proxy" in namespace.condition("adder")["message"]
-    eventually(lambda: "ProgressDeadlineExceeded" in warnings(namespace), lambda: described(namespace))
+    assert "not ready: proxy" in namespace.condition("adder")["message"]
+    eventually(lambda: "ProgressDeadlineExceeded" in warnings(namespace), lambda: told(namespace))
     assert predict(namespace) == ANSWER
 
 

@@ -57,7 +57,7 @@ def test_without_a_waiting_room_that_is_told_and_with_one_again_the_next_request
         for kind in ("Ready", "Available", "WaitingRoomReady"):
             condition = namespace.condition("adder", kind)
             assert (condition["status"], condition["reason"]) == ("False", "NoWaitingRoom")
-            assert "no waiting room is ready: kubectl get deployments,pods" in condition["message"]
+            assert "no pod of the waiting room is ready: kubectl get deployments,pods" in condition["message"]
     until(namespace, "ScaledToZero")
     assert predict(namespace, patience_s=START_S) == ANSWER
 

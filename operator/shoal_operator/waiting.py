@@ -229,14 +229,12 @@ class WaitingRooms:
         scaled = self._fleet.scaled(key)
         if scaled is None or scaled.zero is None or self._cluster is None:
             return False
-        # Activators that have the service's newest entry: only when all that receive requests do, pods may go.
-        holding = {room.address for room in self._rooms.known if room.serves(key) and room.version >= guest.version}
         seen = Seen(
             replicas=scaled.replicas,
             ready=len(self._fleet.replicas(key)),
             called=called,
             waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.known),
-            held=bool(guest.endpoints) and holding.issuperset(guest.endpoints),
+            held=self._holds(key, guest),
         )
         before = guest.phase
         verdict, guest.memory = step(scaled.zero, seen, guest.memory, self._clock())
@@ -252,6 +250,11 @@ class WaitingRooms:
             finally:
                 self._stepping.discard(key)
         return verdict.replicas is not None
+
+    def _holds(self, key: Key, guest: _Guest) -> bool:
+        """Return whether all activators that receive a service's requests have its newest entry."""
+        holding = {room.address for room in self._rooms.known if room.serves(key) and room.version >= guest.version}
+        return bool(guest.endpoints) and holding.issuperset(guest.endpoints)
 
     # Called by the activator, through the operator's HTTP endpoint.
 

@@ -1,4 +1,4 @@
-"""A cluster in memory, at the seams of the reconciler and of the Lease; and a clock that is told."""
+"""An in-memory cluster for the reconciler and the Lease, and a manual clock."""
 
 import asyncio
 import copy
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class FakeCluster:
-    """Stores objects as an API server does, counts writes, and fails where it is told to.
+    """Stores objects as an API server does, counts writes, and fails on request.
 
     Args:
-        refuse: looks at each write (verb, what) before it is done; what it returns is raised.
+        refuse: called with each write (verb, what) before it is done; raises what it returns.
         mutate: changes each child in place as it is written, as a mutating admission policy does.
     """
 
@@ -158,7 +158,7 @@ def without_nulls(value: Any) -> Any:
 
 
 class FakeProxies:
-    """Pods that say what they are told to say, and otherwise nothing."""
+    """Pods with given readings; others cannot be read."""
 
     def __init__(self) -> None:
         self.readings: dict[str, Reading] = {}
@@ -171,7 +171,7 @@ class FakeProxies:
 
 @dataclass
 class Observed:
-    """What reading the pods has told: only what is given here."""
+    """Given readings of pods."""
 
     objective: Mapping[str, bool] | None = None
     rows: Mapping[str, bool] | None = None
@@ -202,7 +202,7 @@ class NoNames:
 
 
 class NoRooms:
-    """No waiting room: nobody sleeps."""
+    """No activator: no service scales to zero."""
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> None: ...
 

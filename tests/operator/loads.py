@@ -1,4 +1,4 @@
-"""What proxies say of their load, by hand: one that is told its rates, and a service of such that obeys the law."""
+"""Simulated loads of proxies: one with given rates, and a service whose pods follow the autoscaler."""
 
 import math
 
@@ -32,7 +32,7 @@ def holding(rows: int, *, attainable: bool = True, time_s: float = 1000.0) -> Lo
 
 
 class Pod:
-    """A proxy whose counters go on as it is told."""
+    """A proxy with given rates."""
 
     def __init__(self, capacity: Capacity | None = None) -> None:
         self.load = replace(NOTHING, capacity=capacity)

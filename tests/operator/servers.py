@@ -1,4 +1,4 @@
-"""A real HTTP server on the loopback, that notes what it is asked and answers what it is told."""
+"""A real HTTP server on the loopback that records requests and sends given responses."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Looks at a BatchInference: its job is made once, told what may change, and its end is kept."""
+"""Reconciliation of a BatchInference: its job is created once and patched, and its final status is kept."""
 
 import asyncio
 import copy
@@ -78,7 +78,7 @@ class World:
     def _refuse(self, verb: str, what: str) -> Exception | None:
         return self.refusal if verb == "apply" else None
 
-    def look(self) -> Outcome:
+    def reconcile(self) -> Outcome:
         return asyncio.run(self.batches.reconcile(KEY))
 
     @property
@@ -121,159 +121,159 @@ def said(done: int, rows: int, **more: Any) -> Progress:
 
 def test_a_job_is_made_and_a_second_look_writes_nothing() -> None:
     world = World()
-    assert world.look() is Outcome.WAITING
+    assert world.reconcile() is Outcome.WAITING
     assert world.status["reason"] == "Starting"
     writes = list(world.cluster.writes)
-    world.look()
+    world.reconcile()
     assert world.cluster.writes == writes
 
 
 def test_a_newer_operator_leaves_a_running_job_as_it_is() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     before = copy.deepcopy(world.job)
     newer = structs.replace(DEFAULTS, runtime_image="shoal/runtime:newer")
     world.batches = Batches(world.cluster, newer, NoNames(), world.pods, lambda: NOW, lambda: world.now_s)
-    world.look()
+    world.reconcile()
     assert world.job == before
 
 
-def test_what_may_change_is_told_the_job() -> None:
+def test_what_may_change_is_reported_the_job() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     world.change(suspend=True, activeDeadlineSeconds=60)
-    world.look()
-    told = {name: world.job["spec"][name] for name in ("suspend", "activeDeadlineSeconds")}
-    assert told == {"suspend": True, "activeDeadlineSeconds": 60}
+    world.reconcile()
+    reported = {name: world.job["spec"][name] for name in ("suspend", "activeDeadlineSeconds")}
+    assert reported == {"suspend": True, "activeDeadlineSeconds": 60}
     assert (world.status["reason"], world.true()) == ("Suspended", ["Suspended"])
 
 
-def test_kueue_says_when_a_job_in_its_queue_runs_and_only_a_pause_is_told_beside_it() -> None:
+def test_kueue_says_when_a_job_in_its_queue_runs_and_only_a_pause_is_reported_beside_it() -> None:
     world = World(labels={QUEUE_LABEL: "cats"})
-    world.look()
+    world.reconcile()
     assert world.job["spec"]["suspend"] is True
     assert world.status["reason"] == "Queued"
     world.job["spec"]["suspend"] = False  # admitted
-    world.look()
+    world.reconcile()
     assert world.job["spec"]["suspend"] is False
     world.job["spec"]["suspend"] = True  # preempted
-    world.look()
+    world.reconcile()
     assert world.job["spec"]["suspend"] is True
     world.job["spec"]["suspend"] = False
     world.change(suspend=True)
-    world.look()
+    world.reconcile()
     assert world.job["spec"]["suspend"] is True
 
 
 def test_what_others_wrote_into_a_job_is_put_right() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     wanted = copy.deepcopy(world.job["spec"])
     world.job["spec"] |= {"parallelism": 0, "suspend": True}
-    world.look()
+    world.reconcile()
     assert world.job["spec"] == wanted
 
 
 def test_a_job_that_comes_into_a_queue_later_is_shown_to_kueue() -> None:
     world = World({**MINIMAL, "suspend": True})
-    world.look()
+    world.reconcile()
     assert QUEUE_LABEL not in world.job["metadata"]["labels"]
     world.cluster.services[KEY]["metadata"]["labels"] = {QUEUE_LABEL: "cats"}
     world.change(suspend=False)
-    world.look()
+    world.reconcile()
     assert world.job["metadata"]["labels"][QUEUE_LABEL] == "cats"
     assert (world.job["spec"]["suspend"], world.status["reason"]) == (True, "Queued")
 
 
 def test_a_job_whose_pods_wait_is_looked_at_less_and_less_and_one_whose_pods_run_at_a_pace() -> None:
     world = World()
-    assert world.look() is Outcome.WAITING  # the status is new
-    assert world.look() is Outcome.FAILED
+    assert world.reconcile() is Outcome.WAITING  # the status is new
+    assert world.reconcile() is Outcome.FAILED
     world.add_pod("pod-0", "Pending", state={"waiting": {"reason": "ContainerCreating"}})
-    world.look()
-    assert world.look() is Outcome.FAILED
+    world.reconcile()
+    assert world.reconcile() is Outcome.FAILED
     world.cluster.pods.clear()
     world.add_pod("pod-0")
     world.pods.progress = {"pod-0": said(1, 1)}
-    world.look()
-    assert world.look() is Outcome.WAITING
+    world.reconcile()
+    assert world.reconcile() is Outcome.WAITING
 
 
 def test_pods_that_have_ended_do_not_start() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     assert "kubectl describe job score" in world.status["message"]
     words = '{"shardsTotal":40,"bytesTotal":1,"before":{},"own":{"shards":40,"rows":400},"rowsPerSecond":1.5}'
     world.add_pod("pod-0", "Succeeded", state={"terminated": {"exitCode": 0, "message": words}})
-    world.look()
+    world.reconcile()
     assert (world.status["reason"], world.status["rows"]) == ("Running", 400)
 
 
-def test_how_far_pods_are_is_told_at_most_every_ten_seconds() -> None:
+def test_how_far_pods_are_is_reported_at_most_every_ten_seconds() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     world.add_pod("pod-0")
     world.add_pod("pod-1")
     world.pods.progress = {"pod-0": said(3, 100), "pod-1": said(4, 200)}
     world.pods.left_s = 90.0
-    world.look()
+    world.reconcile()
     assert (world.status["reason"], world.true()) == ("Running", ["Running"])
     assert world.status["shards"] == {"done": 9, "total": 40, "text": "9/40"}
     assert [world.status[name] for name in ("rows", "failedRows", "rowsPerSecond")] == [320, 5, 200]
     assert world.status["estimatedEnd"] == "2026-11-23T06:02:00Z"
     world.pods.progress["pod-0"] = said(5, 150)
     world.now_s += 5
-    world.look()
+    world.reconcile()
     assert world.status["rows"] == 320
     world.now_s += 5
-    world.look()
+    world.reconcile()
     assert world.status["rows"] == 370
 
 
 def test_numbers_do_not_fall_while_pods_begin_anew_and_nobody_has_a_pace_where_no_pod_runs() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     world.add_pod("pod-0")
     world.pods.progress = {"pod-0": said(3, 100)}
-    world.look()
+    world.reconcile()
     world.change(suspend=True)
     world.cluster.pods.clear()
-    world.look()
+    world.reconcile()
     assert (world.status["rows"], world.status["rowsPerSecond"]) == (120, 0)
     world.change(suspend=False)
     world.add_pod("pod-0")
     world.pods.progress = {"pod-0": said(0, 0)}
     world.now_s += 20
-    world.look()
+    world.reconcile()
     assert (world.status["shards"]["text"], world.status["rows"], world.status["failedRows"]) == ("5/40", 120, 4)
 
 
 def test_an_end_is_in_the_status_before_the_job_may_go_and_nothing_is_run_again() -> None:
     world = World({**MINIMAL, "ttlSecondsAfterFinished": 0})
-    world.look()
+    world.reconcile()
     assert "ttlSecondsAfterFinished" not in world.job["spec"]
     words = '{"shardsTotal":40,"bytesTotal":1,"before":{},"own":{"shards":40,"rows":400},"rowsPerSecond":1.5}'
     world.add_pod("pod-0", "Succeeded", state={"terminated": {"exitCode": 0, "message": words}})
     world.job["status"] = COMPLETE
-    assert world.look() is Outcome.DONE
+    assert world.reconcile() is Outcome.DONE
     assert world.job["spec"]["ttlSecondsAfterFinished"] == 0
     assert world.cluster.writes.index(("merge", "Job")) > world.cluster.writes.index(("status", "score"))
     assert (world.status["reason"], world.status["rows"], world.true()) == ("Complete", 400, ["Complete"])
     world.lose_job()
     before = copy.deepcopy(world.status)
-    assert world.look() is Outcome.DONE
+    assert world.reconcile() is Outcome.DONE
     assert world.status == before
     assert not world.cluster.children
 
 
 def test_a_job_that_somebody_deleted_is_not_run_again() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     world.lose_job()
-    world.look()
+    world.reconcile()
     assert (world.status["reason"], world.true()) == ("JobGone", ["Failed"])
     assert not world.cluster.children
-    world.look()
+    world.reconcile()
     assert not world.cluster.children
 
 
@@ -299,10 +299,10 @@ def terminated(code: int, message: str = "", reason: str = "Error") -> Json:
 )
 def test_a_failed_job_says_what_its_pods_said(state: Json, words: str) -> None:
     world = World()
-    world.look()
+    world.reconcile()
     world.add_pod(phase="Failed", state=state)
     world.job["status"] = FAILED
-    world.look()
+    world.reconcile()
     assert (world.status["reason"], world.true()) == ("JobFailed", ["Failed"])
     assert words in world.status["message"]
     assert "create it again" in world.status["message"]
@@ -310,12 +310,12 @@ def test_a_failed_job_says_what_its_pods_said(state: Json, words: str) -> None:
 
 def test_a_job_that_a_rule_ended_says_what_its_pod_said_alone() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     world.add_pod(phase="Failed", state=terminated(2, "there is no column"))
     rule = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "matching FailJob rule"}
     world.job["status"] = {"conditions": [rule]}
     world.reconcile()
-    assert "there is no column. Correct this" in world.status["message"]
+    assert "there is no column. Once that is mended" in world.status["message"]
     assert "FailJob" not in world.status["message"]
 
 
@@ -323,25 +323,25 @@ def test_another_ones_job_is_left_alone() -> None:
     world = World()
     theirs = {"metadata": {"name": "score", "uid": "x"}, "spec": {}}
     world.cluster.children[Key("default", "score"), JOB] = theirs
-    assert world.look() is Outcome.FAILED
+    assert world.reconcile() is Outcome.FAILED
     assert world.status["reason"] == "NameTaken"
     assert world.job is theirs
 
 
 def test_pods_that_only_carry_the_label_are_not_believed() -> None:
     world = World()
-    world.look()
+    world.reconcile()
     world.add_pod("pod-0")
     world.cluster.pods[KEY][0]["metadata"]["ownerReferences"][0]["uid"] = "another"
     world.pods.progress = {"pod-0": said(3, 100)}
-    world.look()
+    world.reconcile()
     assert "rows" not in world.status
 
 
 def test_what_is_not_allowed_is_not_made() -> None:
     strict = structs.replace(DEFAULTS, policy=Policy(images=()))
     world = World({**MINIMAL, "runtime": {"image": "evil:1"}}, defaults=strict)
-    world.look()
+    world.reconcile()
     assert world.status["reason"] == "NotAllowed"
     assert "spec.runtime.image" in world.status["message"]
     assert not world.cluster.children
@@ -367,7 +367,7 @@ KEY_OF_ANOTHER = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "database"
 def test_a_job_reaches_no_more_than_a_service_does(asked: Json, field: str, engine: str) -> None:
     strict = structs.replace(DEFAULTS, policy=Policy(images=()))
     world = World({**MINIMAL, **asked, "engine": engine}, defaults=strict)
-    world.look()
+    world.reconcile()
     assert world.status["reason"] == "NotAllowed"
     assert field in world.status["message"]
     assert not world.cluster.children
@@ -376,13 +376,13 @@ def test_a_job_reaches_no_more_than_a_service_does(asked: Json, field: str, engi
 def test_ray_without_kuberay_says_what_to_install() -> None:
     world = World(RAY)
     world.refusal = ApiError(404, "the server could not find the requested resource")
-    assert world.look() is Outcome.FAILED
+    assert world.reconcile() is Outcome.FAILED
     assert world.status["reason"] == "KubeRayMissing"
     assert "install" in world.status["message"]
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("reported", "reason"),
     [
         ({"jobDeploymentStatus": "Initializing"}, "Starting"),
         ({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, "Complete"),
@@ -391,11 +391,11 @@ def test_ray_without_kuberay_says_what_to_install() -> None:
         ({"jobDeploymentStatus": "ValidationFailed", "message": "bad"}, "JobFailed"),
     ],
 )
-def test_a_ray_job_tells_its_end(told: Json, reason: str) -> None:
+def test_a_ray_job_reports_its_end(reported: Json, reason: str) -> None:
     world = World(RAY)
-    world.look()
-    world.job["status"] = told
-    world.look()
+    world.reconcile()
+    world.job["status"] = reported
+    world.reconcile()
     assert world.status["reason"] == reason
 
 
@@ -413,6 +413,6 @@ FIELDS = st.sampled_from(
 @given(st.dictionaries(FIELDS, HOSTILE, max_size=4))
 def test_whatever_the_spec_a_look_ends_in_a_status(change: Json) -> None:
     world = World({**MINIMAL, **change})
-    world.look()
+    world.reconcile()
     assert world.status["reason"]
     assert len(world.status["conditions"]) == 4

@@ -26,10 +26,10 @@ class World:
         self.cluster.services[CAT] = service(MINIMAL)
         self.operator: Reconciler = reconciler_of(self.cluster, clock=lambda: self.now_s)
         self.reversals = self._made = 0
-        self.look()
+        self.reconcile()
         self._made = self.writes()
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         asyncio.run(self.operator.reconcile(CAT))
 
     def holder(self) -> Json:
@@ -60,7 +60,7 @@ class World:
             self.now_s += self.period_s - 1
             self.interfere()
             self.now_s += 1
-            self.look()
+            self.reconcile()
 
     def condition(self, kind: str) -> Json:
         conditions: list[Json] = self.cluster.services[CAT]["status"]["conditions"]

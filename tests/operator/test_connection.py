@@ -25,7 +25,7 @@ PATH = "/version"
 
 @pytest.fixture(autouse=True)
 def _nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave nothing of whoever runs the tests."""
+    """Remove the environment of the user who runs the tests."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -136,9 +136,9 @@ def test_a_plugin_that_is_slower_than_who_asks_is_not_begun_again() -> None:
             await asyncio.sleep(0)
             first.cancel()
             go.set()
-            told = await second
+            reported = await second
             await server.close()
-            return told
+            return reported
 
     assert asyncio.run(main()) == {"took": "t"}
     assert begun == 1
@@ -192,7 +192,7 @@ def test_a_token_file_that_was_renewed_is_read_anew(kubeconfig: Kubeconfig, tmp_
 
 @pytest.fixture
 def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Return the token's file and the certificate's of a pod; its environment lacks the API server's port."""
+    """Return the token's file and the certificate's of a pod; its environment has no port of the API server."""
     token, (certificate, _) = tmp_path / "token", make_certificate(tmp_path)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(certificate))
@@ -213,13 +213,13 @@ def test_a_service_accounts_token_that_was_rotated_is_read_anew_by_requests_and_
             server = ApiServer(connect)
             await ask(server)
             token.write_text("new")
-            told = await ask(server)
+            reported = await ask(server)
             await server.close()
-            return [each.token for each in asked], told
+            return [each.token for each in asked], reported
 
-    tokens, told = asyncio.run(main())
+    tokens, reported = asyncio.run(main())
 
-    assert told == {"took": "new"}
+    assert reported == {"took": "new"}
     assert (tokens[0], tokens[-1]) == ("bearer old", "bearer new")
     info = asyncio.run(log_in())
     assert (info.scheme, info.token) == ("bearer", "new")
@@ -251,7 +251,7 @@ def test_a_token_that_cannot_be_read_for_a_moment_is_an_outage_and_not_the_end()
         (False, False, "self-signed certificate; renew it, or correct"),
     ],
 )
-def test_a_certificate_that_cannot_be_trusted_is_told_in_a_sentence(
+def test_a_certificate_that_cannot_be_trusted_is_reported_in_a_sentence(
     kubeconfig: Kubeconfig, tmp_path: Path, expired: bool, named: bool, words: str
 ) -> None:
     certificate, key = make_certificate(tmp_path, expired=expired)
@@ -274,9 +274,9 @@ def test_a_proxy_that_the_kubeconfig_names_carries_requests_and_watches(kubeconf
             kubeconfig.write("http://api.invalid", {"token": "t"}, **{"proxy-url": proxy})
             return await ask(), (await log_in()).proxy_url, asked, port
 
-    told, proxy, asked, port = asyncio.run(main())
+    reported, proxy, asked, port = asyncio.run(main())
 
-    assert told == {"took": "t"}
+    assert reported == {"took": "t"}
     assert [each.host for each in asked] == ["api.invalid"]
     assert proxy == f"http://127.0.0.1:{port}"
 
@@ -311,7 +311,7 @@ def test_the_environments_proxy_is_taken_as_kubectl_takes_it(
         ({"tokenFile": "missing"}, {}, "invalid kubeconfig: .*missing"),
     ],
 )
-def test_what_cannot_be_used_is_told_before_anything_is_asked(
+def test_what_cannot_be_used_is_reported_before_anything_is_asked(
     kubeconfig: Kubeconfig, user: Json, cluster: Json, words: str
 ) -> None:
     kubeconfig.write("https://127.0.0.1:1", user, **cluster)
@@ -321,17 +321,17 @@ def test_what_cannot_be_used_is_told_before_anything_is_asked(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "{", "contexts: 1", "current-context: x"])
-def test_a_file_that_is_no_kubeconfig_is_told(kubeconfig: Kubeconfig, text: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_reported(kubeconfig: Kubeconfig, text: str) -> None:
     kubeconfig.path.write_text(text)
 
     _refused(connect, "invalid kubeconfig: ")
 
 
-def test_a_missing_kubeconfig_is_told_by_its_name(kubeconfig: Kubeconfig) -> None:
+def test_a_missing_kubeconfig_is_reported_by_its_name(kubeconfig: Kubeconfig) -> None:
     _refused(connect, f"{kubeconfig.path} does not exist")
 
 
-def test_neither_a_kubeconfig_nor_a_pod_is_told() -> None:
+def test_neither_a_kubeconfig_nor_a_pod_is_reported() -> None:
     _refused(connect, "run in a pod with a service account, or give --kubeconfig FILE")
 
 

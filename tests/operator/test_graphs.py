@@ -26,7 +26,7 @@ MISMATCH = GraphState("SignatureMismatch", "steps[1].inputs.x: second takes FP32
 CIRCLE = with_fields(GRAPH, steps=[{"name": "a", "service": "a", "inputs": {"x": "a.y"}}], outputs={"z": ["a.z"]})
 
 
-def look(cluster: FakeCluster, said: SaidOfGraphs | None = None) -> Outcome:
+def reconcile(cluster: FakeCluster, said: SaidOfGraphs | None = None) -> Outcome:
     """Look at the graph once."""
     return asyncio.run(reconciler_of(cluster, graphs=said or SaidOfGraphs()).reconcile(PIPELINE))
 
@@ -56,7 +56,7 @@ def add_pod(cluster: FakeCluster, *, ready: bool) -> None:
 
 def test_a_graph_gets_what_a_service_gets_but_for_a_runtime_and_siblings() -> None:
     cluster = cluster_with()
-    look(cluster)
+    reconcile(cluster)
 
     kinds = {kind for _, kind in cluster.children}
     assert {DEPLOYMENT, SERVICE} <= kinds
@@ -65,7 +65,7 @@ def test_a_graph_gets_what_a_service_gets_but_for_a_runtime_and_siblings() -> No
     assert [each["name"] for each in deployment["spec"]["template"]["spec"]["containers"]] == ["proxy"]
     (owner,) = deployment["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("InferenceGraph", "pipeline")
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert cluster.writes.count(("apply", "Deployment")) == 1
 
 
@@ -102,11 +102,11 @@ def test_another_graph_is_another_template_and_another_scale_is_not() -> None:
         (GraphState("StepNotReady", "step first: the model is not ready"), "Unknown", "StepNotReady"),
     ],
 )
-def test_what_a_pod_says_that_is_not_ready_is_told(state: GraphState, status: str, ready_reason: str) -> None:
+def test_what_a_pod_says_that_is_not_ready_is_reported(state: GraphState, status: str, ready_reason: str) -> None:
     cluster = cluster_with()
-    look(cluster)
+    reconcile(cluster)
     add_pod(cluster, ready=False)
-    look(cluster, SaidOfGraphs({"pod-1": state}))
+    reconcile(cluster, SaidOfGraphs({"pod-1": state}))
 
     assert condition(cluster, "GraphValid") == (status, state.reason, state.message)
     assert condition(cluster, "Ready") == ("False", ready_reason, state.message)
@@ -115,12 +115,12 @@ def test_what_a_pod_says_that_is_not_ready_is_told(state: GraphState, status: st
 
 def test_a_ready_pod_proves_its_graph_whatever_it_said_before() -> None:
     cluster = cluster_with()
-    look(cluster)
+    reconcile(cluster)
     assert condition(cluster, "GraphValid")[:2] == ("Unknown", "StepNotReady")
     add_pod(cluster, ready=True)
     deployment = cluster.children[Key("default", "pipeline"), DEPLOYMENT]
     deployment["status"] = {"observedGeneration": 1, **healthy()}
-    look(cluster, SaidOfGraphs({"pod-1": MISMATCH}))
+    reconcile(cluster, SaidOfGraphs({"pod-1": MISMATCH}))
 
     assert condition(cluster, "GraphValid")[:2] == ("True", "GraphValid")
     assert condition(cluster, "Ready")[:2] == ("True", "Ready")
@@ -134,8 +134,8 @@ def test_an_autoscaler_of_a_graph_scales_the_graph() -> None:
 
 def test_a_parked_graph_says_how_to_start_it() -> None:
     cluster = cluster_with(with_fields(GRAPH, replicas=0))
-    look(cluster)
-    look(cluster)
+    reconcile(cluster)
+    reconcile(cluster)
     status, reason, message = condition(cluster, "Ready")
     assert (status, reason) == ("False", "Parked")
     assert "kubectl scale infgraph/pipeline --namespace default --replicas=1 starts" in message
@@ -143,10 +143,10 @@ def test_a_parked_graph_says_how_to_start_it() -> None:
 
 def test_a_graph_that_cannot_be_changes_nothing_and_says_where() -> None:
     cluster = cluster_with()
-    look(cluster)
+    reconcile(cluster)
     before = cluster.children[Key("default", "pipeline"), DEPLOYMENT]["spec"]
     cluster.services[PIPELINE]["spec"] = CIRCLE
-    look(cluster)
+    reconcile(cluster)
 
     assert condition(cluster, "GraphValid") == (
         "False",
@@ -159,7 +159,7 @@ def test_a_graph_that_cannot_be_changes_nothing_and_says_where() -> None:
 
 def test_a_service_and_a_graph_of_one_name_do_not_fight() -> None:
     cluster = cluster_with()
-    look(cluster)
+    reconcile(cluster)
     cluster.services[Key("default", "pipeline")] = service(name="pipeline", uid="another")
     writes = len(cluster.writes)
     asyncio.run(reconciler_of(cluster).reconcile(Key("default", "pipeline")))

@@ -129,7 +129,7 @@ def test_what_belongs_to_a_graph_marks_the_graph() -> None:
     asyncio.run(listener.inbox.see_pod(event({"metadata": {**metadata, "ownerReferences": owners["ReplicaSet"]}})))
     slices = {**metadata, "name": "cat-x7z", "ownerReferences": owners["Service"]}
     asyncio.run(listener.inbox.see_endpoints(event({"metadata": slices})))
-    # Whoever has taken the labels away has not taken the owner.
+    # The owner reference stays when the labels are removed.
     child = {"name": "cat", "namespace": "default", "ownerReferences": owners["InferenceGraph"]}
     asyncio.run(listener.inbox.see_child(event({"kind": "Deployment", "metadata": child})))
 

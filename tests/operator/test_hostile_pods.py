@@ -1,4 +1,4 @@
-"""Pods that say what no proxy says: each costs its own service its data, and nobody anything else."""
+"""Pods with invalid responses affect the data of their own service only."""
 
 import asyncio
 import contextlib

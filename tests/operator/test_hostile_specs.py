@@ -56,7 +56,7 @@ FAILED_TO_CONVERT = (
 )
 
 
-def look(cluster: FakeCluster, reconciler: Reconciler | None = None) -> Outcome:
+def reconcile(cluster: FakeCluster, reconciler: Reconciler | None = None) -> Outcome:
     return asyncio.run((reconciler or reconciler_of(cluster)).reconcile(CAT))
 
 
@@ -101,11 +101,11 @@ def hostile_specs(draw: st.DrawFn) -> Any:
 def test_whatever_the_spec_its_status_comes_with_the_first_look_and_can_be_sent(spec: Any) -> None:
     cluster = world(spec)
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert all(len(item["message"]) <= MAX_MESSAGE_LENGTH for item in cluster.services[CAT]["status"]["conditions"])
     encoded(cluster.services[CAT]["status"])
     if ready(cluster)["reason"] != "InvalidSpec":
-        assert look(cluster) is Outcome.DONE
+        assert reconcile(cluster) is Outcome.DONE
         encoded(cluster.children[CAT, DEPLOYMENT])
 
 
@@ -134,7 +134,7 @@ def test_whatever_the_spec_its_status_comes_with_the_first_look_and_can_be_sent(
 def test_a_field_that_cannot_be_passed_on_is_named(spec: Json, said: str) -> None:
     cluster = world(with_fields(MINIMAL, **spec))
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert ready(cluster)["reason"] == "InvalidSpec"
     assert ready(cluster)["message"].startswith(said)
     assert [event["reason"] for event in cluster.events] == ["InvalidSpec"]
@@ -151,10 +151,12 @@ def test_a_field_that_cannot_be_passed_on_is_named(spec: Json, said: str) -> Non
         (422, "Deployment.apps is invalid: " + "x" * 100_000),
     ],
 )
-def test_what_the_api_server_will_never_take_is_told_in_its_words_within_one_look(status: int, message: str) -> None:
+def test_what_the_api_server_will_never_take_is_reported_in_its_words_within_one_look(
+    status: int, message: str
+) -> None:
     cluster = world(MINIMAL, refuse=lambda verb, what: refusal(status, message) if what == "Deployment" else None)
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert ready(cluster)["reason"] == "InvalidSpec"
     assert ready(cluster)["message"].startswith(f"Deployment: {message[:40]}")
     assert len(ready(cluster)["message"]) <= MAX_MESSAGE_LENGTH
@@ -165,16 +167,16 @@ def refusal(status: int, message: str) -> ApiError:
     return ApiError(status, message)
 
 
-def test_an_outage_of_one_kind_that_does_not_pass_is_told_after_three_looks_and_stops_no_other_write() -> None:
+def test_a_lasting_outage_of_one_kind_is_reported_and_stops_no_other_write() -> None:
     broken = ApiError(500, "failed calling webhook: connection refused")
     cluster = world(MINIMAL, refuse=lambda verb, what: broken if what == "Service" else None)
     reconciler = reconciler_of(cluster)
     for _ in range(2):
         with pytest.raises(ApiError, match="webhook"):
-            look(cluster, reconciler)
+            reconcile(cluster, reconciler)
         assert "status" not in cluster.services[CAT]
 
-    assert look(cluster, reconciler) is Outcome.FAILED
+    assert reconcile(cluster, reconciler) is Outcome.FAILED
     assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("ApplyFailed", f"Service: {broken.message}")
     assert (CAT, DEPLOYMENT) in cluster.children
 
@@ -190,7 +192,7 @@ def test_a_status_that_the_api_server_refuses_is_said_plainly() -> None:
 
     cluster = world(MINIMAL, refuse=refuse)
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert ready(cluster)["reason"] == "ApplyFailed"
     assert ready(cluster)["message"].startswith("the status cannot be written: ")
     assert ready(cluster)["message"].isascii()
@@ -199,10 +201,10 @@ def test_a_status_that_the_api_server_refuses_is_said_plainly() -> None:
 def test_a_condition_of_another_release_is_no_surprise() -> None:
     cluster = world(with_fields(MINIMAL, scaling={"maxReplicas": 2}, batching__latencyObjectiveMilliseconds=50))
     kinds = ("ScalingActive", "ObjectiveAttainable", "Ready", "Sparkling")
-    told = [
+    reported = [
         {"type": kind, "status": "Perhaps", "reason": "Newer", "message": "", "observedGeneration": 1} for kind in kinds
     ]
-    cluster.services[CAT]["status"] = {"conditions": told}
+    cluster.services[CAT]["status"] = {"conditions": reported}
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert ready(cluster)["reason"] == "RollingOut"

@@ -126,7 +126,7 @@ def test_an_api_server_that_is_slow_to_answer_is_led_without_a_gap(latency_s: fl
     run(main())
 
 
-def test_a_slow_api_server_is_told_goodbye_too() -> None:
+def test_a_slow_api_server_is_reported_goodbye_too() -> None:
     async def main() -> None:
         cluster = FakeCluster()
         one = Candidate("one", cluster, 2.0)

@@ -60,13 +60,13 @@ def test_a_look_that_is_cut_short_is_counted_by_its_reason(error: Exception, rea
     metrics, now_s = Metrics(), [0.0]
     ended = asyncio.Event()
 
-    async def look(key: Key) -> Outcome:
+    async def reconcile(key: Key) -> Outcome:
         now_s[0] += 2.5
         asyncio.get_running_loop().call_soon(ended.set)
         raise error
 
     async def main() -> None:
-        workers = Workers(WorkQueue(600), look, lambda: now_s[0], metrics)
+        workers = Workers(WorkQueue(600), reconcile, lambda: now_s[0], metrics)
         workers.mark(CAT)
         task = asyncio.create_task(workers.run(1))
         await ended.wait()

@@ -319,7 +319,7 @@ def test_a_gateway_api_that_is_installed_later_is_noticed_and_watched(
             api.request("DELETE", f"{definitions}/httproutes.gateway.networking.k8s.io")
 
 
-def test_a_spec_that_only_the_deployment_refuses_is_told_in_a_condition(api: Api, tmp_path: Path) -> None:
+def test_a_spec_that_only_the_deployment_refuses_is_reported_in_a_condition(api: Api, tmp_path: Path) -> None:
     with operator(api, tmp_path / "log"):
         api.create("typo", with_fields(MINIMAL, pod={"affinity": {"nodeAffinitie": {}}}))
         condition = eventually(lambda: ready(api, "typo"))
@@ -418,7 +418,7 @@ def test_an_install_that_finds_another_leaves_its_services_alone_and_both_say_so
         eventually(lambda: ready(api, "owl").get("reason") == "RollingOut")
         before = eventually(lambda: api.get(child("deployments", "owl")))
         with process(tmp_path / "second.log", *arguments, **settings):
-            eventually(lambda: any("the one in default leaves it alone" in text for text in told(api, "owl")))
+            eventually(lambda: any("the one in default leaves it alone" in text for text in reported(api, "owl")))
             sole = eventually(lambda: condition(api, "owl", "SoleOperator"))
             eventually(lambda: "claimed-by" not in str(api.get(child("services", "owl"))))
 
@@ -460,7 +460,7 @@ def is_ready(listen: str) -> bool:
     return fetched(f"http://{listen}/readyz") == (200, "ready\n")
 
 
-def told(api: Api, name: str) -> list[str]:
+def reported(api: Api, name: str) -> list[str]:
     """Return the messages of a service's Events."""
     events = (api.get(object_path("v1", "events", "default")) or {}).get("items", [])
     return [event["message"] for event in events if event["involvedObject"]["name"] == name]

@@ -46,7 +46,7 @@ def variables(container: Json) -> dict[str, str]:
     return {each["name"]: each.get("value", "") for each in container.get("env", [])}
 
 
-def look(cluster: FakeCluster, naming: Naming | None = None, reconciler: Reconciler | None = None) -> Outcome:
+def reconcile(cluster: FakeCluster, naming: Naming | None = None, reconciler: Reconciler | None = None) -> Outcome:
     made = reconciler or reconciler_of(cluster, names=NoNames(naming))
     return asyncio.run(made.reconcile(CAT))
 
@@ -106,7 +106,7 @@ def test_pods_are_told_the_version_that_a_name_stands_for() -> None:
     }
 
 
-def test_without_a_secret_the_init_container_is_told_where_the_operators_registry_is_and_no_credentials() -> None:
+def test_without_a_secret_the_init_container_is_reported_where_the_operators_registry_is_and_no_credentials() -> None:
     known = registry(NAME, MLFLOW)
     (model,) = pod_of(spec_of("models:/cat/3"), known=known)["initContainers"]
     assert variables(model)["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
@@ -133,13 +133,13 @@ def test_a_claim_is_mounted_read_only_and_its_path_is_the_model() -> None:
     assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/team/cat"
 
 
-def test_a_path_in_a_claim_is_told_as_it_was_meant() -> None:
+def test_a_path_in_a_claim_is_reported_as_it_was_meant() -> None:
     runtime = pod_of(spec_of("pvc://models/a%20b#1"))["containers"][0]
     assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/a%20b%231"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         ('persistentvolumeclaim "models" not found', "model.uri or model.volume names this claim: create it in"),
         (
@@ -149,14 +149,14 @@ def test_a_path_in_a_claim_is_told_as_it_was_meant() -> None:
         ('persistentvolumeclaim "other" not found', 'persistentvolumeclaim "other" not found.'),
     ],
 )
-def test_a_claim_that_is_absent_or_unbound_is_told_with_what_to_do(words: str, told: str) -> None:
+def test_a_claim_that_is_absent_or_unbound_is_reported_with_what_to_do(words: str, reported: str) -> None:
     cluster = cluster_with(spec_of("pvc://models/team/cat"))
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
     cluster.pods[CAT] = [pod_now(cluster, conditions=unschedulable(f"0/1 nodes are available: {words}."))]
-    look(cluster)
+    reconcile(cluster)
     assert condition(cluster)["reason"] == "Unschedulable"
-    assert told in condition(cluster)["message"]
+    assert reported in condition(cluster)["message"]
     assert ("model.uri" in condition(cluster)["message"]) is ("other" not in words)
 
 
@@ -172,7 +172,7 @@ def test_the_files_of_an_image_are_the_model(image: str) -> None:
 
 def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() -> None:
     cluster = cluster_with(spec_of(NAME))
-    assert look(cluster, Naming(NAME)) is Outcome.DONE
+    assert reconcile(cluster, Naming(NAME)) is Outcome.DONE
     assert (CAT, DEPLOYMENT) not in cluster.children
     assert (CAT, SERVICE) in cluster.children
     assert {condition(cluster, kind)["reason"] for kind in ("Ready", "Progressing", "ModelLoaded")} == {
@@ -181,12 +181,12 @@ def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() 
     assert "model" not in cluster.services[CAT]["status"]
     assert [event["reason"] for event in cluster.events] == ["ModelResolving"]
 
-    look(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, Naming(NAME, "models:/cat/1"))
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
     assert condition(cluster, "ModelResolved")["message"] == f"{NAME} was models:/cat/1 when it was asked"
     cluster.writes.clear()
-    look(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, Naming(NAME, "models:/cat/1"))
     assert cluster.writes == []
 
 
@@ -199,23 +199,23 @@ def test_an_operator_that_dies_before_its_status_is_written_has_noted_the_versio
 
     cluster = cluster_with(spec_of(NAME), refuse=killed)
     with pytest.raises(ConnectionResetError):
-        look(cluster, Naming(NAME, "models:/cat/1"))
+        reconcile(cluster, Naming(NAME, "models:/cat/1"))
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
 
 
-def test_a_name_that_cannot_be_resolved_is_told_once_and_what_runs_is_left_as_it_is() -> None:
+def test_a_name_that_cannot_be_resolved_is_reported_once_and_what_runs_is_left_as_it_is() -> None:
     cluster = cluster_with(spec_of(NAME))
-    look(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, Naming(NAME, "models:/cat/1"))
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
-    other = "models:/cat@nobody"
+    other = "models:/cat@missing"
     cluster.services[CAT]["spec"] = spec_of(other)
     for _ in range(2):
-        look(cluster, Naming(other, problem="the registry knows no models:/cat@nobody"))
+        reconcile(cluster, Naming(other, problem="the registry knows no models:/cat@missing"))
 
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert (condition(cluster)["status"], condition(cluster)["reason"]) == ("False", "ModelUnresolved")
-    assert condition(cluster)["message"] == "the registry knows no models:/cat@nobody (pods keep models:/cat/1)"
+    assert condition(cluster)["message"] == "the registry knows no models:/cat@missing (pods keep models:/cat/1)"
     assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
     assert condition(cluster, "Available")["status"] == "True"
     assert [event["reason"] for event in cluster.events].count("ModelUnresolved") == 1
@@ -223,35 +223,35 @@ def test_a_name_that_cannot_be_resolved_is_told_once_and_what_runs_is_left_as_it
 
 def test_while_a_new_name_is_not_resolved_replicas_follow_and_nothing_else_of_the_pods_does() -> None:
     cluster = cluster_with(spec_of(NAME))
-    look(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, Naming(NAME, "models:/cat/1"))
     before = cluster.children[CAT, DEPLOYMENT]["spec"]
-    other = "models:/cat@nobody"
+    other = "models:/cat@missing"
     cluster.services[CAT]["spec"] = {**spec_of(other, format="ONNX"), "replicas": 2}
-    look(cluster, Naming(other))
+    reconcile(cluster, Naming(other))
     assert cluster.children[CAT, DEPLOYMENT]["spec"] == {**before, "replicas": 2}
 
     cluster.writes.clear()
-    look(cluster, Naming(other))
+    reconcile(cluster, Naming(other))
     assert cluster.writes == []
 
 
 def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_for_ever() -> None:
     cluster = cluster_with(spec_of(NAME))
-    reconciler = reconciler_of(cluster, names=NoNames(Naming("models:/cat@nobody")))
-    look(cluster, Naming(NAME, "models:/cat/1"))
-    cluster.services[CAT]["spec"] = {**spec_of("models:/cat@nobody"), "replicas": 2}
+    reconciler = reconciler_of(cluster, names=NoNames(Naming("models:/cat@missing")))
+    reconcile(cluster, Naming(NAME, "models:/cat/1"))
+    cluster.services[CAT]["spec"] = {**spec_of("models:/cat@missing"), "replicas": 2}
     for _ in range(20):
-        look(cluster, reconciler=reconciler)
+        reconcile(cluster, reconciler=reconciler)
         cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 1
     assert 1 <= cluster.writes.count(("merge", "Deployment")) < 10
 
 
 def test_a_registry_that_is_away_changes_neither_pods_nor_readiness() -> None:
     cluster = cluster_with(spec_of(NAME, follow="Rollout"))
-    look(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, Naming(NAME, "models:/cat/1"))
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
     cluster.pods[CAT] = [pod_now(cluster)]
-    look(cluster, Naming(NAME, "models:/cat/1", "the registry is away"))
+    reconcile(cluster, Naming(NAME, "models:/cat/1", "the registry is away"))
 
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert condition(cluster)["status"] == "True"
@@ -273,9 +273,9 @@ def pod_now(cluster: FakeCluster, **status: Any) -> Json:
 
 def test_a_spec_that_cannot_be_read_keeps_the_version_in_the_status() -> None:
     cluster = cluster_with(spec_of(NAME))
-    look(cluster, Naming(NAME, "models:/cat/1"))
+    reconcile(cluster, Naming(NAME, "models:/cat/1"))
     cluster.services[CAT]["spec"] = {"model": {"uri": NAME, "follow": "Always"}}
-    look(cluster)
+    reconcile(cluster)
 
     assert condition(cluster)["reason"] == "InvalidSpec"
     assert cluster.services[CAT]["status"]["model"]["resolved"] == "models:/cat/1"
@@ -283,31 +283,31 @@ def test_a_spec_that_cannot_be_read_keeps_the_version_in_the_status() -> None:
 
 def test_a_missing_secret_is_named_with_the_command_that_makes_it() -> None:
     cluster = cluster_with(spec_of("s3://bucket/cat", secretName="keys"))
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
     missing = waiting("model", "CreateContainerConfigError", 'secret "keys" not found')
     other = waiting("model", "CreateContainerConfigError", 'secret "of-runtime-env" not found')
     cluster.pods[CAT] = [pod_now(cluster, initContainerStatuses=[other])]
-    look(cluster)
+    reconcile(cluster)
     assert "model.secretName" not in condition(cluster)["message"]
 
     cluster.pods[CAT] = [pod_now(cluster, initContainerStatuses=[missing])]
-    look(cluster)
+    reconcile(cluster)
     assert condition(cluster)["reason"] == "ContainerConfigInvalid"
     assert "kubectl create secret generic keys --namespace default" in condition(cluster)["message"]
 
 
-def test_a_model_that_is_being_fetched_is_told_from_one_that_is_being_loaded() -> None:
+def test_a_model_that_is_being_fetched_is_reported_from_one_that_is_being_loaded() -> None:
     cluster = cluster_with(spec_of("s3://bucket/cat"))
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
     cluster.pods[CAT] = [pod_now(cluster, initContainerStatuses=[running("model")])]
-    look(cluster)
+    reconcile(cluster)
     assert condition(cluster, "ModelLoaded")["reason"] == "ModelDownloading"
-    assert "--container model tells how far it is" in condition(cluster, "ModelLoaded")["message"]
+    assert "--container model shows the progress" in condition(cluster, "ModelLoaded")["message"]
 
     cluster.pods[CAT] = [pod_now(cluster, containerStatuses=[running("runtime")])]
-    look(cluster)
+    reconcile(cluster)
     assert condition(cluster, "ModelLoaded")["reason"] == "ModelLoading"
 
 
@@ -321,15 +321,15 @@ def test_a_model_that_is_being_fetched_is_told_from_one_that_is_being_loaded() -
 )
 def test_why_a_model_could_not_be_fetched_reaches_the_status(said: str) -> None:
     cluster = cluster_with(spec_of("s3://bucket/cat"))
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
     line = f"2026-01-01T00:00:00Z CRITICAL shoal_runtime.command_line {said}\n"
     ended = waiting("model", "CrashLoopBackOff", exitCode=3, message=line)
     cluster.pods[CAT] = [pod_now(cluster, initContainerStatuses=[ended])]
-    look(cluster)
+    reconcile(cluster)
 
     assert condition(cluster)["reason"] == "ModelDownloadFailed"
-    assert condition(cluster)["message"] == f"the model cannot be fetched: {said}"
+    assert condition(cluster)["message"] == f"the model cannot be downloaded: {said}"
 
 
 def without_images(kind: Kind, child: Json) -> None:
@@ -340,22 +340,22 @@ def without_images(kind: Kind, child: Json) -> None:
                 volume["emptyDir"] = {}
 
 
-def test_an_api_server_that_drops_image_volumes_is_told() -> None:
+def test_an_api_server_that_drops_image_volumes_is_reported() -> None:
     cluster = cluster_with(spec_of("oci://registry/cat:1"), mutate=without_images)
-    look(cluster)
+    reconcile(cluster)
 
     assert condition(cluster)["reason"] == "ChangedAtAdmission"
     assert "drops image volumes" in condition(cluster)["message"]
     assert "pvc://" in condition(cluster)["message"]
 
 
-def test_an_api_server_that_does_not_know_image_volumes_is_told() -> None:
+def test_an_api_server_that_does_not_know_image_volumes_is_reported() -> None:
     words = 'strict decoding error: unknown field "spec.template.spec.volumes[4].image"'
     cluster = cluster_with(
         spec_of("oci://registry/cat:1"),
         refuse=lambda verb, what: ApiError(400, words) if what == "Deployment" else None,
     )
-    look(cluster)
+    reconcile(cluster)
 
     assert condition(cluster)["reason"] == "InvalidSpec"
     assert "oci:// and model.volume.image require Kubernetes" in condition(cluster)["message"]
@@ -363,11 +363,11 @@ def test_an_api_server_that_does_not_know_image_volumes_is_told() -> None:
 
 def test_an_image_that_cannot_be_mounted_is_named_in_the_place_of_the_containers_own() -> None:
     cluster = cluster_with(spec_of("oci://registry/cat:1"))
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
-    told = 'Back-off pulling image "registry/cat:1": ErrImagePull: not found'
-    cluster.pods[CAT] = [pod_now(cluster, containerStatuses=[waiting("runtime", "ImagePullBackOff", told)])]
-    look(cluster)
+    reported = 'Back-off pulling image "registry/cat:1": ErrImagePull: not found'
+    cluster.pods[CAT] = [pod_now(cluster, containerStatuses=[waiting("runtime", "ImagePullBackOff", reported)])]
+    reconcile(cluster)
 
     assert condition(cluster)["message"] == "the image registry/cat:1 of model.uri cannot be pulled: not found"
 
@@ -390,19 +390,21 @@ REJECTED = "https://someb0dy:s3cret@host/cat?sig=s1gnature"
         REJECTED + "/" + "x" * 2048,
     ],
 )
-def test_no_secret_of_an_address_is_told_in_status_events_or_logs(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_of_an_address_is_reported_in_status_events_or_logs(
+    uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     refusals: list[Exception | None] = [None, ApiError(422, f"Invalid value: {uri!r}"), ApiError(403, f"denied: {uri}")]
     for refusal in refusals:
         cluster = cluster_with(
             spec_of(uri), refuse=lambda verb, what, why=refusal: why if what == "Deployment" else None
         )
-        look(cluster)
+        reconcile(cluster)
         if (CAT, DEPLOYMENT) in cluster.children:
             cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1}
             said = f"{uri} cannot be downloaded: the server answered 403"
             ended = waiting("model", "CrashLoopBackOff", exitCode=3, message=said)
             cluster.pods[CAT] = [pod_now(cluster, initContainerStatuses=[ended])]
-            look(cluster)
-        told = json.dumps([cluster.services[CAT]["status"], cluster.events]) + caplog.text
-        assert not [secret for secret in SECRETS if secret in told], told
+            reconcile(cluster)
+        reported = json.dumps([cluster.services[CAT]["status"], cluster.events]) + caplog.text
+        assert not [secret for secret in SECRETS if secret in reported], reported

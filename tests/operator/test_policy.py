@@ -1,4 +1,4 @@
-"""A service that asks for what it may not have: nothing is made of it, what runs stays, and it is told once."""
+"""A spec that the policy does not allow: no objects are created, existing ones stay, one Event is posted."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ CAT = Key("default", "cat")
 BY_ANOTHER_ACCOUNT = with_fields(MINIMAL, pod={"serviceAccountName": "admin"})
 
 
-def look(cluster: FakeCluster, **policy: Any) -> Outcome:
+def reconcile(cluster: FakeCluster, **policy: Any) -> Outcome:
     defaults = structs.replace(DEFAULTS, policy=Policy(**policy))
     reconciler = reconciler_of(cluster, defaults=defaults)
     return asyncio.run(reconciler.reconcile(CAT))
@@ -37,10 +37,10 @@ def condition(cluster: FakeCluster, kind: str = "Ready") -> tuple[str, str]:
     return found["status"], found["reason"]
 
 
-def test_nothing_is_made_of_a_service_that_asks_for_too_much_and_it_is_told_once() -> None:
+def test_nothing_is_made_of_a_service_that_asks_for_too_much_and_it_is_reported_once() -> None:
     cluster = cluster_with(BY_ANOTHER_ACCOUNT)
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert cluster.children == {}
     assert condition(cluster) == ("False", "NotAllowed")
     for kind in ("Available", "Progressing", "ModelLoaded"):
@@ -49,20 +49,20 @@ def test_nothing_is_made_of_a_service_that_asks_for_too_much_and_it_is_told_once
     assert [(event["type"], event["reason"]) for event in cluster.events] == [("Warning", "NotAllowed")]
     assert "spec.pod.serviceAccountName 'admin' (policy.serviceAccounts: none)" in cluster.events[0]["message"]
     cluster.writes.clear()
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert cluster.writes == []
 
 
 def test_what_runs_stays_as_it_is_and_as_many_as_wanted() -> None:
     cluster = cluster_with(with_fields(MINIMAL, replicas=2))
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy(2)}
     template = cluster.children[CAT, DEPLOYMENT]["spec"]["template"]
     route = {"ingress": {"host": "bank.example.com", "annotations": {"a/configuration-snippet": "x"}}}
     asked = with_fields(BY_ANOTHER_ACCOUNT, replicas=3, route=route, service={"type": "LoadBalancer"})
     cluster.services[CAT] = {**service(asked, generation=2), "status": cluster.services[CAT]["status"]}
     url = cluster.services[CAT]["status"]["url"]
-    look(cluster)
+    reconcile(cluster)
 
     assert condition(cluster) == ("False", "NotAllowed")
     assert condition(cluster, "Available") == ("True", "Available")
@@ -75,8 +75,8 @@ def test_what_runs_stays_as_it_is_and_as_many_as_wanted() -> None:
 
 def test_what_the_install_allows_is_made() -> None:
     cluster = cluster_with(BY_ANOTHER_ACCOUNT)
-    look(cluster)
-    look(cluster, service_accounts=("admin",))
+    reconcile(cluster)
+    reconcile(cluster, service_accounts=("admin",))
 
     assert condition(cluster) == ("False", "RollingOut")
     assert cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["serviceAccountName"] == "admin"
@@ -86,11 +86,11 @@ def test_what_the_install_allows_is_made() -> None:
 def test_pods_never_run_as_an_account_of_the_services_name_that_is_somebody_elses(there: bool) -> None:
     cluster = cluster_with(MINIMAL)
     if there:
-        look(cluster)
+        reconcile(cluster)
         cluster.services[CAT]["spec"]["runtime"] = {"image": "newer:1"}
     cluster.children[CAT, SERVICE_ACCOUNT] = {"metadata": {"name": "cat", "namespace": "default", "uid": "theirs"}}
     before = cluster.children.get((CAT, DEPLOYMENT))
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert condition(cluster) == ("False", "NameTaken")
     assert cluster.children.get((CAT, DEPLOYMENT)) == before

@@ -31,7 +31,9 @@ OBJECTIVE = with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)
 ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
-def look(cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, fleet: Fleet | None = None) -> Outcome:
+def reconcile(
+    cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, fleet: Fleet | None = None
+) -> Outcome:
     observed, fleet = Observed(attainable), fleet or Fleet()
     return asyncio.run(reconciler_of(cluster, known=observed, fleet=fleet).reconcile(CAT))
 
@@ -67,23 +69,23 @@ def ready(cluster: FakeCluster) -> Json:
 )
 def test_the_second_look_at_an_unchanged_world_writes_nothing(spec: Json) -> None:
     cluster = cluster_with(spec)
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     cluster.writes.clear()
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert cluster.writes == []
 
 
 def test_an_objective_that_cannot_be_met_is_written_and_warned_of_once() -> None:
     cluster = cluster_with(OBJECTIVE)
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
     cluster.pods[CAT] = [pod(OBJECTIVE)]
-    look(cluster)
+    reconcile(cluster)
     cluster.writes.clear()
-    look(cluster, {POD_UID: False})
-    look(cluster, {POD_UID: False, "another": True})
-    look(cluster)  # as after a restart of the operator
+    reconcile(cluster, {POD_UID: False})
+    reconcile(cluster, {POD_UID: False, "another": True})
+    reconcile(cluster)  # as after a restart of the operator
 
     assert cluster.writes == [("status", "cat"), ("event", "ObjectiveUnattainable")]
     assert [event["reason"] for event in cluster.events] == ["RollingOut", "Ready", "ObjectiveUnattainable"]
@@ -92,22 +94,22 @@ def test_an_objective_that_cannot_be_met_is_written_and_warned_of_once() -> None
 
 def test_a_service_that_is_gone_or_leaving_is_left_to_the_cluster() -> None:
     cluster = FakeCluster()
-    assert look(cluster) is Outcome.GONE
+    assert reconcile(cluster) is Outcome.GONE
     cluster.services[CAT] = service(deletionTimestamp="2026-01-01T00:00:00Z")
 
-    assert look(cluster) is Outcome.GONE
+    assert reconcile(cluster) is Outcome.GONE
     assert cluster.writes == []
 
 
 def test_a_deleted_child_comes_back_and_a_foreign_change_is_put_right() -> None:
     cluster = cluster_with(MINIMAL)
-    look(cluster)
+    reconcile(cluster)
     wanted = copy.deepcopy(cluster.children)
     cluster.writes.clear()
     del cluster.children[CAT, SERVICE]
     cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
 
-    look(cluster)
+    reconcile(cluster)
 
     assert sorted(cluster.writes) == [("apply", "Deployment"), ("apply", "Service")]
     assert cluster.children[CAT, DEPLOYMENT]["spec"] == wanted[CAT, DEPLOYMENT]["spec"]
@@ -124,16 +126,16 @@ def test_a_deleted_child_comes_back_and_a_foreign_change_is_put_right() -> None:
 )
 def test_a_foreign_key_in_a_selector_that_an_apply_would_leave_is_taken_out(kind: Kind, path: tuple[str, ...]) -> None:
     cluster = cluster_with(MINIMAL)
-    look(cluster)
+    reconcile(cluster)
     wanted = copy.deepcopy(cluster.children[CAT, kind]["spec"])
     cluster.writes.clear()
     dig(cluster.children[CAT, kind], *path)["tier"] = "gold"
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert cluster.writes == [("apply", kind.kind), ("merge", kind.kind)]
     assert cluster.children[CAT, kind]["spec"] == wanted
     cluster.writes.clear()
-    look(cluster)
+    reconcile(cluster)
     assert cluster.writes == []
 
 
@@ -145,7 +147,7 @@ def refusing(kind: Kind, clash: tuple[str, ...]) -> FakeCluster:
         return ApiError(422, "both are set") if verb == "apply" and what == kind.kind and clashes else None
 
     cluster = cluster_with(MINIMAL, refuse=refuse)
-    look(cluster)
+    reconcile(cluster)
     return cluster
 
 
@@ -162,24 +164,24 @@ def test_what_others_set_in_the_place_of_ours_is_put_right_though_an_apply_besid
     cluster.children[CAT, kind]["spec"][theirs] = 1
     cluster.writes.clear()
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert cluster.children[CAT, kind]["spec"] == wanted
     cluster.writes.clear()
-    look(cluster)
+    reconcile(cluster)
     assert cluster.writes == []
 
 
-def test_what_is_refused_without_what_others_added_is_told_in_the_words_of_the_first_refusal() -> None:
+def test_what_is_refused_without_what_others_added_is_reported_in_the_words_of_the_first_refusal() -> None:
     def refuse(verb: str, what: str) -> Exception | None:
         return ApiError(422, f"{verb} is refused") if what == "Deployment" and broken else None
 
     broken = False
     cluster = cluster_with(MINIMAL, refuse=refuse)
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
     broken = True
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("InvalidSpec", "Deployment: apply is refused")
 
 
@@ -188,7 +190,7 @@ def test_an_object_that_is_not_ours_is_never_touched() -> None:
     foreign = {"metadata": {"name": "cat", "namespace": "default", "uid": "theirs"}, "spec": {"a": 1}}
     cluster.children[CAT, SERVICE] = copy.deepcopy(foreign)
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert cluster.children[CAT, SERVICE] == foreign
     assert ready(cluster)["reason"] == "NameTaken"
     assert ("apply", "Deployment") in cluster.writes
@@ -204,48 +206,48 @@ def siblings_found(cluster: FakeCluster) -> Json:
     return next((item for item in conditions if item["type"] == "SiblingsFound"), {})
 
 
-def test_a_strangers_service_of_the_siblings_name_is_told_and_decides_nothing() -> None:
+def test_a_strangers_service_of_the_siblings_name_is_reported_and_decides_nothing() -> None:
     cluster = cluster_with(MINIMAL)
     foreign = {"metadata": {"name": "cat-siblings", "namespace": "default", "uid": "theirs"}, "spec": {"a": 1}}
     cluster.children[CAT, SIBLINGS] = copy.deepcopy(foreign)
-    look(cluster)
+    reconcile(cluster)
     serving(cluster)
 
-    assert look(cluster) is Outcome.FAILED  # looked at again soon: a Service of somebody else's is not watched
+    assert reconcile(cluster) is Outcome.FAILED  # retried soon: another owner's Service is not watched
     assert cluster.children[CAT, SIBLINGS] == foreign
     assert ready(cluster)["status"] == "True"
     assert (siblings_found(cluster)["status"], siblings_found(cluster)["reason"]) == ("False", "NameTaken")
     assert [event["reason"] for event in cluster.events] == ["RollingOut", "NameTaken", "Ready"]
     cluster.writes.clear()
-    look(cluster)
+    reconcile(cluster)
     assert cluster.writes == []
     del cluster.children[CAT, SIBLINGS]
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert siblings_found(cluster) == {}
 
 
 @pytest.mark.parametrize("code", [403, 422])
-def test_a_headless_service_that_is_refused_is_told_and_decides_nothing(code: int) -> None:
+def test_a_headless_service_that_is_refused_is_reported_and_decides_nothing(code: int) -> None:
     def refuse(verb: str, what: str) -> Exception | None:
         made = any(kind == SERVICE for _, kind in cluster.children)
         return ApiError(code, "no") if (verb, what) == ("apply", "Service") and made else None
 
     cluster = cluster_with(MINIMAL, refuse=refuse)
-    look(cluster)
+    reconcile(cluster)
     serving(cluster)
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert ready(cluster)["status"] == "True"
     assert siblings_found(cluster)["message"].startswith("Service: no")
 
 
 def test_a_service_becomes_ready_with_its_pods_and_says_so_once() -> None:
     cluster = cluster_with(MINIMAL)
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
     cluster.pods[CAT] = [pod()]
-    look(cluster)
-    look(cluster)
+    reconcile(cluster)
+    reconcile(cluster)
 
     assert ready(cluster)["status"] == "True"
     assert [event["reason"] for event in cluster.events] == ["RollingOut", "Ready"]
@@ -254,11 +256,11 @@ def test_a_service_becomes_ready_with_its_pods_and_says_so_once() -> None:
 
 def test_a_spec_that_cannot_be_read_changes_nothing_and_is_not_tried_again() -> None:
     cluster = cluster_with(MINIMAL)
-    look(cluster)
+    reconcile(cluster)
     before = copy.deepcopy(cluster.children)
     cluster.services[CAT]["spec"] = {"model": {"uri": "ftp://cat"}}
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert cluster.children == before
     assert ready(cluster)["reason"] == "InvalidSpec"
     assert cluster.events[-1]["type"] == "Warning"
@@ -269,7 +271,7 @@ def test_parameters_that_no_process_can_be_started_with_are_refused_by_field(cha
     spec = with_fields(MINIMAL, model__parameters={"a": "x" * (characters - len('SHOAL_MODEL_PARAMETERS={"a":""}'))})
     cluster = cluster_with(spec)
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert cluster.children == {}
     assert ready(cluster)["reason"] == "InvalidSpec"
     assert f"spec.model.parameters takes {characters} bytes" in ready(cluster)["message"]
@@ -281,7 +283,7 @@ def test_a_refused_write_stops_none_of_the_others_and_is_tried_again() -> None:
 
     cluster = cluster_with(MINIMAL, refuse=refuse)
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert (CAT, DEPLOYMENT) in cluster.children
     assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("ApplyFailed", "Service: no quota")
 
@@ -307,29 +309,29 @@ def unreadable(status: int, message: str) -> Unreadable:
     return cluster
 
 
-def test_a_forbidden_read_is_told_at_once_with_the_servers_words_and_what_to_do() -> None:
+def test_a_forbidden_read_is_reported_at_once_with_the_servers_words_and_what_to_do() -> None:
     cluster = unreadable(403, FORBIDDEN)
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert (ready(cluster)["status"], ready(cluster)["reason"]) == ("False", "ApplyFailed")
     assert FORBIDDEN in ready(cluster)["message"]
     assert "charts/shoal" in ready(cluster)["message"]
     assert [(event["type"], event["reason"]) for event in cluster.events] == [("Warning", "ApplyFailed")]
     cluster.writes.clear()
-    look(cluster)
+    reconcile(cluster)
     assert cluster.writes == []
 
 
 def test_a_forbidden_read_lets_no_old_condition_stand_and_a_readable_cluster_puts_all_right() -> None:
     cluster = unreadable(403, FORBIDDEN)
     error, cluster.error = cluster.error, None
-    look(cluster)
+    reconcile(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
     cluster.pods[CAT] = [pod()]
-    look(cluster)
+    reconcile(cluster)
     before = copy.deepcopy(cluster.services[CAT]["status"])
     cluster.error = error
-    look(cluster)
+    reconcile(cluster)
     status = cluster.services[CAT]["status"]
 
     assert {item["type"]: item["status"] for item in status["conditions"]} == {
@@ -338,12 +340,12 @@ def test_a_forbidden_read_lets_no_old_condition_stand_and_a_readable_cluster_put
     }
     assert (status["replicas"], status["url"]) == (before["replicas"], before["url"])
     cluster.error = None
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
     assert ready(cluster)["status"] == "True"
 
 
 @pytest.mark.parametrize("code", [0, 500, 503])
-def test_an_outage_of_reads_is_told_after_three_looks(code: int) -> None:
+def test_an_outage_of_reads_is_reported_after_three_reconciliations(code: int) -> None:
     cluster = unreadable(code, "later")
     reconciler = reconciler_of(cluster)
     for _ in range(2):
@@ -360,7 +362,7 @@ def test_an_outage_or_a_race_is_no_condition_but_a_reason_to_look_again(status: 
     cluster = cluster_with(MINIMAL, refuse=lambda verb, what: ApiError(status, "later") if what == "Service" else None)
 
     with pytest.raises(ApiError, match="later"):
-        look(cluster)
+        reconcile(cluster)
     assert "status" not in cluster.services[CAT]
 
 
@@ -369,7 +371,7 @@ def test_an_event_that_cannot_be_posted_is_no_failure() -> None:
         MINIMAL, refuse=lambda verb, _: ApiError(403, "events are forbidden") if verb == "event" else None
     )
 
-    assert look(cluster) is Outcome.DONE
+    assert reconcile(cluster) is Outcome.DONE
 
 
 def test_a_fraction_that_the_api_server_refuses_is_named_by_field() -> None:
@@ -378,7 +380,7 @@ def test_a_fraction_that_the_api_server_refuses_is_named_by_field() -> None:
     spec = with_fields(MINIMAL, pod={"affinity": affinity}, model__parameters={"top": 0.5})
     refusal = ApiError(500, "unable to convert unstructured object to apps/v1: cannot convert float64 to int32")
     cluster = cluster_with(spec, refuse=lambda verb, what: refusal if what == "Deployment" else None)
-    look(cluster)
+    reconcile(cluster)
 
     assert ready(cluster)["reason"] == "InvalidSpec"
     assert ready(cluster)["message"].endswith(
@@ -389,13 +391,13 @@ def test_a_fraction_that_the_api_server_refuses_is_named_by_field() -> None:
 
 def test_a_setting_that_was_added_by_hand_is_taken_out_and_told_once() -> None:
     cluster = cluster_with(MINIMAL)
-    look(cluster)
+    reconcile(cluster)
     wanted = copy.deepcopy(cluster.children[CAT, DEPLOYMENT]["spec"])
     proxy = cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"][1]
     proxy["env"].append({"name": "SHOAL_QUEUE_MAX_ROWS", "value": "1"})
     cluster.events.clear()
 
-    assert [look(cluster), look(cluster)] == [Outcome.DONE, Outcome.DONE]
+    assert [reconcile(cluster), reconcile(cluster)] == [Outcome.DONE, Outcome.DONE]
     assert cluster.children[CAT, DEPLOYMENT]["spec"] == wanted
     (event,) = cluster.events
     assert (event["type"], event["reason"]) == ("Warning", "SettingRemoved")
@@ -428,7 +430,7 @@ def taking_a_replica_more(kind: Kind, child: Json) -> None:
         (taking_a_replica_more, DEPLOYMENT, "changes this object at each write"),
     ],
 )
-def test_what_a_policy_of_the_cluster_puts_into_each_write_is_told_once_and_not_written_against(
+def test_what_a_policy_of_the_cluster_puts_into_each_write_is_reported_once_and_not_written_against(
     mutate: Any, kind: Kind, words: str
 ) -> None:
     cluster = cluster_with(MINIMAL, mutate=mutate)
@@ -470,7 +472,7 @@ def test_a_route_that_a_policy_changes_is_there_and_not_refused() -> None:
             child["spec"]["tls"] = [{"hosts": ["cat.example.com"]}]
 
     cluster = cluster_with(ROUTED, mutate=mutate)
-    look(cluster)
+    reconcile(cluster)
 
     conditions = {item["type"]: item["reason"] for item in cluster.services[CAT]["status"]["conditions"]}
     assert (conditions["RouteReady"], conditions["Ready"]) == ("RoutePending", "ChangedAtAdmission")
@@ -504,19 +506,19 @@ WEBHOOK = 'admission webhook "validate.kyverno.svc-fail" denied the request: eve
 
 @pytest.mark.parametrize("status", [400, 403, 409, 422])
 @pytest.mark.parametrize("message", [VAP, WEBHOOK])
-def test_what_a_policy_denies_is_told_alike_whatever_status_the_policy_chose(status: int, message: str) -> None:
+def test_what_a_policy_denies_is_reported_alike_whatever_status_the_policy_chose(status: int, message: str) -> None:
     strict = False
     denial = ApiError(status, message)
     cluster = cluster_with(MINIMAL, refuse=lambda _, what: denial if what == "Deployment" and strict else None)
-    look(cluster)
+    reconcile(cluster)
     cluster.writes.clear()
     cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
     strict = True
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     assert ready(cluster)["reason"] == "ApplyFailed"
     assert message in ready(cluster)["message"]
-    assert "admission policy or webhook of this cluster denies the object" in ready(cluster)["message"]
+    assert "A admission policy or webhook of this cluster refuses it: ask who keeps it" in ready(cluster)["message"]
     assert cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 7
 
 
@@ -532,27 +534,29 @@ class OlderDefinition(FakeCluster):
         return await super().apply_status(resource, status)
 
 
-def test_beside_the_definition_of_an_older_release_all_is_told_that_it_has_a_field_for() -> None:
+def test_beside_the_definition_of_an_older_release_all_is_reported_that_it_has_a_field_for() -> None:
     older = OlderDefinition()
     older.services[CAT] = service(MINIMAL)
     newer = cluster_with(MINIMAL)
 
-    assert look(newer) is Outcome.DONE
-    assert look(older) is Outcome.FAILED  # looked at again: some day the definition is renewed
-    told = newer.services[CAT]["status"]
-    assert older.services[CAT]["status"] == {name: told[name] for name in told if name not in ("images", "upgrade")}
+    assert reconcile(newer) is Outcome.DONE
+    assert reconcile(older) is Outcome.FAILED  # looked at again: some day the definition is renewed
+    reported = newer.services[CAT]["status"]
+    assert older.services[CAT]["status"] == {
+        name: reported[name] for name in reported if name not in ("images", "upgrade")
+    }
 
 
-def test_a_status_that_a_policy_denies_is_told_as_one_that_may_not_be_written() -> None:
+def test_a_status_that_a_policy_denies_is_reported_as_one_that_may_not_be_written() -> None:
     cluster = cluster_with(MINIMAL, refuse=lambda verb, _: ApiError(422, VAP) if verb == "status" else None)
 
-    assert look(cluster) is Outcome.FAILED
+    assert reconcile(cluster) is Outcome.FAILED
     (event,) = cluster.events
     assert "the status cannot be written" in event["message"]
     assert "denies the object" in event["message"]
 
 
-def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(caplog: Any) -> None:
+def test_a_status_that_may_not_be_written_is_reported_once_and_tried_until_it_may(caplog: Any) -> None:
     may_write = False
     cluster = cluster_with(MINIMAL, refuse=lambda verb, _: NO_STATUS if verb == "status" and not may_write else None)
     clock = itertools.count(0.0, 2.0)
@@ -561,7 +565,7 @@ def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(ca
     assert {asyncio.run(reconciler.reconcile(CAT)) for _ in range(12)} == {Outcome.FAILED}
     (event,) = cluster.events
     assert (event["type"], event["reason"]) == ("Warning", "ApplyFailed")
-    assert "the status cannot be written" in event["message"]
+    assert "the status cannot be written, so what it says may be old" in event["message"]
     assert "install the chart's role again" in event["message"]
     assert caplog.text.count("event=status_forbidden") == 1
 
@@ -573,26 +577,26 @@ def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(ca
 
 def test_a_route_that_is_taken_out_of_the_spec_is_deleted() -> None:
     cluster = cluster_with(ROUTED)
-    look(cluster)
+    reconcile(cluster)
     assert (CAT, INGRESS) in cluster.children
     cluster.services[CAT]["spec"] = copy.deepcopy(MINIMAL)
 
-    look(cluster)
+    reconcile(cluster)
 
     assert (CAT, INGRESS) not in cluster.children
 
 
 def test_a_policy_is_taken_away_with_its_mode_and_comes_back_with_it() -> None:
     cluster = cluster_with(MINIMAL)
-    look(cluster)
+    reconcile(cluster)
     cluster.services[CAT]["spec"] = OPEN
-    look(cluster)
+    reconcile(cluster)
     assert (CAT, NETWORK_POLICY) not in cluster.children
     cluster.writes.clear()
-    look(cluster)
+    reconcile(cluster)
     assert cluster.writes == []
     cluster.services[CAT]["spec"] = MINIMAL
-    look(cluster)
+    reconcile(cluster)
     assert (CAT, NETWORK_POLICY) in cluster.children
 
 
@@ -601,24 +605,24 @@ def test_a_policy_of_the_services_name_that_is_not_ours_is_left_alone(spec: Json
     cluster = cluster_with(spec)
     foreign = {"metadata": {"name": "cat", "namespace": "default", "uid": "theirs"}, "spec": {"podSelector": {}}}
     cluster.children[CAT, NETWORK_POLICY] = copy.deepcopy(foreign)
-    look(cluster)
+    reconcile(cluster)
     assert cluster.children[CAT, NETWORK_POLICY] == foreign
-    told = "NetworkPolicy" in ready(cluster)["message"]
-    assert told is (spec == MINIMAL)
+    reported = "NetworkPolicy" in ready(cluster)["message"]
+    assert reported is (spec == MINIMAL)
 
 
 def test_each_look_takes_the_pods_that_it_reads_in_the_place_of_those_before() -> None:
     fleet, cluster = Fleet(), cluster_with(with_fields(MINIMAL, scaling={"maxReplicas": 3}))
     cluster.pods[CAT] = [pod(uid=f"uid-{number}", podIP=f"10.0.0.{number}") for number in (1, 2)]
-    look(cluster, fleet=fleet)
+    reconcile(cluster, fleet=fleet)
     assert [len(service.replicas) for service in fleet.watched()] == [2]
 
-    del cluster.pods[CAT][0]  # while no watch told of it
-    look(cluster, fleet=fleet)
+    del cluster.pods[CAT][0]  # without an event
+    reconcile(cluster, fleet=fleet)
     assert [service.replicas for service in fleet.watched()] == [(Replica("uid-2", "10.0.0.2", "cat-1"),)]
 
     del cluster.services[CAT]
-    assert look(cluster, fleet=fleet) is Outcome.GONE
+    assert reconcile(cluster, fleet=fleet) is Outcome.GONE
     assert list(fleet.watched()) == []
 
 
@@ -628,7 +632,7 @@ class Killed(BaseException):
 
 def test_killed_at_any_write_the_next_operator_reaches_the_same_world() -> None:
     whole = cluster_with(ROUTED)
-    look(whole)
+    reconcile(whole)
     assert len(whole.writes) >= 7
 
     for step in range(len(whole.writes)):
@@ -642,8 +646,8 @@ def test_killed_at_any_write_the_next_operator_reaches_the_same_world() -> None:
 
         cluster = cluster_with(ROUTED, refuse=kill)
         with pytest.raises(Killed):
-            look(cluster)
-        look(cluster)
+            reconcile(cluster)
+        reconcile(cluster)
         assert worlds(cluster) == worlds(whole)
 
 

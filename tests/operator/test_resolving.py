@@ -1,4 +1,4 @@
-"""What names stand for: asked beside the looks, again where they are followed, and never of what is known."""
+"""Resolution of names in the background: repeated for followed names, and never for resolved ones."""
 
 import asyncio
 import ssl
@@ -25,7 +25,7 @@ NAME = "models:/cat@best"
 
 @dataclass
 class World:
-    """A registry that says what it is told to say, and a resolver that asks it."""
+    """A registry with given responses, and a resolver that uses it."""
 
     version: str = "models:/cat/1"
     error: Exception | None = None
@@ -46,7 +46,9 @@ class World:
             raise self.error
         return self.version
 
-    async def look(self, key: Key = CAT, uri: str = NAME, *, follows: bool = False, stored: Json | None = None) -> Any:
+    async def reconcile(
+        self, key: Key = CAT, uri: str = NAME, *, follows: bool = False, stored: Json | None = None
+    ) -> Any:
         """Look, let what was asked be answered, and look again."""
         resource = service() if stored is None else {**service(), "status": {"model": stored}}
         self.resolver.naming(key, resource, uri, follows=follows)
@@ -58,12 +60,12 @@ def test_a_name_is_asked_for_once_and_a_look_does_not_wait_for_the_answer() -> N
     async def main() -> None:
         world = World()
         assert world.resolver.naming(CAT, service(), NAME, follows=False) == Naming(NAME)
-        assert await world.look() == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile() == Naming(NAME, "models:/cat/1")
         assert world.marked == [(CAT, 0.0)]
 
         world.version = "models:/cat/2"
         await asyncio.sleep(100_000)
-        assert await world.look() == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile() == Naming(NAME, "models:/cat/1")
         assert world.asked == [NAME]
 
     run(main())
@@ -73,7 +75,7 @@ def test_an_operator_that_starts_anew_takes_the_version_that_the_status_tells_an
     async def main() -> None:
         world = World(version="models:/cat/9")
         stored = {"uri": NAME, "resolved": "models:/cat/1"}
-        assert await world.look(stored=stored) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(stored=stored) == Naming(NAME, "models:/cat/1")
         assert world.asked == []
 
     run(main())
@@ -93,7 +95,7 @@ def test_an_operator_that_starts_anew_takes_the_version_that_the_status_tells_an
 def test_a_status_that_tells_no_version_of_this_name_is_not_believed(stored: Json) -> None:
     async def main() -> None:
         world = World()
-        assert (await world.look(stored=stored)).resolved == "models:/cat/1"
+        assert (await world.reconcile(stored=stored)).resolved == "models:/cat/1"
         assert world.asked == [NAME]
 
     run(main())
@@ -102,13 +104,13 @@ def test_a_status_that_tells_no_version_of_this_name_is_not_believed(stored: Jso
 def test_a_name_that_is_followed_is_asked_for_again_at_the_operators_pace() -> None:
     async def main() -> None:
         world = World()
-        await world.look(follows=True)
+        await world.reconcile(follows=True)
         world.version = "models:/cat/2"
-        assert (await world.look(follows=True)).resolved == "models:/cat/1"
+        assert (await world.reconcile(follows=True)).resolved == "models:/cat/1"
         assert world.marked[-1][0] == CAT
         assert world.marked[-1][1] == pytest.approx(300, abs=1)
         await asyncio.sleep(300)
-        assert (await world.look(follows=True)).resolved == "models:/cat/2"
+        assert (await world.reconcile(follows=True)).resolved == "models:/cat/2"
         assert len(world.asked) == 2
 
     run(main())
@@ -118,8 +120,8 @@ def test_what_is_followed_from_now_on_is_asked_for_at_once() -> None:
     async def main() -> None:
         world = World(version="models:/cat/2")
         stored = {"uri": NAME, "resolved": "models:/cat/1"}
-        await world.look(stored=stored)
-        assert (await world.look(follows=True, stored=stored)).resolved == "models:/cat/2"
+        await world.reconcile(stored=stored)
+        assert (await world.reconcile(follows=True, stored=stored)).resolved == "models:/cat/2"
 
     run(main())
 
@@ -127,21 +129,21 @@ def test_what_is_followed_from_now_on_is_asked_for_at_once() -> None:
 def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_version_stays() -> None:
     async def main() -> None:
         world = World()
-        await world.look(follows=True)
+        await world.reconcile(follows=True)
         world.error = LocationError("the registry is away")
         await asyncio.sleep(300)
-        assert await world.look(follows=True) == Naming(NAME, "models:/cat/1", "the registry is away")
+        assert await world.reconcile(follows=True) == Naming(NAME, "models:/cat/1", "the registry is away")
         waits = []
         for _ in range(9):
             waits.append(round(world.marked[-1][1]))
             await asyncio.sleep(world.marked[-1][1])
-            await world.look(follows=True)
+            await world.reconcile(follows=True)
         assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
-        assert await world.look(follows=False) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(follows=False) == Naming(NAME, "models:/cat/1")
         world.error = None
         await asyncio.sleep(300)
-        assert (await world.look(follows=True)).problem == ""
+        assert (await world.reconcile(follows=True)).problem == ""
 
     run(main())
 
@@ -149,10 +151,10 @@ def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_
 def test_a_registry_that_hangs_holds_neither_this_service_nor_another() -> None:
     async def main() -> None:
         world = World(hanging={NAME})
-        assert await world.look() == Naming(NAME)
-        assert (await world.look(DOG, "models:/cat@worst")).resolved == "models:/cat/1"
+        assert await world.reconcile() == Naming(NAME)
+        assert (await world.reconcile(DOG, "models:/cat@worst")).resolved == "models:/cat/1"
         await asyncio.sleep(11)
-        assert "no response of the registry within 10 s" in (await world.reconcile()).problem
+        assert "did not answer within 10 s" in (await world.reconcile()).problem
 
     run(main())
 
@@ -160,7 +162,7 @@ def test_a_registry_that_hangs_holds_neither_this_service_nor_another() -> None:
 def test_a_service_that_is_gone_is_asked_for_no_longer() -> None:
     async def main() -> None:
         world = World(hanging={NAME})
-        await world.look()
+        await world.reconcile()
         world.resolver.forget(CAT)
         await asyncio.sleep(100)
         assert world.marked == []
@@ -213,7 +215,7 @@ def test_an_alias_is_asked_of_the_mlflow_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reported"),
     [
         (lambda _: (403, {}), "set the version in model.uri"),
         (lambda _: (400, {}), "knows no models:/cat@best"),
@@ -231,16 +233,18 @@ def test_an_alias_is_asked_of_the_mlflow_server() -> None:
         (lambda _: (304, ""), "answered 304"),
     ],
 )
-def test_an_answer_that_names_no_version_is_one_sentence_without_secrets(answer: Callable[..., Any], told: str) -> None:
+def test_an_answer_that_names_no_version_is_one_sentence_without_secrets(
+    answer: Callable[..., Any], reported: str
+) -> None:
     secrets = {"MLFLOW_TRACKING_USERNAME": "someb0dy", "MLFLOW_TRACKING_PASSWORD": "s3cret"}
     found, _ = resolved(answer, NAME, **secrets)
     assert found.startswith("refused: ")
-    assert told in found
+    assert reported in found
     assert not any(secret in found for secret in ("s3cret", "someb0dy", "Basic"))
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "reported"),
     [
         ({"MLFLOW_TRACKING_URI": ""}, "set the version in model.uri"),
         ({"MLFLOW_TRACKING_URI": "http://u:s3cret@127.0.0.1:9"}, "127.0.0.1:9 is unreachable"),
@@ -251,14 +255,14 @@ def test_an_answer_that_names_no_version_is_one_sentence_without_secrets(answer:
         ({"HTTP_PROXY": "socks5://u:s3cret@127.0.0.1:9"}, "HTTP_PROXY must be the http://"),
     ],
 )
-def test_a_registry_that_is_not_known_or_not_there_is_told(environment: dict[str, str], told: str) -> None:
+def test_a_registry_that_is_not_known_or_not_there_is_reported(environment: dict[str, str], reported: str) -> None:
     found, asked = resolved(lambda _: (200, {}), NAME, **environment)
-    assert told in found
+    assert reported in found
     assert "s3c" not in found
     assert asked == []
 
 
-def test_a_registry_whose_certificate_is_not_trusted_is_told_with_the_setting(tmp_path: Path) -> None:
+def test_a_registry_whose_certificate_is_not_trusted_is_reported_with_the_setting(tmp_path: Path) -> None:
     async def main() -> str:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*Authority().issue().written(tmp_path))
@@ -269,9 +273,9 @@ def test_a_registry_whose_certificate_is_not_trusted_is_told_with_the_setting(tm
             await registries.close()
             return str(error.value)
 
-    told = asyncio.run(main())
-    assert "TLS certificate is not trusted" in told
-    assert "SSL_CERT_FILE" in told
+    reported = asyncio.run(main())
+    assert "TLS certificate is not trusted" in reported
+    assert "SSL_CERT_FILE" in reported
 
 
 def test_a_redirect_to_another_server_is_neither_asked_nor_believed() -> None:
@@ -314,7 +318,7 @@ def test_services_of_one_name_share_its_questions() -> None:
         world.version = "models:/cat/2"
         await asyncio.sleep(300)
         for key in services:
-            assert (await world.look(key, follows=True)).resolved == "models:/cat/2"
+            assert (await world.reconcile(key, follows=True)).resolved == "models:/cat/2"
         assert len(world.asked) == 2
 
     run(main())
@@ -323,10 +327,10 @@ def test_services_of_one_name_share_its_questions() -> None:
 def test_a_service_that_comes_later_is_not_told_what_the_name_stood_for_before() -> None:
     async def main() -> None:
         world = World()
-        await world.look(CAT, follows=True)
+        await world.reconcile(CAT, follows=True)
         world.version = "models:/cat/2"
         await asyncio.sleep(1)
-        assert (await world.look(DOG)).resolved == "models:/cat/2"
+        assert (await world.reconcile(DOG)).resolved == "models:/cat/2"
         assert len(world.asked) == 2
 
     run(main())
@@ -338,9 +342,9 @@ def test_a_name_that_waits_for_its_turn_is_not_late() -> None:
         for number in range(8):
             world.resolver.naming(Key("default", str(number)), service(), f"models:/cat@{number}", follows=True)
         await asyncio.sleep(5)
-        assert await world.look(CAT) == Naming(NAME)
+        assert await world.reconcile(CAT) == Naming(NAME)
         await asyncio.sleep(6)
-        assert await world.look(CAT) == Naming(NAME, "models:/cat/1")
+        assert await world.reconcile(CAT) == Naming(NAME, "models:/cat/1")
         await world.resolver.close()
 
     run(main())

@@ -1,4 +1,4 @@
-"""The autoscaler's loop: it writes what the law decides, and tells what it heard and when it is blind."""
+"""The autoscaler's loop: writes of decisions, reports of loads and of missing data."""
 
 import asyncio
 from collections.abc import Sequence
@@ -80,14 +80,14 @@ def test_a_number_set_while_it_was_decided_upon_the_one_before_is_not_written_ov
     run(main())
 
 
-def test_each_change_is_told_once_with_its_reason() -> None:
+def test_each_change_is_reported_once_with_its_reason() -> None:
     async def main() -> None:
         world = World()
         world.cluster.services[CAT] = service(SPEC)
         await world.tick(35)
         (event,) = world.cluster.events
         assert (event["type"], event["reason"]) == ("Normal", "ScaledUp")
-        assert event["message"] == "1 to 4 replicas: 35 rows in flight, 10 a replica, stable window"
+        assert event["message"] == "1 to 4 replicas: 35 rows in flight, 10 per replica, stable window"
         assert event["involvedObject"]["uid"] == service(SPEC)["metadata"]["uid"]
         await world.tick(35)
         assert len(world.cluster.events) == 1
@@ -102,7 +102,7 @@ def test_each_change_is_told_once_with_its_reason() -> None:
         (0, {"minReplicas": 1, "maxReplicas": 4}, "0 to 1 replica: spec.replicas 0 is less than scaling.minReplicas 1"),
     ],
 )
-def test_a_number_out_of_bounds_is_told_to_whoever_set_it(replicas: int, bounds: Json, message: str) -> None:
+def test_a_number_out_of_bounds_is_reported_to_whoever_set_it(replicas: int, bounds: Json, message: str) -> None:
     async def main() -> None:
         world = World(spec=with_fields(MINIMAL, replicas=replicas, scaling=bounds))
         world.cluster.services[CAT] = service(with_fields(MINIMAL, replicas=replicas, scaling=bounds))
@@ -151,7 +151,7 @@ def test_a_write_that_fails_is_tried_again_at_the_next_tick() -> None:
     run(main())
 
 
-def test_blindness_is_told_after_a_while_and_holds_the_replicas() -> None:
+def test_blindness_is_reported_after_a_while_and_holds_the_replicas() -> None:
     async def main() -> None:
         world = World()
         await world.tick(35)
@@ -166,7 +166,7 @@ def test_blindness_is_told_after_a_while_and_holds_the_replicas() -> None:
     run(main())
 
 
-def test_why_there_is_no_load_data_is_known_and_a_new_cause_is_told() -> None:
+def test_why_there_is_no_load_data_is_known_and_a_new_cause_is_reported() -> None:
     async def main() -> None:
         world = World()
         await world.tick(35)
@@ -196,10 +196,10 @@ def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall(
         lost, stays = pod(uid="lost", podIP="10.0.0.2"), pod()
         world.fleet.see(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays, lost])
 
-        def look(key: Key) -> None:
+        def reconcile(key: Key) -> None:
             world.fleet.see(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays])
 
-        world.autoscaler = Autoscaler(world.fleet, world.proxies, look, clock, window_s=10, waiting=NoRooms())
+        world.autoscaler = Autoscaler(world.fleet, world.proxies, reconcile, clock, window_s=10, waiting=NoRooms())
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
         world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
         await asyncio.sleep(140)
@@ -261,13 +261,13 @@ def test_what_the_last_tick_found_is_shown_as_metrics() -> None:
 
 
 def test_what_the_status_of_a_service_says_is_shown_as_metrics_until_the_service_has_gone() -> None:
-    metrics, told = Metrics(), dict[Key, Json]()
-    metrics.show_services(lambda: told)
+    metrics, reported = Metrics(), dict[Key, Json]()
+    metrics.show_services(lambda: reported)
     condition = {"type": "Ready", "status": "False", "reason": "ModelDownloadFailed", "message": "no such bucket"}
-    told[CAT] = {"replicas": 3, "readyReplicas": 1, "conditions": [condition]}
+    reported[CAT] = {"replicas": 3, "readyReplicas": 1, "conditions": [condition]}
 
     shown = metrics.text().decode()
-    told.clear()
+    reported.clear()
 
     of = 'namespace="default",service="cat"'
     assert f"shoal_operator_service_replicas{{{of}}} 3.0\n" in shown
@@ -277,7 +277,7 @@ def test_what_the_status_of_a_service_says_is_shown_as_metrics_until_the_service
     assert 'service="cat"' not in metrics.text().decode()
 
 
-def test_a_limit_is_told_once_and_taken_back_when_it_has_been_none_for_a_minute() -> None:
+def test_a_limit_is_reported_once_and_taken_back_when_it_has_been_none_for_a_minute() -> None:
     async def main() -> None:
         world = World()
         await world.tick(500)
@@ -299,7 +299,7 @@ def test_a_limit_is_told_once_and_taken_back_when_it_has_been_none_for_a_minute(
 
 
 def set_by(world: World, replicas: int, writer: str = "", *, spec: Json = SPEC) -> None:
-    """Have somebody set the number of replicas, by an API server that notes by whom."""
+    """Set the replicas as another field manager."""
     scaled = world.fleet.scaled(CAT)
     assert scaled is not None
     entry = {"manager": writer, "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
@@ -327,28 +327,28 @@ def test_the_sentence_follows_the_load_once_a_minute_at_most_though_the_count_st
         world = World()
         await pass_s(world, 4, 2)
         assert world.said().sentence.startswith("1 replica: 2 rows in flight")
-        told = len(world.changed)
+        reported = len(world.changed)
         await pass_s(world, 180, 9)
         assert world.said().sentence.startswith("1 replica: 9 rows in flight")
-        assert 1 <= len(world.changed) - told <= 3
-        told = len(world.changed)
+        assert 1 <= len(world.changed) - reported <= 3
+        reported = len(world.changed)
         for tick in range(150):
             await pass_s(world, 2, 9 + tick % 2)
-        assert len(world.changed) == told
+        assert len(world.changed) == reported
 
     run(main())
 
 
-def test_a_number_set_by_hand_is_told_at_once_and_again_when_the_law_goes_on() -> None:
+def test_a_number_set_by_hand_is_reported_at_once_and_again_when_the_law_goes_on() -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
         set_by(world, 3, "kubectl")
-        told = len(world.changed)
+        reported = len(world.changed)
         await pass_s(world, 4, 5)
         assert world.said().sentence.startswith("3 replicas: 5 rows in flight")
         assert "set from outside, and held for 300 s" in world.said().sentence
-        assert len(world.changed) == told + 1
+        assert len(world.changed) == reported + 1
         await pass_s(world, 310, 5)
         assert world.cluster.scales == [(CAT, 2)]
         assert "outside" not in world.said().sentence
@@ -357,7 +357,7 @@ def test_a_number_set_by_hand_is_told_at_once_and_again_when_the_law_goes_on() -
     run(main())
 
 
-def test_a_new_bound_is_told_at_once() -> None:
+def test_a_new_bound_is_reported_at_once() -> None:
     async def main() -> None:
         world = World(spec=with_fields(SPEC, replicas=2))
         await pass_s(world, 4, 0)
@@ -381,7 +381,7 @@ def test_a_write_that_fails_makes_what_is_there_nobodys_hand() -> None:
     run(main())
 
 
-def test_an_hpa_beside_the_law_is_told_at_its_first_write() -> None:
+def test_an_hpa_beside_the_law_is_reported_at_its_first_write() -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -395,7 +395,7 @@ def test_an_hpa_beside_the_law_is_told_at_its_first_write() -> None:
 
 
 @pytest.mark.parametrize("writer", ["", "deployer"])
-def test_somebody_who_sets_our_numbers_back_again_and_again_is_told(writer: str) -> None:
+def test_somebody_who_sets_our_numbers_back_again_and_again_is_reported(writer: str) -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -408,7 +408,7 @@ def test_somebody_who_sets_our_numbers_back_again_and_again_is_told(writer: str)
     run(main())
 
 
-def test_a_person_who_scales_now_and_then_is_no_rival() -> None:
+def test_a_person_who_scales_now_and_then_is_no_conflict() -> None:
     async def main() -> None:
         world = World()
         await pass_s(world, 10, 5)
@@ -442,7 +442,7 @@ def test_a_limit_and_the_figures_of_a_load_go_when_the_service_sleeps() -> None:
 
 
 class Asleep(NoRooms):
-    """A waiting room that has the service, until it is told otherwise."""
+    """An activator that has the service by default."""
 
     asleep = True
 
@@ -494,7 +494,7 @@ def test_an_objective_is_heard_of_without_scaling_and_told_once() -> None:
     run(main())
 
 
-def test_a_silent_pod_is_told_once_and_asked_for_now_and_then() -> None:
+def test_a_silent_pod_is_reported_once_and_asked_for_now_and_then() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
@@ -520,7 +520,7 @@ def test_an_objective_that_is_taken_back_is_forgotten() -> None:
     run(main())
 
 
-def test_how_long_ago_a_service_was_read_is_told_of_the_one_that_waits_longest() -> None:
+def test_how_long_ago_a_service_was_read_is_reported_of_the_one_that_waits_longest() -> None:
     async def main() -> None:
         world = World()
         assert world.autoscaler.unread_s() == 0
@@ -543,7 +543,7 @@ def test_what_every_pod_says_is_shown_to_who_asks_services_of_a_fixed_number_too
         assert world.autoscaler.fleet() is None
         ticking = asyncio.create_task(world.autoscaler.run(world.cluster, interval_s=0.01))
         world.proxies.readings[POD_UID] = Reading(holding(7))
-        while not (shown := msgspec.json.decode(world.autoscaler.fleet() or b"{}", type=Shown)).services:  # noqa: ASYNC110 (nothing tells of a tick)
+        while not (shown := msgspec.json.decode(world.autoscaler.fleet() or b"{}", type=Shown)).services:  # noqa: ASYNC110 (ticks have no event)
             await asyncio.sleep(0.01)
         ticking.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -37,7 +37,7 @@ def test_a_pod_that_cannot_be_reached_says_nothing() -> None:
     assert read(lambda _: OK, ["127.0.0.9", "127.0.0.1"]) == [Reading(), Reading(SAID)]
 
 
-def test_what_answers_and_is_no_proxy_is_told_from_what_does_not_answer() -> None:
+def test_what_answers_and_is_no_proxy_is_reported_from_what_does_not_answer() -> None:
     def why(answer: Answer, *addresses: str) -> Unread | None:
         return unread(read(answer, addresses))
 

@@ -1,4 +1,4 @@
-"""What stopping pods are told: by reconciliations, and over real connections."""
+"""Stays of stopping pods: by reconciliations, and over real connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ CAT = Key("default", "cat")
 POD = Replica("uid-1", "127.0.0.1", "cat-1")
 
 
-async def told(act: Callable[[Stays], Awaitable[None]], answers: list[bytes], count: int) -> list[str]:
+async def reported(act: Callable[[Stays], Awaitable[None]], answers: list[bytes], count: int) -> list[str]:
     """Return the heads of the requests that a pod gets, which gives these answers in turn."""
     heads: asyncio.Queue[str] = asyncio.Queue()
 
@@ -43,33 +43,33 @@ def lines(heads: list[str]) -> list[str]:
     return [head.splitlines()[0] for head in heads]
 
 
-def test_a_pod_is_told_once_to_stay_and_once_to_leave() -> None:
+def test_a_pod_is_reported_once_to_stay_and_once_to_leave() -> None:
     async def act(stays: Stays) -> None:
         for seconds in (10, 9, 300, 299, 298, 0, 0):
             stays.send(CAT, [Stay(POD, seconds)])
             await asyncio.sleep(0.05)
 
-    heads = asyncio.run(told(act, [], 3))
+    heads = asyncio.run(reported(act, [], 3))
     assert lines(heads) == [f"POST /stay?seconds={seconds} HTTP/1.1" for seconds in (10, 300, 0)]
     assert "x-shoal-instance: uid-1" in heads[0]
     assert "x-shoal-admin" in heads[0]
 
 
-def test_a_pod_of_a_service_that_is_gone_is_told_to_leave() -> None:
+def test_a_pod_of_a_service_that_is_gone_is_reported_to_leave() -> None:
     async def act(stays: Stays) -> None:
         stays.send(CAT, [Stay(POD, 300)])
         await asyncio.sleep(0.05)
         stays.forget(CAT)
 
-    assert lines(asyncio.run(told(act, [], 2)))[1] == "POST /stay?seconds=0 HTTP/1.1"
+    assert lines(asyncio.run(reported(act, [], 2)))[1] == "POST /stay?seconds=0 HTTP/1.1"
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 503 busy\r\n\r\n", b"x" * 200_000, b"\r\n"])
-def test_a_pod_that_did_not_take_it_is_told_again(answer: bytes) -> None:
+def test_a_pod_that_did_not_take_it_is_reported_again(answer: bytes) -> None:
     async def act(stays: Stays) -> None:
         stays.send(CAT, [Stay(POD, 300)])
 
-    assert len(asyncio.run(told(act, [answer], 2))) == 2
+    assert len(asyncio.run(reported(act, [answer], 2))) == 2
 
 
 def test_a_pod_that_cannot_be_reached_ends_nothing() -> None:

@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 
 class Server:
-    """An API server with room for one service, which is ready at once and answers what it is told."""
+    """An API server for one service, which is ready at once and sends a given response."""
 
     def __init__(self, answer: Json, status: int = 200, refuses: str = "") -> None:
         self.stored: Json | None = None
@@ -92,7 +92,7 @@ def test_another_answer_is_a_failure_and_the_service_is_removed(answer: Json, st
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
-def test_a_missing_right_is_told(method: str) -> None:
+def test_a_missing_right_is_reported(method: str) -> None:
     server = Server({}, refuses=method)
 
     with pytest.raises(ApiError, match="forbidden"):

@@ -48,7 +48,7 @@ class Installs:
     def utc_now(self) -> datetime.datetime:
         return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
-    def look(self, name: str) -> Outcome:
+    def reconcile(self, name: str) -> Outcome:
         return asyncio.run(self.reconcilers[name].reconcile(CAT))
 
     def run(self, seconds: float, step_s: float = 15.0) -> None:
@@ -56,7 +56,7 @@ class Installs:
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             for name in self.reconcilers:
-                self.look(name)
+                self.reconcile(name)
             self.now_s += step_s
 
     def runs(self) -> str:
@@ -74,7 +74,7 @@ class Installs:
 def both() -> Installs:
     installs = Installs()
     installs.start("one")
-    installs.look("one")
+    installs.reconcile("one")
     installs.start("two")
     installs.cluster.writes.clear()
     return installs
@@ -86,7 +86,7 @@ def test_who_comes_second_writes_no_child_and_no_status_and_scales_nothing() -> 
 
     assert installs.runs() == "one"
     assert installs.writes("apply", "delete") == 0
-    assert installs.writes("status") == 1  # the keeper tells of the other
+    assert installs.writes("status") == 1  # the owner reports the other install
     assert installs.writes("annotate") <= 2 * (3600 / MAX_PAUSE_S + 4)
     assert list(installs.fleets["two"].watched()) == []
     assert len(list(installs.fleets["one"].watched())) == 1
@@ -100,9 +100,9 @@ def test_both_say_so() -> None:
     assert sole is not None
     assert (sole["status"], sole["reason"]) == ("False", "AnotherOperator")
     assert "namespace two" in sole["message"]
-    told = [event["message"] for event in installs.cluster.events if event["reason"] == "AnotherOperator"]
-    assert len(told) == 2
-    assert any("the one in two leaves it alone" in text for text in told)
+    reported = [event["message"] for event in installs.cluster.events if event["reason"] == "AnotherOperator"]
+    assert len(reported) == 2
+    assert any("the one in two leaves it alone" in text for text in reported)
 
 
 def test_when_the_keeper_is_gone_the_other_takes_over_once() -> None:
@@ -156,7 +156,7 @@ def test_a_service_that_an_older_release_made_is_taken_over_at_once() -> None:
     installs = both()
     del installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]["serving.shoal.dev/operator"]
     installs.stop("one")
-    installs.look("two")
+    installs.reconcile("two")
 
     assert installs.runs() == "two"
 
@@ -185,7 +185,7 @@ def test_an_operator_that_names_no_keeper_is_not_fought() -> None:
     for _ in range(100):
         undo(installs)
         assert installs.runs() == "old"
-        installs.look("one")
+        installs.reconcile("one")
         installs.now_s += 0.3
     assert installs.writes("apply") == 2 * (WRITES - 1)  # of Service and Deployment; one made each
     assert installs.writes("status", "event") <= 20
@@ -195,15 +195,18 @@ def test_an_operator_that_names_no_keeper_is_not_fought() -> None:
     installs.cluster.writes.clear()
     for _ in range(360):
         undo(installs)
-        installs.look("one")
+        installs.reconcile("one")
         installs.now_s += 10.0
     assert installs.writes("apply") <= 2 * (3600 / MAX_PAUSE_S + 4)
 
 
 def ready(installs: Installs) -> Json:
-    told = [event for event in installs.cluster.events if event["type"] == "Warning"]
+    reported = [event for event in installs.cluster.events if event["type"] == "Warning"]
     conditions = installs.cluster.services[CAT]["status"]["conditions"]
-    return find(conditions, ConditionType.READY) or {"reason": told[-1]["reason"], "message": told[-1]["message"]}
+    return find(conditions, ConditionType.READY) or {
+        "reason": reported[-1]["reason"],
+        "message": reported[-1]["message"],
+    }
 
 
 def test_when_it_is_gone_the_service_is_put_right() -> None:
@@ -211,7 +214,7 @@ def test_when_it_is_gone_the_service_is_put_right() -> None:
     installs.stop("two")
     for _ in range(100):
         undo(installs)
-        installs.look("one")
+        installs.reconcile("one")
         installs.now_s += 0.5
     assert installs.runs() == "old"
     installs.run(MAX_PAUSE_S + 10)
@@ -224,7 +227,7 @@ def test_a_write_that_the_api_server_refuses_is_not_one_that_is_undone() -> None
     refused = ApiError(422, "no")
     installs = Installs()
     installs.start("one")
-    installs.look("one")
+    installs.reconcile("one")
     installs.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
     installs.cluster._refuse = lambda verb, what: refused if what == "Deployment" else None
     installs.run(300)
@@ -272,7 +275,7 @@ def test_claims_that_somebody_writes_without_end_are_answered_five_times_a_minut
     for number in range(120):
         annotations = installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]
         annotations["serving.shoal.dev/claimed-by"] = f"stranger-{number}"
-        installs.look("one")
+        installs.reconcile("one")
         installs.now_s += 0.5
     assert installs.writes("annotate") <= WRITES
     assert installs.writes("status") <= WRITES
@@ -282,10 +285,10 @@ def test_a_claim_among_many_is_answered_long_before_it_has_settled() -> None:
     installs = both()
     annotations = installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]
     annotations["serving.shoal.dev/claimed-by"] = "stranger"
-    installs.look("one")
-    installs.look("two")  # lays its claim while the keeper has just answered one
+    installs.reconcile("one")
+    installs.reconcile("two")  # lays its claim while the keeper has just answered one
     waited_s = 0.0
-    while installs.look("one") is Outcome.WAITING:
+    while installs.reconcile("one") is Outcome.WAITING:
         installs.now_s += WAIT_S
         waited_s += WAIT_S
 

@@ -65,7 +65,7 @@ class World:
         return MONDAY + datetime.timedelta(seconds=self.now_s)
 
     def start(self, **settings: Any) -> None:
-        """Have an operator lead that knows only what the cluster tells."""
+        """Start a leader without any state but the cluster's."""
         self.settings: OperatorProcess = structs.replace(DEFAULTS, **settings)
         self.due_s = dict.fromkeys(sorted(self.cluster.services, reverse=True), self.now_s)
         self.upgrading = Upgrading(self.cluster, self.settings, self._mark, self.utc_now)
@@ -95,7 +95,7 @@ class World:
                 return
             self.now_s = next_s
 
-    def look(self, name: str = "cat") -> None:
+    def reconcile(self, name: str = "cat") -> None:
         self._look(Key("default", name))
 
     def _look(self, key: Key) -> None:
@@ -217,7 +217,7 @@ def test_with_none_at_a_time_a_service_keeps_its_images_and_says_so_once() -> No
     world.run(3600)
 
     assert world.cluster.writes == []
-    assert (world.condition()["status"], world.told()["reason"]) == ("False", "UpgradePending")
+    assert (world.condition()["status"], world.condition()["reason"]) == ("False", "UpgradePending")
     assert "runtime shoal/runtime:test" in world.condition()["message"]
     assert world.condition(kind="Ready")["status"] == "True"
     assert world.status()["images"] == {"proxy": "shoal/proxy:test", "runtime": "shoal/runtime:test"}
@@ -273,7 +273,7 @@ def test_a_service_that_is_not_ready_after_its_upgrade_stops_the_others_until_it
     world.run(300)
     assert world.condition()["reason"] == "Upgrading"
     world.run(600)
-    assert (world.condition()["status"], world.told()["reason"]) == ("False", "UpgradeFailed")
+    assert (world.condition()["status"], world.condition()["reason"]) == ("False", "UpgradeFailed")
     assert [event["type"] for event in world.cluster.events if event["reason"] == "UpgradeFailed"] == ["Warning"]
     world.start(runtime_image=BAD)
     world.run(24 * 3600)
@@ -338,8 +338,8 @@ def test_a_deployment_that_somebody_deletes_comes_back_with_the_images_that_it_h
     world.start(**NEW, upgrade_unavailable_services=0)
     world.run(60)
     del world.cluster.children[Key("default", "cat"), DEPLOYMENT]
-    world.look()
-    world.look()
+    world.reconcile()
+    world.reconcile()
 
     assert world.images() == {"cat": "shoal/runtime:test"}
 
@@ -350,7 +350,7 @@ def test_what_somebody_changes_in_a_deployment_that_waits_is_put_right_where_onl
     world.run(60)
     spec = world.cluster.children[Key("default", "cat"), DEPLOYMENT]["spec"]["template"]["spec"]
     spec["containers"][0]["image"] = "evil"
-    world.look()
+    world.reconcile()
 
     assert world.images() == {"cat": "shoal/runtime:test"}
 
@@ -362,10 +362,10 @@ def test_an_upgrade_that_cannot_be_written_down_does_not_begin(code: int, began:
     world.cluster._refuse = lambda verb, what: refused if verb == "status" else None
     world.start(**NEW)
     if code == 403:
-        world.look()
+        world.reconcile()
     else:
         with pytest.raises(ApiError):
-            world.look()
+            world.reconcile()
 
     assert world.begun == began
     assert world.images() == {"cat": "shoal/runtime:test"}

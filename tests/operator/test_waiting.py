@@ -1,4 +1,4 @@
-"""Services that sleep: looks, ticks and the waiting room together, with a room that says what it is told."""
+"""Services that scale to zero: reconciliations, ticks and a simulated activator together."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ QUIET = Reading(holding(0))
 
 
 class Room:
-    """A waiting room that goes by each table at once, and tells who waits as it is told to."""
+    """An activator that applies each table at once and reports given held requests."""
 
     def __init__(self) -> None:
         self.address = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"
@@ -49,7 +49,7 @@ class Room:
         await web.TCPSite(self._runner, self.address, 9090).start()
 
     async def stop(self) -> None:
-        self._changed.set()  # who asks is answered: aiohttp now and then waits for ever for one that it cancelled
+        self._changed.set()  # respond to the long poll: aiohttp sometimes never finishes a cancelled request
         await self._runner.cleanup()
 
     def say(self, version: str, **waiting: int) -> None:
@@ -113,7 +113,7 @@ class World:
             waiting=self.waiting,
         )
 
-    async def look(self, *, ready: bool = True) -> Json:
+    async def reconcile(self, *, ready: bool = True) -> Json:
         """Look twice, as a change brings a look; the pods are as the Deployment says. Return the Ready condition."""
         for _ in range(2):
             await self.reconciler.reconcile(CAT)
@@ -182,28 +182,28 @@ async def until(check: Callable[[], bool]) -> None:
 
 
 async def fall_asleep(world: World) -> None:
-    await world.look()
+    await world.reconcile()
     await world.tick()
     world.now_s += 60
     await world.tick()
-    await world.look()
+    await world.reconcile()
     world.room.say((await world.table()).version)
     world.now_s += SETTLE_S
-    await until(lambda: world.waiting._hold(CAT, world.waiting._guests[CAT]))
+    await until(lambda: world.waiting._holds(CAT, world.waiting._guests[CAT]))
     await world.tick()
     assert world.replicas == 0
-    await world.look()
+    await world.reconcile()
 
 
 def test_before_the_last_pod_goes_the_rooms_are_endpoints_and_hold() -> None:
     async def story(world: World) -> None:
-        await world.look()
+        await world.reconcile()
         assert world.slice is None
         await world.tick()
         world.now_s += 60
         await world.tick()
         assert world.changed == [CAT]
-        await world.look()
+        await world.reconcile()
         assert world.slice is not None
         assert world.slice["endpoints"][0]["addresses"] == [world.room.address]
         assert (await world.table()).services[0].addresses == ()
@@ -217,7 +217,7 @@ def test_before_the_last_pod_goes_the_rooms_are_endpoints_and_hold() -> None:
 def test_a_service_that_sleeps_is_ready_and_says_so_and_keeps_its_place_in_the_room() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        condition = await world.look()
+        condition = await world.reconcile()
         assert (condition["status"], condition["reason"]) == ("True", "ScaledToZero")
         assert world.cluster.services[CAT]["status"]["waitingRoom"] == {"port": 20000}
         assert world.slice is not None
@@ -231,16 +231,16 @@ def test_a_request_that_waits_wakes_it_without_a_tick_and_the_pod_takes_over_whe
         await fall_asleep(world)
         world.room.say((await world.table()).version, cat=1)
         await until(lambda: world.replicas == 1)
-        condition = await world.look(ready=False)
+        condition = await world.reconcile(ready=False)
         assert (condition["status"], condition["reason"]) == ("True", "Waking")
         assert world.slice is not None
         world.now_s += 10
-        condition = await world.look()
+        condition = await world.reconcile()
         assert (condition["status"], condition["reason"]) == ("True", "Ready")
         assert world.slice is None
         await world.tick()
-        told = (await world.table()).services[0]
-        assert (len(told.addresses), told.start_s) == (1, 10.0)
+        reported = (await world.table()).services[0]
+        assert (len(reported.addresses), reported.start_s) == (1, 10.0)
 
     play(story)
 
@@ -252,10 +252,10 @@ def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_a
         world.restart()
         assert await world.waiting.answer("") is None
         await world.waiting.start(world.cluster)
-        await world.look()
+        await world.reconcile()
         await world.waiting.start(world.cluster)  # it leads once more, after another did
-        assert await world.waiting.answer("") is None, "a room would close the ports that it is not told of"
-        await world.look()
+        assert await world.waiting.answer("") is None, "an activator closes the ports that the table does not contain"
+        await world.reconcile()
         assert world.slice == before
         assert (await world.table()).services[0].port == 20000
         await world.tick()
@@ -268,12 +268,12 @@ def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_ove
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling__minReplicas=1)
-        await world.look(ready=False)
+        await world.reconcile(ready=False)
         assert world.slice is not None
         assert len((await world.table()).services) == 1
         world.now_s += 10
-        await world.look()
-        await world.look()
+        await world.reconcile()
+        await world.reconcile()
         assert world.slice is None
         assert (await world.table()).services == ()
 
@@ -284,7 +284,7 @@ def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling=None, replicas=0)
-        condition = await world.look()
+        condition = await world.reconcile()
         assert (condition["status"], condition["reason"]) == ("False", "Parked")
         assert world.slice is None
         assert (await world.table()).services == ()
@@ -307,7 +307,7 @@ def test_without_a_waiting_room_the_spec_is_refused_with_what_to_do() -> None:
 @pytest.mark.parametrize("reading", [Reading(), Reading(refused=True), Reading(holding(3))])
 def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
     async def story(world: World) -> None:
-        await world.look()
+        await world.reconcile()
         await world.tick(reading)
         for _ in range(5):
             world.now_s += 60
@@ -317,9 +317,9 @@ def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
     play(story)
 
 
-def test_a_table_that_was_seen_is_told_again_when_it_has_changed() -> None:
+def test_a_table_that_was_seen_is_reported_again_when_it_has_changed() -> None:
     async def story(world: World) -> None:
-        await world.look()
+        await world.reconcile()
         asked = asyncio.create_task(world.table((await world.table()).version))
         await asyncio.sleep(0)
         assert not asked.done()
@@ -336,7 +336,7 @@ def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
             world.cluster.services[CAT]["status"]["waitingRoom"] = {"port": port}
             world.restart(waiting_first_port=21000)
             await world.waiting.start(world.cluster)
-            await world.look()
+            await world.reconcile()
             assert world.slice is not None
             assert world.slice["ports"][0]["port"] == 21000
             assert world.cluster.services[CAT]["status"]["waitingRoom"] == {"port": 21000}
@@ -347,20 +347,20 @@ def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
 
 def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awake_and_says_why() -> None:
     async def story(world: World) -> None:
-        await world.look()
+        await world.reconcile()
         world.room.refused = {"default/cat": "Address already in use"}
         world.room.say((await world.table()).version)
         await until(lambda: any(room.refused for room in world.waiting._rooms.known))
-        ready = await world.look()
+        ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
-        told = world.condition("WaitingRoomReady")
-        assert (told["status"], told["reason"]) == ("False", "NoWaitingRoom")
-        assert "cannot open this service's port 20000 (Address already in use)" in told["message"]
+        reported = world.condition("WaitingRoomReady")
+        assert (reported["status"], reported["reason"]) == ("False", "NoWaitingRoom")
+        assert "cannot open this service's port 20000 (Address already in use)" in reported["message"]
         await world.tick()
         for _ in range(3):
             world.now_s += 60
             await world.tick()
-            await world.look()
+            await world.reconcile()
         assert world.replicas == 1
         assert world.slice is not None
         assert world.slice["endpoints"] == []
@@ -384,13 +384,13 @@ def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_
         rooms, world.cluster.rooms = world.cluster.rooms, []
         await world.waiting._rooms.find(world.cluster)
         assert world.changed[-1] == CAT
-        for condition in (await world.look(), world.condition("Available"), world.condition("WaitingRoomReady")):
+        for condition in (await world.reconcile(), world.condition("Available"), world.condition("WaitingRoomReady")):
             assert (condition["status"], condition["reason"]) == ("False", "NoWaitingRoom")
-            assert "kubectl get deployments,pods --namespace system --selector a=b tells why" in condition["message"]
+            assert "kubectl get deployments,pods --namespace system --selector a=b shows why" in condition["message"]
             assert "--replicas=1 starts a pod" in condition["message"]
         world.cluster.rooms = rooms
         await world.waiting._rooms.find(world.cluster)
-        ready = await world.look()
+        ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
         assert world.condition("WaitingRoomReady") == {}
 
@@ -399,29 +399,29 @@ def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_
 
 def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there_is_one() -> None:
     async def story(world: World) -> None:
-        await world.look()
+        await world.reconcile()
         rooms, world.cluster.rooms = world.cluster.rooms, []
         await world.waiting._rooms.find(world.cluster)
         await world.cluster.scale(CAT, 0)
-        ready = await world.look()
+        ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
         assert "no pod is taken away" in world.condition("WaitingRoomReady")["message"]
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
         world.cluster.rooms = rooms
         await world.waiting._rooms.find(world.cluster)
-        await world.look()
+        await world.reconcile()
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
 
     play(story)
 
 
-def test_a_room_that_the_operator_cannot_reach_is_told_after_a_while() -> None:
+def test_a_room_that_the_operator_cannot_reach_is_reported_after_a_while() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
         await world.room.stop()
         world.now_s += 60
         await until(lambda: any(room.silent for room in world.waiting._rooms.known))
-        ready = await world.look()
+        ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "NoWaitingRoom")
         assert f"the waiting room at {world.room.address} does not answer the operator" in ready["message"]
 
@@ -433,7 +433,7 @@ def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_clai
         await fall_asleep(world)
         world.restart(waiting_selector="")
         await world.waiting.start(world.cluster)
-        ready = await world.look()
+        ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
         assert world.slice is None
         for kind in ("Available", "ModelLoaded"):
@@ -449,15 +449,15 @@ def test_a_slice_of_somebody_else_is_left_alone_and_told_before_the_service_is_t
     async def story(world: World) -> None:
         theirs = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "cat"}}
         world.cluster.children[CAT, ENDPOINT_SLICE] = theirs
-        ready = await world.look()
+        ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "NameTaken")
         assert "EndpointSlice cat exists and does not belong" in ready["message"]
         await world.cluster.scale(CAT, 0)
-        await world.look()
+        await world.reconcile()
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
         assert world.slice == theirs
         del world.cluster.children[CAT, ENDPOINT_SLICE]
-        await world.look()
+        await world.reconcile()
         assert world.slice is not None
 
     play(story)
@@ -467,7 +467,7 @@ def test_who_was_refused_a_port_is_looked_at_when_one_is_free() -> None:
     async def story(world: World) -> None:
         dog = Key("default", "dog")
         world.restart(waiting_ports=1)
-        await world.look()
+        await world.reconcile()
         world.cluster.services[dog] = {**service(SPEC), "metadata": {**service(SPEC)["metadata"], "name": "dog"}}
         await world.reconciler.reconcile(dog)
         assert world.cluster.services[dog]["status"]["conditions"][0]["reason"] == "InvalidSpec"
@@ -485,7 +485,7 @@ def test_who_was_refused_a_port_is_looked_at_when_one_is_free() -> None:
 def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_is_claimed() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        await world.look()
+        await world.reconcile()
         assert "the next request starts one" in world.condition("ModelLoaded")["message"]
         assert world.condition("Progressing")["message"] == "no pod runs; the next one is of the newest spec"
 
@@ -494,20 +494,20 @@ def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_
 
 def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_sees_it() -> None:
     async def story(world: World) -> None:
-        await world.look()
+        await world.reconcile()
         await world.tick()
         world.now_s += 60
         await world.tick()
-        await world.look()
+        await world.reconcile()
         world.room.say((await world.table()).version)
         world.now_s += SETTLE_S
-        await until(lambda: world.waiting._hold(CAT, world.waiting._guests[CAT]))
+        await until(lambda: world.waiting._holds(CAT, world.waiting._guests[CAT]))
         await world.cluster.scale(CAT, 2)  # after the look, before the tick
         world.changed.clear()
         await world.tick()
         assert world.replicas == 2
         assert CAT in world.changed
-        await world.look()
+        await world.reconcile()
         await world.tick()
         assert world.replicas == 2
         assert "ScaledDown" not in events(world)
@@ -518,7 +518,7 @@ def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_s
 def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
     async def story(world: World) -> None:
         await fall_asleep(world)
-        assert events(world)["ScaledDown"] == "1 to 0 replicas: nobody called for 60 s"
+        assert events(world)["ScaledDown"] == "1 to 0 replicas: no requests for 60 s"
         world.room.say((await world.table()).version, cat=3)
         await until(lambda: "ScaledUp" in events(world))
         assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests wait in the waiting room"
@@ -527,5 +527,5 @@ def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
 
 
 def events(world: World) -> dict[str, str]:
-    """Return what was told last for each reason."""
+    """Return the last message of each reason."""
     return {event["reason"]: event["message"] for event in world.cluster.events}

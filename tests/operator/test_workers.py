@@ -15,9 +15,9 @@ from tests.operator.fakes import clock, run
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
 
 
-async def working(look: object, seconds: float, *keys: Key, count: int = 2) -> WorkQueue:
+async def working(reconcile: object, seconds: float, *keys: Key, count: int = 2) -> WorkQueue:
     queue = WorkQueue(resync_s=600)
-    workers = Workers(queue, look, clock, Metrics())  # type: ignore[arg-type]  # each test brings its own
+    workers = Workers(queue, reconcile, clock, Metrics())  # type: ignore[arg-type]  # each test brings its own
     for key in keys:
         workers.mark(key)
     task = asyncio.ensure_future(workers.run(count))
@@ -31,11 +31,11 @@ async def working(look: object, seconds: float, *keys: Key, count: int = 2) -> W
 def test_a_success_is_looked_at_again_after_the_resync_period() -> None:
     seen: list[float] = []
 
-    async def look(key: Key) -> Outcome:
+    async def reconcile(key: Key) -> Outcome:
         seen.append(clock())
         return Outcome.DONE
 
-    run(working(look, 1300, CAT))
+    run(working(reconcile, 1300, CAT))
 
     assert len(seen) == 3
     assert 480 <= seen[1] - seen[0] <= 600
@@ -44,13 +44,13 @@ def test_a_success_is_looked_at_again_after_the_resync_period() -> None:
 def test_one_services_surprise_does_not_stop_the_others() -> None:
     seen: list[Key] = []
 
-    async def look(key: Key) -> Outcome:
+    async def reconcile(key: Key) -> Outcome:
         seen.append(key)
         if key == CAT:
             raise RuntimeError("a surprise")
         return Outcome.DONE
 
-    run(working(look, 0.5, CAT, DOG, count=1))
+    run(working(reconcile, 0.5, CAT, DOG, count=1))
 
     assert seen == [CAT, DOG]
 
@@ -58,12 +58,12 @@ def test_one_services_surprise_does_not_stop_the_others() -> None:
 def test_all_known_keys_can_be_made_due_at_once() -> None:
     seen: list[Key] = []
 
-    async def look(key: Key) -> Outcome:
+    async def reconcile(key: Key) -> Outcome:
         seen.append(key)
         return Outcome.DONE
 
     async def main() -> None:
-        workers = Workers(WorkQueue(resync_s=600), look, clock, Metrics())
+        workers = Workers(WorkQueue(resync_s=600), reconcile, clock, Metrics())
         for key in (CAT, DOG):
             workers.mark(key)
         task = asyncio.ensure_future(workers.run(2))
@@ -82,11 +82,11 @@ def test_all_known_keys_can_be_made_due_at_once() -> None:
 def test_errors_of_the_api_are_tried_again_with_patience() -> None:
     seen: list[float] = []
 
-    async def look(key: Key) -> Outcome:
+    async def reconcile(key: Key) -> Outcome:
         seen.append(clock())
         raise ApiError(503, "later") if len(seen) % 2 else NotLeadingError("no")
 
-    run(working(look, 40, CAT))
+    run(working(reconcile, 40, CAT))
 
     assert 5 <= len(seen) <= 7
 
@@ -97,14 +97,14 @@ def test_a_service_is_never_looked_at_twice_at_a_time() -> None:
     async def main() -> None:
         queue = WorkQueue(resync_s=600)
 
-        async def look(key: Key) -> Outcome:
+        async def reconcile(key: Key) -> Outcome:
             assert key not in running
             running.add(key)
             await asyncio.sleep(0.1)
             running.discard(key)
             return Outcome.DONE
 
-        workers = Workers(queue, look, clock, Metrics())
+        workers = Workers(queue, reconcile, clock, Metrics())
         task = asyncio.ensure_future(workers.run(4))
         for _ in range(50):
             workers.mark(CAT)
@@ -118,11 +118,11 @@ def test_a_service_is_never_looked_at_twice_at_a_time() -> None:
 
 
 def test_what_a_cancelled_worker_held_is_due_again() -> None:
-    async def look(key: Key) -> Outcome:
+    async def reconcile(key: Key) -> Outcome:
         await asyncio.Event().wait()
         return Outcome.DONE
 
-    queue = run(working(look, 1, CAT))
+    queue = run(working(reconcile, 1, CAT))
 
     assert queue.next_due_s() is not None
     assert queue.oldest_running_s() is None
@@ -131,10 +131,10 @@ def test_what_a_cancelled_worker_held_is_due_again() -> None:
 @pytest.mark.parametrize("turns", range(6))
 def test_a_worker_that_has_just_been_woken_can_be_cancelled(turns: int) -> None:
     async def main() -> None:
-        async def look(key: Key) -> Outcome:
+        async def reconcile(key: Key) -> Outcome:
             return Outcome.DONE
 
-        workers = Workers(WorkQueue(resync_s=600), look, clock, Metrics())
+        workers = Workers(WorkQueue(resync_s=600), reconcile, clock, Metrics())
         task = asyncio.ensure_future(workers.run(1))
         workers.mark(CAT)
         await asyncio.sleep(1)  # it waits for the resync now

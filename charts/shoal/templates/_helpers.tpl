@@ -65,12 +65,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}{{ else }}{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{- /* The Lease whose renewals the watches hear: one of its own where they do not see the operator's namespace. */ -}}
+{{- /* The Lease whose renewals the watches receive: a separate one where the operator's namespace is not watched. */ -}}
 {{- define "shoal.heartbeat" -}}
 shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Values.watchNamespaces)) }}-heartbeat{{ end }}
 {{- end }}
 
-{{- /* What the operator does in a namespace that it serves, and nothing else. */ -}}
+{{- /* The operator's permissions in a namespace that it serves. */ -}}
 {{- define "shoal.rules" -}}
 - apiGroups: [serving.shoal.dev]
   resources: [inferenceservices, inferencegraphs, batchinferences]
@@ -116,16 +116,16 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
 - apiGroups: [keda.sh]
   resources: [scaledobjects]
   verbs: [get, list, watch, create, patch, delete]
-# To say which pods a scale-down costs least.
+# To set the deletion cost of pods before a scale-down.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch, patch]
-# Whether the services lead to pods; and the slice that leads to the waiting room, or did before there was none.
+# Endpoints of the services; and the slice of the waiting room, also to delete it once the waiting room is disabled.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [list, watch, {{ if .Values.waitingRoom.enabled }}create, patch, {{ end }}delete]
 {{- if .Values.waitingRoom.enabled }}
-# OpenShift asks for this of who writes addresses of pods into a slice.
+# OpenShift requires this to write addresses of pods into a slice.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices/restricted]
   verbs: [create]
@@ -140,7 +140,7 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
   verbs: [list, watch]
 {{- end }}
 
-{{- /* "same" where the definition is there already, is this chart's, and belongs to nobody or to another release: Helm would refuse to
+{{- /* "same" where the definition is there already, is this chart's, and has no or another owning release: Helm would refuse to
 install over it, and there is nothing to change. Empty where it is not there, or this release's own. Where it is another definition, fails:
 also where it is not marked to be kept, as Helm deletes what a release had before and has no more, and every service would go with it.
 Without keep the release takes it away when it goes, so it must be its own. Call with (dict "crd" CRD "root" .) */ -}}
@@ -178,7 +178,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* The operator's namespace, and those that may read metrics: who else may ask the admin ports. */ -}}
+{{- /* Namespaces that may reach the admin ports: the operator's, and those that may read metrics. */ -}}
 {{- define "shoal.metricsReaders" -}}
 - namespaceSelector:
     matchExpressions:
@@ -216,7 +216,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: test
 {{- end }}
 
-{{- /* What the test's pod needs before it, and nobody after it. */ -}}
+{{- /* Objects that exist only during the test. */ -}}
 {{- define "shoal.testHook" -}}
 helm.sh/hook: test
 helm.sh/hook-weight: "-1"

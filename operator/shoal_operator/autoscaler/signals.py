@@ -145,7 +145,7 @@ class Memory:
         squares = sorted([(later - earlier) ** 2 for earlier, later in pairwise(counts)])
         kept = squares[:-_EDGES]
         dispersion = 0.0
-        if len(kept) >= _LEAST_KEPT and sum(counts):
+        if len(kept) >= _LEAST_KEPT and sum(counts) > 0:
             share = len(kept) / len(squares)
             edge = _NORMAL.inv_cdf((1 + share) / 2)
             # Share of the variance that the smaller differences have, for normally distributed ones.

@@ -82,8 +82,8 @@ def removal(kind: Kind, desired: Json, live: Json) -> Json:
     ours, theirs = desired.get("spec", {}), live.get("spec", {})
     filled_in = _FILLED_IN.get(kind, frozenset())
     given = {name: value for name, value in theirs.items() if name in ours or value != _DEFAULTS.get(name)}
-    names = [n for n in EXACT.get(kind, ()) if not _exactly(ours.get(n), given.get(n), filled_in)]
-    return {"spec": {name: _replacing(ours.get(name), theirs.get(name)) for name in names}} if names else {}
+    wrong = [n for n in EXACT.get(kind, ()) if not _exactly(ours.get(n), given.get(n), filled_in)]
+    return {"spec": {name: _replacing(ours.get(name), theirs.get(name)) for name in wrong}} if wrong else {}
 
 
 def foreign_settings(desired: Json, live: Json) -> Mapping[str, tuple[str, ...]]:

@@ -133,7 +133,7 @@ def test_with_half_the_data_the_count_may_rise_and_not_fall() -> None:
     assert scale.at(1002, 60, complete=False) == 6
 
 
-def test_a_short_gap_is_nobodys_business_and_a_long_one_is_told() -> None:
+def test_a_short_gap_is_nobodys_business_and_a_long_one_is_reported() -> None:
     decision, state = decide(AIM, steady(5), 1, State(), 0)
     assert (decision.replicas, decision.reason) == (1, Reason.FOLLOWING_LOAD)
     decision, state = decide(AIM, None, 1, state, 2)
@@ -160,9 +160,9 @@ def test_every_decision_says_why_in_a_sentence() -> None:
     aim = Aim(1, 8, 32)
     said = [decide(aim, steady(rows, complete=False), 4, State(4), 0.0)[0].sentence for rows in (118, 20)]
 
-    assert said[0] == "4 replicas: 118 rows in flight, 32 a replica, stable window"
+    assert said[0] == "4 replicas: 118 rows in flight, 32 per replica, stable window"
     assert said[1] == (
-        "4 replicas: 20 rows in flight, 32 per replica, stable window; 1 would suffice, and replicas fall if the load stays low"
+        "4 replicas: 20 rows in flight, 32 per replica, stable window; 1 suffice, and replicas fall if the load stays low"
     )
 
 
@@ -171,8 +171,8 @@ def test_every_decision_says_why_in_a_sentence() -> None:
     [
         (Aim(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
         (Aim(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
-        (Aim(3, 8, 32), 5, "; 3 would suffice, and replicas fall if the load stays low"),
-        (Aim(0, 8, 32), 2, "; 1 would suffice, and replicas fall if the load stays low"),
+        (Aim(3, 8, 32), 5, "; 3 suffice, and replicas fall if the load stays low"),
+        (Aim(0, 8, 32), 2, "; 1 suffice, and replicas fall if the load stays low"),
         (Aim(0, 8, 32), 1, "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"),
         (Aim(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
     ],
@@ -181,7 +181,7 @@ def test_no_sentence_promises_fewer_than_there_may_be(aim: Aim, replicas: int, w
     said = decide(aim, steady(0), replicas, State(replicas, wants=((0.0, replicas),)), 1.0)[0].sentence
 
     noun = "replica" if replicas == 1 else "replicas"
-    assert said == f"{replicas} {noun}: 0 rows in flight, 32 a replica, stable window{words}"
+    assert said == f"{replicas} {noun}: 0 rows in flight, 32 per replica, stable window{words}"
 
 
 def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
@@ -193,11 +193,11 @@ def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
         scale.replicas, said[now_s] = decision.replicas, decision.sentence
 
     held = (
-        "3 replicas: 5 rows in flight, 10 a replica, stable window; set from outside, and held for 300 s from then"
-        " unless the load asks for more"
+        "3 replicas: 5 rows in flight, 10 per replica, stable window; set from outside, and held for 300 s"
+        " unless the load requires more"
     )
     assert (said[2], said[301]) == (held, held)
-    assert said[303] == "2 replicas: 5 rows in flight, 10 a replica, stable window"
+    assert said[303] == "2 replicas: 5 rows in flight, 10 per replica, stable window"
 
 
 def test_a_number_that_the_load_overrules_is_nobodys_hand_any_more() -> None:

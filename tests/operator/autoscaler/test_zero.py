@@ -9,7 +9,7 @@ RULE = Rule(delay_s=60, maximum=4, per_replica=10)
 
 
 class Service:
-    """A service whose scale is what was last said, whose pods are ready as soon as they are wanted, unless told."""
+    """A service with the last decided scale, whose pods are ready at once by default."""
 
     def __init__(self, replicas: int = 1, *, ready: bool = True) -> None:
         self.replicas, self.ready, self.held = replicas, ready, True

@@ -331,7 +331,7 @@ def test_all_ports_up_to_the_last_one_can_be_the_waiting_rooms(chart: Chart, por
     assert Settings.from_env(known).process.waiting_ports == ports["count"]
 
 
-def test_who_turns_the_waiting_room_off_is_told_what_becomes_of_who_sleeps(chart: Chart) -> None:
+def test_who_turns_the_waiting_room_off_is_reported_what_becomes_of_who_sleeps(chart: Chart) -> None:
     for enabled in (True, False):
         files = chart.render(values={"waitingRoom": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
         (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
@@ -351,14 +351,14 @@ def deployment(objects: list[Json], name: str) -> Json:
 def test_pods_of_one_kind_prefer_different_nodes_unless_the_values_say_otherwise(chart: Chart, name: str) -> None:
     made = deployment(rendered(chart, affinity={"nodeAffinity": {"a": []}}), name)["spec"]
     own: Json = {"preferredDuringSchedulingIgnoredDuringExecution": []}
-    told = deployment(rendered(chart, affinity={"podAntiAffinity": own}), name)["spec"]["template"]["spec"]
+    reported = deployment(rendered(chart, affinity={"podAntiAffinity": own}), name)["spec"]["template"]["spec"]
 
     affinity = made["template"]["spec"]["affinity"]
     [term] = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert term["podAffinityTerm"]["labelSelector"] == made["selector"]
     assert affinity["nodeAffinity"] == {"a": []}
-    assert told["affinity"]["podAntiAffinity"] == own
+    assert reported["affinity"]["podAntiAffinity"] == own
 
 
 @pytest.mark.parametrize(
@@ -398,11 +398,11 @@ def test_the_notes_name_the_next_command(chart: Chart, enabled: bool) -> None:
     assert parse_spec(example).model.uri
 
 
-def test_how_services_are_upgraded_is_told_to_the_operator(chart: Chart) -> None:
-    told = environment(rendered(chart, upgrade={"maxUnavailableServices": 0, "window": "Sat,Sun 02:00-05:00 UTC"}))
+def test_how_services_are_upgraded_is_reported_to_the_operator(chart: Chart) -> None:
+    reported = environment(rendered(chart, upgrade={"maxUnavailableServices": 0, "window": "Sat,Sun 02:00-05:00 UTC"}))
 
-    assert told["SHOAL_OPERATOR_UPGRADE_UNAVAILABLE_SERVICES"] == "0"
-    assert told["SHOAL_OPERATOR_UPGRADE_WINDOW"] == "Sat,Sun 02:00-05:00 UTC"
+    assert reported["SHOAL_OPERATOR_UPGRADE_UNAVAILABLE_SERVICES"] == "0"
+    assert reported["SHOAL_OPERATOR_UPGRADE_WINDOW"] == "Sat,Sun 02:00-05:00 UTC"
     for window in ("Sat", "Sat 25:00-05:00", "02:00-05:00 CET"):
         with pytest.raises(HelmError, match="window"):
             rendered(chart, upgrade={"window": window})
@@ -429,9 +429,11 @@ def test_the_charts_own_pods_are_admitted_where_clusters_are_strict(chart: Chart
         assert refused_by_restricted(pod) == refused_by_restricted_v2(pod) == []
 
 
-def test_a_group_of_volumes_is_told_to_the_operator_only_where_one_is_given(chart: Chart) -> None:
+def test_a_group_of_volumes_is_reported_to_the_operator_only_where_one_is_given(chart: Chart) -> None:
     assert "SHOAL_OPERATOR_POD_FS_GROUP" not in environment(rendered(chart))
-    told = environment(rendered(chart, podFsGroup=1_000_620_000))
-    assert Settings.from_env({"SHOAL_OPERATOR_POD_FS_GROUP": told["SHOAL_OPERATOR_POD_FS_GROUP"]}).process.pod_fs_group
+    reported = environment(rendered(chart, podFsGroup=1_000_620_000))
+    assert Settings.from_env(
+        {"SHOAL_OPERATOR_POD_FS_GROUP": reported["SHOAL_OPERATOR_POD_FS_GROUP"]}
+    ).process.pod_fs_group
     with pytest.raises(HelmError, match="podFsGroup"):
         rendered(chart, podFsGroup=0)

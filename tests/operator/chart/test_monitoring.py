@@ -1,4 +1,4 @@
-"""What the chart tells Prometheus and Grafana: nothing unless asked, and of Prometheus only where its operator is."""
+"""Monitoring objects of the chart: off by default, and PodMonitors only with Prometheus' operator."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ ON = {"monitoring": {name: {"enabled": True} for name in ("podMonitor", "rules",
 
 
 def with_prometheus(folder: Path, **values: object) -> list[Json]:
-    """Render where the cluster has Prometheus' operator, which the SDK cannot be told."""
+    """Render for a cluster with Prometheus' operator, which the SDK cannot simulate."""
     shutil.copytree(PATH, folder / "chart")
     template = folder / "chart/templates/monitoring.yaml"
     gate = '.Capabilities.APIVersions.Has "monitoring.coreos.com/v1"'

@@ -122,7 +122,7 @@ def test_no_other_is(chart: Chart) -> None:
         "a stranger reads the operator's metrics": (STRANGER, operator, 8082),
         "a stranger reads the room's metrics": (STRANGER, room, 9090),
         "a service asks the operator": (SERVICE, operator, 8082),
-        "somebody asks the operator's health": (PROMETHEUS, operator, 8081),
+        "Prometheus requests the operator's health": (PROMETHEUS, operator, 8081),
         "the operator calls a model": (operator, SERVICE, HTTP_PORT),
         "the operator asks a stranger": (operator, STRANGER, ADMIN_PORT),
         "the operator goes elsewhere": (operator, OUTSIDE, 5000),

@@ -110,7 +110,7 @@ class Recorder:
     async def request(self, method: str, path: str, body: Any = None, **options: Any) -> Json:
         namespace, group, resource, name = _target(path)
         if not resource:
-            return {}  # discovery: everybody may
+            return {}  # discovery needs no permission
         verb = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}.get(method)
         self.asked.add(Asked(namespace, group, resource, name, verb or ("get" if name else "list")))
         if options.get("kind") == "application/apply-patch+yaml" and "/" not in resource:
@@ -306,7 +306,7 @@ def test_the_test_of_an_install_may_do_what_it_does_and_no_more(chart: Chart, va
         {"status": {"url": "http://127.0.0.1:9", "conditions": [{"type": "Ready", "status": "True", "message": ""}]}}
     )
 
-    with pytest.raises(TimeoutError):  # nobody answers there
+    with pytest.raises(TimeoutError):  # nothing listens there
         asyncio.run(asyncio.wait_for(trial.run(recorder, namespace, "127.77.0.1"), 0.5))  # type: ignore[arg-type]
 
     assert f"--namespace={namespace}" in pod["spec"]["containers"][0]["args"]
@@ -317,7 +317,7 @@ def test_the_test_of_an_install_may_do_what_it_does_and_no_more(chart: Chart, va
 
 
 def test_every_role_is_somebodys(chart: Chart) -> None:
-    """The tests above are about two accounts; the roles of people are bound to nobody here, and the room has none."""
+    """The tests above are about two accounts; user roles are not bound, and the activator has no role."""
     for values in VALUES.values():
         objects = rendered(chart, **values)
         bound = {

@@ -116,7 +116,7 @@ def test_how_long_pods_take_to_start_is_seen_from_their_first_look_to_their_read
     fleet = Fleet()
     fleet.see(CAT, service(EVERYTHING), [pod("old", ready=False)], 100.0)
     fleet.see(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False)], 110.0)
-    assert around(fleet).start_s is None  # nobody knows since when the old one was starting
+    assert around(fleet).start_s is None  # the old pod's start is unknown
     fleet.see(CAT, service(EVERYTHING), [pod("old"), pod("a", ready=False), pod("b", ready=False)], 120.0)
     fleet.see(CAT, service(EVERYTHING), [pod("old"), pod("a"), pod("b", ready=False)], 130.0)
     assert around(fleet).start_s == 20.0

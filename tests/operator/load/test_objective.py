@@ -59,7 +59,7 @@ def test_a_pod_that_is_gone_says_nothing() -> None:
     assert known({POD: False, OTHER: True}, {OTHER: True}) == {OTHER: True}
 
 
-def test_silence_is_told_only_after_a_while() -> None:
+def test_silence_is_reported_only_after_a_while() -> None:
     reports, _ = heard({POD: None})
 
     assert attainable(reports, FRESH_S - 1) is None

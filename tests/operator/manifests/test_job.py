@@ -101,7 +101,7 @@ def test_no_service_of_the_same_name_leads_to_the_pods_of_a_job() -> None:
     assert "serving.shoal.dev/inferenceservice" not in labels
 
 
-def test_each_pod_is_told_its_number_and_what_they_have_in_common() -> None:
+def test_each_pod_is_reported_its_number_and_what_they_have_in_common() -> None:
     env = {each["name"]: each for each in container(made(EVERYTHING))["env"]}
     assert "job-completion-index" in env["SHOAL_BATCH_WORKER"]["valueFrom"]["fieldRef"]["fieldPath"]
     assert env["SHOAL_BATCH_WORKERS"]["value"] == "8"
@@ -129,7 +129,7 @@ def test_a_job_may_have_what_a_service_may(spec: Json, path: str) -> None:
     strict = OperatorProcess(policy=Policy(images=("shoal/*",), secrets=(), service_accounts=(), volumes=()))
     for engine in ("Job", "Ray"):
         resource = batch({**spec, "engine": engine})
-        told = not_allowed(batch_target(resource, parse_batch_spec(resource), strict, "", {}))
-        assert path in told, told
+        reported = not_allowed(batch_target(resource, parse_batch_spec(resource), strict, "", {}))
+        assert path in reported, reported
     plain = batch(MINIMAL)
     assert not_allowed(batch_target(plain, parse_batch_spec(plain), strict, "", {})) == ""

@@ -92,7 +92,7 @@ def test_by_default_everybody_may_ask_and_the_admin_port_is_for_those_who_run_it
     assert let_in(settings, spec, HTTP) == let_in(settings, spec, GRPC) == set(NAMED)
     assert let_in(settings, spec, ADMIN) == {OPERATOR, ROOM, PROMETHEUS}
     assert let_in(settings, spec, OTHER) == set()
-    assert let_in(settings, MINIMAL, GRPC) == set()  # not one that nobody serves
+    assert let_in(settings, MINIMAL, GRPC) == set()  # no server listens there
 
 
 @pytest.mark.parametrize(

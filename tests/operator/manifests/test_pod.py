@@ -1,4 +1,4 @@
-"""The pod: what each container is told, and how it stops."""
+"""The pod: settings of each container, and how it stops."""
 
 import dataclasses
 import json
@@ -293,7 +293,7 @@ def test_a_proxy_that_does_not_listen_yet_is_not_asked_by_the_probes_that_warn_a
     startup, readiness, liveness = (proxy[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness"))
 
     assert startup["httpGet"]["path"] == liveness["httpGet"]["path"] == "/healthz"
-    # The least that kubelets can wait: nobody is ready before its first yes. It gives up when liveness would have.
+    # The shortest delay: readiness waits for the startup probe. It fails as late as liveness would.
     assert startup["initialDelaySeconds"] == startup["periodSeconds"] == 1
     assert startup["failureThreshold"] * startup["periodSeconds"] == (
         liveness["failureThreshold"] * liveness["periodSeconds"]

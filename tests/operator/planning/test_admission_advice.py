@@ -45,7 +45,7 @@ def template(spec: Json) -> Json:
         (
             {},
             "maximum cpu usage per Container is 1.5. No limit is specified",
-            ["runtime.resources.limits.cpu (now not given)"],
+            ["runtime.resources.limits.cpu (now not set)"],
         ),
         (
             {},
@@ -71,16 +71,16 @@ def template(spec: Json) -> Json:
     ids=["default", "both", "request", "none", "ratio", "init", "pod", "pod with three"],
 )
 def test_the_field_that_a_limit_range_refuses_is_named(spec: Json, cause: str, named: list[str]) -> None:
-    told = pod_advice(cause, template({**MINIMAL, **spec}))
+    reported = pod_advice(cause, template({**MINIMAL, **spec}))
 
-    assert told == f". Change {' and '.join(named)}, or the namespace's LimitRange"
+    assert reported == f". Change {' and '.join(named)}, or the namespace's LimitRange"
 
 
-def test_who_must_specify_limits_is_told_where() -> None:
-    told = pod_advice("must specify limits.cpu", template(MINIMAL))
-    assert told == ". Give limits in runtime.resources and proxy.resources"
+def test_who_must_specify_limits_is_reported_where() -> None:
+    reported = pod_advice("must specify limits.cpu", template(MINIMAL))
+    assert reported == ". Set limits in runtime.resources and proxy.resources"
     proxy = {"spec": {"containers": [{"name": "proxy"}]}}
-    assert pod_advice("must specify limits.cpu", proxy) == ". Give limits in proxy.resources"
+    assert pod_advice("must specify limits.cpu", proxy) == ". Set limits in proxy.resources"
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_words_that_nobody_foresaw_are_left_as_they_are(cause: str) -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ('services is forbidden: User "x" cannot create resource "services" in API group ""', "role of the chart"),
-        (QUOTA, "ResourceQuota of the namespace has no room"),
-        ('admission webhook "policy.example.com" denied the request: no team label', "policy or a webhook"),
+        ('services is forbidden: User "x" cannot create resource "services" in API group ""', "chart's role"),
+        (QUOTA, "ResourceQuota of the namespace is exhausted"),
+        ('admission webhook "policy.example.com" denied the request: no team label', "admission policy or webhook"),
         ("something else", ""),
     ],
 )
-def test_who_forbids_is_told_by_the_words(message: str, said: str) -> None:
+def test_who_forbids_is_reported_by_the_words(message: str, said: str) -> None:
     assert said in advice(403, message)
     assert bool(said) == bool(advice(403, message))
     assert advice(422, message) == ""
@@ -113,7 +113,7 @@ def test_a_service_that_a_quota_refused_is_not_spoken_of_as_if_it_were_there() -
 
     assert (available.status, available.reason) == (Status.FALSE, Reason.APPLY_FAILED)
     assert "exceeded quota: few" in available.message
-    assert "has no room" in available.message
+    assert "is exhausted" in available.message
 
 
 def test_pods_that_are_refused_are_the_reason_that_none_answers() -> None:
@@ -123,7 +123,7 @@ def test_pods_that_are_refused_are_the_reason_that_none_answers() -> None:
         "message": "maximum cpu usage per Container is 1, but limit is 2",
     }
     seen = evidence(with_fields(MINIMAL), deployment={"conditions": [refusal]})
-    told = {item.type: item for item in judge(seen)}
+    reported = {item.type: item for item in judge(seen)}
 
-    assert told[ConditionType.AVAILABLE].reason is Reason.PODS_REFUSED
-    assert "proxy.resources.limits.cpu" in told[ConditionType.READY].message
+    assert reported[ConditionType.AVAILABLE].reason is Reason.PODS_REFUSED
+    assert "proxy.resources.limits.cpu" in reported[ConditionType.READY].message

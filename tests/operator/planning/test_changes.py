@@ -1,4 +1,4 @@
-"""Plans: what is missing is made, what is wrong is put right, what is foreign is left alone."""
+"""Changes: missing children are created, wrong ones corrected, foreign objects left alone."""
 
 import copy
 from typing import Any

@@ -26,7 +26,7 @@ def test_a_condition_is_found_by_its_type() -> None:
     assert find([stored], ConditionType.AVAILABLE) is None
 
 
-def test_what_a_pod_says_is_told_without_what_a_terminal_obeys() -> None:
+def test_what_a_pod_says_is_reported_without_what_a_terminal_obeys() -> None:
     words = "last words: EVIL\x1b[2J\u202e"
     condition = Condition(ConditionType.READY, Status.FALSE, Reason.RUNTIME_CRASHED, words)
 

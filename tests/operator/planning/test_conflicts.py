@@ -84,7 +84,7 @@ def entry(manager: str, time: str = "", **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entries", "writer"),
     [
-        pytest.param([], "us", id="nobody"),
+        pytest.param([], "us", id="no other writer"),
         pytest.param([entry("us", "2026-01-03T00:00:00Z")], "us", id="we alone"),
         pytest.param([entry("us"), entry("helm", "2026-01-01T00:00:00Z")], "helm", id="another"),
         pytest.param(
@@ -92,7 +92,7 @@ def entry(manager: str, time: str = "", **more: Any) -> dict[str, Any]:
             "new",
             id="the last of several",
         ),
-        pytest.param([entry("timeless"), entry("helm", "2026-01-01T00:00:00Z")], "helm", id="one that tells no time"),
+        pytest.param([entry("timeless"), entry("helm", "2026-01-01T00:00:00Z")], "helm", id="entry without a time"),
         pytest.param(
             [entry("kubectl", "2026-01-01"), entry("controller", "2026-01-02", subresource="status")],
             "kubectl",

@@ -133,7 +133,7 @@ def test_after_a_replacement_a_spec_is_as_declared_whatever_others_put_there(kin
 
 
 def foreign(value: Any) -> st.SearchStrategy[Any]:
-    """Return values like this one, with keys more and fewer, and others in the place of some."""
+    """Return variants of this value, with additional, missing and changed keys."""
     if not isinstance(value, dict):
         return st.one_of(st.just(value), st.just("theirs"), st.just([1]), st.just({"a": 1}))
     more = st.dictionaries(st.sampled_from(["x", "y"]), st.integers() | st.just({"z": 1}), max_size=2)

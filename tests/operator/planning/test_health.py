@@ -8,9 +8,9 @@ from shoal_operator.planning.health import diagnose, unready
     [
         (None, True, None, None),
         (910.0, True, 900.0, None),
-        (909.0, True, None, "no watch event for 91 s though the API server answers"),
+        (909.0, True, None, "no watch event for 91 s although the API server responds"),
         (909.0, False, None, None),
-        (999.0, True, 819.0, "a look at a service has not ended for 181 s"),
+        (999.0, True, 819.0, "a reconciliation has been running for 181 s"),
     ],
 )
 def test_a_restart_is_asked_for_when_it_would_help(
@@ -24,14 +24,14 @@ def test_a_restart_is_asked_for_when_it_would_help(
     [
         (True, True, False, False, None),
         (True, True, True, True, None),
-        (True, True, True, False, "not every service has been looked at"),
-        (True, False, False, True, "the watches have brought nothing"),
-        (False, True, True, True, "the API server does not answer"),
+        (True, True, True, False, "not every service has been reconciled"),
+        (True, False, False, True, "the watches have received no event"),
+        (False, True, True, True, "the API server does not respond"),
     ],
 )
 def test_who_hears_and_is_heard_is_ready_a_standby_too(
     in_touch: bool, heard: bool, leading: bool, settled: bool, missing: str | None
 ) -> None:
-    told = unready(in_touch=in_touch, heard=heard, leading=leading, settled=settled)
+    reported = unready(in_touch=in_touch, heard=heard, leading=leading, settled=settled)
 
-    assert told is missing or str(missing) in str(told)
+    assert reported is missing or str(missing) in str(reported)

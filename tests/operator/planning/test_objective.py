@@ -1,4 +1,4 @@
-"""The condition ``ObjectiveAttainable``: whose word counts, and what stays when nobody can be asked."""
+"""The condition ``ObjectiveAttainable``: which reports count, and what stays without any."""
 
 import pytest
 
@@ -56,8 +56,8 @@ def test_a_service_without_an_objective_has_no_such_condition() -> None:
 def test_what_cannot_be_met_is_named_with_what_to_do() -> None:
     text = message(seen({POD: False}))
 
-    assert "batching.latencyObjectiveMilliseconds 50" in text
-    assert "Set a larger one, or use a faster device or model" in text
+    assert "batching.latencyObjectiveMilliseconds (50)" in text
+    assert "use a faster device or model" in text
     assert "kubectl port-forward" in text
     assert "/v1/explain" in text
 
@@ -83,8 +83,8 @@ def test_a_restarted_operator_keeps_what_was_said(attainable: dict[str, bool]) -
 
 def test_what_was_said_of_an_older_spec_is_not_kept() -> None:
     stored = make_status(seen({POD: False}), NOW)
-    told = find(stored["conditions"], ConditionType.OBJECTIVE_ATTAINABLE)
-    assert told is not None
-    told["observedGeneration"] = 0
+    reported = find(stored["conditions"], ConditionType.OBJECTIVE_ATTAINABLE)
+    assert reported is not None
+    reported["observedGeneration"] = 0
 
     assert verdict(seen(None, stored=stored)) == UNKNOWN

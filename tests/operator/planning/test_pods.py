@@ -51,7 +51,7 @@ def failing(**status: Any) -> Json:
                 ]
             ),
             Reason.MODEL_DOWNLOAD_FAILED,
-            ["the model cannot be fetched: 404 Not Found"],
+            ["the model cannot be downloaded: 404 Not Found"],
         ),
         (
             failing(
@@ -86,7 +86,7 @@ def failing(**status: Any) -> Json:
                 ]
             ),
             Reason.MODEL_DOWNLOAD_FAILED,
-            ["the model cannot be fetched: http://a/b: 404"],
+            ["the model cannot be downloaded: http://a/b: 404"],
         ),
         (
             failing(containerStatuses=[running("runtime", exitCode=4, message="CUDA error")]),
@@ -96,12 +96,12 @@ def failing(**status: Any) -> Json:
         (
             failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=137, reason="OOMKilled")]),
             Reason.RUNTIME_CRASHED,
-            ["too much memory", "runtime.resources.limits.memory"],
+            ["exceeded its memory limit", "runtime.resources.limits.memory"],
         ),
         (
             failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=1)]),
             Reason.PROXY_CRASHED,
-            ["proxy crashed (exit code 1)", "left no message"],
+            ["proxy crashed (exit code 1)", "no message"],
         ),
         (
             failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=3, message="no port")]),
@@ -120,25 +120,25 @@ def failing(**status: Any) -> Json:
                 ]
             ),
             Reason.PROXY_CRASHED,
-            ["tls.crt: No such file. These are of the Secret of tls.secretName"],
+            ["tls.crt: No such file. The files come from the Secret of tls.secretName"],
         ),
         (
             failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=143, reason="Error")]),
             Reason.PROXY_CRASHED,
             [
-                "proxy was stopped (exit code 143) since it did not answer its startup or liveness probe",
+                "proxy did not respond to its startup or liveness probe",
                 "proxy.resources",
             ],
         ),
         (
             failing(containerStatuses=[running("proxy", exitCode=143, message="listening\nwaiting for the runtime")]),
             Reason.PROXY_CRASHED,
-            ["did not answer", "Its last line: waiting for the runtime"],
+            ["did not respond", "Its last line: waiting for the runtime"],
         ),
         (
             pod(FOREIGN, ready=False, containerStatuses=[running("runtime", exitCode=143, reason="Error")]),
             Reason.RUNTIME_CRASHED,
-            ["runtime was stopped (exit code 143)", "probe", "rollout.progressDeadlineSeconds"],
+            ["was stopped (exit code 143)", "probe", "rollout.progressDeadlineSeconds"],
         ),
         (
             failing(containerStatuses=[running("runtime", exitCode=143, reason="Error")]),  # it has no probe
@@ -163,7 +163,7 @@ def failing(**status: Any) -> Json:
         (
             failing(conditions=unschedulable("0/3 nodes are available: 3 Insufficient cpu.")),
             Reason.UNSCHEDULABLE,
-            ["no node can take it", "Insufficient cpu"],
+            ["no node fits the pod", "Insufficient cpu"],
         ),
     ],
     ids=lambda value: value if isinstance(value, Reason) else "",
@@ -196,7 +196,7 @@ def test_a_clean_end_of_the_init_container_is_no_problem() -> None:
     assert find_problem([loading]) is None
 
 
-def test_of_what_a_container_wrote_the_last_line_is_told_without_the_time_of_this_crash() -> None:
+def test_of_what_a_container_wrote_the_last_line_is_reported_without_the_time_of_this_crash() -> None:
     wrote = (
         "2026-11-22T01:00:00.001Z INFO shoal_runtime.serving event=listening address=unix:/run/shoal/runtime.sock\n"
         "2026-11-22T01:00:01.002Z CRITICAL shoal_runtime.serving the model cannot be loaded: no such file\n"
@@ -209,7 +209,7 @@ def test_of_what_a_container_wrote_the_last_line_is_told_without_the_time_of_thi
     assert problem.message == ("the runtime could not load the model (exit code 3): no such file")
 
 
-def test_a_crash_is_told_before_a_missing_node() -> None:
+def test_a_crash_is_reported_before_a_missing_node() -> None:
     crashed = failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=1)])
     pending = failing(conditions=unschedulable("3 Insufficient nvidia.com/gpu"))
 
@@ -219,7 +219,7 @@ def test_a_crash_is_told_before_a_missing_node() -> None:
     assert problem.reason is Reason.RUNTIME_CRASHED
 
 
-def test_a_job_that_gets_no_gpu_is_told_nothing_of_rollouts() -> None:
+def test_a_job_that_gets_no_gpu_is_reported_nothing_of_rollouts() -> None:
     pending = failing(conditions=unschedulable("3 Insufficient nvidia.com/gpu"))
     pending["spec"]["containers"] = [each for each in pending["spec"]["containers"] if each["name"] == "runtime"]
     pending["spec"]["containers"][0]["name"] = "batch"
@@ -229,7 +229,7 @@ def test_a_job_that_gets_no_gpu_is_told_nothing_of_rollouts() -> None:
 
     assert problem is not None
     assert problem.reason is Reason.INSUFFICIENT_GPU
-    assert problem.message.endswith("Add a node, or ask for less.")
+    assert problem.message.endswith("Add a node, or request less.")
 
 
 def test_a_message_names_no_pod_so_that_a_restart_writes_no_status() -> None:

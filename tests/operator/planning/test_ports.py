@@ -48,15 +48,15 @@ def test_the_rooms_own_port_and_those_that_do_not_exist_are_nobodys() -> None:
     assert max(offered(65000, 60000)) == 65535
 
 
-def test_where_all_ports_are_taken_the_service_is_told() -> None:
+def test_where_all_ports_are_taken_the_service_is_reported() -> None:
     ports = two()
     for key in (DOG, EMU):
         ports.allot(key, None, 0.0)
-    with pytest.raises(RoomlessError, match="all 2 ports of the waiting room are taken"):
+    with pytest.raises(RoomlessError, match="all 2 ports of the waiting room are in use"):
         ports.allot(CAT, None, 0.0)
 
 
-def test_a_port_rests_before_it_is_anothers_and_who_was_refused_is_told_when() -> None:
+def test_a_port_rests_before_it_is_anothers_and_who_was_refused_is_reported_when() -> None:
     ports = two()
     for key in (DOG, EMU):
         ports.allot(key, None, 0.0)

@@ -1,4 +1,4 @@
-"""Fields of older releases: what is told of those that an API server has dropped."""
+"""Fields of older releases that an API server has dropped."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ def test_a_field_that_was_dropped_is_known_by_its_traces(metadata: Json, expecte
 
 
 @pytest.mark.parametrize("rows", [1024, 4096])
-def test_who_writes_the_new_name_is_told_nothing_of_it(rows: int) -> None:
+def test_who_writes_the_new_name_is_reported_nothing_of_it(rows: int) -> None:
     spec = {**MINIMAL, "queue": {"maxRows": rows}, "proxy": {"forwardHeaders": []}}
 
     assert dropped_fields(service(spec, **managed("Apply", OWNED))) == {}
@@ -57,13 +57,13 @@ def test_who_writes_the_new_name_is_told_nothing_of_it(rows: int) -> None:
 def test_a_dropped_field_is_a_condition_and_one_warning_and_the_service_stays_ready() -> None:
     seen = evidence(None, pod(), deployment=healthy())
     seen.observation.resource["metadata"] |= applied(OLD)
-    told = {item.type: item for item in judge(seen)}
-    read = told[ConditionType.SPEC_READ]
+    reported = {item.type: item for item in judge(seen)}
+    read = reported[ConditionType.SPEC_READ]
 
-    assert told[ConditionType.READY].status is Status.TRUE
+    assert reported[ConditionType.READY].status is Status.TRUE
     assert (read.status, read.reason) == (Status.FALSE, Reason.FIELD_RENAMED)
-    assert "spec.queue.maxItems is not read since 0.1.0: it is called queue.maxRows" in read.message
-    assert "spec.runtime.forwardHeaders is not read since 0.1.0: it is called proxy.forwardHeaders" in read.message
+    assert "spec.queue.maxItems was renamed to queue.maxRows" in read.message
+    assert "spec.runtime.forwardHeaders was renamed to proxy.forwardHeaders" in read.message
 
     first: list[Any] = make_status(seen, "2026-01-01T00:00:00Z")["conditions"]
     warnings = [news.reason for news in transitions([], first) if news.warning]

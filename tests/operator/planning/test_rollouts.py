@@ -1,4 +1,4 @@
-"""A rollout that does not end says why, whatever the Deployment reports; old pods that serve are told apart."""
+"""Conditions of a rollout that does not finish, and of old pods that serve."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_a_rollout_past_its_deadline_is_no_rollout_that_goes_on() -> None:
         said = condition(seen, kind)
         assert (said.status, said.reason) == (Status.FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED), kind
         assert "rollout.progressDeadlineSeconds" in said.message
-        assert "waiting for proxy" in said.message
+        assert "not ready: proxy" in said.message
 
 
 def test_a_rollout_past_its_deadline_says_how_its_pods_end() -> None:
@@ -106,7 +106,7 @@ def test_a_pause_after_the_rollout_harms_nobody() -> None:
     assert condition(seen, ConditionType.PROGRESSING).reason is Reason.COMPLETE
 
 
-def test_a_quota_that_refuses_pods_is_told_in_its_own_words_without_the_random_name_of_a_pod() -> None:
+def test_a_quota_that_refuses_pods_is_reported_in_its_own_words_without_the_random_name_of_a_pod() -> None:
     seen = stuck(OLD, said=OVER_QUOTA, replicas=1, updatedReplicas=0)
     said = condition(seen, ConditionType.READY)
 
@@ -146,7 +146,7 @@ def refused(*pods: Json, newest: str) -> Evidence:
     return evidence(None, *pods, deployment={**ROLLING, "conditions": [OVER_QUOTA, progressing]})
 
 
-def test_a_refusal_is_told_in_its_words_only_while_it_is_that_of_the_newest_template() -> None:
+def test_a_refusal_is_reported_in_its_words_only_while_it_is_that_of_the_newest_template() -> None:
     now = condition(refused(newest="cat-5d9c7b4f"), ConditionType.PROGRESSING)
     later = condition(refused(newest="cat-66f7"), ConditionType.PROGRESSING)
 

@@ -1,4 +1,4 @@
-"""What waiting rooms are told, with a version for each change; and what is said of rooms that hold nothing."""
+"""The activator's routing table with its versions, and problems of activators."""
 
 import pytest
 
@@ -32,23 +32,23 @@ def test_rooms_read_what_is_written_and_a_version_of_another_book_is_none() -> N
     assert [book.read_version(mark) for mark in ("e:2", "f:2", "", "e:", "e:x", "e:-1")] == [2, -1, -1, -1, -1, -1]
 
 
-def told(*rooms: Room) -> str:
+def reported(*rooms: Room) -> str:
     return shortcoming(CAT, 20000, rooms, listing=LISTING)
 
 
 def test_rooms_that_hold_what_comes_lack_nothing() -> None:
-    assert told(Room("10.0.0.1", True, 0.0), Room("10.0.0.2", False, 0.0)) == ""
-    assert told(Room("10.0.0.1", True, 0.0, refused={str(DOG): "Address already in use"})) == ""
+    assert reported(Room("10.0.0.1", True, 0.0), Room("10.0.0.2", False, 0.0)) == ""
+    assert reported(Room("10.0.0.1", True, 0.0, refused={str(DOG): "Address already in use"})) == ""
 
 
 @pytest.mark.parametrize(
     ("rooms", "words"),
     [
         ([], LISTING),
-        ([Room("10.0.0.1", False, 0.0)], "no waiting room is ready"),
+        ([Room("10.0.0.1", False, 0.0)], "no pod of the waiting room is ready"),
         ([Room("10.0.0.1", True, 0.0, refused={str(CAT): "in use"})], "10.0.0.1 cannot open this service's port 20000"),
-        ([Room("10.0.0.1", True, 0.0), Room("10.0.0.2", True, 0.0, silent=True)], "10.0.0.2 does not answer"),
+        ([Room("10.0.0.1", True, 0.0), Room("10.0.0.2", True, 0.0, silent=True)], "10.0.0.2 does not respond"),
     ],
 )
-def test_what_keeps_a_service_from_being_held_for_is_told(rooms: list[Room], words: str) -> None:
-    assert words in told(*rooms)
+def test_what_keeps_a_service_from_being_held_for_is_reported(rooms: list[Room], words: str) -> None:
+    assert words in reported(*rooms)

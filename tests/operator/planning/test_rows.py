@@ -46,11 +46,11 @@ def test_one_pod_that_mixed_rows_is_enough_and_ready_is_not_touched(
 
 def test_a_violation_names_the_fields_that_help_and_is_announced_as_a_warning() -> None:
     before, after = make_status(seen({POD: True}), NOW), make_status(seen({POD: False}), LATER)
-    told = find(after["conditions"], ConditionType.ROWS_INDEPENDENT)
+    reported = find(after["conditions"], ConditionType.ROWS_INDEPENDENT)
 
-    assert told is not None
-    assert "batching.policy: None" in told["message"]
-    assert "batching.rowChecks: Off" in told["message"]
+    assert reported is not None
+    assert "batching.policy: None" in reported["message"]
+    assert "batching.rowChecks: Off" in reported["message"]
     said = transitions(before["conditions"], after["conditions"])
     assert [(each.warning, each.reason) for each in said] == [(True, Reason.ROWS_MIXED)]
 

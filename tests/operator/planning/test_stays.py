@@ -77,7 +77,9 @@ def test_a_preempted_pod_leaves() -> None:
     assert stays(stopping(PREEMPTED), STARTING) == {"old": 0}
 
 
-@pytest.mark.parametrize(("grace_s", "seconds"), [(30, 15), (10, 5), (0, 0), (DEFAULT_S + DRAIN_S - 10, DEFAULT_S - 10)])
+@pytest.mark.parametrize(
+    ("grace_s", "seconds"), [(30, 15), (10, 5), (0, 0), (DEFAULT_S + DRAIN_S - 10, DEFAULT_S - 10)]
+)
 def test_a_shorter_grace_period_leaves_time_to_drain(grace_s: int, seconds: int) -> None:
     assert stays(stopping(EVICTED, grace_s=grace_s), STARTING) == {"old": seconds}
 
@@ -94,7 +96,7 @@ def test_pods_that_stop_at_once_are_told_nothing(spec: Json) -> None:
     assert stays(stopping(EVICTED), STARTING, spec=spec) == {}
 
 
-def test_a_pod_whose_proxy_has_ended_is_told_nothing() -> None:
+def test_a_pod_whose_proxy_has_ended_is_reported_nothing() -> None:
     ended = stopping(EVICTED)
     ended["status"]["containerStatuses"] = [{"name": "proxy", "state": {"terminated": {"exitCode": 0}}}]
     without_address = stopping(EVICTED)

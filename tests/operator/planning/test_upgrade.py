@@ -107,7 +107,7 @@ def test_nothing_begins_before_every_service_has_been_looked_at() -> None:
     upgrades.reconciled(old)
     assert not upgrades.begins(new, 0.0)
     assert upgrades.called(0.0) == [old]
-    assert upgrades.called(0.0) == []  # it was told once
+    assert upgrades.called(0.0) == []  # returned once
     assert upgrades.begins(old, 0.0)
     assert upgrades.counts() == {"pending": 1, "running": 1, "failed": 0}
 

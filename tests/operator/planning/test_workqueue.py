@@ -161,7 +161,7 @@ def test_a_later_mark_changes_nothing_and_an_earlier_one_counts_once() -> None:
     assert queue.take(10.0) is None
 
 
-def test_what_is_due_and_nobody_holds_is_told_with_its_time() -> None:
+def test_what_is_due_and_nobody_holds_is_reported_with_its_time() -> None:
     queue = WorkQueue(resync_s=600)
     queue.mark(CAT, 1.0)
     queue.mark(DOG, 9.0)
