@@ -147,6 +147,7 @@ class ApiServer:
     async def _open(self) -> ApiClient:
         try:
             client = await self._connect()
+            # Requests on the client before the former one have ended by now.
             if self._former is not None:
                 await self._former.close()
             self._client, self._former = client, self._client

@@ -109,6 +109,7 @@ class Batches:
         evidence, spec = await self._apply(key, kind, resource)
         status = make_batch_status(evidence, _written(self._utc_now()))
         changed = await self._report(key, resource, status)
+        # The end is stored: set the time to live.
         if has_ended(status):
             self._progresses.forget(key)
             if spec and evidence.job and (patch := stay_of(kind, spec, evidence.job)):
@@ -193,6 +194,7 @@ class Batches:
         """Create the job once; later patch only the fields that may change."""
         queue = dig(resource, "metadata", "labels", QUEUE_LABEL, default="")
         assert target.batch is not None
+        # Created once, and never again after its deletion.
         if not job:
             logger.info("event=wrote service=%s action=apply kind=%s", key, kind.kind)
             return await self._cluster.apply(kind, make_job(target, target.batch, queue), None)
@@ -210,6 +212,7 @@ class Batches:
         stored = dig(resource, "status", default={})
         if status == stored:
             return False
+        # Limit the rate of writes that only update progress.
         now_s = self._clock()
         if is_only_progress(stored, status) and now_s - self._written_s.get(key, -_WRITE_EVERY_S) < _WRITE_EVERY_S:
             return True

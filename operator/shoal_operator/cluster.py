@@ -49,6 +49,7 @@ class Cluster:
 
     async def observe(self, key: Key, resource: Json) -> Observation:
         """Read a service's children, their pods and endpoints."""
+        # Pods and slices by label, children by name, all concurrently.
         pods_path = object_path("v1", "pods", key.namespace)
         slices_path = object_path(ENDPOINT_SLICE.api_version, ENDPOINT_SLICE.plural, key.namespace)
         pods, slices, children = await asyncio.gather(
@@ -64,6 +65,7 @@ class Cluster:
             own = next(iter(await self._list(slices_path, fieldSelector=f"metadata.name={key.name}")), None)
         if own is not None:
             present[ENDPOINT_SLICE] = own
+        # Labels can be set by any client; the owner reference cannot.
         ours = tuple(pod for pod in pods if replica_set_owner(pod) == key.name)
         return Observation(resource, present, ours, slices)
 
@@ -81,6 +83,7 @@ class Cluster:
             uid: the object must have this uid. None: it must not exist; an existing object whose fields have
                 another owner causes a conflict.
         """
+        # The uid is a precondition: the API server rejects the write for another object of this name.
         metadata = {**body["metadata"], **({"uid": uid} if uid else {})}
         key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
         query = {"force": "true" if uid else "false", "fieldValidation": "Strict"}
@@ -93,6 +96,7 @@ class Cluster:
         """Write a JSON merge patch to the version of an object that was read; return it as stored."""
         metadata = stored["metadata"]
         key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
+        # The version is a precondition, as lists in the patch replace whole lists.
         version = {"resourceVersion": metadata["resourceVersion"]}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
         stored = await self._write(
@@ -216,6 +220,7 @@ class Cluster:
             if not self._may_write():
                 raise NotLeadingError(f"{method} {path} was not sent: this operator does not hold the Lease")
 
+        # Checked again before each retry: the Lease may expire meanwhile.
         logger.debug("event=write write=%s path=%s", method, path)
         query = {**(query or {}), "fieldManager": FIELD_MANAGER}
         return await self._server.request(method, path, body, query=query, kind=kind, check=check)

@@ -82,6 +82,7 @@ class Leadership:
             while True:
                 began_s = self._clock()
                 await self._renew(cluster)
+                # Start or stop the work as leadership changes.
                 if self.may_write() and task is None:
                     logger.info("event=leadership leading=true identity=%s", self._election.identity)
                     task = work()
@@ -92,6 +93,7 @@ class Leadership:
                 if task is not None and task.done():
                     # Work has no regular end: raise the error that ended it.
                     task.result()
+                # A fixed period from start to start, however long the request took.
                 await asyncio.sleep(max(0.0, began_s + RETRY_PERIOD_S - self._clock()))
         finally:
             if task is not None:
@@ -138,6 +140,7 @@ class Leadership:
     async def _release(self, cluster: _Cluster) -> bool:
         """Clear the Lease's holder; return False to retry, after a late renewal of this operator."""
         stored, self._stored = self._stored or await cluster.read_lease(self._key), None
+        # Another operator holds it already.
         record = _record(stored)
         if record is None or record.holder != self._election.identity:
             return True

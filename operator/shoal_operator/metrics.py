@@ -162,6 +162,7 @@ async def serving(
     if listen is None:
         yield
         return
+    # Access logs off: Prometheus and activators poll.
     app = _application(metrics, rooms, fleet, unready)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

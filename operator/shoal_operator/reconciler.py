@@ -186,6 +186,7 @@ class Reconciler:
 
     async def _reconcile(self, key: Key) -> Outcome:
         resource = await self._cluster.read_service(key)
+        # Kubernetes deletes the children with their owner; only cached state remains.
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
             self._unwritable.discard(key)
@@ -213,6 +214,7 @@ class Reconciler:
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE) and not owner_before:
             news = another_keeps(self._ownerships.keeper(key), self._ownerships.me)
             await self._announce(key, observation.resource, news, self._utc_now())
+        # Another install's service: write nothing, and drop cached state.
         if step in (OwnershipStep.CLAIM, OwnershipStep.LEAVE):
             self.statuses.pop(key, None)
             self._fleet.drop(key)
@@ -226,6 +228,7 @@ class Reconciler:
         status = make_status(evidence, _seconds(now))
         written = await self._report(key, resource, status, now)
         self._upgrading.saw(key, {**resource, "status": status} if written else resource)
+        # Anything incomplete is retried with backoff.
         complete = written and not (evidence.failures or evidence.conflicts or evidence.alone)
         outcome = Outcome.DONE if complete else Outcome.FAILED
         if outcome is Outcome.DONE:
@@ -347,6 +350,7 @@ class Reconciler:
         failures = []
         for planned in changes.actions:
             action = self._replicas.adjusted(key, planned, children.get(DEPLOYMENT), self._clock())
+            # Replicas are left to another writer, and nothing else changed.
             if action is None:
                 continue
             # Writes that an admission policy or another writer would revert are not repeated.
@@ -356,6 +360,7 @@ class Reconciler:
             try:
                 if isinstance(action, Delete):
                     await self._cluster.delete(action.kind, key, action.uid)
+                    # Later steps see the cluster as it is after the write.
                     del children[action.kind]
                 elif isinstance(action, Merge):
                     children[action.kind] = await self._cluster.merge(action.kind, children[action.kind], action.body)
@@ -426,6 +431,7 @@ class Reconciler:
         try:
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
         except ApiError as error:
+            # Only an invalid combination with existing fields can be solved.
             if live is None or error.status != 422 or error.forbidden:
                 raise
             # Others' fields beside ours may be the cause: remove them and retry. If the object without them is
@@ -448,6 +454,7 @@ class Reconciler:
         text = digest({**status, "conditions": conditions})
         if status == stored:
             return True
+        # Another writer may keep changing the status back.
         if not self._conflicts.may_write(key, _STATUS, text, self._clock()):
             return key not in self._unwritable
         self._conflicts.wrote(key, _STATUS, text, self._clock())
@@ -471,6 +478,7 @@ class Reconciler:
         """Write the status, or as much of it as the installed definition accepts; return what was written."""
         older = {name: value for name, value in status.items() if name not in _NEW_FIELDS}
         message = ""
+        # An API server with an older definition rejects or drops new fields.
         for each in (status, older):
             try:
                 await self._cluster.apply_status(resource, each)

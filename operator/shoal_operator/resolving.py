@@ -181,6 +181,7 @@ class Resolver:
         finally:
             name.task = None
             name.due_s = self._clock() + pause_s(name.failures, self._interval_s)
+        # Reconcile all services that use the name.
         for key in name.services:
             self._mark(key, 0.0)
 

@@ -232,6 +232,7 @@ class Autoscaler:
                 self._changed(service.key)
         if service.scaled is None:
             return
+        # At zero and on the way from zero, the activator decides.
         if await self._waiting.follow(service.key, service.replicas, readings):
             self._suspend(service.key)
         else:
@@ -270,10 +271,12 @@ class Autoscaler:
                 each=decision.wanted.each,
                 panicking=now_s < followed.state.panic_s,
             )
+        # Keep reporting a limit for a while, as the load varies around it.
         if decision.limit is not None:
             followed.limited = (decision.limit, now_s)
         elif followed.limited is not None and now_s - followed.limited[1] >= _LIMITED_S:
             followed.limited = None
+        # Before the write, so that the Deployment removes the right pods.
         if decision.replicas < scaled.replicas:
             await self._mark_victims(cluster, service, followed, decision.replicas)
         if decision.replicas != scaled.replicas:
@@ -304,6 +307,7 @@ class Autoscaler:
     async def _mark_victims(self, cluster: _Cluster, service: Watched, followed: _Followed, replicas: int) -> None:
         """Lower the deletion cost of the pods to remove. Kubernetes removes pods that are not ready before them."""
         chosen = victims(followed.memory.rows(), len(service.replicas) - replicas)
+        # Reset the cost of pods that were chosen earlier and survived.
         costs = {uid: 0 for uid in followed.marked if uid not in chosen} | dict.fromkeys(chosen, _COST_OF_A_VICTIM)
         followed.marked = frozenset(chosen)
         for replica in service.replicas:

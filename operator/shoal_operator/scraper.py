@@ -106,6 +106,7 @@ class Scraper:
             kept = self._kept.get(replica)
             reuse = kept is not None and kept.idle
             pending.append(kept.send(loop) if kept and reuse else loop.create_task(self._connect(loop, replica)))
+        # One deadline for all pods; those without a response are cancelled.
         try:
             if pending:
                 await asyncio.wait(pending, timeout=self._timeout_s)
@@ -116,6 +117,7 @@ class Scraper:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, replica: Replica) -> Any:
         host = f"[{replica.address}]" if ":" in replica.address else replica.address
+        # No compression, so that the size limit holds for the decoded body too.
         request = (
             f"GET {self._path} HTTP/1.1\r\nhost: {host}:{self._port}\r\naccept: application/json\r\n"
             "accept-encoding: identity\r\n\r\n"
@@ -139,6 +141,7 @@ class Scraper:
         except Exception as error:  # pods are untrusted: any decoding error is one of the pod
             logger.debug("event=scrape_refused pod=%s refused=%r", replica, error)
             found, outcome = None, Scrape.REFUSED
+        # Never reuse a connection after an error, as a late response may still arrive.
         if outcome is not Scrape.READ and (kept := self._kept.pop(replica, None)) is not None:
             kept.abort()
         self._count(outcome)

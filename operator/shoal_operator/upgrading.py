@@ -91,6 +91,7 @@ class Upgrading:
         resource, live = observation.resource, observation.ours(DEPLOYMENT)
         self.upgrades.see(key, resource)
         upgrade = Upgrade.stored(resource)
+        # Until its upgrade a service keeps the images in its status.
         images = {**images_of(target, live), **dig(resource, "status", "images", default={})}
         changes = plan_changes(target if live else with_images(target, images), observation.children)
         body = changes.deployment
@@ -112,6 +113,7 @@ class Upgrading:
         """
         if plan.kept is None or plan.upgrade is not None:
             return plan
+        # Without a free slot the pods stay.
         upgrade = await self._begun(key, resource)
         return replace(plan, upgrade=upgrade) if upgrade else replace(plan, changes=plan.kept, pending=True)
 
@@ -126,6 +128,7 @@ class Upgrading:
         """Record the end of a reconciliation, and reconcile the services whose upgrade may start now."""
         self.upgrades.reconciled(key)
         now_s = self._utc_now().timestamp()
+        # The end of one upgrade may start the next.
         for each in self.upgrades.called(now_s):
             self._mark(each, 0.0)
         standing = self.upgrades.standings.get(key)

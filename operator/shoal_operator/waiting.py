@@ -236,6 +236,7 @@ class WaitingRooms:
             waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.known),
             held=self._holds(key, guest),
         )
+        # A new phase changes the entry of the table and the status.
         before = guest.phase
         verdict, guest.memory = step(scaled.zero, seen, guest.memory, self._clock())
         if verdict.phase is not before:

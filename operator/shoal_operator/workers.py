@@ -88,5 +88,6 @@ class Workers:
             logger.exception("event=look_failed service=%s", key)
         finally:
             self._counts.count_reconcile(outcome, self._clock() - began_s)
+            # Other keys of this name may be due now.
             self._queue.finish(key, outcome, self._clock(), jitter=random.random())
             self._wake.set()

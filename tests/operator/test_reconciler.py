@@ -384,7 +384,7 @@ def test_a_fraction_that_the_api_server_refuses_is_named_by_field() -> None:
 
     assert ready(cluster)["reason"] == "InvalidSpec"
     assert ready(cluster)["message"].endswith(
-        "cannot convert float64 to int32. Kubernetes takes whole numbers only, and"
+        "cannot convert float64 to int32. Kubernetes accepts whole numbers only:"
         " spec.pod.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].weight is 1.5"
     )
 

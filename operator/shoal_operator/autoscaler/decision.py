@@ -139,6 +139,7 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     surprising = short.replicas > max(long.replicas, SURPRISE * signals.ready)
     wanted = short if surprising else long
     count = whole(wanted.replicas)
+    # Strain: at least one replica more than are ready.
     if state.strained >= STRAINED_TICKS:
         count = max(count, signals.ready + 1)
     state = replace(state, wants=remember(state.wants, max(wanted.replicas * TOLERANCE, count), now_s, window_s))
@@ -156,6 +157,7 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     by_hand = decided == replicas and state.hand_s is not None and now_s - state.hand_s < window_s
     hand_s = state.hand_s if by_hand else None
     state = replace(state, decided=decided, raised=raised, lowered_s=lowered_s, hand_s=hand_s)
+    # For the explanation alone.
     window = Window.STABLE if not surprising else Window.PANIC if now_s < state.panic_s else Window.SHORT
     held_s = None if state.hand_s is None else window_s
     explanation = Explanation(aim, decided, wanted, count, window, falling=decided < replicas, held_s=held_s)
@@ -166,10 +168,12 @@ def _limited(
     count: int, replicas: int, state: State, now_s: float, around: Surroundings, window_s: float | None
 ) -> int:
     """Return the count within the rate limits; without a window it does not fall."""
+    # Up: not while pods wait for a node, and within the rate limit.
     if count > replicas:
         raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
         return replicas if around.unschedulable else min(count, max(replicas, most_up(raised, replicas)))
     if window_s is None:
         return replicas
+    # Down: to the highest want of the window, within the rate limit.
     held = max(wanted for _, wanted in state.wants)
     return max(count, min(replicas, held), least_down(state.lowered_s, replicas, now_s, window_s))

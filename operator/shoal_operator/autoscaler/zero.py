@@ -113,16 +113,19 @@ def step(rule: Rule, seen: Seen, memory: Memory | None, now_s: float) -> tuple[V
 
 
 def _verdict(rule: Rule, seen: Seen, memory: Memory, quiet_s: float, now_s: float) -> Verdict:
+    # At zero: start when a request is held.
     if seen.replicas == 0:
         if not seen.waiting:
             return Verdict(Phase.ASLEEP, 0)
         return Verdict(Phase.WAKING, rule.backlog(seen.waiting))
+    # Starting: more replicas if more requests are held.
     if seen.ready == 0:
         return Verdict(Phase.WAKING, max(min(seen.replicas, rule.maximum), rule.backlog(seen.waiting)))
     if quiet_s < rule.delay_s:
         return Verdict(Phase.AWAKE)
     if memory.phase is not Phase.SETTLING:
         return Verdict(Phase.SETTLING)
+    # Pods stop once activators hold all requests and every node routes to them.
     settled = seen.held and now_s - memory.since_s >= SETTLE_S
     return Verdict(Phase.ASLEEP, 0) if settled else Verdict(Phase.SETTLING)
 

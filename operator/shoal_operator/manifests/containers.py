@@ -100,6 +100,7 @@ def make_proxy(target: Target) -> Json:
     ]
     kept = [each for each in fixed if target.graph and each["name"] in _OF_GRAPH]
     # Limits too: a quota on limits rejects pods without them.
+    # The queue's bytes exist in several copies at once.
     memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
     grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
     resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}

@@ -137,6 +137,7 @@ def make_volumes(target: Target) -> list[Json]:
     memory = {"medium": "Memory"}
     shared = {"name": "run", "emptyDir": {**memory, "sizeLimit": "16Mi"}}
     cache: Json = {"name": "cache", "emptyDir": {}}
+    # A job has no socket; a foreign runtime has neither socket nor cache.
     own = [] if target.foreign else [cache] if target.batch else [shared, cache]
     most = target.spec.runtime.shared_memory
     shm = {"name": "shm", "emptyDir": {**memory, **({"sizeLimit": most.written} if most else {})}}

@@ -75,6 +75,7 @@ def make_job(target: Target, batch: BatchInferenceSpec, queue: str = "") -> Json
         queue: Kueue's queue, which starts the job; empty: it starts at once.
     """
     labels = {QUEUE_LABEL: queue} if queue else {}
+    # Kueue starts the jobs in its queues.
     suspend = batch.suspend or bool(queue)
     kind = KINDS[batch.engine]
     if batch.engine is Engine.RAY:

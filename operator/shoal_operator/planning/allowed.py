@@ -68,6 +68,7 @@ def images(target: Target) -> Asked:
     yield from ((path, image) for path, image in given.items() if image and image not in own)
     for part, containers in (("containers", spec.pod.containers), ("initContainers", spec.pod.init_containers)):
         yield from ((f"spec.pod.{part}[{each['name']}].image", str(each.get("image"))) for each in containers)
+    # Image volumes.
     for path, name in _found(list(spec.pod.volumes), "spec.pod.volumes"):
         if path.endswith(".image.reference"):
             yield path, name

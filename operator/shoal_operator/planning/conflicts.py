@@ -59,11 +59,13 @@ def try_write(last: WriteHistory, text: str, now_s: float, *, conflicting: bool 
         return False, last
     recent = tuple(each for each in last.writes_s if now_s - each < WINDOW_S)
     against_s = tuple(each for each in last.conflicts_s if now_s - each < CONFLICT_WINDOW_S)
+    # Against another manager: two writes, then one per hour.
     if conflicting and len(against_s) < CONFLICT_WRITES:
         return True, WriteHistory(text, recent, last.pauses, last.until_s, (*against_s, now_s))
     if conflicting:
         # The last write stays counted, so that only one write follows the pause.
         return False, WriteHistory(text, recent, last.pauses, now_s + CONFLICT_PAUSE_S, against_s[-1:])
+    # Without a known writer: a few writes per window, then one per pause.
     if len(recent) < (1 if last.pauses else WRITES):
         return True, WriteHistory(text, (*recent, now_s), last.pauses, last.until_s, against_s)
     pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)

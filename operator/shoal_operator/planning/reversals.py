@@ -34,6 +34,7 @@ class Reversals:
         """Return the state after observing the stored replicas and their other writer."""
         if self.ours in (None, replicas) or not writer:
             return self
+        # The stored count differs from the operator's, and another manager owns it: a reset.
         known = [each for each in self.times_s if now_s - each < CONFLICT_WINDOW_S]
         return Reversals(None, writer, (*known, now_s)[-CONFLICT_WRITES:])
 

@@ -148,6 +148,7 @@ def judge(evidence: Evidence) -> list[Condition]:
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
+    dropped = dropped_fields(evidence.observation.resource)
     # Conditions that a status has only while there is something to report.
     exceptional: dict[ConditionType, Verdict | None] = {
         ConditionType.UPGRADED: upgraded(evidence, ready=ready),
@@ -155,7 +156,7 @@ def judge(evidence: Evidence) -> list[Condition]:
         ConditionType.WAITING_ROOM_READY: _room_ready(evidence),
         ConditionType.MODEL_RESOLVED: _model_resolved(evidence),
         ConditionType.SOLE_OPERATOR: _sole_operator(evidence),
-        ConditionType.SPEC_READ: _spec_read(evidence),
+        ConditionType.SPEC_READ: (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None,
         ConditionType.SIBLINGS_FOUND: blocked.alone(evidence),
         ConditionType.ROWS_INDEPENDENT: next((each for check in ROWS if (each := check(evidence))), None),
     }
@@ -176,6 +177,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
     address = dig(evidence.observation.ours(SERVICE), "spec", "clusterIP", default="")
     conditions = judge(evidence)
     ready = conditions[0].status is Status.TRUE
+    # An invalid spec keeps the stored URL.
     url = service_url(evidence.target, address) if evidence.target and evidence.followed else stored.get("url", "")
     if any(conflict.kind == SERVICE for conflict in evidence.conflicts):
         url = ""  # the Service of this name has another owner
@@ -323,11 +325,6 @@ def _sole_operator(evidence: Evidence) -> Verdict | None:
         " the operator that owns it. Uninstall one of them, or give them different watchNamespaces"
     )
     return Status.FALSE, Reason.ANOTHER_OPERATOR, text
-
-
-def _spec_read(evidence: Evidence) -> Verdict | None:
-    dropped = dropped_fields(evidence.observation.resource)
-    return (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None
 
 
 _LIMITED: dict[Limit, tuple[Reason, str]] = {

@@ -50,6 +50,7 @@ class Window:
 
     def opens_in_s(self, epoch_s: float) -> float:
         """Return the time until the window opens (s); 0 while it is open."""
+        # Minutes since Monday 00:00 UTC; the epoch was a Thursday.
         now_min = (epoch_s / 60 + _EPOCH_DAY * _DAY_MIN) % _WEEK_MIN
         length_min = (self.end_min - self.start_min) % _DAY_MIN or _DAY_MIN
         days = self.days or range(len(_DAYS))
@@ -127,6 +128,7 @@ def next_services(standings: Mapping[Key, Standing], most: int) -> list[Key]:
     # A failed upgrade stops all others.
     if any(standing.failed for standing in standings.values()):
         return []
+    # Ready services first: an upgrade may help one that is not ready, but must not block the others.
     room = most - sum(standing.running for standing in standings.values())
     waiting = sorted(
         (standing.ready != Status.TRUE, standing.created, key)

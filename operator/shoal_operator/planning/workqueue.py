@@ -122,6 +122,7 @@ class WorkQueue:
             self.mark(key, *waiting)
         if delay_s is not None:
             self.mark(key, now_s + delay_s, Priority.FAILING if outcome is Outcome.FAILED else Priority.REST)
+        # Keys of other kinds with this name could not be taken meanwhile.
         for other in key.namesakes:
             if other in self._due:
                 heapq.heappush(self._later, (*self._due[other], other))

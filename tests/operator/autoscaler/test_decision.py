@@ -162,7 +162,8 @@ def test_every_decision_says_why_in_a_sentence() -> None:
 
     assert said[0] == "4 replicas: 118 rows in flight, 32 per replica, stable window"
     assert said[1] == (
-        "4 replicas: 20 rows in flight, 32 per replica, stable window; 1 suffice, and replicas fall if the load stays low"
+        "4 replicas: 20 rows in flight, 32 per replica, stable window; 1 would suffice, and replicas fall if the load"
+        " stays low"
     )
 
 
