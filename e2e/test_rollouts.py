@@ -51,7 +51,7 @@ def test_a_rollout_that_stands_still_is_told_and_the_old_pods_serve_on(namespace
     )
     assert namespace.condition("adder")["status"] == "False"
     assert "not ready: proxy" in namespace.condition("adder")["message"]
-    eventually(lambda: "ProgressDeadlineExceeded" in warnings(namespace), lambda: told(namespace))
+    eventually(lambda: "ProgressDeadlineExceeded" in warnings(namespace), lambda: described(namespace))
     assert predict(namespace) == ANSWER
 
 
