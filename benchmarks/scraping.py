@@ -16,13 +16,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shoal_operator.activator import Activators
 from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
-from shoal_operator.waiting import WaitingRooms
 from shoal_schema.declaring import Json
 from shoal_schema.load import Capacity, Load, Refused
 from shoal_schema.processes import OperatorProcess
@@ -58,7 +58,7 @@ def load_at(now_s: float) -> Load:
         arrived_rows=rows,
         answered_rows=rows,
         refused_rows=Refused(0, 0, 0, 0),
-        handed_over_rows=0,
+        forwarded_rows=0,
         row_seconds=5.0 * now_s,
         queued_row_seconds=2.0 * now_s,
         busy_s=0.5 * now_s,
@@ -126,7 +126,7 @@ def filled(services: int, pods: int, silent: int) -> Fleet:
 async def measure(port: int, fleet: Fleet, seconds: float) -> None:
     """Run the operator's loop for so long, and print what it took."""
     timed = Timed(Scraper(port))
-    rooms = WaitingRooms(fleet, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
+    rooms = Activators(fleet, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
     autoscaler = Autoscaler(fleet, timed, lambda key: None, time.monotonic, window_s=300, waiting=rooms)
     running = asyncio.ensure_future(autoscaler.run(NoCluster(), INTERVAL_S))
     await asyncio.sleep(SETTLE_S)

@@ -40,21 +40,21 @@ def burst(address: str, requests: int = 120, host: str = "") -> list[int]:
     return asyncio.run(run())
 
 
-def handed_over(address: str) -> float:
-    """Return how many requests of a pod a sibling has answered."""
+def forwarded(address: str) -> float:
+    """Return how many requests of a pod a peer has answered."""
     text = httpx.get(f"http://{address}:{ADMIN_PORT}/metrics", timeout=10).text
-    lines = [line.split() for line in text.splitlines() if line.startswith("shoal_proxy_handed_over_total")]
+    lines = [line.split() for line in text.splitlines() if line.startswith("shoal_proxy_forwarded_total")]
     return sum(float(value) for name, value in lines if "answered" in name)
 
 
-def become_siblings(cluster: Cluster) -> None:
+def become_peers(cluster: Cluster) -> None:
     """Have two new pods that know each other.
 
     This cluster has no DNS: pods get the next addresses, and unused addresses do no harm.
     """
     last = max(map(IPv4Address, ready_addresses(cluster)))
-    siblings = ",".join(f"{last + number}:{PORT}" for number in range(1, 13))
-    cluster.apply(**SERVICE, proxy={"env": [{"name": "SHOAL_PROXY_SIBLINGS", "value": siblings}]})
+    peers = ",".join(f"{last + number}:{PORT}" for number in range(1, 13))
+    cluster.apply(**SERVICE, proxy={"env": [{"name": "SHOAL_PROXY_PEERS", "value": peers}]})
     cluster.until_ready()
     eventually(lambda: len(ready_addresses(cluster)) == 2, lambda: explain(cluster))
 
@@ -67,10 +67,10 @@ def test_requests_that_one_pod_cannot_serve_in_time_are_served_by_the_other(name
     burst(f"{first}:{PORT}")  # what batches take is learned
     alone = burst(f"{first}:{PORT}")
 
-    become_siblings(namespace)
+    become_peers(namespace)
     first = ready_addresses(namespace)[0]
     burst(f"{first}:{PORT}")
     together = burst(f"{first}:{PORT}")
-    assert handed_over(first) > 0
+    assert forwarded(first) > 0
     assert set(alone + together) <= {200, 503}, (alone, together)
     assert together.count(503) < 0.75 * alone.count(503)

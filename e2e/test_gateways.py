@@ -31,7 +31,7 @@ from e2e.gateways.traefik import (
     front,
     gateway_api,
 )
-from e2e.test_balance import PORT, SERVICE, become_siblings, burst, handed_over, ready_addresses
+from e2e.test_balance import PORT, SERVICE, become_peers, burst, forwarded, ready_addresses
 from e2e.test_scaling import ADMIN_PORT
 from e2e.waiting import eventually
 from shoal_proxy.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
@@ -256,12 +256,12 @@ def restarts(cluster: Cluster) -> int:
     return sum(each["restartCount"] for pod in cluster.get("pods") for each in pod["status"]["containerStatuses"])
 
 
-def test_what_one_pod_cannot_serve_in_time_is_served_by_its_sibling_behind_a_gateway_that_knows_only_the_one(
+def test_what_one_pod_cannot_serve_in_time_is_served_by_its_peer_behind_a_gateway_that_knows_only_the_one(
     namespace: Cluster, certificate: Certificate, programs: dict[str, Path], tmp_path: Path
 ) -> None:
     namespace.apply(**SERVICE)
     namespace.until_ready()
-    become_siblings(namespace)
+    become_peers(namespace)
     known = ready_addresses(namespace)[0]
     write_endpoints(tmp_path, [{"http": [(known, PORT)]}])
     gateway = Gateway("envoy", certificate, tmp_path / "log")
@@ -269,7 +269,7 @@ def test_what_one_pod_cannot_serve_in_time_is_served_by_its_sibling_behind_a_gat
         gateway.until_answered()
         burst(f"127.0.0.1:{gateway.port}", host=HOST)  # what batches take is learned
         assert set(burst(f"127.0.0.1:{gateway.port}", host=HOST)) <= {200, 503}
-    assert handed_over(known) > 0
+    assert forwarded(known) > 0
 
 
 LIVELY: dict[str, Any] = {"model": {"uri": "file:///models/adder", "parameters": {"baseMicroseconds": 20_000}}}

@@ -31,7 +31,7 @@ class Releases:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
         # This cluster has no DNS, so the activator gets the operator's address once that is running.
-        given = values() | {"waitingRoom": {"enabled": False}}
+        given = values() | {"activator": {"enabled": False}}
         self._values, self._older = folder / "values.yaml", folder / "older.yaml"
         self._values.write_text(yaml.safe_dump(given))
         self._older.write_text(yaml.safe_dump({name: given[name] for name in given if name not in NEW_SINCE}))

@@ -174,10 +174,10 @@ def light_model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_waiting_room_runs_from_the_proxy_s_image_and_ends_on_sigterm(runs: list[str], tag: str) -> None:
+def test_the_activator_runs_from_the_proxy_s_image_and_ends_on_sigterm(runs: list[str], tag: str) -> None:
     known = ("ADMIN_LISTEN=127.0.0.1:0", "OPERATOR=http://127.0.0.1:9", "DRAIN_DELAY_S=0")
-    options = [each for one in known for each in ("--env", f"SHOAL_WAITING_{one}")]
-    image = (f"shoal/proxy:{tag}", "-m", "shoal_proxy.waiting")
+    options = [each for one in known for each in ("--env", f"SHOAL_ACTIVATOR_{one}")]
+    image = (f"shoal/proxy:{tag}", "-m", "shoal_proxy.activator")
     with Container(runs, *image, options=("--entrypoint", "python", *options)) as room:
         room.until("event=listening")
         room.process.terminate()

@@ -1,4 +1,4 @@
-"""A real Prometheus finds and reads proxies, operator and waiting room, and answers what dashboards and alerts ask."""
+"""A real Prometheus finds and reads proxies, operator and activator, and answers what dashboards and alerts ask."""
 
 import itertools
 import json
@@ -166,7 +166,7 @@ def test_every_panel_has_data_of_services_that_answer_refuse_fail_and_scale(
 ) -> None:
     with running(prometheus, namespace, tmp_path) as reading:
         urls = served(namespace)
-        jobs = {f"shoal-system/shoal-{name}" for name in ("services", "operator", "waiting-room")}
+        jobs = {f"shoal-system/shoal-{name}" for name in ("services", "operator", "activator")}
         eventually(lambda: reading.up() >= jobs, (tmp_path / "log").read_text, within_s=120)
         begun_s = _utc_s(reading)
         for callers, seconds in LOADS:

@@ -63,7 +63,7 @@ def test_under_load_that_never_stops_no_request_is_lost_on_the_way_to_zero_and_b
 
 
 def _another_answers(cluster: Cluster, before: set[str]) -> bool:
-    """Return whether pods answer, none of them one of those before, and the waiting room is out of the path."""
+    """Return whether pods answer, none of them one of those before, and the activator is out of the path."""
     pods = {pod["metadata"]["uid"] for pod in cluster.get("pods")}
     slices = [each["metadata"]["name"] for each in cluster.get("endpointslices")]
     ready = cluster.condition("adder").get("reason") == "Ready"
@@ -74,8 +74,8 @@ def test_killing_the_operator_while_a_service_sleeps_loses_no_request(namespace:
     apply_sleeper(namespace, delay_s=1)
     namespace.until_ready()
     eventually(lambda: is_asleep(namespace), lambda: explain(namespace))
-    port = namespace.get("infsvc", "adder")["status"]["waitingRoom"]["port"]
+    port = namespace.get("infsvc", "adder")["status"]["activator"]["port"]
     system = cluster.within("shoal-system")
     system.kubectl("delete", "pods", f"--selector={OPERATOR}", "--wait=false")
     assert predict_patiently(namespace) == ANSWER
-    assert namespace.get("infsvc", "adder")["status"]["waitingRoom"]["port"] == port
+    assert namespace.get("infsvc", "adder")["status"]["activator"]["port"] == port

@@ -77,7 +77,7 @@ FLEET: Mapping[str, Sequence[Builder[Panel]]] = {
         lines(
             "Held by the activator", "short",
             "Requests for services at zero replicas, held until a replica is ready. Held for minutes: the service does not start.",
-            ('sum by (pod) (shoal_proxy_queue_requests{pod=~".*waiting-room.*"})', "{{pod}}"),
+            ('sum by (pod) (shoal_proxy_queue_requests{pod=~".*activator.*"})', "{{pod}}"),
         ),
     ),
     "Replicas": (

@@ -65,13 +65,15 @@ def measure(job: Job) -> float:
 
 def jobs(count: int, seeds: int) -> list[Job]:
     """Return every rule on every load."""
-    rules = {load: [Balance.SECOND_CHANCE] if load.stale_s else list(Balance) for load in LOADS}
+    rules = {load: [Balance.REQUEST_FORWARDING] if load.stale_s else list(Balance) for load in LOADS}
     return [Job(load, rule, seed, count) for load in LOADS for rule in rules[load] for seed in range(1, seeds + 1)]
 
 
 def goodput(shares: Mapping[Job, float], load: Load) -> list[float]:
-    """Return, for each seed, the share in time with a second chance, over what the replicas could do as one."""
-    chosen = [(job, share) for job, share in shares.items() if (job.load, job.balance) == (load, Balance.SECOND_CHANCE)]
+    """Return, for each seed, the share in time with request forwarding, over what the replicas could do as one."""
+    chosen = [
+        (job, share) for job, share in shares.items() if (job.load, job.balance) == (load, Balance.REQUEST_FORWARDING)
+    ]
     return [share / job.load.pooled(job.count) for job, share in chosen]
 
 

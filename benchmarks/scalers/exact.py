@@ -45,7 +45,10 @@ class _Cluster:
         self._arrived = 0
         self.course = Course()
         self.fleet = Fleet(
-            partial(_engine, service), Balance.SECOND_CHANCE, random.Random(seed).randrange, connections=CONNECTIONS
+            partial(_engine, service),
+            Balance.REQUEST_FORWARDING,
+            random.Random(seed).randrange,
+            connections=CONNECTIONS,
         )
         for _ in range(replicas):
             self.fleet.add()

@@ -53,7 +53,7 @@ def rows(results: Results, goodput: Mapping[str, Sequence[float]], cores: Sequen
 
     Args:
         results: of all laws.
-        goodput: with a second chance, over what the replicas could do as one, by case and seed.
+        goodput: with request forwarding, over what the replicas could do as one, by case and seed.
         cores: that the operator needs for a large fleet.
     """
     default = [

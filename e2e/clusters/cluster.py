@@ -30,7 +30,7 @@ NODE_OPTIONS = (
 )
 """The node's configuration: devices and models."""
 OPERATOR = "app.kubernetes.io/component=operator"
-"""Picks the operator's pods; beside them is the waiting room."""
+"""Picks the operator's pods; beside them is the activator."""
 OURS = "serving.shoal.dev/suite"
 """Marks the namespaces that tests make."""
 

@@ -61,11 +61,11 @@ def values() -> Object:
     return {
         # Pods share the machine's network: each proxy must listen on its pod's own address.
         "podListenHost": "$(POD_IP)",
-        "siblings": False,
+        "peers": False,
         # Models come from directories of this machine.
         "policy": {"volumes": [*Policy().volumes, "hostPath"]},
         # There is no DNS here: URLs in `kubectl get infsvc` hold addresses, which open from this machine.
-        "waitingRoom": {"replicas": 1, "operatorUrl": f"http://{OPERATOR_IP}:8082"},
+        "activator": {"replicas": 1, "operatorUrl": f"http://{OPERATOR_IP}:8082"},
         "serviceUrl": f"http://$(CLUSTER_IP):{reached_port(SERVICE_PORT)}".removesuffix(f":{SERVICE_PORT}"),
     }
 

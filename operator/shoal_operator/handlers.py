@@ -11,7 +11,7 @@ from typing import Any
 
 import kopf
 
-from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, SIBLINGS, Kind
+from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, PEERS, Kind
 from shoal_operator.manifests.job import KINDS
 from shoal_operator.manifests.labels import BATCH_LABEL, GRAPH_LABEL, SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
@@ -69,8 +69,8 @@ class Inbox:
         metadata = body["metadata"]
         names = [metadata["name"]]
         # The headless Service, or another service whose name collides with it. Items of a list have no kind.
-        if body.get("kind", SIBLINGS.kind) == SIBLINGS.kind and metadata["name"].endswith(SIBLINGS.suffix):
-            names.append(metadata["name"].removesuffix(SIBLINGS.suffix))
+        if body.get("kind", PEERS.kind) == PEERS.kind and metadata["name"].endswith(PEERS.suffix):
+            names.append(metadata["name"].removesuffix(PEERS.suffix))
         # Services and graphs share the names of children: one may wait for a name that the other releases.
         plurals = (PLURAL, GRAPH_PLURAL) if event["type"] == "DELETED" else (_plural(body),)
         self._mark([Key(metadata["namespace"], name, each) for each in plurals for name in names], event, _SETTLE_S)
@@ -79,7 +79,7 @@ class Inbox:
         """Handle an event of an EndpointSlice of a service's Service."""
         body = event["object"]
         # The headless Service has the same endpoints: one of the two is enough.
-        headless = body["metadata"].get("labels", {}).get(SERVICE_LABEL, "") + SIBLINGS.suffix
+        headless = body["metadata"].get("labels", {}).get(SERVICE_LABEL, "") + PEERS.suffix
         if (owner := controller_of(body)) and owner["name"] != headless:
             self._mark([Key(body["metadata"]["namespace"], owner["name"], _plural(body))], event, _SETTLE_S)
 

@@ -22,12 +22,12 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.scaling import Standing
 from shoal_operator.scraper import Scrape
 from shoal_schema import metrics as declared
+from shoal_schema.activator import ROOMS_PATH, SEEN
 from shoal_schema.addresses import Address
 from shoal_schema.declaring import Json
 from shoal_schema.environment import SettingsError
 from shoal_schema.fleet import PATH as FLEET_PATH
 from shoal_schema.metrics import LookError, Metric
-from shoal_schema.waiting import ROOMS_PATH, SEEN
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # no gauge of the creation time beside each counter
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import kopf
 
+from shoal_operator.activator import Activators
 from shoal_operator.api_server import ApiServer
 from shoal_operator.batches import Batches
 from shoal_operator.cluster import Cluster
@@ -35,7 +36,6 @@ from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.settings import Settings
 from shoal_operator.staying import Stays
 from shoal_operator.upgrading import Upgrading
-from shoal_operator.waiting import WaitingRooms
 from shoal_operator.workers import Workers
 from shoal_schema import metrics as declared
 from shoal_schema.metrics import Metric
@@ -60,7 +60,7 @@ class Operation:
         self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._reconcile, time.monotonic, self._metrics)
         window_s = settings.process.scale_down_window_s
-        self._waiting = WaitingRooms(self._fleet, settings.process, self._workers.mark_scaled, time.monotonic)
+        self._waiting = Activators(self._fleet, settings.process, self._workers.mark_scaled, time.monotonic)
         self._autoscaler = Autoscaler(
             self._fleet,
             self._scraper,

@@ -13,11 +13,12 @@ from typing import Protocol
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica, running_replicas
-from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, SIBLINGS, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, PEERS, SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.specs import asked_of, graph_of
 from shoal_operator.manifests.target import Hosting, Target
+from shoal_operator.planning.activators import NoActivatorError
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.allowed import not_allowed
 from shoal_operator.planning.announcements import Announcement, make_event
@@ -31,7 +32,6 @@ from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.ownership import CLAIM_ANNOTATION, Ownerships, OwnershipStep
 from shoal_operator.planning.pods import template_hash
 from shoal_operator.planning.reversals import ConflictingReplicas
-from shoal_operator.planning.rooms import RoomlessError
 from shoal_operator.planning.status import (
     another_keeps,
     make_status,
@@ -100,7 +100,7 @@ class _Graphs(Protocol):
 
 
 class _Waiting(Protocol):
-    """The part of `shoal_operator.waiting.WaitingRooms` that the reconciler uses."""
+    """The part of `shoal_operator.activator.Activators` that the reconciler uses."""
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None: ...
     def saw(self, key: Key, observation: Observation) -> None: ...
@@ -277,7 +277,7 @@ class Reconciler:
             elif plan.changes.account_taken or (naming and not naming.resolved):
                 # Without a version, or with another owner's account, no new pods.
                 plan = plan.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
-        except RoomlessError as error:
+        except NoActivatorError as error:
             observation, failures = await self._execute(key, leave_room(observation.ours(ENDPOINT_SLICE)), observation)
             return Evidence(observation=observation, target=None, spec_error=str(error), failures=tuple(failures))
         except GraphSpecError as error:
@@ -306,9 +306,9 @@ class Reconciler:
             target=target,
             spec_error=refused,
             spec_reason=Reason.NOT_ALLOWED,
-            conflicts=tuple(each for each in plan.changes.conflicts if not _is_of_siblings(each)),
-            failures=tuple(each for each in failures if not _is_of_siblings(each)),
-            alone=next(filter(_is_of_siblings, obstacles), None),
+            conflicts=tuple(each for each in plan.changes.conflicts if not _is_of_peers(each)),
+            failures=tuple(each for each in failures if not _is_of_peers(each)),
+            alone=next(filter(_is_of_peers, obstacles), None),
             upgrade=plan.upgrade,
             overdue=plan.overdue,
             pending=plan.pending,
@@ -501,9 +501,9 @@ class Reconciler:
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
 
 
-def _is_of_siblings(obstacle: Conflict | Failure) -> bool:
+def _is_of_peers(obstacle: Conflict | Failure) -> bool:
     """Return whether an obstacle affects request forwarding alone."""
-    return obstacle.kind == SIBLINGS and not (isinstance(obstacle, Conflict) and obstacle.stale)
+    return obstacle.kind == PEERS and not (isinstance(obstacle, Conflict) and obstacle.stale)
 
 
 def _seconds(now: datetime.datetime) -> str:

@@ -30,7 +30,7 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.model_statistics import model_statistics
 from shoal_proxy.repository import index, read_index_request
 from shoal_proxy.settings import Settings
-from shoal_schema.headers import EXECUTED, HANDED_OVER, INSTANCE, LOAD, LOAD_FORMAT
+from shoal_schema.headers import EXECUTED, FORWARDED, INSTANCE, LOAD, LOAD_FORMAT
 from shoal_schema.wire.columns import encode_columns
 
 EXTENSIONS = ("binary_tensor_data", "classification", "statistics")
@@ -161,10 +161,10 @@ class Pages:
         document = {"name": self._settings.name, "ready": not reason}
         headers: dict[str, str] = {}
         form = asked_format(request.headers.get(LOAD_FORMAT, "").encode("latin-1"))
-        sibling = HANDED_OVER in request.headers
-        if form and (load := self._dispatcher.load(time.monotonic(), sibling=sibling)) is not None:
+        peer = FORWARDED in request.headers
+        if form and (load := self._dispatcher.load(time.monotonic(), peer=peer)) is not None:
             headers[LOAD] = load_value(load, form).decode()
-        if sibling:
+        if peer:
             headers[INSTANCE] = self._dispatcher.instance.decode()
         return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200, headers)
 

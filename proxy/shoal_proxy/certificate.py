@@ -101,7 +101,7 @@ class Certificate:
         context.set_alpn_protocols(["http/1.1"])
         among = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         among.check_hostname = False
-        among.verify_mode = ssl.CERT_NONE  # `is_sibling` compares the certificate instead
+        among.verify_mode = ssl.CERT_NONE  # `is_peer` compares the certificate instead
         try:
             # Both sides of a connection between peers show the certificate.
             for each in (context, among):
@@ -125,7 +125,7 @@ class Certificate:
         # During a rotation peers may still show the previous certificate.
         self.shown = (shown, *self.shown[:1])
 
-    def is_sibling(self, shown: bytes | None) -> bool:
+    def is_peer(self, shown: bytes | None) -> bool:
         """Return whether a peer's certificate is the current or the previous one."""
         return shown in self.shown
 

@@ -20,7 +20,7 @@ from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeAway
 from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
-from shoal_proxy.handover import SecondChance
+from shoal_proxy.forwarding import RequestForwarder
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
 from shoal_proxy.link import Link, Returned
 from shoal_proxy.metrics import Metrics
@@ -49,7 +49,7 @@ class Dispatcher:
         link: Link,
         metrics: Metrics,
         scheduler: Scheduler,
-        second_chance: SecondChance | None = None,
+        forwarder: RequestForwarder | None = None,
         instance: bytes = b"",
         unsent: Unsent | None = None,
     ) -> None:
@@ -70,12 +70,12 @@ class Dispatcher:
         self.scheduler = scheduler
         self.instance = instance
         """Name of this replica, unique among its peers."""
-        self._second_chance = second_chance
+        self._forwarder = forwarder
         """Forwards requests to peers; None if there are none."""
-        if second_chance is not None:
+        if forwarder is not None:
             scheduler.gives_away = True
-            second_chance.on_ended = self._check_settled
-            second_chance.on_sent_back = self._sent_back
+            forwarder.on_ended = self._check_settled
+            forwarder.on_sent_back = self._sent_back
         self.tracer: Tracer | None = None
         """Traces batches with sampled requests; None if tracing is disabled."""
         self.recorder = Recorder()
@@ -86,7 +86,7 @@ class Dispatcher:
     @property
     def settled(self) -> bool:
         """Return whether no request waits or runs."""
-        given = self._second_chance is not None and self._second_chance.under_way
+        given = self._forwarder is not None and self._forwarder.under_way
         return self.scheduler.settled and not self._tasks and not given
 
     @property
@@ -124,7 +124,7 @@ class Dispatcher:
             Draining: this replica is draining.
         """
         signature = self._link.signature
-        if signature is None or (self._second_chance is None and not self.takes):
+        if signature is None or (self._forwarder is None and not self.takes):
             raise self._unavailable()
         return signature
 
@@ -143,15 +143,15 @@ class Dispatcher:
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
-        if self._second_chance is not None and self._forwarded_at_once(self._second_chance, pending):
+        if self._forwarder is not None and self._forwarded_at_once(self._forwarder, pending):
             return
         self._admit(pending, pending.arrived_s)
 
     def _admit(self, pending: Pending, now_s: float) -> None:
         refusal = self.scheduler.admit(pending, now_s)
         if refusal is not None:
-            if self._second_chance is not None:
-                if self._given(self._second_chance, pending, refusal, self._link.signature):
+            if self._forwarder is not None:
+                if self._given(self._forwarder, pending, refusal, self._link.signature):
                     return
                 assert refusal.reason is not None
                 self.scheduler.traffic.refused(refusal.reason, pending.rows)
@@ -163,7 +163,7 @@ class Dispatcher:
 
     def cancel(self, pending: Pending) -> None:
         """Cancel a request whose client has disconnected."""
-        if self._second_chance is not None and self._second_chance.cancel(pending):
+        if self._forwarder is not None and self._forwarder.cancel(pending):
             self._metrics.rejected(Rejection.CANCELLED)
             return
         if self.scheduler.cancel(pending):
@@ -177,15 +177,15 @@ class Dispatcher:
         # A cancelled task fails its batch.
         for task in self._tasks:
             task.cancel()
-        if self._second_chance is not None:
-            self._second_chance.give_up()
+        if self._forwarder is not None:
+            self._forwarder.give_up()
 
-    def load(self, now_s: float, *, sibling: bool = False) -> Report | None:
-        """Return this replica's load; None if it accepts no requests, or none from a ``sibling``."""
+    def load(self, now_s: float, *, peer: bool = False) -> Report | None:
+        """Return this replica's load; None if it accepts no requests, or none from a ``peer``."""
         scheduler = self.scheduler
         if self.phase is not Phase.SERVING or not self._link.ready:
             return None
-        if sibling and not scheduler.has_room(last_key(scheduler.batcher), now_s):
+        if peer and not scheduler.has_room(last_key(scheduler.batcher), now_s):
             return None
         rows_per_s = scheduler.traffic.offered_rows_per_s
         return Report(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
@@ -228,23 +228,23 @@ class Dispatcher:
                 self._deliver(step.refused)
             if step.late:
                 # Forward requests that would be late here; those that no peer accepts are rejected.
-                assert self._second_chance is not None
+                assert self._forwarder is not None
                 assert step.error is not None
                 for pending in step.late:
-                    if not self._given(self._second_chance, pending, step.error, signature):
+                    if not self._given(self._forwarder, pending, step.error, signature):
                         self._deliver(self.scheduler.refuse(pending, step.error))
             if step.running is not None:
                 self._send(step.running, signature)
 
     def _given(
-        self, second_chance: SecondChance, pending: Pending, refusal: ProxyError, signature: ModelSignature | None
+        self, forwarder: RequestForwarder, pending: Pending, refusal: ProxyError, signature: ModelSignature | None
     ) -> bool:
-        if not second_chance.take(pending, refusal, signature):
+        if not forwarder.take(pending, refusal, signature):
             return False
-        self.scheduler.traffic.handed_over_rows += pending.rows
+        self.scheduler.traffic.forwarded_rows += pending.rows
         return True
 
-    def _forwarded_at_once(self, second_chance: SecondChance, pending: Pending) -> bool:
+    def _forwarded_at_once(self, forwarder: RequestForwarder, pending: Pending) -> bool:
         """Forward an arriving request, if it cannot be served here or would probably be late; return whether it was.
 
         Raises:
@@ -252,19 +252,19 @@ class Dispatcher:
         """
         if not self.takes:
             error = self._unavailable()
-            if not self._given(second_chance, pending, error, self._link.signature):
+            if not self._given(forwarder, pending, error, self._link.signature):
                 if isinstance(error, RuntimeAway):
                     self.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
                 raise error
             self.scheduler.traffic.arrived_rows += pending.rows
             return True
         # Forwarded while there is time for it; if the peer does not run it, it comes back by `_sent_back`.
-        if pending.handed_over or not self.scheduler.lags(pending, pending.arrived_s):
+        if pending.forwarded or not self.scheduler.lags(pending, pending.arrived_s):
             return False
-        if not second_chance.take(pending, None, self._link.signature):
+        if not forwarder.take(pending, None, self._link.signature):
             return False
         self.scheduler.traffic.arrived_rows += pending.rows
-        self.scheduler.traffic.handed_over_rows += pending.rows
+        self.scheduler.traffic.forwarded_rows += pending.rows
         return True
 
     def _sent_back(self, pending: Pending) -> None:
@@ -357,8 +357,8 @@ class Dispatcher:
     def _results(self, running: Running, sent: Returned, signature: ModelSignature) -> Sequence[Delivery]:
         """Return the outcomes of a batch's requests."""
         result = sent.result(signature)
-        if self._second_chance is not None:
-            self._second_chance.served_here(failed=False)
+        if self._forwarder is not None:
+            self._forwarder.served_here(failed=False)
         runtime_s = sent.answered_s - sent.sent_s
         batch_s = time.monotonic() - running.sent_s - runtime_s
         if self.tracer is not None:
@@ -379,8 +379,8 @@ class Dispatcher:
         return deliveries
 
     def _fail(self, running: Running, error: ProxyError) -> None:
-        if self._second_chance is not None and isinstance(error, ModelFailed):
-            self._second_chance.served_here(failed=True)
+        if self._forwarder is not None and isinstance(error, ModelFailed):
+            self._forwarder.served_here(failed=True)
         now_s = time.monotonic()
         if self.tracer is not None:
             self.tracer.batch_ended(running.batch, running.sent_s, (), now_s, failed=error.message)

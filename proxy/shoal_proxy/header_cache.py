@@ -46,29 +46,29 @@ class Terms:
     Args:
         timeout_s: the client's timeout; 0 if there is none.
         lane: the client's share and priority.
-        forwarded: headers to forward to the runtime.
+        forwarded_headers: headers to forward to the runtime.
         trace: trace headers.
-        handed_over: whether a peer sent the request.
+        forwarded: whether a peer sent the request.
         load_format: the format of the load report in the response; 0 for none.
     """
 
-    __slots__ = ("forwarded", "handed_over", "lane", "load_format", "timeout_s", "trace")
+    __slots__ = ("forwarded", "forwarded_headers", "lane", "load_format", "timeout_s", "trace")
 
     def __init__(
         self,
         timeout_s: float,
         lane: LaneKey,
-        forwarded: tuple[tuple[bytes, bytes], ...],
+        forwarded_headers: tuple[tuple[bytes, bytes], ...],
         trace: Mapping[str, str] | None,
         *,
-        handed_over: bool = False,
+        forwarded: bool = False,
         load_format: int = 0,
     ) -> None:
         self.timeout_s = timeout_s
         self.lane = lane
-        self.forwarded = forwarded
+        self.forwarded_headers = forwarded_headers
         self.trace = trace
-        self.handed_over = handed_over
+        self.forwarded = forwarded
         self.load_format = load_format
 
 

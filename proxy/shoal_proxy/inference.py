@@ -54,7 +54,7 @@ from shoal_proxy.timing import server_timing
 from shoal_proxy.tracer import GONE, Tracer
 from shoal_proxy.tracing.span import Span
 from shoal_schema.headers import (
-    HANDED_OVER,
+    FORWARDED,
     INSTANCE,
     LOAD_FORMAT,
     PRIORITY,
@@ -78,8 +78,8 @@ _SEND_AGAIN = (503, 504)
 """Statuses after which a client may retry, so that the message states whether the request may have run."""
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
-_HANDED_OVER, _LOAD_FORMAT = HANDED_OVER.encode(), LOAD_FORMAT.encode()
-_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _HANDED_OVER, _LOAD_FORMAT)
+_FORWARDED, _LOAD_FORMAT = FORWARDED.encode(), LOAD_FORMAT.encode()
+_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT)
 """Headers that affect `Terms`, beside those in the settings."""
 
 
@@ -189,7 +189,7 @@ class Inference:
             if self.gate is not None and head.caller is not None:
                 pending.caller = head.caller
                 # Raises `LimitReached` for a client over its limits.
-                self.gate.enter(head.caller, pending.rows, pending.arrived_s, handed_over=pending.handed_over)
+                self.gate.enter(head.caller, pending.rows, pending.arrived_s, forwarded=pending.forwarded)
             if span is not None:
                 # The runtime and peers see this span as their parent.
                 pending.span = span
@@ -212,7 +212,7 @@ class Inference:
         try:
             self._dispatcher.submit(pending)
         except ProxyError as error:
-            reply(self.refuse(route, error, counts=not pending.handed_over))
+            reply(self.refuse(route, error, counts=not pending.forwarded))
             return None
         return pending
 
@@ -239,10 +239,10 @@ class Inference:
         """Return ``reply``, which also adds the load to the response, and for a peer this replica's instance name."""
 
         def report(answer: Reply) -> None:
-            load = self._dispatcher.load(time.monotonic(), sibling=terms.handed_over)
+            load = self._dispatcher.load(time.monotonic(), peer=terms.forwarded)
             if load is not None:
                 answer.lines += load_line(load, terms.load_format)
-            if terms.handed_over:
+            if terms.forwarded:
                 answer.lines += self._instance_line
             reply(answer)
 
@@ -312,11 +312,11 @@ class Inference:
         if decoded.timeout_ms is not None:
             own_s = _timeout_s(decoded.timeout_ms)
             timeout_s = min(timeout_s, own_s) if timeout_s else own_s
-        if signature.fixed and not (decoded.parameters or decoded.tensors or terms.forwarded):
+        if signature.fixed and not (decoded.parameters or decoded.tensors or terms.forwarded_headers):
             key = PLAIN_KEY
         else:
             shapes = shape_key(decoded.inputs, signature, self._padding_factor) if signature.batches else ()
-            key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded)
+            key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded_headers)
             if not signature.batches:
                 key = key.alone()
         pending = Pending(
@@ -333,8 +333,8 @@ class Inference:
             lengths=decoded.lengths,
             trace=terms.trace,
         )
-        if terms.handed_over:
-            pending.handed_over = True
+        if terms.forwarded:
+            pending.forwarded = True
         return pending
 
     def _terms(self, headers: Mapping[bytes, bytes]) -> Terms:
@@ -350,7 +350,7 @@ class Inference:
             raise UnsupportedCoding(f"Content-Encoding {text!r} is not supported; expected one of {known}, or none")
         given = headers.get(_TIMEOUT_MS)
         names = self._forwarded_headers
-        forwarded = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
+        forwarded_headers = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
         timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
         share_header, priority = self._fair_share_header, headers.get(_PRIORITY)
         lane = PLAIN_LANE
@@ -370,9 +370,9 @@ class Inference:
         return Terms(
             timeout_s,
             lane,
-            forwarded,
+            forwarded_headers,
             trace,
-            handed_over=_HANDED_OVER in headers,
+            forwarded=_FORWARDED in headers,
             load_format=asked_format(headers.get(_LOAD_FORMAT)),
         )
 
@@ -388,7 +388,7 @@ class Inference:
                 outcome = ModelFailed(f"the model's result cannot be encoded: {type(error).__name__}: {error}")
         # Triton's statistics have the time of failed requests.
         self._metrics.failed_s += time.monotonic() - pending.arrived_s
-        return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.handed_over)
+        return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
 
     def _counted(self, route: Route, reply: Reply) -> Reply:
         self._metrics.requests[route.codec.name, reply.status] += 1

@@ -68,7 +68,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
-        self.handed_over: dict[str, int] = defaultdict(int)
+        self.forwarded: dict[str, int] = defaultdict(int)
         self.gate: Gate | None = None
         """Has the counts by client, where access is restricted."""
         self.batch_rows = Histogram(ROWS)
@@ -121,7 +121,7 @@ class Metrics(Collector):
         if self.gate is not None:
             yield _labelled(declared.CALLER_REQUESTS, self.gate.requests)
             yield _labelled(declared.CALLER_ROWS, {(caller,): count for caller, count in self.gate.rows.items()})
-        yield _labelled(declared.HANDED_OVER, {(outcome,): count for outcome, count in self.handed_over.items()})
+        yield _labelled(declared.FORWARDED, {(outcome,): count for outcome, count in self.forwarded.items()})
         for metric, read in self.read.items():
             # Values are read at the scrape, so that no code has to update them.
             family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily

@@ -36,10 +36,10 @@ from shoal_proxy.errors import Draining
 from shoal_proxy.exchange import RuntimeLink
 from shoal_proxy.explaining.load import demand, expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
+from shoal_proxy.forwarding import RequestForwarder
 from shoal_proxy.graph.link import GraphLink
 from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
-from shoal_proxy.handover import SecondChance
 from shoal_proxy.handshakes import MOST_SHAKING, TlsListener
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
@@ -216,13 +216,13 @@ class Proxy:
         self.link = make_link(settings)
         self.scheduler = make_scheduler(settings)
         instance = (settings.process.instance or uuid4().hex).encode()
-        self.second_chance = (
-            SecondChance(settings, self.scheduler.batcher, self.metrics, instance, self.certificate)
-            if settings.process.siblings
+        self.forwarder = (
+            RequestForwarder(settings, self.scheduler.batcher, self.metrics, instance, self.certificate)
+            if settings.process.peers
             else None
         )
         self.unsent = Unsent(settings.process.max_unsent_bytes, settings.process.write_timeout_s)
-        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.second_chance, instance, self.unsent)
+        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.forwarder, instance, self.unsent)
         self.gate, self._watched = make_gate(settings)
         self.metrics.gate = self.gate
         self.inference = Inference(settings, self.dispatcher, self.metrics, self.gate)
@@ -292,8 +292,8 @@ class Proxy:
         await self._leave_service(front, front_task)
         watch.cancel()
         self.link.close()
-        if self.second_chance is not None:
-            self.second_chance.close()
+        if self.forwarder is not None:
+            self.forwarder.close()
         self.dispatcher.close()
         self._drained.set()
         if self._spans is not None:
@@ -306,7 +306,7 @@ class Proxy:
     async def _watch(self) -> None:
         """Run all watchers: of the runtime, and of peers, keys and the certificate, where there are any."""
         async with asyncio.TaskGroup() as group:
-            for each in (self.link, self.second_chance, self.certificate, *self._watched):
+            for each in (self.link, self.forwarder, self.certificate, *self._watched):
                 if each is not None:
                     group.create_task(keep_watching(each))
 

@@ -25,7 +25,7 @@ examples:
   shoal simulate --poisson 600 --latency 5ms+1ms --objective-ms 50 --max-batch-size 32
   shoal simulate --gamma 600,4 --latency table.json --objective-ms 50 --replicas 2
   shoal simulate --on-off 100,900,5 --from http://127.0.0.1:9090
-  shoal simulate --gamma 5000,4 --latency 20ms+0.5ms --objective-ms 100 --replicas 8 --balance SecondChance --slow 1.5
+  shoal simulate --gamma 5000,4 --latency 20ms+0.5ms --replicas 8 --balance RequestForwarding --slow 1.5
   shoal record --from http://127.0.0.1:9090 --seconds 60 > trace.csv
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30 --speed 2
 
@@ -185,14 +185,16 @@ def _add_replicas(made: CommandParser) -> None:
         help="routing of requests to replicas (%(default)s)",
     )
     connections = made.add_argument(
-        "--connections", type=integer(1), default=4, help="per replica, with Pinned or SecondChance (%(default)s)"
+        "--connections", type=integer(1), default=4, help="per replica, with Pinned or RequestForwarding (%(default)s)"
     )
     stale = made.add_argument(
-        "--stale-ms", type=at_least(0), default=0.0, help="age of waits known to SecondChance (%(default)g)"
+        "--stale-ms", type=at_least(0), default=0.0, help="age of waits known to RequestForwarding (%(default)g)"
     )
     made.only(balance, lambda given: given.replicas > 1, "it needs --replicas 2 or more")
-    made.only(connections, lambda given: given.balance.keeps_connections, "it needs --balance Pinned or SecondChance")
-    made.only(stale, lambda given: given.balance is Balance.SECOND_CHANCE, "it needs --balance SecondChance")
+    made.only(
+        connections, lambda given: given.balance.keeps_connections, "it needs --balance Pinned or RequestForwarding"
+    )
+    made.only(stale, lambda given: given.balance is Balance.REQUEST_FORWARDING, "it needs --balance RequestForwarding")
     made.add_argument(
         "--slow", type=positive(), default=1.0, metavar="X", help="factor on one replica's batch times (%(default)g)"
     )

@@ -199,7 +199,7 @@ class Upstream:
                 )
                 if certificate is not None:
                     shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-                    if not certificate.is_sibling(shown):
+                    if not certificate.is_peer(shown):
                         transport.abort()
                         raise NotExecuted(f"the server at {address} has another certificate than this replica")
         # The socket's file is missing or stale, or the port is closed.

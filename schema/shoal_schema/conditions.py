@@ -27,7 +27,7 @@ class ConditionType(StrEnum):
     """Replicas follow the load."""
     SCALING_LIMITED = "ScalingLimited"
     """The load needs more replicas than allowed; set only while it does."""
-    WAITING_ROOM_READY = "WaitingRoomReady"
+    ACTIVATOR_READY = "ActivatorReady"
     """Requests for a service at zero replicas are held; set only while they would not be."""
     # Quality of responses.
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
@@ -37,7 +37,7 @@ class ConditionType(StrEnum):
     # Set only while something is wrong, or around an upgrade.
     SOLE_OPERATOR = "SoleOperator"
     """No other install of the operator manages the service; set only while one does."""
-    SIBLINGS_FOUND = "SiblingsFound"
+    PEERS_FOUND = "PeersFound"
     """Replicas find their peers; set only while they do not. It does not change `Ready`."""
     UPGRADED = "Upgraded"
     """Pods have this operator's images and template; set only around an upgrade."""
@@ -119,7 +119,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     NOT_ALLOWED = "NotAllowed"
     NAME_TAKEN = "NameTaken"
-    NO_WAITING_ROOM = "NoWaitingRoom"
+    NO_ACTIVATOR = "NoActivator"
     APPLY_FAILED = "ApplyFailed"
     # Pods cannot start.
     INSUFFICIENT_GPU = "InsufficientGPU"
@@ -168,7 +168,7 @@ FAILURES = frozenset(
         Reason.INVALID_SPEC,
         Reason.NOT_ALLOWED,
         Reason.NAME_TAKEN,
-        Reason.NO_WAITING_ROOM,
+        Reason.NO_ACTIVATOR,
         Reason.APPLY_FAILED,
         Reason.INSUFFICIENT_GPU,
         Reason.UNSCHEDULABLE,

@@ -46,13 +46,13 @@ class Process(StrEnum):
     MODEL = "model"
     """The init container that downloads the model: a program of the runtime."""
     OPERATOR = "operator"
-    WAITING = "waiting room"
+    ACTIVATOR = "activator"
     """The activator, which holds requests for services at zero replicas: a program of the proxy."""
     BATCH = "batch"
     """Scores the rows of files: a program of the runtime."""
 
 
-PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH = Process
+PROXY, RUNTIME, MODEL, OPERATOR, ACTIVATOR, BATCH = Process
 
 
 @dataclass(frozen=True, slots=True)

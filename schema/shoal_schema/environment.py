@@ -24,13 +24,13 @@ from shoal_schema.declaring import (
 from shoal_schema.decoding import SpecError, decode, decode_text
 from shoal_schema.misspelt import misspelt
 from shoal_schema.processes import (
+    ActivatorProcess,
     BatchProcess,
     LogSettings,
     Metadata,
     OperatorProcess,
     ProxyProcess,
     RuntimeProcess,
-    WaitingProcess,
 )
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -48,7 +48,7 @@ class SettingsError(ValueError):
 @cache
 def variables() -> Mapping[str, Setting]:
     """Return every setting by its variable; those of the resource come first."""
-    processes = (ProxyProcess, RuntimeProcess, OperatorProcess, WaitingProcess, BatchProcess)
+    processes = (ProxyProcess, RuntimeProcess, OperatorProcess, ActivatorProcess, BatchProcess)
     roots = (Metadata, InferenceServiceSpec, BatchInferenceSpec, LogSettings, *processes)
     return {each.env.name: each for root in roots for each in settings_of(root) if each.env}
 

@@ -20,7 +20,7 @@ EXECUTED: Final = "x-shoal-executed"
 """On errors: whether the model may have run, ``no`` or ``maybe``."""
 INSTANCE: Final = "x-shoal-instance"
 """Identity of the replica, on responses of ``/metrics`` and ``/v1/load`` and to peers."""
-HANDED_OVER: Final = "x-shoal-handed-over"
+FORWARDED: Final = "x-shoal-forwarded"
 """Marks a request forwarded by a peer, which is never forwarded again."""
 # Load reports.
 LOAD_FORMAT: Final = "endpoint-load-metrics-format"

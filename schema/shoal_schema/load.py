@@ -79,7 +79,7 @@ class Load(Struct, frozen=True):
     """All requested rows, including rejected and forwarded ones."""
     answered_rows: Count
     refused_rows: Refused
-    handed_over_rows: Count
+    forwarded_rows: Count
     """Rows forwarded to a peer: demand there, not here."""
     row_seconds: Seconds
     """Queued and running rows, integrated over time."""

@@ -147,8 +147,8 @@ ROWS_INDEPENDENT = _gauge(
     " not verified.",
 )
 # Request forwarding between peers.
-HANDED_OVER = _counter(
-    "handed_over",
+FORWARDED = _counter(
+    "forwarded",
     "Requests forwarded to a peer because they would have been late here, by outcome.",
     outcome="answered, refused, error, failed, broken, late, lost, cancelled",
 )

@@ -12,7 +12,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     Process.PROXY: ("SHOAL_PROXY_", "SHOAL_QUEUE_"),
     Process.RUNTIME: ("SHOAL_RUNTIME_",),
     Process.OPERATOR: ("SHOAL_OPERATOR_",),
-    Process.WAITING: ("SHOAL_WAITING_",),
+    Process.ACTIVATOR: ("SHOAL_ACTIVATOR_",),
     Process.BATCH: ("SHOAL_BATCH_",),
     "tests": ("SHOAL_E2E_", "SHOAL_WRITE_"),
 }

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from shoal_schema.addresses import Address, TcpAddress
 from shoal_schema.declaring import (
+    ACTIVATOR,
     BATCH,
     GIB,
     KIB,
@@ -18,7 +19,6 @@ from shoal_schema.declaring import (
     PROXY,
     RUNTIME,
     TIB,
-    WAITING,
     Env,
     FieldFault,
     Section,
@@ -29,7 +29,7 @@ from shoal_schema.stay import MAX_S as MAX_STAY_S
 from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
-SIBLING = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z"
+PEER = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z"
 _LAST_PORT = 65535
 _DAY, _TIME = "(Mon|Tue|Wed|Thu|Fri|Sat|Sun)", "([01][0-9]|2[0-3]):[0-5][0-9]"
 UPGRADE_WINDOW = rf"^(({_DAY}(,{_DAY})* )?{_TIME}-{_TIME}( UTC)?)?\Z"
@@ -76,12 +76,12 @@ class LogSettings(Section, frozen=True):
     level: Annotated[
         Level,
         Meta(description="Minimum level of log lines."),
-        Env("SHOAL_LOG_LEVEL", PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH),
+        Env("SHOAL_LOG_LEVEL", PROXY, RUNTIME, MODEL, OPERATOR, ACTIVATOR, BATCH),
     ] = Level.INFO
     form: Annotated[
         LogForm,
         Meta(description="Format of the log; `json` is one object per line ([logs](../reference/logs.md))."),
-        Env(LOG_FORMAT, PROXY, RUNTIME, MODEL, OPERATOR, WAITING, BATCH),
+        Env(LOG_FORMAT, PROXY, RUNTIME, MODEL, OPERATOR, ACTIVATOR, BATCH),
     ] = LogForm.TEXT
 
 
@@ -160,14 +160,14 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", PROXY),
     ] = 0.0
-    siblings: Annotated[
-        tuple[Annotated[str, Meta(pattern=SIBLING)], ...],
+    peers: Annotated[
+        tuple[Annotated[str, Meta(pattern=PEER)], ...],
         Meta(
             description="Addresses of peers, to which requests that would be late are forwarded. A host name"
             " stands for all of its addresses, resolved again every few seconds; the replica itself may be"
             " among them."
         ),
-        Env("SHOAL_PROXY_SIBLINGS", PROXY, allowed="comma-separated HOST:PORT"),
+        Env("SHOAL_PROXY_PEERS", PROXY, allowed="comma-separated HOST:PORT"),
     ] = ()
     # TLS and keys.
     tls_certificate: Annotated[
@@ -441,13 +441,13 @@ class OperatorProcess(Section, frozen=True):
         ),
         Env("SHOAL_OPERATOR_SERVICE_URL", OPERATOR),
     ] = "http://$(NAME).$(NAMESPACE).svc"
-    siblings: Annotated[
+    peers: Annotated[
         bool,
         Meta(
-            description="Whether replicas find their peers through a headless Service, `NAME-siblings`, to forward"
+            description="Whether replicas find their peers through a headless Service, `NAME-peers`, to forward"
             " requests that would be late. Needs the cluster's DNS."
         ),
-        Env("SHOAL_OPERATOR_SIBLINGS", OPERATOR),
+        Env("SHOAL_OPERATOR_PEERS", OPERATOR),
     ] = True
     pod_log_format: Annotated[
         LogForm,
@@ -582,34 +582,34 @@ class OperatorProcess(Section, frozen=True):
         ),
     ] = ""
     # The activator.
-    waiting_selector: Annotated[
+    activator_selector: Annotated[
         str,
         Meta(
             description="Labels of the activator's pods in the operator's namespace (`name=value`,"
             " comma-separated). Default: no activator, so `scaling.minReplicas` must be at least 1."
         ),
-        Env("SHOAL_OPERATOR_WAITING_SELECTOR", OPERATOR),
+        Env("SHOAL_OPERATOR_ACTIVATOR_SELECTOR", OPERATOR),
     ] = ""
-    waiting_first_port: Annotated[
+    activator_first_port: Annotated[
         int,
         Meta(ge=1024, le=65535, description="First port of the activator that is assigned to a service."),
-        Env("SHOAL_OPERATOR_WAITING_FIRST_PORT", OPERATOR),
+        Env("SHOAL_OPERATOR_ACTIVATOR_FIRST_PORT", OPERATOR),
     ] = 20_000
-    waiting_ports: Annotated[
+    activator_ports: Annotated[
         int,
         Meta(ge=1, le=60_000, description="Number of the activator's ports: one per service with `minReplicas` 0."),
-        Env("SHOAL_OPERATOR_WAITING_PORTS", OPERATOR),
+        Env("SHOAL_OPERATOR_ACTIVATOR_PORTS", OPERATOR),
     ] = 1000
 
     def __post_init__(self) -> None:
         """Check that the last port exists."""
-        if (last := self.waiting_first_port + self.waiting_ports - 1) > _LAST_PORT:
-            first = self.waiting_first_port
+        if (last := self.activator_first_port + self.activator_ports - 1) > _LAST_PORT:
+            first = self.activator_first_port
             what = f"from {first} end at {last}, beyond the last port {_LAST_PORT}. Use fewer, or a lower first port"
-            raise FieldFault("waitingPorts", what)
+            raise FieldFault("activatorPorts", what)
 
 
-class WaitingProcess(Section, frozen=True):
+class ActivatorProcess(Section, frozen=True):
     """Settings of the activator process."""
 
     operator: Annotated[
@@ -618,44 +618,44 @@ class WaitingProcess(Section, frozen=True):
             pattern=r"^https?://[^/]+\Z",
             description="URL of the operator, which provides services, their ports and their ready pods.",
         ),
-        Env("SHOAL_WAITING_OPERATOR", WAITING, allowed="http://HOST:PORT"),
+        Env("SHOAL_ACTIVATOR_OPERATOR", ACTIVATOR, allowed="http://HOST:PORT"),
     ] = "http://127.0.0.1:8082"
     listen_host: Annotated[
         str,
         Meta(description="Address on which each service has a port; `::` is every address of both families."),
-        Env("SHOAL_WAITING_LISTEN_HOST", WAITING),
+        Env("SHOAL_ACTIVATOR_LISTEN_HOST", ACTIVATOR),
     ] = "127.0.0.1"
     admin_listen: Annotated[
         TcpAddress,
         Meta(description="Address of `/healthz`, `/readyz`, `/metrics` and, for the operator, `/v1/waiting`."),
-        Env("SHOAL_WAITING_ADMIN_LISTEN", WAITING, allowed="HOST:PORT"),
+        Env("SHOAL_ACTIVATOR_ADMIN_LISTEN", ACTIVATOR, allowed="HOST:PORT"),
     ] = TcpAddress("127.0.0.1", 9090)
     max_requests: Annotated[
         int,
         Meta(ge=1, le=1_000_000, description="Maximum number of held requests."),
-        Env("SHOAL_WAITING_MAX_REQUESTS", WAITING),
+        Env("SHOAL_ACTIVATOR_MAX_REQUESTS", ACTIVATOR),
     ] = 4096
     max_bytes: Annotated[
         int,
         Meta(ge=KIB, le=TIB, description="Maximum size of the bodies of held requests."),
-        Env("SHOAL_WAITING_MAX_BYTES", WAITING),
+        Env("SHOAL_ACTIVATOR_MAX_BYTES", ACTIVATOR),
     ] = 256 * MIB
     service_max_requests: Annotated[
         int,
         Meta(ge=1, le=1_000_000, description="Maximum number of held requests per service."),
-        Env("SHOAL_WAITING_SERVICE_MAX_REQUESTS", WAITING),
+        Env("SHOAL_ACTIVATOR_SERVICE_MAX_REQUESTS", ACTIVATOR),
     ] = 1024
     service_max_bytes: Annotated[
         int,
         Meta(ge=KIB, le=TIB, description="Maximum size of the bodies of held requests per service."),
-        Env("SHOAL_WAITING_SERVICE_MAX_BYTES", WAITING),
+        Env("SHOAL_ACTIVATOR_SERVICE_MAX_BYTES", ACTIVATOR),
     ] = 128 * MIB
     max_services: Annotated[
         int,
         Meta(
             ge=1, le=60_000, description="Maximum number of services with a port. The chart sets the number of ports."
         ),
-        Env("SHOAL_WAITING_MAX_SERVICES", WAITING),
+        Env("SHOAL_ACTIVATOR_MAX_SERVICES", ACTIVATOR),
     ] = 1000
     drain_delay_s: Annotated[
         float,
@@ -664,12 +664,12 @@ class WaitingProcess(Section, frozen=True):
             le=600,
             description="On SIGTERM, time that requests are still accepted, until load balancers have removed the pod.",
         ),
-        Env("SHOAL_WAITING_DRAIN_DELAY_S", WAITING),
+        Env("SHOAL_ACTIVATOR_DRAIN_DELAY_S", ACTIVATOR),
     ] = 5.0
     drain_timeout_s: Annotated[
         float,
         Meta(ge=0, le=3600, description="After that, time that held requests may still wait for a pod."),
-        Env("SHOAL_WAITING_DRAIN_TIMEOUT_S", WAITING),
+        Env("SHOAL_ACTIVATOR_DRAIN_TIMEOUT_S", ACTIVATOR),
     ] = 60.0
 
 

@@ -281,8 +281,8 @@ def test_every_law_follows_a_step(law: str) -> None:
         assert found.violations < 0.001
 
 
-def test_a_second_chance_is_nearly_as_good_as_one_large_replica() -> None:
-    job = Job(NORMAL, Balance.SECOND_CHANCE, 1, 2_000)
+def test_request_forwarding_is_nearly_as_good_as_one_large_replica() -> None:
+    job = Job(NORMAL, Balance.REQUEST_FORWARDING, 1, 2_000)
     shares = {job: measure_balance(job)}
 
     assert 0.99 < goodput(shares, NORMAL)[0] <= 1

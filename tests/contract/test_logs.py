@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shoal_operator.settings
+import shoal_proxy.activator.process
 import shoal_proxy.settings
-import shoal_proxy.waiting.process
 import shoal_runtime.settings
 import shoal_schema.logs
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message, takes_leave
@@ -258,7 +258,7 @@ def run(option: str, what: str, environment: dict[str, str]) -> subprocess.Compl
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("module", ["shoal_proxy", "shoal_proxy.waiting", "shoal_operator", "shoal_runtime"])
+@pytest.mark.parametrize("module", ["shoal_proxy", "shoal_proxy.activator", "shoal_operator", "shoal_runtime"])
 def test_a_process_that_is_set_wrongly_says_so_in_one_object(module: str) -> None:
     environment = {"SHOAL_LOG_FORMAT": "JSON", "SHOAL_LOG_LEVEL": "loud", "PYTHONPATH": ":".join(sys.path)}
     ended = run("-m", module, environment)
@@ -282,7 +282,7 @@ def test_an_exception_that_ends_a_process_is_one_object() -> None:
 
 READERS: dict[Any, dict[str, str]] = {
     shoal_proxy.settings.Settings: {},
-    shoal_proxy.waiting.process.Settings: {},
+    shoal_proxy.activator.process.Settings: {},
     shoal_runtime.settings.Settings: {"SHOAL_MODEL_URI": "/models/cat"},
     shoal_operator.settings.Settings: {},
 }

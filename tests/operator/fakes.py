@@ -201,7 +201,7 @@ class NoNames:
     def forget(self, key: Key) -> None: ...
 
 
-class NoRooms:
+class NoActivators:
     """No activator: no service scales to zero."""
 
     def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> None: ...
@@ -269,7 +269,7 @@ def reconciler_of(
         "fleet": Fleet(),
         "clock": lambda: 0.0,
         "names": NoNames(),
-        "waiting": NoRooms(),
+        "waiting": NoActivators(),
         "upgrading": upgrading(cluster, defaults),
         "graphs": SaidOfGraphs(),
         "stays": SentStays(),

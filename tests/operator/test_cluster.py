@@ -105,7 +105,7 @@ def test_a_look_reads_every_kind_and_the_pods_and_endpoints_that_are_ours() -> N
     assert observation.pods == (pod,)  # type: ignore[attr-defined]
     assert observation.slices == found  # type: ignore[attr-defined]
     assert len(asked) == 12
-    assert "/api/v1/namespaces/default/services/cat-siblings" in [each.path for each in asked]
+    assert "/api/v1/namespaces/default/services/cat-peers" in [each.path for each in asked]
     pods = next(a for a in asked if a.path == "/api/v1/namespaces/default/pods")
     assert pods.query == {"labelSelector": "serving.shoal.dev/inferenceservice=cat"}
     slices = next(a for a in asked if a.path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices")

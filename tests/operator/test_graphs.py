@@ -9,7 +9,7 @@ from msgspec import structs
 from shoal_operator.graph_states import GraphStates
 from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading
-from shoal_operator.manifests.desired import DEPLOYMENT, HPA, SERVICE, SIBLINGS, desired_objects
+from shoal_operator.manifests.desired import DEPLOYMENT, HPA, PEERS, SERVICE, desired_objects
 from shoal_operator.manifests.specs import graph_of
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
@@ -54,13 +54,13 @@ def add_pod(cluster: FakeCluster, *, ready: bool) -> None:
     cluster.pods[PIPELINE] = [{"metadata": metadata, "spec": template["spec"], "status": status}]
 
 
-def test_a_graph_gets_what_a_service_gets_but_for_a_runtime_and_siblings() -> None:
+def test_a_graph_gets_what_a_service_gets_but_for_a_runtime_and_peers() -> None:
     cluster = cluster_with()
     reconcile(cluster)
 
     kinds = {kind for _, kind in cluster.children}
     assert {DEPLOYMENT, SERVICE} <= kinds
-    assert SIBLINGS not in kinds
+    assert PEERS not in kinds
     deployment = cluster.children[Key("default", "pipeline"), DEPLOYMENT]
     assert [each["name"] for each in deployment["spec"]["template"]["spec"]["containers"]] == ["proxy"]
     (owner,) = deployment["metadata"]["ownerReferences"]

@@ -7,7 +7,7 @@ import kopf
 import pytest
 
 from shoal_operator.handlers import Inbox, make_registry, make_settings
-from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, SIBLINGS, desired_objects
+from shoal_operator.manifests.desired import CHILD_KINDS, PEERS, SERVICE, desired_objects
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Priority
 from shoal_schema.declaring import Json
@@ -94,27 +94,27 @@ def test_endpoints_mark_the_service_that_they_are_of() -> None:
 
 def test_the_headless_service_marks_its_owner_and_its_endpoints_are_no_news() -> None:
     listener = Listener()
-    asyncio.run(listener.inbox.see_child(event(desired_objects(target())[SIBLINGS])))
-    assert listener.marks == [Key("default", "cat-siblings"), CAT]  # the first may be a service of that name
+    asyncio.run(listener.inbox.see_child(event(desired_objects(target())[PEERS])))
+    assert listener.marks == [Key("default", "cat-peers"), CAT]  # the first may be a service of that name
     labels = {"serving.shoal.dev/inferenceservice": "cat"}
-    owner = {"kind": "Service", "name": "cat-siblings", "uid": "1", "controller": True}
+    owner = {"kind": "Service", "name": "cat-peers", "uid": "1", "controller": True}
     metadata = {"name": "x", "namespace": "default", "labels": labels, "ownerReferences": [owner]}
     asyncio.run(listener.inbox.see_endpoints(event({"metadata": metadata})))
     assert len(listener.marks) == 2
-    labels["serving.shoal.dev/inferenceservice"] = "cat-siblings"  # of a service that is called so
+    labels["serving.shoal.dev/inferenceservice"] = "cat-peers"  # of a service that is called so
     asyncio.run(listener.inbox.see_endpoints(event({"metadata": metadata})))
-    assert listener.marks[2:] == [Key("default", "cat-siblings")]
+    assert listener.marks[2:] == [Key("default", "cat-peers")]
 
 
-@pytest.mark.parametrize("owner", [None, {"kind": "InferenceService", "name": "cat-siblings", "controller": True}])
-def test_a_strangers_service_of_the_siblings_name_marks_who_would_have_it(owner: Json | None) -> None:
+@pytest.mark.parametrize("owner", [None, {"kind": "InferenceService", "name": "cat-peers", "controller": True}])
+def test_a_strangers_service_of_the_peers_name_marks_who_would_have_it(owner: Json | None) -> None:
     listener = Listener()
-    metadata: Json = {"name": "cat-siblings", "namespace": "default", "uid": "1"}
+    metadata: Json = {"name": "cat-peers", "namespace": "default", "uid": "1"}
     metadata |= {"ownerReferences": [owner]} if owner else {}
     asyncio.run(listener.inbox.see_child(event({"kind": "Service", "metadata": metadata}, "DELETED")))
     asyncio.run(listener.inbox.see_child(event({"kind": "Deployment", "metadata": metadata})))
 
-    both = [Key("default", "cat-siblings"), CAT]
+    both = [Key("default", "cat-peers"), CAT]
     graphs = [Key("default", each.name, GRAPH_PLURAL) for each in both]  # or a graph may have waited for the name
     assert listener.marks == [*both, *graphs, both[0]]
 

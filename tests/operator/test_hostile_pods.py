@@ -21,7 +21,7 @@ from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import MAX_BODY_BYTES, Scraper
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
-from tests.operator.fakes import FakeCluster, NoRooms, clock, run
+from tests.operator.fakes import FakeCluster, NoActivators, clock, run
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import pod
@@ -247,7 +247,7 @@ def test_a_service_that_cannot_be_read_stops_no_other(error: Exception | None) -
         cluster, fleet = FakeCluster(), Fleet()
         for key, address in ((CAT, "10.0.0.66"), (DOG, "10.0.0.1")):
             fleet.see(key, service(SCALING, name=key.name), [pod(podIP=address)])
-        autoscaler = Autoscaler(fleet, Broken(error), lambda key: None, clock, window_s=300, waiting=NoRooms())
+        autoscaler = Autoscaler(fleet, Broken(error), lambda key: None, clock, window_s=300, waiting=NoActivators())
         task = asyncio.ensure_future(autoscaler.run(cluster, 2.0))
         await asyncio.sleep(5)
         assert not task.done()

@@ -130,8 +130,8 @@ def answers(api: Api) -> bool:
 
 
 def chart_objects(**values: Any) -> list[Json]:
-    """Return the namespace and everything of the chart but the operator itself, and without a waiting room."""
-    values = {"waitingRoom": {"enabled": False}, **values}
+    """Return the namespace and everything of the chart but the operator itself, and without an activator."""
+    values = {"activator": {"enabled": False}, **values}
     with Chart.load(ROOT / "charts/shoal") as chart:
         files = chart.render(values=values, name="shoal", namespace=SYSTEM)
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
@@ -342,14 +342,14 @@ def test_a_service_that_is_somebody_elses_is_left_alone(api: Api, tmp_path: Path
     assert "ownerReferences" not in service["metadata"]
 
 
-def siblings_of(api: Api, name: str) -> str:
+def peers_of(api: Api, name: str) -> str:
     """Return under which name the pods of a service look for one another, if they do."""
     containers = (api.get(child("deployments", name)) or {})["spec"]["template"]["spec"]["containers"]
     [proxy] = [each for each in containers if each["name"] == "proxy"]
-    return next((each["value"] for each in proxy["env"] if each["name"] == "SHOAL_PROXY_SIBLINGS"), "")
+    return next((each["value"] for each in proxy["env"] if each["name"] == "SHOAL_PROXY_PEERS"), "")
 
 
-@pytest.mark.parametrize(("first", "second"), [("emu", "emu-siblings"), ("auk-siblings", "auk")])
+@pytest.mark.parametrize(("first", "second"), [("emu", "emu-peers"), ("auk-peers", "auk")])
 def test_a_service_that_is_called_as_anothers_headless_service_lives_beside_it(
     api: Api, tmp_path: Path, first: str, second: str
 ) -> None:
@@ -358,35 +358,33 @@ def test_a_service_that_is_called_as_anothers_headless_service_lives_beside_it(
         api.create(first)
         eventually(lambda: api.get(child("deployments", first)))
         api.create(second)
-        eventually(lambda: condition(api, short, "SiblingsFound").get("reason") == "NameTaken")
+        eventually(lambda: condition(api, short, "PeersFound").get("reason") == "NameTaken")
         eventually(lambda: ready(api, long).get("reason") == "RollingOut")
 
     service = api.get(child("services", long)) or {}
     assert service["metadata"]["ownerReferences"][0]["name"] == long
     assert service["spec"]["clusterIP"] != "None"
-    assert (siblings_of(api, short), ready(api, short)["reason"]) == ("", "RollingOut")
-    assert siblings_of(api, long) == f"{long}-siblings.default.svc:8080"
+    assert (peers_of(api, short), ready(api, short)["reason"]) == ("", "RollingOut")
+    assert peers_of(api, long) == f"{long}-peers.default.svc:8080"
 
 
-def test_a_strangers_service_of_the_siblings_name_is_left_alone_and_missed_when_it_goes(
-    api: Api, tmp_path: Path
-) -> None:
+def test_a_strangers_service_of_the_peers_name_is_left_alone_and_missed_when_it_goes(api: Api, tmp_path: Path) -> None:
     foreign = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": "yak-siblings"},
+        "metadata": {"name": "yak-peers"},
         "spec": {"ports": [{"port": 81}]},
     }
     api.request("POST", object_path("v1", "services", "default"), foreign)
     with operator(api, tmp_path / "log"):
         api.create("yak")
-        told_s = eventually(lambda: condition(api, "yak", "SiblingsFound"))
+        told_s = eventually(lambda: condition(api, "yak", "PeersFound"))
         assert (told_s["status"], told_s["reason"]) == ("False", "NameTaken")
         assert ready(api, "yak")["reason"] == "RollingOut"
-        assert siblings_of(api, "yak") == ""
-        api.request("DELETE", child("services", "yak-siblings"))
-        eventually(lambda: siblings_of(api, "yak"))
-        eventually(lambda: not condition(api, "yak", "SiblingsFound"))
+        assert peers_of(api, "yak") == ""
+        api.request("DELETE", child("services", "yak-peers"))
+        eventually(lambda: peers_of(api, "yak"))
+        eventually(lambda: not condition(api, "yak", "PeersFound"))
 
 
 def test_a_standby_writes_nothing_and_follows_at_once_after_a_clean_stop(api: Api, tmp_path: Path) -> None:

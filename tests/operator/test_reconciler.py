@@ -15,8 +15,8 @@ from shoal_operator.manifests.desired import (
     DISRUPTION_BUDGET,
     INGRESS,
     NETWORK_POLICY,
+    PEERS,
     SERVICE,
-    SIBLINGS,
     Kind,
 )
 from shoal_operator.planning.observation import Key, Observation, dig
@@ -201,29 +201,29 @@ def serving(cluster: FakeCluster) -> None:
     cluster.pods[CAT] = [pod()]
 
 
-def siblings_found(cluster: FakeCluster) -> Json:
+def peers_found(cluster: FakeCluster) -> Json:
     conditions = cluster.services[CAT]["status"]["conditions"]
-    return next((item for item in conditions if item["type"] == "SiblingsFound"), {})
+    return next((item for item in conditions if item["type"] == "PeersFound"), {})
 
 
-def test_a_strangers_service_of_the_siblings_name_is_reported_and_decides_nothing() -> None:
+def test_a_strangers_service_of_the_peers_name_is_reported_and_decides_nothing() -> None:
     cluster = cluster_with(MINIMAL)
-    foreign = {"metadata": {"name": "cat-siblings", "namespace": "default", "uid": "theirs"}, "spec": {"a": 1}}
-    cluster.children[CAT, SIBLINGS] = copy.deepcopy(foreign)
+    foreign = {"metadata": {"name": "cat-peers", "namespace": "default", "uid": "theirs"}, "spec": {"a": 1}}
+    cluster.children[CAT, PEERS] = copy.deepcopy(foreign)
     reconcile(cluster)
     serving(cluster)
 
     assert reconcile(cluster) is Outcome.FAILED  # retried soon: another owner's Service is not watched
-    assert cluster.children[CAT, SIBLINGS] == foreign
+    assert cluster.children[CAT, PEERS] == foreign
     assert ready(cluster)["status"] == "True"
-    assert (siblings_found(cluster)["status"], siblings_found(cluster)["reason"]) == ("False", "NameTaken")
+    assert (peers_found(cluster)["status"], peers_found(cluster)["reason"]) == ("False", "NameTaken")
     assert [event["reason"] for event in cluster.events] == ["RollingOut", "NameTaken", "Ready"]
     cluster.writes.clear()
     reconcile(cluster)
     assert cluster.writes == []
-    del cluster.children[CAT, SIBLINGS]
+    del cluster.children[CAT, PEERS]
     assert reconcile(cluster) is Outcome.DONE
-    assert siblings_found(cluster) == {}
+    assert peers_found(cluster) == {}
 
 
 @pytest.mark.parametrize("code", [403, 422])
@@ -238,7 +238,7 @@ def test_a_headless_service_that_is_refused_is_reported_and_decides_nothing(code
 
     assert reconcile(cluster) is Outcome.FAILED
     assert ready(cluster)["status"] == "True"
-    assert siblings_found(cluster)["message"].startswith("Service: no")
+    assert peers_found(cluster)["message"].startswith("Service: no")
 
 
 def test_a_service_becomes_ready_with_its_pods_and_says_so_once() -> None:

@@ -19,7 +19,7 @@ from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from shoal_schema.fleet import Fleet as Shown
 from shoal_schema.load import RowsChecked
-from tests.operator.fakes import FakeCluster, FakeProxies, NoRooms, clock, run
+from tests.operator.fakes import FakeCluster, FakeProxies, NoActivators, clock, run
 from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import POD_UID, pod
@@ -38,7 +38,7 @@ class World:
         self.load = holding(0)
         self.fleet.see(CAT, service(spec), [pod()])
         self.autoscaler = Autoscaler(
-            self.fleet, self.proxies, self.changed.append, clock, window_s=300, waiting=NoRooms()
+            self.fleet, self.proxies, self.changed.append, clock, window_s=300, waiting=NoActivators()
         )
 
     async def tick(self, rows: int | None, *, attainable: bool = True) -> None:
@@ -199,7 +199,7 @@ def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall(
         def reconcile(key: Key) -> None:
             world.fleet.see(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays])
 
-        world.autoscaler = Autoscaler(world.fleet, world.proxies, reconcile, clock, window_s=10, waiting=NoRooms())
+        world.autoscaler = Autoscaler(world.fleet, world.proxies, reconcile, clock, window_s=10, waiting=NoActivators())
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
         world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
         await asyncio.sleep(140)
@@ -217,7 +217,7 @@ def test_the_pods_with_least_in_flight_are_marked_before_replicas_fall() -> None
         for uid, rows in zip(uids, (0, 5, 8, 1), strict=True):
             world.proxies.readings[uid] = Reading(holding(rows))
         world.autoscaler = Autoscaler(
-            world.fleet, world.proxies, world.changed.append, clock, window_s=1, waiting=NoRooms()
+            world.fleet, world.proxies, world.changed.append, clock, window_s=1, waiting=NoActivators()
         )
         for _ in range(3):
             async with asyncio.TaskGroup() as looks:
@@ -236,7 +236,7 @@ def test_where_pods_cannot_be_marked_replicas_fall_all_the_same() -> None:
         world.fleet.see(CAT, service(with_fields(SPEC, replicas=2), generation=2), [pod(), pod(uid="other")])
         world.proxies.readings["other"] = Reading(holding(0))
         world.autoscaler = Autoscaler(
-            world.fleet, world.proxies, world.changed.append, clock, window_s=1, waiting=NoRooms()
+            world.fleet, world.proxies, world.changed.append, clock, window_s=1, waiting=NoActivators()
         )
         for _ in range(3):
             await world.tick(0)
@@ -441,7 +441,7 @@ def test_a_limit_and_the_figures_of_a_load_go_when_the_service_sleeps() -> None:
     run(main())
 
 
-class Asleep(NoRooms):
+class Asleep(NoActivators):
     """An activator that has the service by default."""
 
     asleep = True

@@ -33,7 +33,7 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_LISTEN_HOST": "$(POD_IP)",
         "SHOAL_OPERATOR_SERVICE_URL": "http://$(CLUSTER_IP)",
         "SHOAL_OPERATOR_ADMIN_NAMESPACES": "shoal, monitoring",
-        "SHOAL_OPERATOR_SIBLINGS": "false",
+        "SHOAL_OPERATOR_PEERS": "false",
         "SHOAL_OPERATOR_IDENTITY": "me",
         "SHOAL_OPERATOR_POLICY": '{"secrets": ["*"], "root": true}',
         "SHOAL_OPERATOR_NAMESPACE": "shoal",
@@ -48,9 +48,9 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_WORKERS": "3",
         "SHOAL_OPERATOR_UPGRADE_UNAVAILABLE_SERVICES": "4",
         "SHOAL_OPERATOR_UPGRADE_WINDOW": "Sat,Sun 02:00-05:00 UTC",
-        "SHOAL_OPERATOR_WAITING_SELECTOR": "a=b,c=d",
-        "SHOAL_OPERATOR_WAITING_FIRST_PORT": "3000",
-        "SHOAL_OPERATOR_WAITING_PORTS": "10",
+        "SHOAL_OPERATOR_ACTIVATOR_SELECTOR": "a=b,c=d",
+        "SHOAL_OPERATOR_ACTIVATOR_FIRST_PORT": "3000",
+        "SHOAL_OPERATOR_ACTIVATOR_PORTS": "10",
     }
     settings = Settings.from_env(given)
 
@@ -59,13 +59,13 @@ def test_every_setting_is_read() -> None:
     assert settings.process.admin_namespaces == ("shoal", "monitoring")
     assert settings.process.service_url == "http://$(CLUSTER_IP)"
     assert settings.process.watch_namespaces == ("a", "b")
-    assert not settings.process.siblings
+    assert not settings.process.peers
     assert settings.process.policy == Policy(secrets=("*",), root=True)
     assert (settings.process.resync_s, settings.process.scrape_interval_s, settings.process.workers) == (30, 0.5, 3)
     assert (settings.process.scale_down_window_s, settings.process.pod_fs_group) == (5, 7)
     process = settings.process
     assert (process.upgrade_unavailable_services, process.upgrade_window) == (4, "Sat,Sun 02:00-05:00 UTC")
-    assert (process.waiting_selector, process.waiting_first_port, process.waiting_ports) == ("a=b,c=d", 3000, 10)
+    assert (process.activator_selector, process.activator_first_port, process.activator_ports) == ("a=b,c=d", 3000, 10)
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_the_operator_loads_no_tensor_library_and_none_of_the_clients_thousand_m
     assert int(models) < 50, "kopf asks for two of them, and each for a few more"
 
 
-def test_ports_of_the_waiting_room_beyond_the_last_one_are_refused() -> None:
+def test_ports_of_the_activator_beyond_the_last_one_are_refused() -> None:
     def last(first: int, count: int) -> int:
-        given = {"SHOAL_OPERATOR_WAITING_FIRST_PORT": str(first), "SHOAL_OPERATOR_WAITING_PORTS": str(count)}
+        given = {"SHOAL_OPERATOR_ACTIVATOR_FIRST_PORT": str(first), "SHOAL_OPERATOR_ACTIVATOR_PORTS": str(count)}
         process = Settings.from_env(given).process
-        return process.waiting_first_port + process.waiting_ports - 1
+        return process.activator_first_port + process.activator_ports - 1
 
     assert last(65000, 536) == 65535
-    with pytest.raises(SettingsError, match="SHOAL_OPERATOR_WAITING_PORTS from 65000 end at 65999"):
+    with pytest.raises(SettingsError, match="SHOAL_OPERATOR_ACTIVATOR_PORTS from 65000 end at 65999"):
         last(65000, 1000)
 
 

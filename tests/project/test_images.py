@@ -345,10 +345,10 @@ def test_proxy_and_runtime_each_alone_serve_as_a_pair(alone: Mapping[str, Path],
 
 
 @pytest.mark.integration
-def test_the_waiting_room_starts_from_the_proxy_s_image(alone: Mapping[str, Path]) -> None:
+def test_the_activator_starts_from_the_proxy_s_image(alone: Mapping[str, Path]) -> None:
     known = {"ADMIN_LISTEN": "127.0.0.1:0", "OPERATOR": "http://127.0.0.1:9", "DRAIN_DELAY_S": "0"}
-    environment = {f"SHOAL_WAITING_{name}": value for name, value in known.items()}
-    with start(alone["proxy"], "-m", "shoal_proxy.waiting", **environment) as process:
+    environment = {f"SHOAL_ACTIVATOR_{name}": value for name, value in known.items()}
+    with start(alone["proxy"], "-m", "shoal_proxy.activator", **environment) as process:
         until(process, "listening")
         process.terminate()
         assert process.wait(PATIENCE_S) == 0

@@ -89,7 +89,7 @@ def test_the_local_cluster_runs_the_operator_from_the_wheels(whole: Path) -> Non
         assert up.returncode == 0, up.stderr
         status = run(whole, "shoal", "local", "status", "--dir", folder, "--json")
         assert status.returncode == 0
-        assert json.loads(status.stdout)["pods"]["ready"] >= 1, "the operator's; the waiting room's may be there, too"
+        assert json.loads(status.stdout)["pods"]["ready"] >= 1, "the operator's; the activator's may be there, too"
     finally:
         down = run(whole, "shoal", "local", "down", "--dir", folder)
     assert down.returncode == 0, down.stderr

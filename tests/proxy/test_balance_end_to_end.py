@@ -1,4 +1,4 @@
-"""Kept connections that all lead to one replica, and what its sibling makes of it: real proxies, real sockets, time."""
+"""Kept connections that all lead to one replica, and what its peer makes of it: real proxies, real sockets, time."""
 
 import asyncio
 import time
@@ -114,7 +114,7 @@ def run_pinned(
 ) -> list[Outcome]:
     """Return what came of requests at so many times a replica's capacity, each replica's callers pinned to it."""
     ports = [free_port() for _ in loads]
-    siblings = tuple(f"127.0.0.1:{port}" for port in ports) if handing else ()
+    peers = tuple(f"127.0.0.1:{port}" for port in ports) if handing else ()
     with ExitStack() as stack:
         replicas = []
         for number, port in enumerate(ports):
@@ -124,7 +124,7 @@ def run_pinned(
                     running_proxy(
                         lambda factor=factor: Device(slower=factor),  # type: ignore[misc]
                         listen=TcpAddress("127.0.0.1", port),
-                        process__siblings=siblings,
+                        process__peers=peers,
                         latency_objective_milliseconds=1000 * OBJECTIVE_S,
                         max_batch_size=64,
                         process__connection_age_s=0.0,
@@ -151,7 +151,7 @@ def share_refused(outcomes: list[Outcome]) -> float:
     return sum(each.refused for each in outcomes) / sum(each.asked for each in outcomes)
 
 
-def test_pinned_connections_beside_one_idle_sibling_are_nearly_all_answered() -> None:
+def test_pinned_connections_beside_one_idle_peer_are_nearly_all_answered() -> None:
     alone = share_refused(run_pinned([1.5, 0.0], handing=False))
     together = share_refused(run_pinned([1.5, 0.0], handing=True))
     assert alone > 0.2

@@ -8,8 +8,8 @@ import pytest
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shoal_proxy.activator.listeners import make_listener
 from shoal_proxy.server import bind
-from shoal_proxy.waiting.listeners import make_listener
 from shoal_schema.addresses import Address
 from tests.ports import free_port
 

@@ -70,7 +70,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_PROXY_TLS_CERTIFICATE": ("/tls/tls.crt", "/tls/tls.crt"),
     "SHOAL_PROXY_TLS_KEY": ("/tls/tls.key", "/tls/tls.key"),
     "SHOAL_PROXY_TLS_CLIENT_CA": ("/ca/ca.crt", "/ca/ca.crt"),
-    "SHOAL_PROXY_SIBLINGS": ("b.svc:8080, [::1]:81", ("b.svc:8080", "[::1]:81")),
+    "SHOAL_PROXY_PEERS": ("b.svc:8080, [::1]:81", ("b.svc:8080", "[::1]:81")),
     "SHOAL_PROXY_MIN_BYTES_PER_S": ("1000", 1000),
     "SHOAL_PROXY_MAX_CONNECTIONS": ("500", 500),
     "SHOAL_PROXY_MAX_CONNECTIONS_PER_ADDRESS": ("50", 50),

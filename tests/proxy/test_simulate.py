@@ -61,12 +61,12 @@ def test_a_random_trace_is_simulated(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_fleet_with_a_slow_pod_and_a_dead_one_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     given = "--poisson 2500 --requests 1000 --latency 20ms+0.5ms --objective-ms 100 --replicas 4 --slow 1.5"
-    given += " --balance SecondChance --connections 2 --pod-death 0.1 --start-seconds 0.1 --json"
+    given += " --balance RequestForwarding --connections 2 --pod-death 0.1 --start-seconds 0.1 --json"
 
     assert main("simulate", given.split()) == 0
 
     study = json.loads(capsys.readouterr().out)
-    assert study["outcome"]["handed_over"] > 0
+    assert study["outcome"]["forwarded"] > 0
     assert 0 < study["outcome"]["failed"] < 200
     assert study["best_in_time"] is None, "where requests go depends on more than chance"
 
@@ -75,13 +75,13 @@ def test_an_unknown_balance_is_refused_with_those_that_there_are(capsys: pytest.
     with pytest.raises(SystemExit):
         main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", "--balance", "BestFit"])
 
-    assert "Pinned, Random, LeastRows, PowerOfTwo, SoonestFinish, SecondChance" in capsys.readouterr().err
+    assert "Pinned, Random, LeastRows, PowerOfTwo, SoonestFinish, RequestForwarding" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("given", "needs"),
     [
-        ("--balance SecondChance", "--balance: has no effect"),
+        ("--balance RequestForwarding", "--balance: has no effect"),
         ("--connections 8 --replicas 2", "--connections: has no effect"),
         (
             "--stale-ms 9 --replicas 2 --balance Pinned",
@@ -127,10 +127,10 @@ def test_a_death_or_a_start_after_the_last_request_is_reported(
 
 
 def test_a_rule_is_taken_in_any_case_of_letters(capsys: pytest.CaptureFixture[str]) -> None:
-    given = "--poisson 100 --requests 50 --latency 1ms+1ms --replicas 2 --balance secondchance --policy adaptive"
+    given = "--poisson 100 --requests 50 --latency 1ms+1ms --replicas 2 --balance requestforwarding --policy adaptive"
 
     assert main("simulate", given.split()) == 0
-    assert "SecondChance, 4 connections a replica" in capsys.readouterr().out
+    assert "RequestForwarding, 4 connections a replica" in capsys.readouterr().out
 
 
 def test_a_misspelt_option_is_told_with_the_one_that_is_near(capsys: pytest.CaptureFixture[str]) -> None:

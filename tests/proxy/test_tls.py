@@ -26,7 +26,7 @@ from tests import plain
 from tests.calls import V2_PATH, answer_to, row, v2_body
 from tests.certificates import CLIENT, SERVER, Authority, Mounted
 from tests.fakes import RunningProxy, running_proxy
-from tests.proxy.test_handover import believe
+from tests.proxy.test_forwarding import believe
 
 TRUST = Authority()
 STRANGER = Authority("a stranger")
@@ -344,7 +344,7 @@ def test_a_proxy_without_a_good_certificate_does_not_start(tmp_path: Path) -> No
             Certificate(*files_)
 
 
-# gRPC, and siblings.
+# gRPC, and peers.
 
 
 def reflected(running: RunningProxy, **own: bytes) -> messages.ModelInferResponse:
@@ -394,21 +394,21 @@ def two(mine: Mounted, theirs: Mounted, client_ca: Path | None = None) -> Iterat
     with (
         running_proxy(max_batch_size=4, **files(theirs, client_ca)) as other,
         running_proxy(
-            max_batch_size=4, process__siblings=("{}:{}".format(*other.address),), **files(mine, client_ca)
+            max_batch_size=4, process__peers=("{}:{}".format(*other.address),), **files(mine, client_ca)
         ) as running,
     ):
         yield running, other
 
 
 def promised(running: RunningProxy) -> list[bool]:
-    """Return of each sibling that was asked whether it promised anything."""
-    second_chance = running.proxy.second_chance
-    assert second_chance is not None
-    return [each.wait_s < 10 for each in second_chance._peer_of if each.asked_s > 0]
+    """Return of each peer that was asked whether it promised anything."""
+    forwarder = running.proxy.forwarder
+    assert forwarder is not None
+    return [each.wait_s < 10 for each in forwarder._link_of if each.asked_s > 0]
 
 
 @pytest.mark.parametrize("client_ca", [False, True])
-def test_siblings_know_one_another_by_their_certificate(mounted: Mounted, tmp_path: Path, *, client_ca: bool) -> None:
+def test_peers_know_one_another_by_their_certificate(mounted: Mounted, tmp_path: Path, *, client_ca: bool) -> None:
     # Of no pod's address, as a Service's is; and with mutual TLS it must be good for a caller too.
     issued = TRUST.issue("cat.default.svc", usages=(SERVER, CLIENT), loopback=False)
     mounted.put(issued)
@@ -417,13 +417,13 @@ def test_siblings_know_one_another_by_their_certificate(mounted: Mounted, tmp_pa
         running.until(lambda: promised(running) == [True])
 
 
-def test_who_shows_another_certificate_is_no_sibling(mounted: Mounted, tmp_path: Path) -> None:
+def test_who_shows_another_certificate_is_no_peer(mounted: Mounted, tmp_path: Path) -> None:
     other = Mounted(tmp_path / "other", TRUST.issue("cat.default.svc"))
     with two(mounted, other) as (running, _):
         running.until(lambda: promised(running) == [False])
 
 
-def test_siblings_know_one_another_while_one_has_the_new_certificate_and_the_other_not_yet(
+def test_peers_know_one_another_while_one_has_the_new_certificate_and_the_other_not_yet(
     mounted: Mounted, tmp_path: Path
 ) -> None:
     issued = TRUST.issue("cat.default.svc")
@@ -435,7 +435,7 @@ def test_siblings_know_one_another_while_one_has_the_new_certificate_and_the_oth
         running.until(lambda: promised(running) == [True])
 
 
-def test_who_would_be_late_is_answered_by_a_sibling_over_tls(mounted: Mounted) -> None:
+def test_who_would_be_late_is_answered_by_a_peer_over_tls(mounted: Mounted) -> None:
     with two(mounted, mounted) as (running, other):
         running.until(lambda: promised(running) == [True])
         believe(running, 1.0)
@@ -448,7 +448,7 @@ def test_who_would_be_late_is_answered_by_a_sibling_over_tls(mounted: Mounted) -
             running.release()
             assert answer_to(held.result())
         assert len(other.runtime.seen) == 1
-        assert running.proxy.metrics.handed_over["answered"] == 1
+        assert running.proxy.metrics.forwarded["answered"] == 1
 
 
 def test_of_the_address_from_which_most_come_a_silent_one_gives_way() -> None:

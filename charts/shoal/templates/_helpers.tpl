@@ -16,26 +16,26 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
 
-{{- define "shoal.waitingRoom" -}}
-{{ include "shoal.name" . }}-waiting-room
+{{- define "shoal.activator" -}}
+{{ include "shoal.name" . }}-activator
 {{- end }}
 
-{{- define "shoal.waitingRoomChecks" -}}
+{{- define "shoal.activatorChecks" -}}
 {{- range .env }}
-{{- if and (hasPrefix "SHOAL_" .name) (not (regexMatch "^SHOAL_(WAITING|LOG)_" .name)) }}
-{{- fail (printf "waitingRoom.env: %s is no setting of the waiting room, whose names begin with SHOAL_WAITING_ or SHOAL_LOG_" .name) }}
+{{- if and (hasPrefix "SHOAL_" .name) (not (regexMatch "^SHOAL_(ACTIVATOR|LOG)_" .name)) }}
+{{- fail (printf "activator.env: %s is no setting of the activator, whose names begin with SHOAL_ACTIVATOR_ or SHOAL_LOG_" .name) }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{- define "shoal.waitingRoomSelectorLabels" -}}
+{{- define "shoal.activatorSelectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: waiting-room
+app.kubernetes.io/component: activator
 {{- end }}
 
-{{- define "shoal.waitingRoomLabels" -}}
-{{ include "shoal.waitingRoomSelectorLabels" . }}
+{{- define "shoal.activatorLabels" -}}
+{{ include "shoal.activatorSelectorLabels" . }}
 {{ include "shoal.commonLabels" . }}
 {{- end }}
 
@@ -100,7 +100,7 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch]
-# Kinds that a change of the spec, or of these values (siblings), can make superfluous.
+# Kinds that a change of the spec, or of these values (peers), can make superfluous.
 - apiGroups: [""]
   resources: [services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
@@ -120,11 +120,11 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch, patch]
-# Endpoints of the services; and the slice of the waiting room, also to delete it once the waiting room is disabled.
+# Endpoints of the services; and the slice of the activator, also to delete it once the activator is disabled.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [list, watch, {{ if .Values.waitingRoom.enabled }}create, patch, {{ end }}delete]
-{{- if .Values.waitingRoom.enabled }}
+  verbs: [list, watch, {{ if .Values.activator.enabled }}create, patch, {{ end }}delete]
+{{- if .Values.activator.enabled }}
 # OpenShift requires this to write addresses of pods into a slice.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices/restricted]

@@ -85,7 +85,7 @@ def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
 
 def _asked(load: Load) -> int:
     """Return the rows requested here, without those that were forwarded."""
-    return load.arrived_rows - load.handed_over_rows
+    return load.arrived_rows - load.forwarded_rows
 
 
 def _span_s(old: Load, new: Load) -> float:

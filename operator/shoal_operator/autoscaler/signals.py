@@ -38,7 +38,7 @@ _LEAST_KEPT = 6
 """Minimum number of differences for a dispersion."""
 _NORMAL = NormalDist()
 _COUNTERS = (
-    *("time_s", "arrived_rows", "answered_rows", "handed_over_rows"),
+    *("time_s", "arrived_rows", "answered_rows", "forwarded_rows"),
     *("row_seconds", "queued_row_seconds", "busy_s"),
 )
 
@@ -192,11 +192,11 @@ def _heard(pod: _Pod | None, load: Load, now_s: float) -> _Pod:
 def _between(before: Load, after: Load, passed_s: float) -> Rates:
     # The pod's clock is exact and the operator's late, but a clock that stands still must not inflate the rates.
     span_s = max(after.time_s - before.time_s, passed_s / 2, _LEAST_S)
-    handed_over = after.handed_over_rows - before.handed_over_rows
+    forwarded = after.forwarded_rows - before.forwarded_rows
     return Rates(
         rows=(after.row_seconds - before.row_seconds) / span_s,
         queued_rows=(after.queued_row_seconds - before.queued_row_seconds) / span_s,
-        offered_rows_per_s=max(0, after.arrived_rows - before.arrived_rows - handed_over) / span_s,
+        offered_rows_per_s=max(0, after.arrived_rows - before.arrived_rows - forwarded) / span_s,
         answered_rows_per_s=(after.answered_rows - before.answered_rows) / span_s,
         refused_rows_per_s=max(0, after.refused_rows.rows - before.refused_rows.rows) / span_s,
         busy=min(1.0, (after.busy_s - before.busy_s) / span_s),

@@ -134,4 +134,4 @@ def reason_of(rule: Rule, seen: Seen) -> str:
     """Return the explanation of a verdict's replicas."""
     if not seen.waiting:
         return f"no requests for {rule.delay_s:g} s"
-    return f"{seen.waiting} request{'' if seen.waiting == 1 else 's'} held in the waiting room"
+    return f"{seen.waiting} request{'' if seen.waiting == 1 else 's'} held in the activator"

@@ -73,7 +73,7 @@ def make_proxy(target: Target) -> Json:
     if target.graph:
         graph = json.dumps(as_json(target.graph), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     stay_s = replacement_time_s(target)
-    siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
+    peers = f"{target.peers_name}.{target.namespace}.svc:{HTTP_PORT}"
     tls_files = {}
     if target.spec.tls:
         tls_files = {
@@ -92,7 +92,7 @@ def make_proxy(target: Target) -> Json:
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
         literal("SHOAL_PROXY_GRAPH", graph) if graph else variable("SHOAL_PROXY_RUNTIME", runtime),
         *([variable("SHOAL_PROXY_NAMESPACE", target.namespace)] if graph else ()),
-        *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
+        *([variable("SHOAL_PROXY_PEERS", peers)] if target.finds_peers else ()),
         *([variable("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", str(stay_s))] if stay_s else ()),
         *_log_format(target),
         *(variable(name, path) for name, path in tls_files.items()),

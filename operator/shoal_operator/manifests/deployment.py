@@ -82,7 +82,7 @@ def make_deployment(target: Target) -> Json:
     # Hash only what the user chose: another operator release must not look like a changed spec.
     hashed: Json = {name: value for name, value in as_json(target.spec).items() if name not in _WITHOUT_EFFECT_ON_PODS}
     graph = {"graph": as_json(target.graph)} if target.graph else {}
-    spec_hash = digest({"spec": hashed, "siblingsTaken": target.siblings_taken, **graph})
+    spec_hash = digest({"spec": hashed, "peersTaken": target.peers_taken, **graph})
     annotations = {SPEC_HASH_ANNOTATION: spec_hash}
     return make_object(target, "Deployment", "apps/v1", annotations=annotations, spec=spec)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shoal_operator.manifests.activator import make_waiting_slice
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.policies import make_disruption_budget, make_network_policy
 from shoal_operator.manifests.route import make_http_route, make_ingress
@@ -11,9 +12,8 @@ from shoal_operator.manifests.scaler import (
     make_horizontal_pod_autoscaler,
     make_scaled_object,
 )
-from shoal_operator.manifests.service import make_service, make_service_account, make_siblings_service
-from shoal_operator.manifests.target import SIBLINGS_SUFFIX, Target
-from shoal_operator.manifests.waiting import make_waiting_slice
+from shoal_operator.manifests.service import make_peers_service, make_service, make_service_account
+from shoal_operator.manifests.target import PEERS_SUFFIX, Target
 from shoal_schema.declaring import Json
 
 
@@ -36,7 +36,7 @@ class Kind:
 SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
 NETWORK_POLICY = Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
 SERVICE = Kind("Service", "v1", "services")
-SIBLINGS = Kind("Service", "v1", "services", SIBLINGS_SUFFIX)
+PEERS = Kind("Service", "v1", "services", PEERS_SUFFIX)
 DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
 DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
 INGRESS = Kind("Ingress", "networking.k8s.io/v1", "ingresses")
@@ -52,7 +52,7 @@ CHILD_KINDS = (
     SERVICE_ACCOUNT,
     NETWORK_POLICY,
     SERVICE,
-    SIBLINGS,
+    PEERS,
     DISRUPTION_BUDGET,
     DEPLOYMENT,
     INGRESS,
@@ -65,7 +65,7 @@ WRITTEN_KINDS = (
     SERVICE_ACCOUNT,
     NETWORK_POLICY,
     SERVICE,
-    SIBLINGS,
+    PEERS,
     ENDPOINT_SLICE,
     DISRUPTION_BUDGET,
     DEPLOYMENT,
@@ -81,7 +81,7 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
     objects = {
         **({NETWORK_POLICY: make_network_policy(target)} if target.restricted else {}),
         SERVICE: make_service(target),
-        **({SIBLINGS: make_siblings_service(target)} if target.finds_siblings else {}),
+        **({PEERS: make_peers_service(target)} if target.finds_peers else {}),
         DISRUPTION_BUDGET: make_disruption_budget(target),
         DEPLOYMENT: make_deployment(target),
     }

@@ -34,13 +34,13 @@ def make_network_policy(target: Target) -> Json:
     clients: Json = {}
     if named := as_json(target.spec.network_policy.from_):
         # Peers forward requests to one another, and the activator forwards those that it held.
-        selector = target.defaults.waiting_selector
+        selector = target.defaults.activator_selector
         room = {
             "namespaceSelector": {"matchLabels": {_NAMESPACE: target.defaults.namespace}},
             "podSelector": {"matchLabels": dict(each.split("=", 1) for each in selector.split(",") if selector)},
         }
-        siblings = {"podSelector": {"matchLabels": selector_labels(target.name)}}
-        clients = {"from": [*named, siblings, *([room] if selector else ())]}
+        peers = {"podSelector": {"matchLabels": selector_labels(target.name)}}
+        clients = {"from": [*named, peers, *([room] if selector else ())]}
     spec: Json = {
         "podSelector": {"matchLabels": selector_labels(target.name)},
         "policyTypes": ["Ingress"],

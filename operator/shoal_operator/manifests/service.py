@@ -21,7 +21,7 @@ def make_service(target: Target) -> Json:
     return make_object(target, "Service", "v1", annotations=annotations, spec=spec)
 
 
-def make_siblings_service(target: Target) -> Json:
+def make_peers_service(target: Target) -> Json:
     """Return the headless Service by which proxies discover their peers: one address per ready pod."""
     spec: Json = {
         "type": "ClusterIP",
@@ -29,7 +29,7 @@ def make_siblings_service(target: Target) -> Json:
         "selector": selector_labels(target.name),
         "ports": [_port(target, HTTP_PORT)],
     }
-    return make_object(target, "Service", "v1", name=target.siblings_name, spec=spec)
+    return make_object(target, "Service", "v1", name=target.peers_name, spec=spec)
 
 
 def _port(target: Target, number: int) -> Json:

@@ -12,7 +12,7 @@ from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
 
-SIBLINGS_SUFFIX = "-siblings"
+PEERS_SUFFIX = "-peers"
 _NAME_MAX_LENGTH = 63
 
 
@@ -49,7 +49,7 @@ class Target:
     """Variables with the registry's address for the init container, unless a Secret has them."""
     hosting: Hosting | None = None
     """Its place in the activator, if any."""
-    siblings_taken: bool = False
+    peers_taken: bool = False
     """The headless Service's name has another owner."""
     batch: BatchInferenceSpec | None = None
     """The whole spec of a job; ``spec`` has the part that services share."""
@@ -57,15 +57,15 @@ class Target:
     """The graph that pods run instead of a runtime; ``spec`` has the part that services share."""
 
     @property
-    def siblings_name(self) -> str:
+    def peers_name(self) -> str:
         """The name of the headless Service."""
-        return self.name + SIBLINGS_SUFFIX
+        return self.name + PEERS_SUFFIX
 
     @property
-    def finds_siblings(self) -> bool:
+    def finds_peers(self) -> bool:
         """Whether proxies discover their peers: not with too long a name, or one with another owner."""
-        fits = len(self.siblings_name) <= _NAME_MAX_LENGTH and not self.siblings_taken
-        return self.defaults.siblings and fits and self.graph is None
+        fits = len(self.peers_name) <= _NAME_MAX_LENGTH and not self.peers_taken
+        return self.defaults.peers and fits and self.graph is None
 
     @property
     def foreign(self) -> bool:

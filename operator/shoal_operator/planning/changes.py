@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
+    PEERS,
     SERVICE,
     SERVICE_ACCOUNT,
-    SIBLINGS,
     WRITTEN_KINDS,
     Kind,
     desired_objects,
@@ -102,19 +102,19 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     """Return the writes for a service; none for a cluster in the desired state."""
     # Without the name of the headless Service, the pods must not be configured to use it.
     taken: list[Conflict] = []
-    headless = children.get(SIBLINGS)
-    if headless is not None and target.finds_siblings and not is_owned(headless, target.uid):
-        conflict = _conflict(SIBLINGS, headless, target)
+    headless = children.get(PEERS)
+    if headless is not None and target.finds_peers and not is_owned(headless, target.uid):
+        conflict = _conflict(PEERS, headless, target)
         taken = [] if conflict.stale else [conflict]
-    desired = desired_objects(replace(target, siblings_taken=bool(taken)))
+    desired = desired_objects(replace(target, peers_taken=bool(taken)))
     actions: list[Action] = []
     conflicts = [*taken]
     for kind in WRITTEN_KINDS:
         live = children.get(kind)
         owner, name = controller_of(live or {}) or {}, dig(live, "metadata", "name")
-        peers_of = f"{owner.get('name')}{SIBLINGS.suffix}"
+        peers_of = f"{owner.get('name')}{PEERS.suffix}"
         if kind == SERVICE and live is not None and (owner.get("kind"), peers_of) == (KIND, name):
-            # The headless Service of "cat" is called as the service "cat-siblings": the latter has precedence.
+            # The headless Service of "cat" is called as the service "cat-peers": the latter has precedence.
             actions += [Delete(kind, name, live["metadata"]["uid"]), Apply(kind, desired[kind], None)]
         elif live is not None and not is_owned(live, target.uid):
             # Report a taken EndpointSlice before the service needs it to scale to zero.

@@ -107,8 +107,8 @@ def asleep(evidence: Evidence) -> Verdict | None:
             f"no pod runs, and {evidence.target.hosting.shortcoming}. Until then requests are rejected and start no"
             f" pod; kubectl scale infsvc {evidence.name} --namespace {evidence.namespace} --replicas=1 starts one"
         )
-        return Status.FALSE, Reason.NO_WAITING_ROOM, text
-    text = "scaled to zero: the waiting room holds the next request until a pod has started for it"
+        return Status.FALSE, Reason.NO_ACTIVATOR, text
+    text = "scaled to zero: the activator holds the next request until a pod has started for it"
     return Status.TRUE, Reason.SCALED_TO_ZERO, text
 
 
@@ -123,7 +123,7 @@ def waking(evidence: Evidence) -> Verdict | None:
     if not (evidence.target.hosting.waking or waking_before):
         return None
     pods = "a pod starts" if evidence.wanted < 2 else f"{evidence.wanted} pods start"
-    return Status.TRUE, Reason.WAKING, f"{pods}; the waiting room holds requests until one is ready"
+    return Status.TRUE, Reason.WAKING, f"{pods}; the activator holds requests until one is ready"
 
 
 def parked(evidence: Evidence) -> Verdict | None:

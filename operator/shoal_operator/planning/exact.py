@@ -15,9 +15,9 @@ from shoal_operator.manifests.desired import (
     HTTP_ROUTE,
     INGRESS,
     NETWORK_POLICY,
+    PEERS,
     SCALED_OBJECT,
     SERVICE,
-    SIBLINGS,
     Kind,
 )
 from shoal_operator.planning.observation import dig
@@ -39,7 +39,7 @@ _CONTAINER_LISTS = ("initContainers", "containers")
 
 EXACT: Mapping[Kind, tuple[str, ...]] = {
     SERVICE: _OF_A_SERVICE,
-    SIBLINGS: _OF_A_SERVICE,
+    PEERS: _OF_A_SERVICE,
     DISRUPTION_BUDGET: ("selector", "minAvailable", "maxUnavailable"),
     NETWORK_POLICY: ("podSelector", "policyTypes", "ingress", "egress"),
     INGRESS: ("rules", "tls", "defaultBackend"),
@@ -51,7 +51,7 @@ EXACT: Mapping[Kind, tuple[str, ...]] = {
 """Fields of ``spec``, by kind."""
 _FILLED_IN: Mapping[Kind, frozenset[str]] = {
     SERVICE: frozenset({"nodePort"}),
-    SIBLINGS: frozenset({"nodePort"}),
+    PEERS: frozenset({"nodePort"}),
     HTTP_ROUTE: frozenset({"group", "kind", "weight"}),
 }
 """Keys that API servers add inside those fields."""

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from shoal_operator.manifests.environment import ADMIN_PORT
+from shoal_operator.planning.activators import NoActivatorError
 from shoal_operator.planning.observation import Key, dig
-from shoal_operator.planning.rooms import RoomlessError
 from shoal_schema.declaring import Json
 
 REST_S = 60.0
@@ -20,7 +20,7 @@ def offered(first: int, count: int) -> Collection[int]:
 
 def stored_port(resource: Json) -> int | None:
     """Return the port in a service's status, or None."""
-    port = dig(resource, "status", "waitingRoom", "port")
+    port = dig(resource, "status", "activator", "port")
     return port if isinstance(port, int) and not isinstance(port, bool) else None
 
 
@@ -60,7 +60,7 @@ class Ports:
             now_s: monotonic time (s).
 
         Raises:
-            RoomlessError: no port is free.
+            NoActivatorError: no port is free.
         """
         if key not in self._given:
             self._resting = {port: rest for port, rest in self._resting.items() if rest[1] > now_s}
@@ -73,9 +73,9 @@ class Ports:
             port = next(mine, None) or next(free, None)
             if port is None:
                 self._refused.add(key)
-                raise RoomlessError(
-                    f"spec.scaling.minReplicas is 0, but all {len(self.offered)} ports of the waiting room are in use."
-                    " Raise waitingRoom.ports.count in the chart, or set minReplicas to at least 1"
+                raise NoActivatorError(
+                    f"spec.scaling.minReplicas is 0, but all {len(self.offered)} ports of the activator are in use."
+                    " Raise activator.ports.count in the chart, or set minReplicas to at least 1"
                 )
             self._given[key] = port
         self._reserved.pop(key, None)

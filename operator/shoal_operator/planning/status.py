@@ -153,11 +153,11 @@ def judge(evidence: Evidence) -> list[Condition]:
     exceptional: dict[ConditionType, Verdict | None] = {
         ConditionType.UPGRADED: upgraded(evidence, ready=ready),
         ConditionType.SCALING_LIMITED: _scaling_limited(evidence),
-        ConditionType.WAITING_ROOM_READY: _room_ready(evidence),
+        ConditionType.ACTIVATOR_READY: _room_ready(evidence),
         ConditionType.MODEL_RESOLVED: _model_resolved(evidence),
         ConditionType.SOLE_OPERATOR: _sole_operator(evidence),
         ConditionType.SPEC_READ: (Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)) if dropped else None,
-        ConditionType.SIBLINGS_FOUND: blocked.alone(evidence),
+        ConditionType.PEERS_FOUND: blocked.alone(evidence),
         ConditionType.ROWS_INDEPENDENT: next((each for check in ROWS if (each := check(evidence))), None),
     }
     return [*conditions, *(Condition(kind, *verdict) for kind, verdict in exceptional.items() if verdict)]
@@ -189,7 +189,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
             naming = stored_naming(resource)
         model = naming.as_status() if naming else {}
     # The activator's port stays reserved for a spec that cannot be read.
-    room = stored.get("waitingRoom", {})
+    room = stored.get("activator", {})
     if evidence.target is not None:
         room = {"port": evidence.target.hosting.port} if evidence.target.hosting else {}
     return {
@@ -199,7 +199,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
         "selector": selector_text(resource["metadata"]["name"]),
         "url": url,
         **({"model": model} if model else {}),
-        **({"waitingRoom": room} if room else {}),
+        **({"activator": room} if room else {}),
         **upgrade_status(evidence, ready=ready),
         "conditions": [stamped(item, previous, generation, now) for item in conditions],
     }
@@ -355,7 +355,7 @@ def _room_ready(evidence: Evidence) -> Verdict | None:
     text = f"{evidence.target.hosting.shortcoming}. Until then the operator removes no pod"
     if (slept := checks.asleep(evidence)) and slept[0] is Status.FALSE:
         text = slept[2]
-    return Status.FALSE, Reason.NO_WAITING_ROOM, text
+    return Status.FALSE, Reason.NO_ACTIVATOR, text
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:

@@ -121,15 +121,15 @@ class Gate:
         name = self._check_token(presented)
         return Caller(name, name if name in self._limits.names else TOKENS, credentials)
 
-    def enter(self, caller: Caller, rows: int, now_s: float, *, handed_over: bool) -> None:
+    def enter(self, caller: Caller, rows: int, now_s: float, *, forwarded: bool) -> None:
         """Charge a request's rows to its client.
 
-        Requests marked as forwarded (``handed_over``) are counted like all others: any client can send the mark.
+        Requests marked as forwarded (``forwarded``) are counted like all others: any client can send the mark.
 
         Raises:
             LimitReached: the client is at its limit.
         """
-        caller.account = self._limits.account(caller.name, now_s, handed_over=handed_over)
+        caller.account = self._limits.account(caller.name, now_s, forwarded=forwarded)
         if caller.account is not None:
             caller.account.take(rows, now_s)
             caller.rows = rows

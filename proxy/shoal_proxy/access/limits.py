@@ -67,13 +67,13 @@ class Limits:
         self._accounts: dict[tuple[str, bool], Account] = {}
         self.names = (self._rates.keys() | self._rows.keys()) - {OTHERS}
 
-    def account(self, name: str, now_s: float, *, handed_over: bool) -> Account | None:
+    def account(self, name: str, now_s: float, *, forwarded: bool) -> Account | None:
         """Return a client's account; None for no limit.
 
         Forwarded requests have an account of their own: they were charged at the first replica, and a client that only
         marks its requests as forwarded gains no more than that.
         """
-        account = self._accounts.get((name, handed_over))
+        account = self._accounts.get((name, forwarded))
         if account is None:
             # A limit of its own, or that of all others.
             rate_s = self._rates.get(name, self._rates.get(OTHERS, 0.0))
@@ -86,5 +86,5 @@ class Limits:
                     if not idle.rows:
                         del self._accounts[who]
                         break
-            account = self._accounts[name, handed_over] = Account(rate_s, most_rows, now_s)
+            account = self._accounts[name, forwarded] = Account(rate_s, most_rows, now_s)
         return account

@@ -71,7 +71,7 @@ class Pending:
     """
 
     __slots__ = (
-        "arrived_s", "burst", "caller", "deadline_s", "deliver", "due_s", "errors", "finished", "handed_over", "inputs",
+        "arrived_s", "burst", "caller", "deadline_s", "deliver", "due_s", "errors", "finished", "forwarded", "inputs",
         "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "span",
         "taken", "timing", "trace", "tried_elsewhere", "turn_s",
     )  # fmt: skip
@@ -115,7 +115,7 @@ class Pending:
         self.may_have_run = False
         """Whether the runtime may have run some of its rows."""
         self.finished = 0
-        self.handed_over = False
+        self.forwarded = False
         """Whether a peer forwarded it: it is not forwarded again."""
         self.tried_elsewhere = False
         """Whether a peer sent it back: it is not forwarded again."""
@@ -149,7 +149,7 @@ class Pending:
     @property
     def stays(self) -> bool:
         """Return whether it must not be forwarded: it has begun, or was forwarded before."""
-        return self.taken > 0 or self.handed_over or self.tried_elsewhere
+        return self.taken > 0 or self.forwarded or self.tried_elsewhere
 
     @property
     def left(self) -> int:

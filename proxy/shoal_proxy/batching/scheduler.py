@@ -142,7 +142,7 @@ class Scheduler:
         else:
             self.traffic.arrived_rows += pending.rows
             # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
-            guest = pending.handed_over and self.lags(pending, now_s)
+            guest = pending.forwarded and self.lags(pending, now_s)
             refusal = Rejection.LATE if guest else self.batcher.admit(runs, now_s)
             if refusal is not None:
                 if self._coalescing:

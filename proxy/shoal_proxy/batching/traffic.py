@@ -22,7 +22,7 @@ class Traffic:
         self.answered_rows = 0
         self.batches = 0
         """Batches that were answered."""
-        self.handed_over_rows = 0
+        self.forwarded_rows = 0
         self.refused_rows: dict[Rejection, int] = {}
         self.row_s = 0.0
         """Rows waiting and running, integrated over time."""
@@ -69,7 +69,7 @@ class Traffic:
                 self._span_began_s, self._span_arrived_rows, self._span_busy_s = now_s, self.arrived_rows, self.busy_s
                 kept_s = now_s - self._kept_began_s
                 if kept_s >= _KEPT_SPAN_S:
-                    kept_rows = self.arrived_rows - self.handed_over_rows
+                    kept_rows = self.arrived_rows - self.forwarded_rows
                     self.kept_rows_per_s = max(0, kept_rows - self._kept_rows) / kept_s
                     self._kept_began_s, self._kept_rows = now_s, kept_rows
 

@@ -38,7 +38,7 @@ def read_load(
         arrived_rows=traffic.arrived_rows,
         answered_rows=traffic.answered_rows,
         refused_rows=Refused(*(traffic.refused_rows.get(reason, 0) for reason in _REASONS)),
-        handed_over_rows=traffic.handed_over_rows,
+        forwarded_rows=traffic.forwarded_rows,
         row_seconds=traffic.row_s,
         queued_row_seconds=traffic.queued_row_s,
         busy_s=traffic.busy_s,

@@ -20,13 +20,13 @@ class Balance(StrEnum):
     LEAST_ROWS = "LeastRows"
     POWER_OF_TWO = "PowerOfTwo"
     SOONEST_FINISH = "SoonestFinish"
-    SECOND_CHANCE = "SecondChance"
+    REQUEST_FORWARDING = "RequestForwarding"
     """As `PINNED`, but a replica forwards a request that it would reject as late to a peer, once."""
 
     @property
     def keeps_connections(self) -> bool:
         """Return whether all requests of a connection go to the replica that it leads to."""
-        return self in (Balance.PINNED, Balance.SECOND_CHANCE)
+        return self in (Balance.PINNED, Balance.REQUEST_FORWARDING)
 
 
 class Choosable(Protocol):
@@ -59,11 +59,11 @@ def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: flo
             return replicas[pick(len(replicas))]
 
 
-def second_chance(siblings: Sequence[R], request: Request, now_s: float, pick: Pick) -> R | None:
+def forwarder(peers: Sequence[R], request: Request, now_s: float, pick: Pick) -> R | None:
     """Return the peer that would answer ``request`` soonest; None if it would be late there or was forwarded before."""
-    if request.handed_over or not siblings:
+    if request.forwarded or not peers:
         return None
-    best = _least(siblings, lambda replica: replica.promise_s(request, now_s), pick)
+    best = _least(peers, lambda replica: replica.promise_s(request, now_s), pick)
     return best if best.promise_s(request, now_s) <= request.due_s else None
 
 

@@ -28,7 +28,7 @@ class Request:
     """When it gets an error instead."""
     leaves_s: float = NEVER_S
     """When its client disconnects."""
-    handed_over: bool = False
+    forwarded: bool = False
     """Whether a replica forwarded it; it is not forwarded again."""
     answered_s: float | None = None
     refused_s: float | None = None

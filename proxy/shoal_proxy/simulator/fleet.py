@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.balance import Balance, Connections, Pick, choose, second_chance
+from shoal_proxy.simulator.balance import Balance, Connections, Pick, choose, forwarder
 from shoal_proxy.simulator.engine import Agenda, Engine, Request
 from shoal_proxy.simulator.shoal import Shoal
 
@@ -34,8 +34,8 @@ class Replica:
 class Known:
     """A replica's estimate of a peer's wait: at most ``stale_s`` old, plus the rows forwarded since."""
 
-    def __init__(self, sibling: Replica, stale_s: float) -> None:
-        self.sibling = sibling
+    def __init__(self, peer: Replica, stale_s: float) -> None:
+        self.peer = peer
         self._stale_s = stale_s
         self._told_s = -NEVER_S
         self._wait_s = 0.0
@@ -44,15 +44,15 @@ class Known:
     @property
     def rows(self) -> int:
         """Return the rows that wait and run there (`Choosable`)."""
-        return self.sibling.rows
+        return self.peer.rows
 
     def promise_s(self, request: Request, now_s: float) -> float:
         """Return when it should answer ``request`` (`Choosable`)."""
         # The peer's report is too old: read it again.
         if now_s - self._told_s >= self._stale_s:
             self._told_s, self._given_rows = now_s, 0
-            self._wait_s = self.sibling.promise_s(request, now_s) - now_s
-        return now_s + self._wait_s + self._given_rows * self.sibling.shoal.row_s
+            self._wait_s = self.peer.promise_s(request, now_s) - now_s
+        return now_s + self._wait_s + self._given_rows * self.peer.shoal.row_s
 
     def give(self, request: Request) -> None:
         """Count ``request``, which is forwarded to it."""
@@ -88,7 +88,7 @@ class Fleet:
         """All replicas, also those that have ended."""
         self.serving: list[Replica] = []
         """Replicas that accept new requests."""
-        self.handed_over = 0
+        self.forwarded = 0
         self._make = make
         self._balance = balance
         self._pick = pick
@@ -104,7 +104,7 @@ class Fleet:
         shoal = engine.discipline
         assert isinstance(shoal, Shoal)
         replica = Replica(shoal, engine, self.agenda.now_s + after_s)
-        engine.elsewhere = partial(self._second_chance, replica)
+        engine.elsewhere = partial(self._forwarder, replica)
         self.replicas.append(replica)
         if after_s > 0:
             self.agenda.at(replica.ready_s, self._ready, replica)
@@ -141,8 +141,8 @@ class Fleet:
         elif self._connections is not None:
             replica = self._connections.next(self.serving, now_s)
             # A replica that could admit it, but expects to answer late, forwards it at once.
-            late = self._balance is Balance.SECOND_CHANCE and replica.promise_s(request, now_s) > request.due_s
-            if not (late and self._second_chance(replica, request)):
+            late = self._balance is Balance.REQUEST_FORWARDING and replica.promise_s(request, now_s) > request.due_s
+            if not (late and self._forwarder(replica, request)):
                 replica.engine.arrive(request)
         else:
             choose(self._balance, self.serving, request, now_s, self._pick).engine.arrive(request)
@@ -159,25 +159,25 @@ class Fleet:
         else:  # check again later
             self.agenda.at(self.agenda.now_s + _LOOK_S, self._end_when_settled, replica)
 
-    def _second_chance(self, replica: Replica, request: Request) -> bool:
+    def _forwarder(self, replica: Replica, request: Request) -> bool:
         """Forward ``request``, which ``replica`` would reject, to a peer; return whether one accepts it."""
-        if self._balance is not Balance.SECOND_CHANCE:
+        if self._balance is not Balance.REQUEST_FORWARDING:
             return False
-        siblings: list[Known] = []
+        peers: list[Known] = []
         for each in self.serving:
             if each is not replica:
                 if each not in replica.knows:
                     replica.knows[each] = Known(each, self._stale_s)
-                siblings.append(replica.knows[each])
+                peers.append(replica.knows[each])
         at_s = self.agenda.now_s + self._hop_s
-        chosen = second_chance(siblings, request, at_s, self._pick)
+        chosen = forwarder(peers, request, at_s, self._pick)
         if chosen is None:
             return False
         chosen.give(request)
         # Its deadline is forwarded with it.
-        request.handed_over = request.own = True
-        self.handed_over += 1
-        self.agenda.at(at_s, chosen.sibling.engine.arrive, request)
+        request.forwarded = request.own = True
+        self.forwarded += 1
+        self.agenda.at(at_s, chosen.peer.engine.arrive, request)
         return True
 
 

@@ -10,7 +10,7 @@ def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
     outcome = study.outcome
     replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
     kept = f", {service.connections} connections a replica" if service.balance.keeps_connections else ""
-    forwarded = f"; {_share(outcome.handed_over, outcome)} forwarded" if outcome.handed_over else ""
+    forwarded = f"; {_share(outcome.forwarded, outcome)} forwarded" if outcome.forwarded else ""
     best = "" if study.best_in_time is None else f"; the optimum is {_share(study.best_in_time, outcome)}"
     after_s = outcome.refused_after_p99_s
     soon = "" if after_s is None else f", 99 % of them within {_ms(after_s)}"

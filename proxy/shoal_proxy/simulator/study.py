@@ -97,7 +97,7 @@ class Outcome:
     mean_batch_rows: float
     busy: float
     """Share of the time in which a device works, mean over replicas."""
-    handed_over: int = 0
+    forwarded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def simulate(requests: Sequence[Request], service: Service) -> Outcome:
         fleet.agenda.at(requests[0].arrived_s + service.death_s, partial(_replace, service), fleet)
     fleet.run(requests)
     outcome = _outcome(requests, [each.engine for each in fleet.replicas], count)
-    return replace(outcome, handed_over=fleet.handed_over)
+    return replace(outcome, forwarded=fleet.forwarded)
 
 
 def _replace(service: Service, fleet: Fleet) -> None:

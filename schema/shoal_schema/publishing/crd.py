@@ -231,7 +231,7 @@ _STATUS: Json = {
     },
     "images": images_schema(),
     "upgrade": upgrade_schema(),
-    "waitingRoom": {
+    "activator": {
         "type": "object",
         "description": "Activator of a service with `minReplicas` 0.",
         "properties": {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from shoal_schema import metrics
-from shoal_schema.declaring import BATCH, OPERATOR, PROXY, RUNTIME, WAITING, Process, fields_of
+from shoal_schema.declaring import ACTIVATOR, BATCH, OPERATOR, PROXY, RUNTIME, Process, fields_of
 from shoal_schema.environment import manifest_fields, variables
 from shoal_schema.policy import Policy
 from shoal_schema.publishing.words import in_a_table, range_of, unset_of
@@ -72,12 +72,12 @@ def _metrics_of(declared: Iterable[metrics.Metric]) -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "settings of both": lambda: _settings_of(PROXY, RUNTIME),
-    "settings of all": lambda: _settings_of(PROXY, RUNTIME, OPERATOR, WAITING, BATCH),
+    "settings of all": lambda: _settings_of(PROXY, RUNTIME, OPERATOR, ACTIVATOR, BATCH),
     "settings of the proxy and the batch program": lambda: _settings_of(PROXY, BATCH),
     "settings of the runtime": lambda: _settings_of(RUNTIME),
     "settings of the proxy": lambda: _settings_of(PROXY),
     "settings of the operator": lambda: _settings_of(OPERATOR),
-    "settings of the waiting room": lambda: _settings_of(WAITING),
+    "settings of the activator": lambda: _settings_of(ACTIVATOR),
     "settings of the batch program": lambda: _settings_of(BATCH),
     "fields of serve": lambda: _markdown(
         "| field | takes | meaning |",

@@ -292,7 +292,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             ge=0,
             le=10_000,
             description="Minimum number of pods. With 0 a service without requests runs no pods, and the activator"
-            " (chart value `waitingRoom.enabled`) holds the next requests while a pod starts. At 0 replicas in"
+            " (chart value `activator.enabled`) holds the next requests while a pod starts. At 0 replicas in"
             " mode `External` requests are rejected.",
         ),
     ] = 1

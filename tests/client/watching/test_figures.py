@@ -46,8 +46,8 @@ def test_of_the_first_look_only_what_is_held_is_known() -> None:
     assert seen.asked_per_s is seen.batch_rows is seen.time_ms is None
 
 
-def test_a_row_that_a_sibling_took_is_asked_for_once() -> None:
-    gave = replace(LATER, handed_over_rows=20, refused_rows=Refused(0, 0, 0, 0))
+def test_a_row_that_a_peer_took_is_asked_for_once() -> None:
+    gave = replace(LATER, forwarded_rows=20, refused_rows=Refused(0, 0, 0, 0))
     took = replace(LATER, arrived_rows=20, answered_rows=20, refused_rows=Refused(0, 0, 0, 0))
 
     assert between({"a": NEW, "b": NEW}, {"a": gave, "b": took}).asked_per_s == 110

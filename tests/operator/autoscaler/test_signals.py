@@ -50,12 +50,12 @@ def test_the_short_window_sees_a_step_in_six_seconds_and_the_long_one_in_sixty()
     assert signals.long.rows == pytest.approx(40)
 
 
-def test_pods_add_up_and_what_was_handed_over_counts_where_it_went() -> None:
+def test_pods_add_up_and_what_was_forwarded_counts_where_it_went() -> None:
     memory, pods = Memory(), {"a": Pod(), "b": Pod()}
     heard(memory, pods, 0.0)
     for pod in pods.values():
         pod.passes(10.0, rows=3, offered=20, refused=5)
-    pods["a"].load = replace(pods["a"].load, handed_over_rows=100)
+    pods["a"].load = replace(pods["a"].load, forwarded_rows=100)
     signals = heard(memory, pods, 10.0)
 
     assert signals.last.rows == pytest.approx(6)

@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from shoal_operator.manifests.desired import CHILD_KINDS
 from shoal_operator.settings import Settings
-from shoal_schema.declaring import WAITING, Json
+from shoal_schema.declaring import ACTIVATOR, Json
 from shoal_schema.decoding import parse_spec
 from shoal_schema.environment import read, variables
 from shoal_schema.policy import Policy
-from shoal_schema.processes import WaitingProcess
+from shoal_schema.processes import ActivatorProcess
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition, services
 from shoal_schema.publishing.graph import graphs
@@ -53,7 +53,7 @@ def chart() -> Iterator[Chart]:
 
 OFF: Mapping[str, Json] = {
     "crds": {"install": False},
-    "waitingRoom": {"enabled": False},
+    "activator": {"enabled": False},
     "podDisruptionBudget": {"enabled": False},
     "networkPolicies": {"enabled": False},
     "userRoles": {"create": False},
@@ -72,11 +72,11 @@ MATRIX: Mapping[str, Json] = {
     "peers": {
         "networkPolicies": {
             "operator": {"ports": [443], "egress": [{"ports": [{"protocol": "TCP", "port": 5000}]}]},
-            "waitingRoom": {"from": [{"namespaceSelector": {}}], "egress": [{"to": [{"podSelector": {}}]}]},
+            "activator": {"from": [{"namespaceSelector": {}}], "egress": [{"to": [{"podSelector": {}}]}]},
         }
     },
     "apart": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}},
-    "going": {"crds": {"keep": False}, "replicas": 0, "siblings": False},
+    "going": {"crds": {"keep": False}, "replicas": 0, "peers": False},
 }
 
 
@@ -230,13 +230,13 @@ def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart)
     assert str(settings.process.health_listen) == "10.0.0.5:8081"
 
 
-def test_the_waiting_room_understands_its_environment_and_the_operator_finds_it(chart: Chart) -> None:
+def test_the_activator_understands_its_environment_and_the_operator_finds_it(chart: Chart) -> None:
     ports = {"first": 30000, "count": 7}
-    objects = rendered(chart, podListenHost="$(POD_IP)", waitingRoom={"ports": ports}, logFormat="json")
-    given = {name: text.replace("$(POD_IP)", "10.0.0.5") for name, text in environment(objects, "waiting-room").items()}
+    objects = rendered(chart, podListenHost="$(POD_IP)", activator={"ports": ports}, logFormat="json")
+    given = {name: text.replace("$(POD_IP)", "10.0.0.5") for name, text in environment(objects, "activator").items()}
     operator = environment(objects)
-    selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_WAITING_SELECTOR"].split(","))
-    rooms = next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-waiting-room")
+    selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_ACTIVATOR_SELECTOR"].split(","))
+    rooms = next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-activator")
     policy = next(body for body in by_kind(objects, "NetworkPolicy") if "waiting" in body["metadata"]["name"])
     (service,) = by_kind(objects, "Service")
 
@@ -248,22 +248,22 @@ def test_the_waiting_room_understands_its_environment_and_the_operator_finds_it(
     )
     assert selected.items() <= rooms["spec"]["template"]["metadata"]["labels"].items()
     ports = policy["spec"]["ingress"][0]["ports"][0]
-    first, count = int(operator["SHOAL_OPERATOR_WAITING_FIRST_PORT"]), int(operator["SHOAL_OPERATOR_WAITING_PORTS"])
+    first, count = int(operator["SHOAL_OPERATOR_ACTIVATOR_FIRST_PORT"]), int(operator["SHOAL_OPERATOR_ACTIVATOR_PORTS"])
     assert (ports["port"], ports["endPort"]) == (first, first + count - 1) == (30000, 30006)
 
 
-def environment_of_waiting(given: dict[str, str]) -> WaitingProcess:
+def environment_of_waiting(given: dict[str, str]) -> ActivatorProcess:
     class Only(Struct):
-        process: WaitingProcess
+        process: ActivatorProcess
 
-    return read(Only, given, WAITING).process
+    return read(Only, given, ACTIVATOR).process
 
 
-def test_without_a_waiting_room_there_is_none_and_the_operator_knows_of_none(chart: Chart) -> None:
-    objects = rendered(chart, waitingRoom={"enabled": False})
+def test_without_an_activator_there_is_none_and_the_operator_knows_of_none(chart: Chart) -> None:
+    objects = rendered(chart, activator={"enabled": False})
 
     assert [body["metadata"]["name"] for body in by_kind(objects, "Deployment")] == ["shoal-operator"]
-    assert "SHOAL_OPERATOR_WAITING_SELECTOR" not in environment(objects)
+    assert "SHOAL_OPERATOR_ACTIVATOR_SELECTOR" not in environment(objects)
 
 
 def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None:
@@ -289,19 +289,19 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
         ({"crds": {"installed": False}}, "installed"),
         ({"networkPolicies": {"operator": {"ports": []}}}, "/networkPolicies/operator/ports"),
         ({"networkPolicies": {"operator": {"ports": ["https"]}}}, "/networkPolicies/operator/ports/0"),
-        ({"networkPolicies": {"waitingRoom": {"ingress": []}}}, "ingress"),
+        ({"networkPolicies": {"activator": {"ingress": []}}}, "ingress"),
         ({"podDisruptionBudget": {"maxUnavailable": 2}}, "maxUnavailable"),
         ({"userRoles": {"create": "yes"}}, "/userRoles/create"),
         ({"tests": {"timeoutSeconds": 1}}, "/tests/timeoutSeconds"),
         ({"images": {"pullSecrets": ["registry"]}}, "/images/pullSecrets/0"),
         ({"resources": {"limits": {"memory": {}}}}, "/resources/limits/memory"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),
-        ({"waitingRoom": {"ports": {"first": 65000, "count": 537}}}, "beyond port 65535"),
+        ({"activator": {"ports": {"first": 65000, "count": 537}}}, "beyond port 65535"),
         (
-            {"waitingRoom": {"env": [{"name": "SHOAL_PROXY_DOCS", "value": "true"}]}},
+            {"activator": {"env": [{"name": "SHOAL_PROXY_DOCS", "value": "true"}]}},
             "SHOAL_PROXY_DOCS is no setting of",
         ),
-        ({"waitingRoom": {"env": [{"name": "SHOAL_WAITNG_X", "value": "1"}]}}, "whose names begin with SHOAL_WAITING_"),
+        ({"activator": {"env": [{"name": "SHOAL_WAITNG_X", "value": "1"}]}}, "whose names begin with SHOAL_ACTIVATOR_"),
     ],
 )
 def test_wrong_values_are_refused_and_named(chart: Chart, values: Json, words: str) -> None:
@@ -320,34 +320,34 @@ def test_settings_that_are_no_values_may_be_given_as_environment(chart: Chart) -
 @pytest.mark.parametrize(
     "ports", [{"first": 65000, "count": 536}, {"first": 9091, "count": 9}, {"first": 1024, "count": 8066}]
 )
-def test_all_ports_up_to_the_last_one_can_be_the_waiting_rooms(chart: Chart, ports: Json) -> None:
-    given = [{"name": "SHOAL_WAITING_MAX_REQUESTS", "value": "5"}, {"name": "SHOAL_LOG_LEVEL", "value": "info"}]
-    objects = rendered(chart, waitingRoom={"ports": ports, "env": [*given, {"name": "TZ", "value": "UTC"}]})
+def test_all_ports_up_to_the_last_one_can_be_the_activators(chart: Chart, ports: Json) -> None:
+    given = [{"name": "SHOAL_ACTIVATOR_MAX_REQUESTS", "value": "5"}, {"name": "SHOAL_LOG_LEVEL", "value": "info"}]
+    objects = rendered(chart, activator={"ports": ports, "env": [*given, {"name": "TZ", "value": "UTC"}]})
 
-    assert environment(objects, "waiting-room").items() >= {(each["name"], each["value"]) for each in given}
+    assert environment(objects, "activator").items() >= {(each["name"], each["value"]) for each in given}
     [policy] = [each for each in by_kind(objects, "NetworkPolicy") if "waiting" in each["metadata"]["name"]]
     assert policy["spec"]["ingress"][0]["ports"][0]["endPort"] == ports["first"] + ports["count"] - 1
     known = {name: text.replace("$(POD_IP)", "10.0.0.1") for name, text in environment(objects).items()}
-    assert Settings.from_env(known).process.waiting_ports == ports["count"]
+    assert Settings.from_env(known).process.activator_ports == ports["count"]
 
 
-def test_who_turns_the_waiting_room_off_is_reported_what_becomes_of_who_sleeps(chart: Chart) -> None:
+def test_who_turns_the_activator_off_is_reported_what_becomes_of_who_sleeps(chart: Chart) -> None:
     for enabled in (True, False):
-        files = chart.render(values={"waitingRoom": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
+        files = chart.render(values={"activator": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
         (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
         assert ("Set minReplicas to 1 for each of them" in notes) is not enabled
 
 
-def test_ports_of_the_waiting_room_are_ports(chart: Chart) -> None:
+def test_ports_of_the_activator_are_ports(chart: Chart) -> None:
     with pytest.raises(HelmError, match="beyond port 65535"):
-        rendered(chart, waitingRoom={"ports": {"first": 65000, "count": 1000}})
+        rendered(chart, activator={"ports": {"first": 65000, "count": 1000}})
 
 
 def deployment(objects: list[Json], name: str) -> Json:
     return next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == f"shoal-{name}")
 
 
-@pytest.mark.parametrize("name", ["operator", "waiting-room"])
+@pytest.mark.parametrize("name", ["operator", "activator"])
 def test_pods_of_one_kind_prefer_different_nodes_unless_the_values_say_otherwise(chart: Chart, name: str) -> None:
     made = deployment(rendered(chart, affinity={"nodeAffinity": {"a": []}}), name)["spec"]
     own: Json = {"preferredDuringSchedulingIgnoredDuringExecution": []}
@@ -364,9 +364,9 @@ def test_pods_of_one_kind_prefer_different_nodes_unless_the_values_say_otherwise
 @pytest.mark.parametrize(
     ("values", "names"),
     [
-        ({}, {"shoal-waiting-room"}),
-        ({"replicas": 2}, {"shoal-operator", "shoal-waiting-room"}),
-        ({"replicas": 2, "waitingRoom": {"enabled": False}}, {"shoal-operator"}),
+        ({}, {"shoal-activator"}),
+        ({"replicas": 2}, {"shoal-operator", "shoal-activator"}),
+        ({"replicas": 2, "activator": {"enabled": False}}, {"shoal-operator"}),
         ({"replicas": 2, "podDisruptionBudget": {"enabled": False}}, set()),
     ],
 )
@@ -379,10 +379,10 @@ def test_a_budget_is_for_those_of_which_there_are_several(chart: Chart, values: 
         assert spec["selector"] == deployment(objects, name.removeprefix("shoal-"))["spec"]["selector"]
 
 
-def test_the_waiting_room_is_nobody_to_the_api_server(chart: Chart) -> None:
-    pod = deployment(rendered(chart), "waiting-room")["spec"]["template"]["spec"]
+def test_the_activator_is_nobody_to_the_api_server(chart: Chart) -> None:
+    pod = deployment(rendered(chart), "activator")["spec"]["template"]["spec"]
 
-    assert pod["serviceAccountName"] == "shoal-waiting-room"
+    assert pod["serviceAccountName"] == "shoal-activator"
     assert pod["automountServiceAccountToken"] is False
 
 

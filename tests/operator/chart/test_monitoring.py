@@ -57,12 +57,12 @@ def test_dashboards_are_found_by_grafanas_sidecar_in_their_folder(tmp_path: Path
         assert json.loads(text)["uid"].startswith("shoal-")
 
 
-def test_the_pods_that_are_scraped_are_those_of_services_operators_and_waiting_rooms(tmp_path: Path) -> None:
+def test_the_pods_that_are_scraped_are_those_of_services_operators_and_activators(tmp_path: Path) -> None:
     objects = with_prometheus(tmp_path, monitoring={"podMonitor": {"enabled": True, "labels": LABELS}})
     found = {body["metadata"]["name"]: body for body in by_kind(objects, "PodMonitor")}
     deployments = {body["metadata"]["name"]: body["spec"]["template"] for body in by_kind(objects, "Deployment")}
 
-    assert set(found) == {"shoal-services", "shoal-operator", "shoal-waiting-room"}
+    assert set(found) == {"shoal-services", "shoal-operator", "shoal-activator"}
     assert all(body["metadata"]["labels"]["release"] == "prometheus" for body in found.values())
     for name, template in deployments.items():
         monitor = found[name]["spec"]
@@ -79,7 +79,7 @@ def test_the_pods_that_are_scraped_are_those_of_services_operators_and_waiting_r
 
 
 def test_an_operator_of_some_namespaces_has_its_services_scraped_there_alone(tmp_path: Path) -> None:
-    objects = with_prometheus(tmp_path, watchNamespaces=["team-a"], waitingRoom={"enabled": False}, **ON)
+    objects = with_prometheus(tmp_path, watchNamespaces=["team-a"], activator={"enabled": False}, **ON)
     found = {body["metadata"]["name"]: body["spec"] for body in by_kind(objects, "PodMonitor")}
 
     assert set(found) == {"shoal-services", "shoal-operator"}

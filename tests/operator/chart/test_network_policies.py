@@ -91,20 +91,20 @@ def _selects(selector: Json, labels: Json) -> bool:
 
 
 def connections(objects: list[Json]) -> dict[str, tuple[Peer, Peer, int, str]]:
-    operator, room = peer_of(objects, "operator"), peer_of(objects, "waiting-room")
+    operator, room = peer_of(objects, "operator"), peer_of(objects, "activator")
     return {
         "operator-names": (operator, DNS, 53, "UDP"),
         "operator-names-in-openshift": (operator, DNS, 5353, "UDP"),
         "operator-api-server": (operator, OUTSIDE, 6443, "TCP"),
         "operator-registry": (operator, OUTSIDE, 443, "TCP"),
         "operator-proxy": (operator, SERVICE, ADMIN_PORT, "TCP"),
-        "operator-waiting-room": (operator, room, 9090, "TCP"),
-        "waiting-room-names": (room, DNS, 53, "UDP"),
-        "waiting-room-operator": (room, operator, 8082, "TCP"),
-        "waiting-room-pod": (room, SERVICE, HTTP_PORT, "TCP"),
+        "operator-activator": (operator, room, 9090, "TCP"),
+        "activator-names": (room, DNS, 53, "UDP"),
+        "activator-operator": (room, operator, 8082, "TCP"),
+        "activator-pod": (room, SERVICE, HTTP_PORT, "TCP"),
         "prometheus-operator": (PROMETHEUS, operator, 8082, "TCP"),
-        "prometheus-waiting-room": (PROMETHEUS, room, 9090, "TCP"),
-        "caller-waiting-room": (STRANGER, room, 20999, "TCP"),
+        "prometheus-activator": (PROMETHEUS, room, 9090, "TCP"),
+        "caller-activator": (STRANGER, room, 20999, "TCP"),
         "caller-from-outside": (OUTSIDE, room, 20000, "TCP"),
     }
 
@@ -117,7 +117,7 @@ def test_every_connection_that_shoal_makes_is_let_through(chart: Chart) -> None:
 
 def test_no_other_is(chart: Chart) -> None:
     objects = rendered(chart, **VALUES)
-    operator, room = peer_of(objects, "operator"), peer_of(objects, "waiting-room")
+    operator, room = peer_of(objects, "operator"), peer_of(objects, "activator")
     others = {
         "a stranger reads the operator's metrics": (STRANGER, operator, 8082),
         "a stranger reads the room's metrics": (STRANGER, room, 9090),
@@ -161,10 +161,10 @@ def test_more_can_be_let_through_and_callers_can_be_named(chart: Chart) -> None:
         chart,
         networkPolicies={
             "operator": {"egress": [mlflow]},
-            "waitingRoom": {"from": [{"podSelector": {"matchLabels": {"app": "gateway"}}}]},
+            "activator": {"from": [{"podSelector": {"matchLabels": {"app": "gateway"}}}]},
         },
     )
-    room = peer_of(objects, "waiting-room")
+    room = peer_of(objects, "activator")
 
     assert allows(objects, peer_of(objects, "operator"), OUTSIDE, 5000)
     assert not allows(objects, STRANGER, room, 20000)

@@ -15,8 +15,8 @@ from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
+    PEERS,
     SERVICE,
-    SIBLINGS,
     WRITTEN_KINDS,
     Kind,
     desired_objects,
@@ -88,9 +88,9 @@ OF_KOPF = {
 }
 VALUES: Mapping[str, Json] = {
     "default": {},
-    "no-siblings": {"siblings": False},
-    "no-waiting-room": {"waitingRoom": {"enabled": False}},
-    "neither": {"siblings": False, "waitingRoom": {"enabled": False}},
+    "no-peers": {"peers": False},
+    "no-activator": {"activator": {"enabled": False}},
+    "neither": {"peers": False, "activator": {"enabled": False}},
     "namespaced": {"watchNamespaces": ["team-a", "team-b"]},
     "namespaced-beside": {"watchNamespaces": ["team-a", "shoal-system"]},
 }
@@ -170,7 +170,7 @@ def changes(settings: Settings) -> tuple[set[Kind], set[Kind]]:
 
     What is there may have been made by an install with other settings, for another spec.
     """
-    hostings = [Hosting(20000, ("10.0.0.9",), open=True)] if settings.process.waiting_selector else []
+    hostings = [Hosting(20000, ("10.0.0.9",), open=True)] if settings.process.activator_selector else []
     applied: set[Kind] = set()
     always = set(WRITTEN_KINDS)
     for spec, hosting in itertools.product(
@@ -182,7 +182,7 @@ def changes(settings: Settings) -> tuple[set[Kind], set[Kind]]:
         applied |= wanted
         always &= wanted
     # The headless Service goes wherever another InferenceService has its name.
-    return applied, set(WRITTEN_KINDS) - always | {SIBLINGS}
+    return applied, set(WRITTEN_KINDS) - always | {PEERS}
 
 
 def calls(settings: Settings, key: Key = CAT) -> dict[str, Callable[[Cluster], Awaitable[Any]]]:
@@ -261,14 +261,14 @@ def asked(settings: Settings) -> set[Asked]:
             uses = calls(settings, Key(namespace, CAT.name))
             if settings.heartbeat == settings.lease:
                 del uses["beat"]
-            if not settings.process.waiting_selector:
+            if not settings.process.activator_selector:
                 del uses["list_pods"]
             for use in uses.values():
                 await use(cluster)
 
     asyncio.run(use_all())
     found = recorder.asked | watched(settings) | {each for name in namespaces for each in admission(name)}
-    if not settings.process.waiting_selector:
+    if not settings.process.activator_selector:
         found = {each for each in found if each.resource != "endpointslices/restricted"}
     return found if settings.process.watch_namespaces else found | OF_KOPF
 
@@ -365,8 +365,8 @@ def test_what_a_switch_of_the_chart_turns_off_may_be_taken_away(chart: Chart) ->
         assert {("services", "delete"), ("endpointslices", "delete")} <= held
 
 
-def test_without_a_waiting_room_no_address_may_be_written_into_a_slice(chart: Chart) -> None:
-    rights = granted(rendered(chart, **VALUES["no-waiting-room"]), "shoal-operator")
+def test_without_an_activator_no_address_may_be_written_into_a_slice(chart: Chart) -> None:
+    rights = granted(rendered(chart, **VALUES["no-activator"]), "shoal-operator")
 
     verbs = {right.verb for right in rights if right.resource.startswith("endpointslices")}
     assert verbs == {"list", "watch", "delete"}

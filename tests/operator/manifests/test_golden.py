@@ -39,7 +39,7 @@ CASES = {
     "foreign": target(FOREIGN),
     "hpa": target(BY_HPA),
     "keda": target(BY_KEDA),
-    "secure": target(SECURE, defaults=structs.replace(LOCAL, namespace="shoal-system", waiting_selector="a=b,c=d")),
+    "secure": target(SECURE, defaults=structs.replace(LOCAL, namespace="shoal-system", activator_selector="a=b,c=d")),
     "open": target(OPEN),
     "graph": graph_target(graph()),
 }

@@ -8,7 +8,7 @@ import pytest
 from helm_python import Chart
 from msgspec import structs
 
-from shoal_operator.manifests.desired import DEPLOYMENT, NETWORK_POLICY, SERVICE, SIBLINGS, desired_objects
+from shoal_operator.manifests.desired import DEPLOYMENT, NETWORK_POLICY, PEERS, SERVICE, desired_objects
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
 from tests.operator.chart.rendering import PATH, environment, rendered
@@ -29,14 +29,14 @@ class Pod:
 
 CAT: Mapping[str, str] = {"serving.shoal.dev/inferenceservice": "cat"}
 OPERATOR = Pod("shoal-system", {"app.kubernetes.io/component": "operator"})
-ROOM = Pod("shoal-system", {"app.kubernetes.io/component": "waiting-room", "app.kubernetes.io/instance": "shoal"})
+ROOM = Pod("shoal-system", {"app.kubernetes.io/component": "activator", "app.kubernetes.io/instance": "shoal"})
 PROMETHEUS = Pod("monitoring", {"app": "prometheus"})
-SIBLING = Pod("default", CAT)
+PEER = Pod("default", CAT)
 SHOP = Pod("default", {"app": "shop"})
 INGRESS = Pod("traefik", {"app": "traefik"}, namespace_labels={"team": "platform"})
 STRANGER = Pod("elsewhere", {"app": "shop"})
 OTHER_SERVICE = Pod("default", {"serving.shoal.dev/inferenceservice": "dog"})
-NAMED = (OPERATOR, ROOM, PROMETHEUS, SIBLING, SHOP, INGRESS, STRANGER, OTHER_SERVICE)
+NAMED = (OPERATOR, ROOM, PROMETHEUS, PEER, SHOP, INGRESS, STRANGER, OTHER_SERVICE)
 
 
 def selects(selector: Json, labels: Mapping[str, str]) -> bool:
@@ -105,18 +105,18 @@ def test_by_default_everybody_may_ask_and_the_admin_port_is_for_those_who_run_it
         ({"ipBlock": {"cidr": "192.0.2.0/24"}}, set()),
     ],
 )
-def test_whom_a_service_names_may_ask_beside_its_replicas_and_the_waiting_room(
+def test_whom_a_service_names_may_ask_beside_its_replicas_and_the_activator(
     settings: Settings, peer: Json, named: set[Pod]
 ) -> None:
     spec = with_fields(SECURE, networkPolicy={"from": [peer]})
-    assert let_in(settings, spec, HTTP) == let_in(settings, spec, GRPC) == named | {SIBLING, ROOM}
+    assert let_in(settings, spec, HTTP) == let_in(settings, spec, GRPC) == named | {PEER, ROOM}
     assert let_in(settings, spec, ADMIN) == {OPERATOR, ROOM, PROMETHEUS}
 
 
-def test_an_operator_without_a_waiting_room_lets_none_in(settings: Settings) -> None:
-    process = structs.replace(settings.process, waiting_selector="")
+def test_an_operator_without_an_activator_lets_none_in(settings: Settings) -> None:
+    process = structs.replace(settings.process, activator_selector="")
     policy = desired_objects(target(SECURE, defaults=process))[NETWORK_POLICY]
-    assert {pod for pod in NAMED if lets_in(policy, pod, HTTP)} == {SHOP, SIBLING}
+    assert {pod for pod in NAMED if lets_in(policy, pod, HTTP)} == {SHOP, PEER}
 
 
 def test_a_service_may_have_no_policy_at_all(settings: Settings) -> None:
@@ -131,6 +131,6 @@ def test_no_service_leads_to_the_admin_port(spec: Json) -> None:
     numbers = {port["name"]: port["containerPort"] for port in proxy["ports"]}
     assert numbers["admin"] == ADMIN
     assert not any("hostPort" in port for container in pod["containers"] for port in container.get("ports", ()))
-    for kind in (SERVICE, SIBLINGS):
+    for kind in (SERVICE, PEERS):
         led_to = {numbers.get(port["targetPort"], port["targetPort"]) for port in objects[kind]["spec"]["ports"]}
         assert led_to <= {HTTP, GRPC}

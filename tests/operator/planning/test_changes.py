@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     INGRESS,
+    PEERS,
     SERVICE,
     SERVICE_ACCOUNT,
-    SIBLINGS,
     Kind,
     desired_objects,
 )
@@ -148,37 +148,37 @@ def _mangle(body: Any, data: st.DataObject) -> None:
 def owned_by(name: str, uid: str = "another") -> Json:
     """Return a headless Service of the service of this name, or of one that is called as it."""
     owner = {"apiVersion": "serving.shoal.dev/v1alpha1", "kind": "InferenceService", "name": name, "uid": uid}
-    return {"metadata": {"name": "cat-siblings", "uid": "theirs", "ownerReferences": [{**owner, "controller": True}]}}
+    return {"metadata": {"name": "cat-peers", "uid": "theirs", "ownerReferences": [{**owner, "controller": True}]}}
 
 
 @pytest.mark.parametrize(
     "theirs",
-    [{"metadata": {"name": "cat-siblings", "uid": "theirs"}}, owned_by("cat-siblings")],
+    [{"metadata": {"name": "cat-peers", "uid": "theirs"}}, owned_by("cat-peers")],
     ids=["user", "namesake"],
 )
-def test_beside_a_strangers_service_of_the_siblings_name_pods_are_told_of_none(theirs: Json) -> None:
-    children = {**stored(MINIMAL), SIBLINGS: theirs}
+def test_beside_a_strangers_service_of_the_peers_name_pods_are_told_of_none(theirs: Json) -> None:
+    children = {**stored(MINIMAL), PEERS: theirs}
     plan = plan_changes(target(MINIMAL), children)
 
     (action,) = plan.actions
     assert isinstance(action, Apply)
     assert action.kind == DEPLOYMENT
-    assert "SHOAL_PROXY_SIBLINGS" not in str(action.body)
-    assert plan.conflicts == (Conflict(SIBLINGS, "cat-siblings", stale=False),)
+    assert "SHOAL_PROXY_PEERS" not in str(action.body)
+    assert plan.conflicts == (Conflict(PEERS, "cat-peers", stale=False),)
 
 
 def test_a_headless_service_that_is_about_to_go_with_a_namesake_of_before_is_waited_for() -> None:
-    plan = plan_changes(target(MINIMAL), {**stored(MINIMAL), SIBLINGS: owned_by("cat")})
+    plan = plan_changes(target(MINIMAL), {**stored(MINIMAL), PEERS: owned_by("cat")})
 
-    assert (plan.actions, plan.conflicts) == ((), (Conflict(SIBLINGS, "cat-siblings", stale=True),))
+    assert (plan.actions, plan.conflicts) == ((), (Conflict(PEERS, "cat-peers", stale=True),))
 
 
-def test_a_service_whose_name_is_anothers_for_siblings_takes_it() -> None:
+def test_a_service_whose_name_is_anothers_for_peers_takes_it() -> None:
     children = stored(MINIMAL) | {SERVICE: owned_by("cat")}
-    plan = plan_changes(target(MINIMAL, name="cat-siblings"), children)
+    plan = plan_changes(target(MINIMAL, name="cat-peers"), children)
     taken, made = (action for action in plan.actions if action.kind == SERVICE)
 
     assert plan.conflicts == ()
-    assert taken == Delete(SERVICE, "cat-siblings", "theirs")
+    assert taken == Delete(SERVICE, "cat-peers", "theirs")
     assert isinstance(made, Apply)
     assert made.uid is None

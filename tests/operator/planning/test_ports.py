@@ -1,10 +1,10 @@
-"""Ports of the waiting room: one for each service, stable, never another's, and at rest before the next one's."""
+"""Ports of the activator: one for each service, stable, never another's, and at rest before the next one's."""
 
 import pytest
 
+from shoal_operator.planning.activators import NoActivatorError
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.ports import REST_S, Ports, offered, stored_port
-from shoal_operator.planning.rooms import RoomlessError
 from tests.operator.samples import service
 
 CAT, DOG, EMU = (Key("default", name) for name in ("cat", "dog", "emu"))
@@ -52,7 +52,7 @@ def test_where_all_ports_are_taken_the_service_is_reported() -> None:
     ports = two()
     for key in (DOG, EMU):
         ports.allot(key, None, 0.0)
-    with pytest.raises(RoomlessError, match="all 2 ports of the waiting room are in use"):
+    with pytest.raises(NoActivatorError, match="all 2 ports of the activator are in use"):
         ports.allot(CAT, None, 0.0)
 
 
@@ -60,10 +60,10 @@ def test_a_port_rests_before_it_is_anothers_and_who_was_refused_is_reported_when
     ports = two()
     for key in (DOG, EMU):
         ports.allot(key, None, 0.0)
-    with pytest.raises(RoomlessError):
+    with pytest.raises(NoActivatorError):
         ports.allot(CAT, None, 5.0)
     assert ports.free(DOG, 10.0) == {CAT: 10.0 + REST_S}
-    with pytest.raises(RoomlessError):
+    with pytest.raises(NoActivatorError):
         ports.allot(CAT, 20000, 9.0 + REST_S)
     assert ports.awaited(9.0 + REST_S) == {CAT: 10.0 + REST_S}
     assert ports.allot(CAT, None, 10.0 + REST_S) == 20000
@@ -84,7 +84,7 @@ def test_who_had_no_port_frees_none() -> None:
     assert ports.allot(CAT, None, 0.0) == 20000
 
 
-@pytest.mark.parametrize("status", [{}, {"waitingRoom": {}}, {"waitingRoom": {"port": "x"}}, {"waitingRoom": 7}])
+@pytest.mark.parametrize("status", [{}, {"activator": {}}, {"activator": {"port": "x"}}, {"activator": 7}])
 def test_a_status_without_a_port_has_none(status: dict[str, object]) -> None:
     assert stored_port({**service(), "status": status}) is None
-    assert stored_port({**service(), "status": {"waitingRoom": {"port": 20001}}}) == 20001
+    assert stored_port({**service(), "status": {"activator": {"port": 20001}}}) == 20001

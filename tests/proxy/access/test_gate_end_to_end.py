@@ -218,7 +218,7 @@ def test_rows_of_who_has_left_are_given_back_when_nothing_runs_them(
     """Otherwise a client that cancels repeatedly could have any number run. Waiting rows are released at once."""
     gate = running.proxy.gate
     assert gate is not None
-    account = gate._limits.account("bob", 0.0, handed_over=False)
+    account = gate._limits.account("bob", 0.0, forwarded=False)
     assert account is not None
     body = json.dumps(v2_body([row(1)])).encode()
     head = f"POST {V2_PATH} HTTP/1.1\r\nhost: x\r\nx-api-key: {BOB}\r\ncontent-length: {len(body)}\r\n\r\n".encode()

@@ -226,7 +226,7 @@ def test_rows_in_flight_never_exceed_what_is_allowed_but_by_a_request_alone(step
             caller = known.identify({b"x-api-key": KEY})
             before = sum(each.rows for each in held)
             try:
-                known.enter(caller, rows, 0.0, handed_over=False)
+                known.enter(caller, rows, 0.0, forwarded=False)
             except LimitReached:
                 assert before
                 assert before + rows > 8
@@ -238,26 +238,26 @@ def test_rows_in_flight_never_exceed_what_is_allowed_but_by_a_request_alone(step
             caller = held.pop(0)
             known.answered(caller, 200)
             known.leave(caller)  # a second time gives nothing back
-    account = known._limits.account("alice", 0.0, handed_over=False)
+    account = known._limits.account("alice", 0.0, forwarded=False)
     assert account is not None
     assert account.rows == sum(each.rows for each in held)
 
 
-def test_what_is_handed_over_is_neither_charged_twice_nor_a_way_around() -> None:
+def test_what_is_forwarded_is_neither_charged_twice_nor_a_way_around() -> None:
     """Who only says so gains one account more of the same size, and is counted all the same."""
     known = gate(Limits({"alice": 2.0}, {}))
 
-    def enter(*, handed_over: bool) -> bool:
+    def enter(*, forwarded: bool) -> bool:
         caller = known.identify({b"x-api-key": KEY})
         try:
-            known.enter(caller, 1, 0.0, handed_over=handed_over)
+            known.enter(caller, 1, 0.0, forwarded=forwarded)
         except LimitReached:
             return False
         known.answered(caller, 200)
         return True
 
-    assert [enter(handed_over=True) for _ in range(3)] == [True, True, False]
-    assert [enter(handed_over=False) for _ in range(3)] == [True, True, False]
+    assert [enter(forwarded=True) for _ in range(3)] == [True, True, False]
+    assert [enter(forwarded=False) for _ in range(3)] == [True, True, False]
     assert known.requests == {("alice", 200): 4}
     assert known.rows == {"alice": 4}
 
@@ -277,10 +277,10 @@ def test_the_client_of_credentials_is_said_once(name: bytes) -> None:
 def test_each_of_the_others_has_an_account_and_they_are_bounded() -> None:
     limits = Limits({"*": 1.0}, {})
     for number in range(MAX_ACCOUNTS + 10):
-        account = limits.account(f"user-{number}", 0.0, handed_over=False)
+        account = limits.account(f"user-{number}", 0.0, forwarded=False)
         assert account is not None
         account.take(1, 0.0)
         account.rows = 0
     assert len(limits._accounts) == MAX_ACCOUNTS
-    assert limits.account("user-5000", 0.0, handed_over=False) is limits.account("user-5000", 0.0, handed_over=False)
-    assert Limits({"a": 1.0}, {}).account("b", 0.0, handed_over=False) is None
+    assert limits.account("user-5000", 0.0, forwarded=False) is limits.account("user-5000", 0.0, forwarded=False)
+    assert Limits({"a": 1.0}, {}).account("b", 0.0, forwarded=False) is None

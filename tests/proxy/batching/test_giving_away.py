@@ -29,7 +29,7 @@ def brain(*, gives_away: bool = True, coalesce: bool = False) -> Scheduler:
 
 def row(at_s: float, *, guest: bool = False, value: int = 1) -> Pending:
     pending = request({"x": np.array([[value]])}, arrived_s=at_s, deadline_s=at_s + 60.0)
-    pending.handed_over = guest
+    pending.forwarded = guest
     return pending
 
 
@@ -84,7 +84,7 @@ def test_a_guest_for_whom_there_is_no_room_is_refused_where_one_of_ours_is_let_i
 def test_who_is_late_when_a_batch_forms_is_kept_for_another_try_only_if_there_is_one(gives_away: bool) -> None:
     scheduler = brain(gives_away=gives_away)
     waiting = busy(scheduler, 3)
-    waiting[0].handed_over = True
+    waiting[0].forwarded = True
     waiting[1].tried_elsewhere = True
     (running,) = scheduler.running
     scheduler.released(running, 0.95)

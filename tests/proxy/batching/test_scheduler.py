@@ -232,7 +232,7 @@ GATE = Gate(Limits({}, {"alice": 4}))
 def charged(pending: Pending, gate: Gate = GATE) -> Account:
     """Charge a request to alice, and return what she has left."""
     pending.caller = Charged("alice", "alice", ())
-    gate.enter(pending.caller, pending.rows, pending.arrived_s, handed_over=False)
+    gate.enter(pending.caller, pending.rows, pending.arrived_s, forwarded=False)
     assert pending.caller.account is not None
     return pending.caller.account
 
@@ -342,7 +342,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.succeeded: Counter[tuple[int, int]] = Counter()
         """How often which row of which inputs was answered."""
         self.gate = Gate(Limits({}, {"alice": 10**6}))
-        account = self.gate._limits.account("alice", 0.0, handed_over=False)
+        account = self.gate._limits.account("alice", 0.0, forwarded=False)
         assert account is not None
         self.account = account
         self.kept: list[object] = []

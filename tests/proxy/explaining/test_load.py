@@ -147,7 +147,7 @@ def test_utilization_is_what_is_asked_for_by_what_can_be_served() -> None:
     assert utilization(scheduler, 12.0) == 1.0
 
 
-def test_demand_is_in_replicas_has_no_bound_and_leaves_out_what_a_sibling_got() -> None:
+def test_demand_is_in_replicas_has_no_bound_and_leaves_out_what_a_peer_got() -> None:
     scheduler = brain(0.0, 0.01)
     assert demand(scheduler, 10.0) == 0
     for each in range(8):
@@ -156,7 +156,7 @@ def test_demand_is_in_replicas_has_no_bound_and_leaves_out_what_a_sibling_got() 
     assert demand(scheduler, 16.0) == pytest.approx(5.0, rel=0.03)  # 500 rows a second at 100 rows a second
 
     scheduler.traffic.arrived_rows += 3000
-    scheduler.traffic.handed_over_rows += 1500
+    scheduler.traffic.forwarded_rows += 1500
     assert demand(scheduler, 22.0) == pytest.approx(2.5, rel=0.03)
     assert demand(scheduler, 28.0) == 0
 

@@ -1,4 +1,4 @@
-"""Many replicas: the figures that hand-over is built on, and what holds whatever happens to them."""
+"""Many replicas: the figures that forwarding is built on, and what holds whatever happens to them."""
 
 import random
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import gamma, requests
-from shoal_proxy.simulator.balance import Balance, Connections, choose, second_chance
+from shoal_proxy.simulator.balance import Balance, Connections, choose, forwarder
 from shoal_proxy.simulator.engine import Agenda, Engine, Request
 from shoal_proxy.simulator.fleet import Fleet
 from shoal_proxy.simulator.latencies import parse_terms
@@ -45,14 +45,14 @@ def in_time(balance: Balance, load: float, cv: float = 1.0, slow: float = 1.0) -
         (Balance.PINNED, 0.9, 1, 1, 0.78, 0.92),
         (Balance.RANDOM, 0.9, 1, 1, 0.99, 1),
         (Balance.SOONEST_FINISH, 0.9, 1, 1, 0.995, 1),
-        (Balance.SECOND_CHANCE, 0.9, 1, 1, 0.995, 1),
+        (Balance.REQUEST_FORWARDING, 0.9, 1, 1, 0.995, 1),
         (Balance.PINNED, 1.0, 1, 1, 0.72, 0.88),
         (Balance.RANDOM, 1.0, 1, 1, 0.96, 0.995),
-        (Balance.SECOND_CHANCE, 1.0, 1, 1, 0.98, 1),
-        (Balance.SECOND_CHANCE, 0.9, 4, 1, 0.98, 1),
+        (Balance.REQUEST_FORWARDING, 1.0, 1, 1, 0.98, 1),
+        (Balance.REQUEST_FORWARDING, 0.9, 4, 1, 0.98, 1),
         (Balance.PINNED, 0.9, 1, 1.5, 0.75, 0.89),
         (Balance.SOONEST_FINISH, 0.9, 1, 1.5, 0.99, 1),
-        (Balance.SECOND_CHANCE, 0.9, 1, 1.5, 0.97, 1),
+        (Balance.REQUEST_FORWARDING, 0.9, 1, 1.5, 0.97, 1),
     ],
 )
 def test_eight_replicas_answer_in_time_what_was_published(
@@ -62,10 +62,10 @@ def test_eight_replicas_answer_in_time_what_was_published(
 
 
 @pytest.mark.parametrize("replicas", [2, 64])
-def test_a_second_chance_helps_fleets_of_any_size(replicas: int) -> None:
+def test_request_forwarding_helps_fleets_of_any_size(replicas: int) -> None:
     pinned, second = (
         run(replace(EIGHT, replicas=replicas, balance=balance), 0.9, count=max(2_000, 100 * replicas))
-        for balance in (Balance.PINNED, Balance.SECOND_CHANCE)
+        for balance in (Balance.PINNED, Balance.REQUEST_FORWARDING)
     )
 
     assert second.in_time > 0.98 * second.offered
@@ -73,15 +73,17 @@ def test_a_second_chance_helps_fleets_of_any_size(replicas: int) -> None:
 
 
 @pytest.mark.parametrize("load", [1.5, 3.0])
-def test_beyond_saturation_a_second_chance_refuses_nobody_more(load: float) -> None:
-    pinned, second = (run(replace(EIGHT, balance=balance), load) for balance in (Balance.PINNED, Balance.SECOND_CHANCE))
+def test_beyond_saturation_request_forwarding_refuses_nobody_more(load: float) -> None:
+    pinned, second = (
+        run(replace(EIGHT, balance=balance), load) for balance in (Balance.PINNED, Balance.REQUEST_FORWARDING)
+    )
 
     assert second.refused <= pinned.refused
     assert second.in_time >= pinned.in_time
 
 
 def test_a_dead_pod_loses_what_it_held_and_its_callers_connect_elsewhere() -> None:
-    service = replace(EIGHT, balance=Balance.SECOND_CHANCE, death_s=0.3, start_s=0.2)
+    service = replace(EIGHT, balance=Balance.REQUEST_FORWARDING, death_s=0.3, start_s=0.2)
     outcome = run(service, 0.6)
 
     held = OBJECTIVE_S * SATURATION / 8
@@ -89,13 +91,13 @@ def test_a_dead_pod_loses_what_it_held_and_its_callers_connect_elsewhere() -> No
     assert outcome.in_time >= 0.99 * (outcome.offered - outcome.failed)
 
 
-def test_a_caller_who_leaves_after_a_hand_over_leaves_the_sibling() -> None:
-    fleet = make_fleet(Balance.SECOND_CHANCE, replicas=2, connections=1)
+def test_a_caller_who_leaves_after_a_hand_over_leaves_the_peer() -> None:
+    fleet = make_fleet(Balance.REQUEST_FORWARDING, replicas=2, connections=1)
     crowd = [Request(0.0, 0.1, rows=32, leaves_s=0.01) for _ in range(4)]
 
     fleet.run(crowd)
 
-    assert fleet.handed_over > 0
+    assert fleet.forwarded > 0
     assert_everybody_has_one_outcome(crowd, fleet)
 
 
@@ -154,13 +156,13 @@ def test_rules_choose_by_what_they_know() -> None:
     assert choose(Balance.SOONEST_FINISH, fleet, request, 0.0, pick) is soon
     assert {choose(Balance.RANDOM, fleet, request, 0.0, pick).rows for _ in range(50)} == {1, 5, 9}
     assert [choose(Balance.POWER_OF_TWO, fleet, request, 0.0, pick).rows for _ in range(200)].count(9) < 50
-    assert second_chance(fleet, request, 0.0, pick) is soon
-    assert second_chance([short, neither], request, 0.0, pick) is None, "no peer promises to be in time"
-    assert second_chance(fleet, replace_request(request), 0.0, pick) is None, "it had its second chance"
+    assert forwarder(fleet, request, 0.0, pick) is soon
+    assert forwarder([short, neither], request, 0.0, pick) is None, "no peer promises to be in time"
+    assert forwarder(fleet, replace_request(request), 0.0, pick) is None, "it had its request forwarding"
 
 
 def replace_request(request: Request) -> Request:
-    return Request(request.arrived_s, request.due_s, handed_over=True)
+    return Request(request.arrived_s, request.due_s, forwarded=True)
 
 
 def test_a_connection_stays_where_it_leads_while_that_serves() -> None:
@@ -171,11 +173,11 @@ def test_a_connection_stays_where_it_leads_while_that_serves() -> None:
     assert kept.next(["d"], 9.0) == "d"
 
 
-def test_the_table_says_how_requests_came_and_how_many_were_handed_over() -> None:
-    service = replace(EIGHT, balance=Balance.SECOND_CHANCE)
+def test_the_table_says_how_requests_came_and_how_many_were_forwarded() -> None:
+    service = replace(EIGHT, balance=Balance.REQUEST_FORWARDING)
     text = "\n".join(lines(Study(run(service, 1.0, count=1_000), None, None, None), service))
 
-    assert "SecondChance, 4 connections a replica; " in text
+    assert "RequestForwarding, 4 connections a replica; " in text
     assert "forwarded" in text
 
 
@@ -215,7 +217,7 @@ def assert_everybody_has_one_outcome(arrived: Sequence[Request], fleet: Fleet) -
     hop_s=st.sampled_from([0.0, 0.002]),
     rows=st.integers(1, 40),
 )
-@example(Balance.SECOND_CHANCE, [0.0] * 4, [(0.001953125, "kill")], NEVER_S, 0.002, 22)
+@example(Balance.REQUEST_FORWARDING, [0.0] * 4, [(0.001953125, "kill")], NEVER_S, 0.002, 22)
 @settings(deadline=None, max_examples=40)
 def test_whatever_becomes_of_pods_everybody_has_one_outcome(
     balance: Balance,
@@ -242,4 +244,4 @@ def test_whatever_becomes_of_pods_everybody_has_one_outcome(
     fleet.run(arrived)
 
     assert_everybody_has_one_outcome(arrived, fleet)
-    assert fleet.handed_over == sum(request.handed_over for request in arrived)
+    assert fleet.forwarded == sum(request.forwarded for request in arrived)

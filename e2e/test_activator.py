@@ -1,0 +1,112 @@
+"""Activators that are away, ports that are not theirs, and slices of others: what is said, and that it ends."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from e2e.callers import ANSWER, predict
+from e2e.clusters.cluster import OPERATOR, Cluster
+from e2e.waiting import eventually
+
+START_S = 60.0
+PORTS = range(20_000, 21_000)
+STRANGER = """
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: adder}
+addressType: IPv4
+endpoints: [{addresses: [10.1.2.3]}]
+ports: [{name: http, port: 80}]
+"""
+
+
+def explain(cluster: Cluster) -> str:
+    return cluster.kubectl("describe", "infsvc,pods,endpointslices", check=False).stdout
+
+
+def apply_sleeper(cluster: Cluster, *, delay_s: int) -> None:
+    scaling = {"minReplicas": 0, "maxReplicas": 2, "scaleToZeroDelaySeconds": delay_s}
+    cluster.apply(scaling=scaling, rollout={"drainDelaySeconds": 2})
+
+
+def until(cluster: Cluster, reason: str, kind: str = "Ready") -> None:
+    eventually(lambda: cluster.condition("adder", kind).get("reason") == reason, lambda: explain(cluster))
+
+
+@contextmanager
+def without(system: Cluster, deployment: str, selector: str) -> Iterator[None]:
+    """Take a Deployment's pods away until the block ends."""
+    replicas = system.get("deployment", deployment)["spec"]["replicas"]
+    try:
+        system.kubectl("scale", "deployment", deployment, "--replicas=0")
+        eventually(lambda: not system.get("pods", selector=selector), within_s=120)
+        yield
+    finally:
+        system.kubectl("scale", "deployment", deployment, f"--replicas={replicas}")
+
+
+def test_without_an_activator_that_is_told_and_with_one_again_the_next_request_wakes(
+    namespace: Cluster, cluster: Cluster
+) -> None:
+    apply_sleeper(namespace, delay_s=1)
+    namespace.until_ready()
+    until(namespace, "ScaledToZero")
+    with without(cluster.within("shoal-system"), "shoal-activator", "app.kubernetes.io/component=activator"):
+        until(namespace, "NoActivator")
+        for kind in ("Ready", "Available", "ActivatorReady"):
+            condition = namespace.condition("adder", kind)
+            assert (condition["status"], condition["reason"]) == ("False", "NoActivator")
+            assert "no pod of the activator is ready: kubectl get deployments,pods" in condition["message"]
+    until(namespace, "ScaledToZero")
+    assert predict(namespace, patience_s=START_S) == ANSWER
+
+
+def test_without_an_activator_a_scale_to_zero_by_hand_keeps_the_pod_that_answers(
+    namespace: Cluster, cluster: Cluster
+) -> None:
+    apply_sleeper(namespace, delay_s=3600)
+    namespace.until_ready()
+    with without(cluster.within("shoal-system"), "shoal-activator", "app.kubernetes.io/component=activator"):
+        until(namespace, "NoActivator", "ActivatorReady")
+        generation = namespace.get("infsvc", "adder")["metadata"]["generation"]
+        namespace.kubectl("scale", "infsvc", "adder", "--replicas=0")
+        eventually(lambda: namespace.get("infsvc", "adder")["status"]["observedGeneration"] > generation)
+        assert predict(namespace, patience_s=START_S) == ANSWER
+        assert namespace.condition("adder")["status"] == "True"
+    until(namespace, "ScaledToZero")
+
+
+def answers(cluster: Cluster) -> bool:
+    try:
+        return predict(cluster, patience_s=START_S) == ANSWER
+    except httpx.TransportError:
+        return False
+
+
+def test_a_port_in_a_status_that_is_none_of_the_rooms_is_put_right(namespace: Cluster, cluster: Cluster) -> None:
+    apply_sleeper(namespace, delay_s=1)
+    namespace.until_ready()
+    until(namespace, "ScaledToZero")
+    patch = ("patch", "infsvc", "adder", "--subresource=status", "--type=merge", "--patch")
+    with without(cluster.within("shoal-system"), "shoal-operator", OPERATOR):
+        refused = namespace.kubectl(*patch, '{"status": {"activator": {"port": 1}}}', check=False)
+        assert "status.activator.port" in refused.stderr
+        namespace.kubectl(*patch, '{"status": {"activator": {"port": 9090}}}')
+    eventually(lambda: namespace.get("infsvc", "adder")["status"]["activator"]["port"] in PORTS)
+    # Until the slice has it too, requests may be rejected.
+    eventually(lambda: answers(namespace), lambda: explain(namespace))
+
+
+def test_a_slice_of_somebody_else_is_told_and_left_alone_and_when_it_goes_the_service_sleeps(
+    namespace: Cluster,
+) -> None:
+    namespace.kubectl("apply", "--filename", "-", text=STRANGER)
+    apply_sleeper(namespace, delay_s=1)
+    until(namespace, "NameTaken")
+    assert "EndpointSlice adder exists and does not belong" in namespace.condition("adder")["message"]
+    eventually(lambda: namespace.condition("adder", "Available")["status"] == "True", lambda: explain(namespace))
+    assert namespace.get("endpointslices", "adder")["endpoints"][0]["addresses"] == ["10.1.2.3"]
+    namespace.kubectl("delete", "endpointslice", "adder")
+    eventually(lambda: not namespace.get("pods"), lambda: explain(namespace), within_s=120)
+    until(namespace, "ScaledToZero")

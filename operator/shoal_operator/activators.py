@@ -1,0 +1,147 @@
+"""The pods of the activator: list them, and long-poll each for the services with held requests."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+import aiohttp
+
+from shoal_operator.errors import ApiError
+from shoal_operator.manifests.environment import ADMIN_PORT
+from shoal_operator.planning.activators import Room
+from shoal_operator.planning.observation import dig
+from shoal_operator.planning.pods import is_leaving, is_ready
+from shoal_schema.activator import LONGEST_WAIT_S, MAX_NEWS_BYTES, SEEN, WAITING_PATH, ActivatorNews, decode_news
+from shoal_schema.declaring import Json
+from shoal_schema.processes import OperatorProcess
+
+logger = logging.getLogger(__name__)
+
+_FIND_S = 2.0
+"""Period of listing the activator's pods."""
+_PAUSE_S = 0.05
+"""Between two polls of one activator, which may have an update with each request."""
+_RETRY_S = 0.5
+_SILENT_S = 20.0
+"""An activator without a response for this long is reported as unreachable."""
+_TIMEOUT = aiohttp.ClientTimeout(total=LONGEST_WAIT_S + 5.0, connect=2.0)
+
+
+class ActivatorsCluster(Protocol):
+    """The part of `shoal_operator.cluster.Cluster` that lists pods."""
+
+    async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
+        """Return the pods of a namespace that match a label selector."""
+
+
+class Rooms:
+    """Track the activator's pods and poll each.
+
+    Args:
+        settings: namespace and selector of the pods.
+        changed: called when the set of ready activators or their state changes.
+        received: called with each update of an activator, and the task group for follow-up work.
+        version_of: returns the version of the routing table that a mark stands for.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: OperatorProcess,
+        *,
+        changed: Callable[[], object],
+        received: Callable[[ActivatorNews, asyncio.TaskGroup], object],
+        version_of: Callable[[str], int],
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._changed = changed
+        self._received = received
+        self._version_of = version_of
+        self._clock = clock
+        self._rooms: dict[str, Room] = {}
+
+    @property
+    def known(self) -> Collection[Room]:
+        """All activator pods that exist."""
+        return self._rooms.values()
+
+    def clear(self) -> None:
+        """Forget all pods."""
+        self._rooms.clear()
+
+    async def find(self, cluster: ActivatorsCluster) -> None:
+        """List the activator's pods.
+
+        Raises:
+            ApiError: the request failed.
+        """
+        pods = await cluster.list_pods(self._settings.namespace, self._settings.activator_selector)
+        before = {(room.address, room.ready) for room in self.known}
+        found = {dig(pod, "metadata", "uid"): pod for pod in pods if dig(pod, "status", "podIP")}
+        for uid in self._rooms.keys() - found.keys():
+            del self._rooms[uid]
+        for uid, pod in found.items():
+            ready = is_ready(pod) and not is_leaving(pod)
+            if uid in self._rooms:
+                self._rooms[uid].ready = ready
+            else:
+                self._rooms[uid] = Room(pod["status"]["podIP"], ready, self._clock())
+        if before != {(room.address, room.ready) for room in self.known}:
+            self._changed()
+
+    async def run(self, cluster: ActivatorsCluster) -> None:
+        """List and poll the pods until cancelled."""
+        polled: set[str] = set()
+        async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http, asyncio.TaskGroup() as tasks:
+            while True:
+                for uid in self._rooms.keys() - polled:
+                    tasks.create_task(self._poll(uid, http, tasks))
+                polled = set(self._rooms)
+                await asyncio.sleep(_FIND_S)
+                try:
+                    await self.find(cluster)
+                except ApiError as error:
+                    logger.warning("event=activators_unread error=%s", error)
+
+    async def _poll(self, uid: str, http: aiohttp.ClientSession, tasks: asyncio.TaskGroup) -> None:
+        """Poll one activator for services with held requests, while its pod exists."""
+        seen = ""
+        while (room := self._rooms.get(uid)) is not None:
+            try:
+                news = await _read(http, f"http://{authority(room.address, ADMIN_PORT)}{WAITING_PATH}", seen)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                logger.debug("event=activator_silent address=%s error=%r", room.address, error)
+                # Nothing is known of it any more: neither its version of the table nor its held requests.
+                seen, room.version, room.waiting = "", -1, {}
+                if not room.silent and self._clock() - room.heard_s >= _SILENT_S:
+                    logger.warning("event=activator_silent address=%s error=%r", room.address, error)
+                    room.silent = True
+                    self._changed()
+                await asyncio.sleep(_RETRY_S)
+                continue
+            seen = news.news
+            previous = (room.silent, room.refused)
+            room.version, room.waiting, room.refused = self._version_of(news.version), news.waiting, news.refused
+            room.heard_s, room.silent = self._clock(), False
+            if previous != (room.silent, room.refused):
+                self._changed()
+            self._received(news, tasks)
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> ActivatorNews:
+    async with http.get(url, params={SEEN: seen}, allow_redirects=False) as response:
+        if response.status != 200:
+            raise ValueError(f"status {response.status}")
+        # Read at most one byte beyond the limit; `decode_news` rejects a longer body.
+        body = await response.content.read(MAX_NEWS_BYTES + 1)
+        while not response.content.at_eof() and len(body) <= MAX_NEWS_BYTES:
+            body += await response.content.read(MAX_NEWS_BYTES)
+        return decode_news(body)
+
+
+def authority(host: str, port: int) -> str:
+    """Return host and port as in a URL: IPv6 addresses have brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

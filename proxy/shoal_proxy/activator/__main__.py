@@ -1,0 +1,23 @@
+"""``python -m shoal_proxy.activator``: run an activator with settings from the environment.
+
+Handles Ctrl-C from here on, also while the other modules are imported.
+"""
+
+import sys
+
+from shoal_schema.ending import ended
+
+
+def main() -> int:
+    """Run until stopped; return the exit status."""
+
+    def run() -> int:
+        from shoal_proxy.activator.process import run  # noqa: PLC0415 (guarded)
+
+        return run()
+
+    return ended(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Forwards one request to one pod by HTTP/1.1, and streams the response back."""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import httpcore
+
+from shoal_proxy.activator.passing import Headers, did_not_run, is_response, response_headers
+from shoal_proxy.edge.sampling import Sampler
+from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, RuntimeLost
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S = 2.0
+MAX_PAUSE_S = 10.0
+"""The longest pause within a pod's response."""
+Send = Callable[[dict[str, object]], Awaitable[None]]
+_NOT_CONNECTED = (httpcore.ConnectError, httpcore.ConnectTimeout)
+_LOST = (httpcore.NetworkError, httpcore.RemoteProtocolError, httpcore.TimeoutException)
+# A lost node closes no connection: keep-alive probes find idle ones, timeouts end all others.
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2),
+)
+
+
+class ForwardedRequest(NamedTuple):
+    """A request as a pod receives it."""
+
+    method: str
+    target: bytes
+    headers: Headers
+    body: bytes
+
+
+class PodSilent(DeadlineExceeded):
+    """The pod received the request and did not respond before the deadline; the request may have run."""
+
+    may_have_run = True
+
+
+class Forwarder:
+    """Connections to pods. Each carries one request: a kept one may be closed by its pod when the next request comes.
+
+    Args:
+        max_pause_s: the longest pause within a pod's response.
+    """
+
+    def __init__(self, max_pause_s: float = MAX_PAUSE_S) -> None:
+        self._max_pause_s = max_pause_s
+        self._lost = Sampler()
+        self._pool = httpcore.AsyncConnectionPool(
+            max_connections=None, max_keepalive_connections=0, socket_options=_KEEPALIVE
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.aclose()
+
+    async def forward(self, pod: str, request: ForwardedRequest, within_s: float, send: Send) -> bool:
+        """Forward a request; return False where the pod did not run it, so that another pod may.
+
+        Args:
+            pod: its ``HOST:PORT``.
+            request: what to send.
+            within_s: the time until the response must begin.
+            send: receives the response (ASGI).
+
+        Raises:
+            InvalidRequest: the request is no valid HTTP/1.1; nothing was sent.
+            PodSilent: the pod received it and did not respond within that time.
+            RuntimeLost: the connection was lost, perhaps within the response; the request may have run.
+        """
+        try:
+            async with asyncio.timeout(within_s) as patience:
+                return await self._exchange(pod, request, patience, send)
+        except _NOT_CONNECTED:
+            return False
+        except httpcore.LocalProtocolError as error:
+            raise InvalidRequest(f"this request cannot be forwarded: {error}") from None
+        except _LOST as error:
+            self._log_lost(pod, error)
+            if isinstance(error, httpcore.RemoteProtocolError):
+                raise RuntimeLost("the pod's response is no valid HTTP/1.1") from None
+            raise RuntimeLost("the connection to the pod was lost") from None
+        except TimeoutError as error:
+            self._log_lost(pod, error)
+            raise PodSilent("the pod did not respond before the deadline") from None
+
+    async def _exchange(self, pod: str, request: ForwardedRequest, patience: asyncio.Timeout, send: Send) -> bool:
+        host, _, port = pod.rpartition(":")
+        url = httpcore.URL(scheme=b"http", host=host.strip("[]"), port=int(port), target=request.target)
+        left_s = (patience.when() or 0.0) - asyncio.get_running_loop().time()
+        # Shorter than the time left, so that a failed connection is distinct from a silent pod: it carried nothing.
+        timeouts = {"timeout": {"connect": min(CONNECT_S, 0.9 * left_s)}}
+        headers = list(request.headers)
+        async with self._pool.stream(
+            request.method, url, headers=headers, content=request.body, extensions=timeouts
+        ) as response:
+            if did_not_run(response.status, response.headers):
+                return False
+            if not is_response(response.status, response.headers):
+                raise httpcore.RemoteProtocolError(f"status {response.status}, or a header's value")
+            patience.reschedule(None)
+            await send({
+                "type": "http.response.start", "status": response.status,
+                "headers": response_headers(response.status, response.headers),
+            })  # fmt: skip
+            pieces = response.aiter_stream()
+            while True:
+                patience.reschedule(asyncio.get_running_loop().time() + self._max_pause_s)
+                piece = await anext(pieces, None)
+                patience.reschedule(None)  # a client that reads slowly is not the pod's fault
+                if piece is None:
+                    break
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        return True
+
+    def _log_lost(self, pod: str, error: Exception) -> None:
+        if (unlogged := self._lost.take(time.monotonic())) is not None:
+            logger.warning("event=pod_lost pod=%s unlogged=%d error=%r", pod, unlogged, error)

@@ -1,0 +1,261 @@
+"""Handles requests at a service's port: holds each one, and forwards it to a pod in its turn."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodSilent
+from shoal_proxy.activator.holder import RequestHolder
+from shoal_proxy.activator.passing import (
+    LONGEST_TIMEOUT_S,
+    alive_document,
+    announced_bytes,
+    is_liveness,
+    request_headers,
+    requested_s,
+)
+from shoal_proxy.activator.protocol import REFUSED
+from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
+from shoal_proxy.codecs.base import EXECUTED
+from shoal_proxy.connected import LINGER_S
+from shoal_proxy.errors import ModelFailed, PerhapsExecuted, ProxyError, ServiceGone
+from shoal_proxy.guard import codec_for
+from shoal_proxy.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+TRANSIT_S = 0.5
+"""Added to a pod's deadline, so that its own timeout response arrives: it is more precise than the activator's."""
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class ClientGone(Exception):
+    """The client has closed the connection."""
+
+
+class RequestReleaser:
+    """Releases held requests to pods; shared by all `RequestHandler`.
+
+    Args:
+        news: called when the numbers of waiting requests may have changed.
+    """
+
+    def __init__(self, holder: RequestHolder, forwarder: Forwarder, metrics: Metrics, news: Callable[[], None]) -> None:
+        self.holder = holder
+        self.forwarder = forwarder
+        self.metrics = metrics
+        self.news = news
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def release(self, name: str) -> None:
+        """Forward the requests of a service that a pod has room for, and schedule the next attempt."""
+        queue = self.holder.queues.get(name)
+        if queue is None:
+            return
+        for held, pod in queue.release(time.monotonic()):
+            held.forward(pod)
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        if (at_s := queue.next_release_s(time.monotonic())) is not None:
+            self._timers[name] = asyncio.get_running_loop().call_later(
+                max(0.0, at_s - time.monotonic()), self.release, name
+            )
+        self.news()
+
+
+class RequestHandler:
+    """The ASGI application for one request at one service's port."""
+
+    def __init__(self, name: str, releaser: RequestReleaser) -> None:
+        self._name = name
+        self._releaser = releaser
+        self._complete = False
+        """Whether the whole body has been received."""
+        self._responding = False
+        """Whether a part of a pod's response has been sent to the client."""
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Respond to one request (ASGI)."""
+        if is_liveness(scope["path"]):
+            await _respond(send, 200, alive_document(scope["path"]))
+            return
+        try:
+            await self._hold(scope, receive, send)
+        except ClientGone:
+            self._releaser.metrics.rejections["cancelled"] += 1
+        except ProxyError as error:
+            self._releaser.metrics.rejected(error.reason)
+            # Once a response has begun, an error can only close the connection, as the pod did.
+            if not self._responding:
+                await _reject(send, scope["path"], error, None if self._complete else receive)
+        except Exception:  # an unexpected error, too, is reported in the client's protocol
+            logger.exception("event=request_failed service=%s", self._name)
+            if not self._responding:
+                await _reject(send, scope["path"], ModelFailed("the activator failed with an internal error"), None)
+
+    async def _hold(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        holder, now_s = self._releaser.holder, time.monotonic()
+        if self._name not in holder.queues:
+            raise _service_gone()
+        # An announced size over the limit is rejected before any byte of the body is held.
+        holder.check_size(self._name, announced_bytes(scope["headers"]))
+        # The pods to forward to, one per turn; an empty address: the service is gone.
+        turns: asyncio.Queue[str] = asyncio.Queue()
+        # Both callbacks only put into the queue, which this task reads.
+        held = HeldRequest(now_s, turns.put_nowait, lambda: turns.put_nowait(""))
+        holder.enter(self._name, held, now_s)
+        self._releaser.news()
+        try:
+            body = await self._body(scope, receive, held)
+            holder.queues[self._name].enqueue(held)
+            async with _while_connected(receive):
+                self._releaser.release(self._name)
+                await self._forward(scope, body, held, turns, send)
+        finally:
+            holder.leave(self._name, held)
+            self._releaser.release(self._name)
+
+    async def _body(self, scope: dict[str, Any], receive: Receive, held: HeldRequest) -> bytes:
+        """Return the body. Its transfer does not count against the deadline; `Guard` limits its pace, as at a proxy."""
+        pieces = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            if REFUSED in scope:
+                raise scope[REFUSED]
+            if held.gone:
+                raise _service_gone()
+            self._releaser.holder.grow(self._name, held, len(message["body"]), time.monotonic())
+            pieces.append(message["body"])
+            if not message.get("more_body"):
+                self._complete = True
+                return b"".join(pieces)
+
+    async def _forward(
+        self, scope: dict[str, Any], body: bytes, held: HeldRequest, turns: "asyncio.Queue[str]", send: Send
+    ) -> None:
+        """Forward the request to one pod after another, each in its turn, until one has run it.
+
+        Raises:
+            ProxyError: no pod ran it before its deadline, or the service is gone.
+        """
+        begun_s = time.monotonic()
+        own_s = requested_s(scope["headers"])
+        default_s = self._queue().service.timeout_s
+        deadline_s = begun_s + min(own_s or default_s, LONGEST_TIMEOUT_S)
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        while True:
+            try:
+                async with asyncio.timeout(deadline_s - time.monotonic()):
+                    pod = await turns.get()
+            except TimeoutError:
+                self._queue()  # raises where the service is gone
+                raise self._releaser.holder.expired(self._name, held, time.monotonic()) from None
+            if not pod:
+                raise _service_gone()
+            now_s = time.monotonic()
+            headers = request_headers(scope["headers"], len(body), now_s - begun_s)
+            request = ForwardedRequest(scope["method"], target, headers, body)
+            # Without a deadline of the client's, the pod's own default timeout starts when the request reaches it.
+            within_s = (deadline_s - now_s if own_s else default_s) + TRANSIT_S
+            if await self._pod_runs(pod, request, within_s, send):
+                return
+            self._queue().back(held, time.monotonic())
+            self._releaser.release(self._name)
+
+    async def _pod_runs(self, pod: str, request: ForwardedRequest, within_s: float, send: Send) -> bool:
+        async def pass_on(message: dict[str, object]) -> None:
+            self._responding = True
+            await send(message)
+
+        queues = self._releaser.holder.queues
+        try:
+            ran = await self._releaser.forwarder.forward(pod, request, within_s, pass_on)
+        except PodSilent:
+            if self._name in queues:
+                queues[self._name].was_silent(pod, time.monotonic())
+            raise
+        if ran and self._name in queues:
+            queues[self._name].has_answered(pod)
+        return ran
+
+    def _queue(self) -> ServiceQueue:
+        """Return the service's queue.
+
+        Raises:
+            ServiceGone: the service is no longer in the table.
+        """
+        if self._name not in self._releaser.holder.queues:
+            raise _service_gone()
+        return self._releaser.holder.queues[self._name]
+
+
+@contextlib.asynccontextmanager
+async def _while_connected(receive: Receive) -> Any:
+    """Cancel the block when the client closes the connection.
+
+    Raises:
+        ClientGone: it did.
+    """
+    task, gone = asyncio.current_task(), False
+    assert task is not None
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        task.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+        task.uncancel()
+        raise ClientGone from None
+    finally:
+        watching.cancel()
+
+
+def _service_gone() -> ProxyError:
+    return ServiceGone("this service was deleted or is stopped; the request did not run")
+
+
+async def _reject(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:
+    if error.may_have_run:
+        error = PerhapsExecuted(error)
+    reply = codec_for(path).error(error)
+    name, _, value = EXECUTED[error.may_have_run].strip().partition(b": ")
+    lines = [(name, value)]
+    if error.retry_after_s is not None:
+        lines.append((b"retry-after", b"%d" % error.retry_after_s))
+    await _respond(send, reply.status, b"".join(reply.body), reply.content_type, lines, linger=receive)
+
+
+async def _respond(
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: bytes = b"application/json",
+    lines: list[tuple[bytes, bytes]] | None = None,
+    *,
+    linger: Receive | None = None,
+) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    headers = [(b"content-type", content_type), length, *(lines or ()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if linger is not None:
+        # Closing with unread input resets the connection, which may discard the response before the client reads it.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while (await linger()).get("more_body"):
+                    pass
+    await send({"type": "http.response.body", "body": b""})

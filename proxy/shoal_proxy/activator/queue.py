@@ -1,0 +1,149 @@
+"""The held requests of one service: their order, and the pod that each is forwarded to.
+
+Requests are forwarded in the order in which their bodies were complete. A pod gets at most `ActivatorService.forwards`
+requests at a time, and the pod with the fewest goes first. A pod that refused a request is skipped for `PAUSE_S`; a
+pod that was silent until a deadline gets one request at a time until it responds.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from math import ceil
+
+from shoal_schema.activator import ActivatorService
+
+PAUSE_S = 0.25
+"""How long a pod is skipped after it refused a request or a connection, or was silent until a deadline."""
+
+
+class HeldRequest:
+    """One request. Times are monotonic seconds.
+
+    Args:
+        forward: called with a pod's address, each time the request is to be forwarded.
+        end: called when the service is gone and the request will not be forwarded.
+    """
+
+    __slots__ = ("arrived_s", "end", "forward", "gone", "order", "pod", "refusals", "size_bytes")
+
+    def __init__(self, arrived_s: float, forward: Callable[[str], object], end: Callable[[], object]) -> None:
+        self.arrived_s = arrived_s
+        self.forward = forward
+        self.end = end
+        self.size_bytes = 0
+        self.order = -1
+        """Position in the queue; -1 until the body is complete."""
+        self.pod = ""
+        """Address of the pod that it is forwarded to; empty while it waits."""
+        self.refusals = 0
+        """How many times a pod refused it or its connection."""
+        self.gone = False
+
+
+class ServiceQueue:
+    """The held requests of one service."""
+
+    def __init__(self, service: ActivatorService) -> None:
+        self.service = service
+        self.held: set[HeldRequest] = set()
+        """Waiting requests and those at a pod."""
+        self.size_bytes = 0
+        self._next_order = 0
+        # A heap by order. Requests that left stay in it until they reach its top.
+        self._waiting: list[tuple[int, HeldRequest]] = []
+        self._at_pods: Counter[str] = Counter()
+        self._paused_until_s: dict[str, float] = {}
+        self._silent: set[str] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of requests that are at no pod."""
+        return len(self.held) - self._at_pods.total()
+
+    def follow(self, service: ActivatorService) -> None:
+        """Apply the operator's current description of the service."""
+        self.service = service
+        self._paused_until_s = {pod: end for pod, end in self._paused_until_s.items() if pod in service.addresses}
+        # Addresses that left the table may come back as other pods.
+        self._silent &= set(service.addresses)
+
+    def enter(self, held: HeldRequest) -> None:
+        """Hold a request, whose body may still be incomplete."""
+        self.held.add(held)
+
+    def enqueue(self, held: HeldRequest) -> None:
+        """Append a request whose body is complete."""
+        held.order = self._next_order
+        self._next_order += 1
+        heapq.heappush(self._waiting, (held.order, held))
+
+    def leave(self, held: HeldRequest) -> None:
+        """Remove a request: it has its response, was rejected, or its client is gone."""
+        if held.gone:
+            return
+        held.gone = True
+        self.held.discard(held)
+        self.size_bytes -= held.size_bytes
+        self._free_slot(held)
+
+    def release(self, now_s: float) -> list[tuple[HeldRequest, str]]:
+        """Return the requests to forward now with their pods, and count them at those pods."""
+        released = []
+        while self._first() is not None:
+            pods = (pod for pod in self.service.addresses if self._paused_until_s.get(pod, now_s) <= now_s)
+            free = [pod for pod in pods if self._at_pods[pod] < (1 if pod in self._silent else self.service.forwards)]
+            if not free:
+                break
+            # Silent pods come last, then those with the most requests.
+            pod = min(free, key=lambda each: (each in self._silent, self._at_pods[each]))
+            held = heapq.heappop(self._waiting)[1]
+            held.pod = pod
+            self._at_pods[pod] += 1
+            released.append((held, pod))
+        return released
+
+    def back(self, held: HeldRequest, now_s: float) -> None:
+        """Requeue a request that its pod did not run, at its old position, and skip that pod for `PAUSE_S`."""
+        if held.gone:
+            return
+        held.refusals += 1
+        self._paused_until_s[held.pod] = now_s + PAUSE_S
+        self._free_slot(held)
+        heapq.heappush(self._waiting, (held.order, held))
+
+    def was_silent(self, pod: str, now_s: float) -> None:
+        """Note that a pod did not respond to a request before its deadline."""
+        if pod in self.service.addresses:
+            self._silent.add(pod)
+            self._paused_until_s[pod] = now_s + PAUSE_S
+
+    def has_answered(self, pod: str) -> None:
+        """Note that a pod has responded to a request."""
+        self._silent.discard(pod)
+
+    def next_release_s(self, now_s: float) -> float | None:
+        """Return when a skipped pod may be tried again; None if no request or no skipped pod waits for that."""
+        ends = [end for end in self._paused_until_s.values() if end > now_s]
+        return min(ends) if self._first() is not None and ends else None
+
+    def retry_after_s(self, now_s: float) -> int:
+        """Return when a rejected client should retry: when a pod is expected to be ready, by the last start."""
+        if self.service.addresses:
+            return 1
+        start_s = self.service.start_s
+        if start_s is None or not self.held:
+            return ceil(start_s or 1.0) or 1
+        since_s = now_s - min(held.arrived_s for held in self.held)
+        return max(1, ceil(start_s - since_s))
+
+    def _first(self) -> HeldRequest | None:
+        while self._waiting and self._waiting[0][1].gone:
+            heapq.heappop(self._waiting)
+        return self._waiting[0][1] if self._waiting else None
+
+    def _free_slot(self, held: HeldRequest) -> None:
+        if held.pod:
+            self._at_pods[held.pod] -= 1
+            if not self._at_pods[held.pod]:
+                del self._at_pods[held.pod]
+            held.pod = ""

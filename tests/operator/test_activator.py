@@ -1,0 +1,531 @@
+"""Services that scale to zero: reconciliations, ticks and a simulated activator together."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from msgspec import structs
+
+from shoal_operator.activator import Activators
+from shoal_operator.autoscaler.zero import SETTLE_S
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.load.reading import Reading
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.ports import REST_S
+from shoal_schema.activator import ActivatorNews, ActivatorTable, decode_table, encode
+from shoal_schema.declaring import Json
+from shoal_schema.processes import OperatorProcess
+from tests.operator.fakes import FakeCluster, reconciler_of
+from tests.operator.loads import holding
+from tests.operator.samples import MINIMAL, service, with_fields
+from tests.operator.worlds import healthy, pod
+
+CAT = Key("default", "cat")
+SPEC = with_fields(MINIMAL, scaling={"minReplicas": 0, "maxReplicas": 3, "scaleToZeroDelaySeconds": 60}, replicas=1)
+SETTINGS = OperatorProcess(proxy_image="p", runtime_image="r", namespace="system", activator_selector="a=b")
+QUIET = Reading(holding(0))
+
+
+class Room:
+    """An activator that applies each table at once and reports given held requests."""
+
+    def __init__(self) -> None:
+        self.address = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"
+        self.waiting: dict[str, int] = {}
+        self.refused: dict[str, str] = {}
+        self.version = ""
+        self._count = 0
+        self._changed = asyncio.Event()
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/v1/waiting", self._tell)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self.address, 9090).start()
+
+    async def stop(self) -> None:
+        self._changed.set()  # respond to the long poll: aiohttp sometimes never finishes a cancelled request
+        await self._runner.cleanup()
+
+    def say(self, version: str, **waiting: int) -> None:
+        self.version, self.waiting = version, {f"default/{name}": count for name, count in waiting.items()}
+        self._count += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _tell(self, request: web.Request) -> web.Response:
+        if request.query["seen"] == str(self._count):
+            await self._changed.wait()
+        return web.Response(body=encode(ActivatorNews(str(self._count), self.version, self.waiting, self.refused)))
+
+
+class Cluster(FakeCluster):
+    """A cluster with pods of an activator; a written scale is in the spec at once."""
+
+    def __init__(self, *rooms: str) -> None:
+        super().__init__()
+        self.rooms = [pod(uid=f"room-{address}", podIP=address) for address in rooms]
+
+    async def list_services(self, namespaces: object) -> list[Json]:
+        return list(self.services.values())
+
+    async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
+        assert (namespace, selector) == (SETTINGS.namespace, SETTINGS.activator_selector)
+        return tuple(self.rooms)
+
+    async def scale(self, key: Key, replicas: int, *, was: int | None = None) -> Json | None:
+        before = await super().scale(key, replicas, was=was)
+        if before is not None:
+            self.services[key]["spec"]["replicas"] = replicas
+            self.services[key]["metadata"]["generation"] += 1
+        return before
+
+
+class World:
+    """One service that may sleep, and one room."""
+
+    def __init__(self, room: Room, **metadata: Any) -> None:
+        self.now_s, self.room, self.settings = 0.0, room, SETTINGS
+        self.fleet, self.changed, self.delays_s = Fleet(), list[Key](), dict[Key, float]()
+        self.cluster = Cluster(room.address)
+        self.cluster.services[CAT] = {**service(SPEC), **metadata}
+        self.restart()
+
+    def _mark(self, key: Key, delay_s: float) -> None:
+        self.changed.append(key)
+        self.delays_s[key] = delay_s
+
+    def restart(self, **settings: Any) -> None:
+        """Begin as an operator does that has just started."""
+        self.settings = structs.replace(self.settings, **settings)
+        clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
+        self.waiting = Activators(self.fleet, self.settings, self._mark, clock)
+        self.reconciler = reconciler_of(
+            self.cluster,
+            defaults=self.settings,
+            fleet=self.fleet,
+            clock=clock,
+            waiting=self.waiting,
+        )
+
+    async def reconcile(self, *, ready: bool = True) -> Json:
+        """Look twice, as a change brings a look; the pods are as the Deployment says. Return the Ready condition."""
+        for _ in range(2):
+            await self.reconciler.reconcile(CAT)
+            deployment = self.cluster.children[CAT, DEPLOYMENT]
+            wanted = deployment["spec"]["replicas"]
+            count = wanted if ready else 0
+            self.cluster.children[CAT, DEPLOYMENT] = {
+                **deployment,
+                "status": {"observedGeneration": 1, **healthy(count)},
+            }
+            self.cluster.pods[CAT] = [pod(SPEC, ready=ready)] if wanted else []
+            self.cluster.slices[CAT] = [self._slice(count)]
+        return self.condition("Ready")
+
+    def condition(self, kind: str) -> Json:
+        """Return a condition of the status; empty where there is none."""
+        conditions = self.cluster.services[CAT]["status"]["conditions"]
+        return next((dict(each) for each in conditions if each["type"] == kind), {})
+
+    def _slice(self, count: int) -> Json:
+        uid = self.cluster.children[CAT, SERVICE]["metadata"]["uid"]
+        owner = {"controller": True, "uid": uid, "name": "cat"}
+        return {"metadata": {"name": "cat-x1", "ownerReferences": [owner]}, "endpoints": [{"conditions": {}}] * count}
+
+    async def tick(self, reading: Reading = QUIET) -> bool:
+        pods = self.fleet.replicas(CAT)
+        return await self.waiting.follow(CAT, pods, [reading for _ in pods])
+
+    async def table(self, seen: str = "") -> ActivatorTable:
+        answer = await self.waiting.answer(seen)
+        assert answer is not None
+        return decode_table(answer)
+
+    @property
+    def slice(self) -> Json | None:
+        return self.cluster.children.get((CAT, ENDPOINT_SLICE))
+
+    @property
+    def replicas(self) -> int:
+        return int(self.cluster.services[CAT]["spec"]["replicas"])
+
+
+def play(story: Callable[[World], Awaitable[None]], **metadata: Any) -> None:
+    """Run a story in a world whose operator follows its room."""
+
+    async def main() -> None:
+        room = Room()
+        await room.start()
+        world = World(room, **metadata)
+        await world.waiting.start(world.cluster)
+        following = asyncio.create_task(world.waiting.run(world.cluster))
+        try:
+            async with asyncio.timeout(20):
+                await story(world)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            await room.stop()
+
+    asyncio.run(main())
+
+
+async def until(check: Callable[[], bool]) -> None:
+    while not check():  # noqa: ASYNC110 (what is waited for has no event)
+        await asyncio.sleep(0.005)
+
+
+async def fall_asleep(world: World) -> None:
+    await world.reconcile()
+    await world.tick()
+    world.now_s += 60
+    await world.tick()
+    await world.reconcile()
+    world.room.say((await world.table()).version)
+    world.now_s += SETTLE_S
+    await until(lambda: world.waiting._holds(CAT, world.waiting._guests[CAT]))
+    await world.tick()
+    assert world.replicas == 0
+    await world.reconcile()
+
+
+def test_before_the_last_pod_goes_the_rooms_are_endpoints_and_hold() -> None:
+    async def story(world: World) -> None:
+        await world.reconcile()
+        assert world.slice is None
+        await world.tick()
+        world.now_s += 60
+        await world.tick()
+        assert world.changed == [CAT]
+        await world.reconcile()
+        assert world.slice is not None
+        assert world.slice["endpoints"][0]["addresses"] == [world.room.address]
+        assert (await world.table()).services[0].addresses == ()
+        world.now_s += 100
+        await world.tick()
+        assert world.replicas == 1, "a room that has not said that it holds"
+
+    play(story)
+
+
+def test_a_service_that_sleeps_is_ready_and_says_so_and_keeps_its_place_in_the_room() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        condition = await world.reconcile()
+        assert (condition["status"], condition["reason"]) == ("True", "ScaledToZero")
+        assert world.cluster.services[CAT]["status"]["activator"] == {"port": 20000}
+        assert world.slice is not None
+        assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
+
+    play(story)
+
+
+def test_a_request_that_waits_wakes_it_without_a_tick_and_the_pod_takes_over_when_it_is_ready() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        world.room.say((await world.table()).version, cat=1)
+        await until(lambda: world.replicas == 1)
+        condition = await world.reconcile(ready=False)
+        assert (condition["status"], condition["reason"]) == ("True", "Waking")
+        assert world.slice is not None
+        world.now_s += 10
+        condition = await world.reconcile()
+        assert (condition["status"], condition["reason"]) == ("True", "Ready")
+        assert world.slice is None
+        await world.tick()
+        reported = (await world.table()).services[0]
+        assert (len(reported.addresses), reported.start_s) == (1, 10.0)
+
+    play(story)
+
+
+def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_as_they_are() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        before = world.slice
+        world.restart()
+        assert await world.waiting.answer("") is None
+        await world.waiting.start(world.cluster)
+        await world.reconcile()
+        await world.waiting.start(world.cluster)  # it leads once more, after another did
+        assert await world.waiting.answer("") is None, "an activator closes the ports that the table does not contain"
+        await world.reconcile()
+        assert world.slice == before
+        assert (await world.table()).services[0].port == 20000
+        await world.tick()
+        assert world.replicas == 0
+
+    play(story)
+
+
+def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_over() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling__minReplicas=1)
+        await world.reconcile(ready=False)
+        assert world.slice is not None
+        assert len((await world.table()).services) == 1
+        world.now_s += 10
+        await world.reconcile()
+        await world.reconcile()
+        assert world.slice is None
+        assert (await world.table()).services == ()
+
+    play(story)
+
+
+def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling=None, replicas=0)
+        condition = await world.reconcile()
+        assert (condition["status"], condition["reason"]) == ("False", "Parked")
+        assert world.slice is None
+        assert (await world.table()).services == ()
+
+    play(story)
+
+
+def test_without_an_activator_the_spec_is_refused_with_what_to_do() -> None:
+    async def story(world: World) -> None:
+        world.reconciler._waiting = Activators(world.fleet, OperatorProcess(), world._mark, lambda: 0.0)
+        await world.reconciler.reconcile(CAT)
+        ready = world.cluster.services[CAT]["status"]["conditions"][0]
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+        assert "activator.enabled" in ready["message"]
+        assert (CAT, DEPLOYMENT) not in world.cluster.children
+
+    play(story)
+
+
+@pytest.mark.parametrize("reading", [Reading(), Reading(refused=True), Reading(holding(3))])
+def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
+    async def story(world: World) -> None:
+        await world.reconcile()
+        await world.tick(reading)
+        for _ in range(5):
+            world.now_s += 60
+            await world.tick(reading)
+        assert world.changed == []
+
+    play(story)
+
+
+def test_a_table_that_was_seen_is_reported_again_when_it_has_changed() -> None:
+    async def story(world: World) -> None:
+        await world.reconcile()
+        asked = asyncio.create_task(world.table((await world.table()).version))
+        await asyncio.sleep(0)
+        assert not asked.done()
+        world.waiting.forget(CAT)
+        assert (await asked).services == ()
+
+    play(story)
+
+
+def test_a_port_outside_the_range_is_left_for_one_within_it() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        for port in (9090, 1, 20000):
+            world.cluster.services[CAT]["status"]["activator"] = {"port": port}
+            world.restart(activator_first_port=21000)
+            await world.waiting.start(world.cluster)
+            await world.reconcile()
+            assert world.slice is not None
+            assert world.slice["ports"][0]["port"] == 21000
+            assert world.cluster.services[CAT]["status"]["activator"] == {"port": 21000}
+            assert (await world.table()).services[0].port == 21000
+
+    play(story)
+
+
+def test_a_room_that_cannot_open_a_port_is_no_endpoint_and_the_service_stays_awake_and_says_why() -> None:
+    async def story(world: World) -> None:
+        await world.reconcile()
+        world.room.refused = {"default/cat": "Address already in use"}
+        world.room.say((await world.table()).version)
+        await until(lambda: any(room.refused for room in world.waiting._rooms.known))
+        ready = await world.reconcile()
+        assert (ready["status"], ready["reason"]) == ("True", "Ready")
+        reported = world.condition("ActivatorReady")
+        assert (reported["status"], reported["reason"]) == ("False", "NoActivator")
+        assert "cannot open this service's port 20000 (Address already in use)" in reported["message"]
+        await world.tick()
+        for _ in range(3):
+            world.now_s += 60
+            await world.tick()
+            await world.reconcile()
+        assert world.replicas == 1
+        assert world.slice is not None
+        assert world.slice["endpoints"] == []
+
+    play(story)
+
+
+def test_a_port_that_a_room_cannot_open_holds_back_nobody_else() -> None:
+    async def story(world: World) -> None:
+        world.room.refused = {"default/dog": "Address already in use"}
+        await fall_asleep(world)
+        assert world.replicas == 0
+        assert world.condition("ActivatorReady") == {}
+
+    play(story)
+
+
+def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_and_what_to_do() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        rooms, world.cluster.rooms = world.cluster.rooms, []
+        await world.waiting._rooms.find(world.cluster)
+        assert world.changed[-1] == CAT
+        for condition in (await world.reconcile(), world.condition("Available"), world.condition("ActivatorReady")):
+            assert (condition["status"], condition["reason"]) == ("False", "NoActivator")
+            assert "kubectl get deployments,pods --namespace system --selector a=b shows why" in condition["message"]
+            assert "--replicas=1 starts a pod" in condition["message"]
+        world.cluster.rooms = rooms
+        await world.waiting._rooms.find(world.cluster)
+        ready = await world.reconcile()
+        assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
+        assert world.condition("ActivatorReady") == {}
+
+    play(story)
+
+
+def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there_is_one() -> None:
+    async def story(world: World) -> None:
+        await world.reconcile()
+        rooms, world.cluster.rooms = world.cluster.rooms, []
+        await world.waiting._rooms.find(world.cluster)
+        await world.cluster.scale(CAT, 0)
+        ready = await world.reconcile()
+        assert (ready["status"], ready["reason"]) == ("True", "Ready")
+        assert "no pod is taken away" in world.condition("ActivatorReady")["message"]
+        assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
+        world.cluster.rooms = rooms
+        await world.waiting._rooms.find(world.cluster)
+        await world.reconcile()
+        assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
+
+    play(story)
+
+
+def test_a_room_that_the_operator_cannot_reach_is_reported_after_a_while() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        await world.room.stop()
+        world.now_s += 60
+        await until(lambda: any(room.silent for room in world.waiting._rooms.known))
+        ready = await world.reconcile()
+        assert (ready["status"], ready["reason"]) == ("False", "NoActivator")
+        assert f"the activator at {world.room.address} does not answer the operator" in ready["message"]
+
+    play(story)
+
+
+def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_claims_that_a_pod_comes() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        world.restart(activator_selector="")
+        await world.waiting.start(world.cluster)
+        ready = await world.reconcile()
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+        assert world.slice is None
+        for kind in ("Available", "ModelLoaded"):
+            condition = world.condition(kind)
+            assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
+            assert condition["message"].startswith("no pod runs, and none is started: spec.scaling.minReplicas")
+        assert await world.waiting.follow(CAT, (), ()), "replicas are not raised, as no pod would come"
+
+    play(story)
+
+
+def test_a_slice_of_somebody_else_is_left_alone_and_told_before_the_service_is_to_sleep() -> None:
+    async def story(world: World) -> None:
+        theirs = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "cat"}}
+        world.cluster.children[CAT, ENDPOINT_SLICE] = theirs
+        ready = await world.reconcile()
+        assert (ready["status"], ready["reason"]) == ("False", "NameTaken")
+        assert "EndpointSlice cat exists and does not belong" in ready["message"]
+        await world.cluster.scale(CAT, 0)
+        await world.reconcile()
+        assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
+        assert world.slice == theirs
+        del world.cluster.children[CAT, ENDPOINT_SLICE]
+        await world.reconcile()
+        assert world.slice is not None
+
+    play(story)
+
+
+def test_who_was_refused_a_port_is_looked_at_when_one_is_free() -> None:
+    async def story(world: World) -> None:
+        dog = Key("default", "dog")
+        world.restart(activator_ports=1)
+        await world.reconcile()
+        world.cluster.services[dog] = {**service(SPEC), "metadata": {**service(SPEC)["metadata"], "name": "dog"}}
+        await world.reconciler.reconcile(dog)
+        assert world.cluster.services[dog]["status"]["conditions"][0]["reason"] == "InvalidSpec"
+        assert dog not in world.delays_s
+        del world.cluster.services[CAT]
+        await world.reconciler.reconcile(CAT)
+        assert world.delays_s[dog] == REST_S
+        world.now_s += REST_S
+        await world.reconciler.reconcile(dog)
+        assert world.cluster.services[dog]["status"]["activator"] == {"port": 20000}
+
+    play(story)
+
+
+def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_is_claimed() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        await world.reconcile()
+        assert "the next request starts one" in world.condition("ModelLoaded")["message"]
+        assert world.condition("Progressing")["message"] == "no pod runs; the next one is of the newest spec"
+
+    play(story)
+
+
+def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_sees_it() -> None:
+    async def story(world: World) -> None:
+        await world.reconcile()
+        await world.tick()
+        world.now_s += 60
+        await world.tick()
+        await world.reconcile()
+        world.room.say((await world.table()).version)
+        world.now_s += SETTLE_S
+        await until(lambda: world.waiting._holds(CAT, world.waiting._guests[CAT]))
+        await world.cluster.scale(CAT, 2)  # after the look, before the tick
+        world.changed.clear()
+        await world.tick()
+        assert world.replicas == 2
+        assert CAT in world.changed
+        await world.reconcile()
+        await world.tick()
+        assert world.replicas == 2
+        assert "ScaledDown" not in events(world)
+
+    play(story)
+
+
+def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        assert events(world)["ScaledDown"] == "1 to 0 replicas: no requests for 60 s"
+        world.room.say((await world.table()).version, cat=3)
+        await until(lambda: "ScaledUp" in events(world))
+        assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests wait in the activator"
+
+    play(story)
+
+
+def events(world: World) -> dict[str, str]:
+    """Return the last message of each reason."""
+    return {event["reason"]: event["message"] for event in world.cluster.events}

@@ -1,0 +1,234 @@
+"""Which peer gets a request, decided on values alone."""
+
+from itertools import pairwise
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_proxy.balance.peers import (
+    BELIEVED_S,
+    FIRST_FAILED_PAUSE_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    LONGEST_WAIT_S,
+    Ended,
+    Peer,
+    choose,
+    stalest,
+)
+
+ROW_S = 0.001
+
+
+def promising(wait_s: float | None, told_s: float = 0.0) -> Peer:
+    peer = Peer()
+    peer.told(wait_s, told_s, 0.001)
+    return peer
+
+
+def chosen(peers: list[Peer], *, due_s: float, now_s: float = 0.0, rows: int = 1, most_rows: int = 64) -> int | None:
+    peer = choose(peers, rows, due_s=due_s, now_s=now_s, row_s=ROW_S, most_rows=most_rows)
+    return None if peer is None else peers.index(peer)
+
+
+def test_the_one_that_finishes_soonest_is_chosen_and_none_where_all_would_be_late() -> None:
+    peers = [promising(0.3), promising(0.1), promising(0.2)]
+    assert chosen(peers, due_s=1.0) == 1
+    assert chosen(peers, due_s=0.05) is None
+    assert chosen([], due_s=1.0) is None
+
+
+@pytest.mark.parametrize("wait_s", [None, nan, inf, -inf, -0.001, LONGEST_WAIT_S * 1.01])
+def test_what_makes_no_sense_is_no_promise(wait_s: float | None) -> None:
+    assert chosen([promising(wait_s)], due_s=1e9) is None
+
+
+def test_nobody_was_asked_yet_nobody_is_chosen() -> None:
+    assert chosen([Peer()], due_s=inf) is None
+
+
+def test_an_old_promise_counts_no_more() -> None:
+    assert chosen([promising(0.1)], due_s=inf, now_s=BELIEVED_S) == 0
+    assert chosen([promising(0.1)], due_s=inf, now_s=BELIEVED_S + 0.01) is None
+
+
+def test_rows_given_since_a_promise_are_added_to_it() -> None:
+    peers = [promising(0.100), promising(0.105)]
+    took = []
+    for _ in range(20):
+        number = chosen(peers, due_s=1.0)
+        assert number is not None
+        peers[number].given(1)
+        took.append(number)
+    assert took[:5] == [0] * 5
+    assert sorted(took[5:]) == [0] * 7 + [1] * 8 or sorted(took[5:]) == [0] * 8 + [1] * 7
+
+
+def test_what_one_peer_has_of_us_is_bounded_but_a_large_request_may_go_alone() -> None:
+    peer = promising(0.0)
+    peer.given(60)
+    assert chosen([peer], rows=4, due_s=1.0) == 0
+    assert chosen([peer], rows=5, due_s=1.0) is None
+    peer.ended(60, Ended.ANSWERED, 0.0)
+    assert chosen([peer], rows=200, due_s=1.0) == 0
+
+
+def test_ourselves_are_never_chosen() -> None:
+    peer = promising(0.0)
+    peer.is_self = True
+    assert chosen([peer], due_s=inf) is None
+    assert stalest([peer], 4, 0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "first_s"),
+    [
+        (Ended.REFUSED, FIRST_PAUSE_S),
+        (Ended.LOST, FIRST_FAILED_PAUSE_S),
+        (Ended.BROKEN, FIRST_FAILED_PAUSE_S),
+    ],
+)
+def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(end: Ended, first_s: float) -> None:
+    peer, now_s, pauses = Peer(), 0.0, []
+    for _ in range(4):
+        peer.told(0.0, now_s)
+        peer.given(1)
+        peer.ended(1, end, now_s)
+        peer.told(0.0, now_s)  # whatever it promises
+        assert chosen([peer], due_s=inf, now_s=now_s) is None
+        pauses.append(peer.shunned_until_s - now_s)
+        now_s = peer.shunned_until_s
+        peer.told(0.0, now_s)
+        assert chosen([peer], due_s=inf, now_s=now_s) == 0
+    assert pauses == pytest.approx([first_s, 2 * first_s, 4 * first_s, 8 * first_s])
+    peer.given(1)
+    peer.ended(1, Ended.ANSWERED, now_s)
+    peer.given(1)
+    peer.ended(1, end, now_s)
+    assert peer.shunned_until_s - now_s == pytest.approx(first_s)
+
+
+def test_a_model_that_fails_one_request_is_asked_again_and_one_that_fails_two_in_a_row_is_left_alone() -> None:
+    peer = promising(0.0)
+    peer.ended(0, Ended.FAILED, 0.0)
+    assert chosen([peer], due_s=inf) == 0
+    peer.ended(0, Ended.ANSWERED, 0.0)
+    peer.ended(0, Ended.FAILED, 0.0)
+    assert chosen([peer], due_s=inf) == 0
+    peer.ended(0, Ended.FAILED, 0.0)
+    assert chosen([peer], due_s=inf) is None
+    assert peer.shunned_until_s == FIRST_FAILED_PAUSE_S
+
+
+def test_where_requests_fail_here_as_well_it_takes_more_failures_to_be_the_peers_fault() -> None:
+    for own, in_a_row in ((0.0, 2), (0.3, 3), (0.5, 5), (0.9, 29)):
+        peer = promising(0.0)
+        for number in range(1, in_a_row + 1):
+            assert chosen([peer], due_s=inf) == 0, (own, number)
+            peer.ended(0, Ended.FAILED, 0.0, own_failures=own)
+        assert chosen([peer], due_s=inf) is None, own
+    fails_alike = promising(0.0)
+    for _ in range(1000):
+        fails_alike.ended(0, Ended.FAILED, 0.0, own_failures=1.0)
+    assert chosen([fails_alike], due_s=inf) == 0
+
+
+def test_rows_that_the_model_refuses_are_not_held_against_the_peer() -> None:
+    peer = promising(0.0)
+    for _ in range(100):
+        peer.ended(0, Ended.ERROR, 0.0)
+    assert chosen([peer], due_s=inf) == 0
+
+
+@pytest.mark.parametrize("end", [Ended.LOST, Ended.BROKEN, Ended.FAILED])
+def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it_answers_one(end: Ended) -> None:
+    peer = promising(0.0)
+    for _ in range(2):
+        peer.ended(0, end, 0.0)
+    now_s = peer.shunned_until_s
+    peer.told(0.0, now_s)
+    assert chosen([peer], due_s=inf, now_s=now_s) == 0
+    peer.given(1)
+    assert chosen([peer], due_s=inf, now_s=now_s) is None
+    peer.ended(1, Ended.ANSWERED, now_s)
+    peer.given(1)
+    assert chosen([peer], due_s=inf, now_s=now_s) == 0
+
+
+def test_many_refusals_at_once_are_one_broken_promise() -> None:
+    peer = promising(0.0)
+    peer.given(50)
+    for _ in range(50):
+        peer.ended(1, Ended.REFUSED, 1.0)
+    assert peer.shunned_until_s == pytest.approx(1.0 + FIRST_PAUSE_S)
+
+
+def test_the_caller_going_away_says_nothing_about_the_peer() -> None:
+    peer = promising(0.0)
+    peer.given(1)
+    peer.ended(1, Ended.CANCELLED, 0.0)
+    assert chosen([peer], due_s=inf) == 0
+
+
+def test_those_who_have_been_silent_longest_are_asked_first() -> None:
+    peers = [promising(0.1, told_s=3.0), promising(0.1, told_s=1.0), Peer(), promising(0.1, told_s=2.0)]
+    assert [peers.index(each) for each in stalest(peers, 3, 4.0)] == [2, 1, 3]
+
+
+@given(
+    st.lists(st.tuples(st.floats(allow_nan=True), st.integers(0, 100), st.booleans(), st.floats(0, 5)), max_size=12),
+    st.integers(1, 40),
+    st.floats(0, 10),
+)
+def test_whoever_is_chosen_promised_to_be_in_time_and_nobody_promised_better(
+    told: list[tuple[float, int, bool, float]], rows: int, due_s: float
+) -> None:
+    now_s, peers = 5.0, []
+    for wait_s, has, is_self, told_s in told:
+        peer = promising(wait_s, told_s)
+        peer.given(has)
+        peer.is_self = is_self
+        peers.append(peer)
+    best = choose(peers, rows, due_s=now_s + due_s, now_s=now_s, row_s=ROW_S, most_rows=64)
+    fitting = [each for each in peers if not each.given_rows or each.given_rows + rows <= 64]
+    finishes = [each.finish_s(now_s, ROW_S) + (rows - 1) * ROW_S for each in fitting]
+    if best is None:
+        assert all(finish_s >= now_s + due_s for finish_s in finishes)
+    else:
+        assert best in fitting
+        assert best.finish_s(now_s, ROW_S) + (rows - 1) * ROW_S == min(finishes) < now_s + due_s
+
+
+@given(st.integers(1, 8), st.integers(50, 2000))
+def test_peers_that_lie_cost_few_futile_tries(count: int, asked_per_s: int) -> None:
+    """All of them promise to be idle and refuse: whatever the rate, tries are bounded by the pauses."""
+    peers = [Peer() for _ in range(count)]
+    tries, seconds = 0, 10
+    for number in range(seconds * asked_per_s):
+        now_s = number / asked_per_s
+        for each in peers:
+            each.told(0.0, now_s)
+        best = choose(peers, 1, due_s=now_s + 0.1, now_s=now_s, row_s=ROW_S, most_rows=64)
+        if best is not None:
+            tries += 1
+            best.given(1)
+            best.ended(1, Ended.REFUSED, now_s)
+    assert tries <= count * (8 + seconds / LONGEST_PAUSE_S + 1)
+
+
+def test_addresses_at_which_nobody_answers_do_not_keep_others_from_being_asked() -> None:
+    peers, asked = [Peer() for _ in range(20)], list[int]()
+    for tick in range(40):
+        now_s = tick / 2
+        for each in stalest(peers, 4, now_s):
+            number = peers.index(each)
+            if number == 19:
+                asked.append(tick)
+                each.told(0.1, now_s)
+            else:
+                each.silent(now_s)
+    gaps = [later - earlier for earlier, later in pairwise(asked)]
+    assert asked[0] <= 5
+    assert max(gaps) <= 5
