@@ -80,6 +80,7 @@ class Rooms:
         pods = await cluster.list_pods(self._settings.namespace, self._settings.activator_selector)
         before = {(room.address, room.ready) for room in self.known}
         found = {dig(pod, "metadata", "uid"): pod for pod in pods if dig(pod, "status", "podIP")}
+        # Tasks of deleted pods end by themselves.
         for uid in self._rooms.keys() - found.keys():
             del self._rooms[uid]
         for uid, pod in found.items():

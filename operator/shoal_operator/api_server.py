@@ -139,6 +139,7 @@ class ApiServer:
     async def _opened(self, *, instead_of: ApiClient | None) -> ApiClient:
         if self._client is not None and self._client is not instead_of:
             return self._client
+        # Log in once, however many requests wait.
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="credentials")
         # All pending requests share one login. A request that times out first (the Lease's) must not cancel it.

@@ -202,6 +202,7 @@ class Cluster:
 
     async def write_lease(self, key: Key, body: Json) -> Json:
         """Create the Lease, or replace the version in ``body``."""
+        # A conflict shows that another operator was faster.
         if "resourceVersion" in body["metadata"]:
             return await self._server.request("PUT", _lease_path(key), body)
         return await self._server.request("POST", _lease_path(Key(key.namespace, "")), body)

@@ -34,6 +34,7 @@ def run(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     if options.kubeconfig:
         os.environ["KUBECONFIG"] = options.kubeconfig
+    # Errors in the settings are already logged in the requested format.
     configure(form=form_asked(os.environ))
     try:
         settings = Settings.from_env(os.environ)

@@ -85,6 +85,7 @@ async def log_in() -> kopf.ConnectionInfo:
     """
     client = await connect()
     try:
+        # kopf has separate arguments for scheme and token.
         header = await client.configuration.get_api_key_with_prefix(TOKEN) or ""
         scheme, _, token = header.partition(" ")
         return kopf.ConnectionInfo(

@@ -46,6 +46,7 @@ class Discovery:
 
     async def run(self, cluster: _Cluster) -> None:
         """Poll until cancelled."""
+        # kopf's own scan comes first.
         await self.insights.ready_resources.wait()
         while True:
             for kind in OPTIONAL_KINDS:

@@ -81,5 +81,6 @@ def reason_of(error: Exception) -> LookError:
         return LookError.NOT_LEADING
     if not isinstance(error, ApiError):
         return LookError.UNFORESEEN
+    # All other statuses are errors of the server.
     by_code = {0: LookError.UNREACHABLE, 403: LookError.FORBIDDEN, 409: LookError.CONFLICT, 422: LookError.REFUSED}
     return by_code.get(error.code, LookError.SERVER)

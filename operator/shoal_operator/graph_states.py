@@ -66,6 +66,7 @@ class GraphStates:
             if states != graph.states:
                 graph.states = states
                 self._mark(key, 0.0)
+            # Valid graphs stay valid until their pods change.
             if len(states) == len(replicas) and all(each.reason == GRAPH_VALID for each in states.values()):
                 return
             await asyncio.sleep(_INTERVAL_S)

@@ -101,6 +101,7 @@ class Inbox:
     def _mark(self, keys: Iterable[Key], event: Any, delay_s: float, priority: Priority = Priority.REST) -> None:
         if event["type"] == "DELETED":
             self.echoes.forget(event["object"])
+        # Events of the initial list (type None) always count.
         elif event["type"] is not None and self.echoes.is_echo(event["object"]):
             return
         for key in keys:

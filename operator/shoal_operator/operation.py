@@ -113,6 +113,7 @@ class Operation:
             lead = asyncio.create_task(leading, name="leadership")
             signals = asyncio.create_task(self._take_signals(lead.cancel), name="signals")
             try:
+                # Neither ends by itself: raise the error of the one that did.
                 done, _ = await asyncio.wait({watches, lead}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     with contextlib.suppress(asyncio.CancelledError):

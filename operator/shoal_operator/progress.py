@@ -86,6 +86,7 @@ def read_progress(body: bytes) -> Progress:
     Raises:
         ValueError: the body is no valid progress.
     """
+    # Pods are untrusted.
     if len(body) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
     return _DECODER.decode(body)

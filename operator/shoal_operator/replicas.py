@@ -60,6 +60,7 @@ class Replicas:
             self._changed(key)
             return False
         logger.info("event=scaled service=%s replicas=%d was=%d why=%s", key, replicas, known.replicas, why)
+        # The next decision uses the written count, even before the event of the write.
         self._fleet.wrote_replicas(key, known, replicas)
         news = scaled(known.aim, known.replicas, replicas, why)
         try:

@@ -155,6 +155,7 @@ class Resolver:
         if name is None or key not in name.services:
             return
         name.services.remove(key)
+        # No service uses the name any more.
         if not name.services:
             del self._names[known.naming.uri]
             if name.task:

@@ -233,6 +233,7 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def _begin(self) -> None:
+        # A parser handles one response.
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
         self._body = bytearray()

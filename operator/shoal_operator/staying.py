@@ -61,6 +61,7 @@ class Stays:
 
     def forget(self, key: Key) -> None:
         """Let the pods of a deleted service stop."""
+        # Nothing will replace them.
         staying = [each.stay.replica for each in self._sent.get(key, {}).values() if each.stay.seconds]
         self.send(key, [Stay(replica, 0) for replica in staying])
         self._sent.pop(key, None)

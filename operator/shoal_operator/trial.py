@@ -61,6 +61,7 @@ def archive() -> bytes:
 
 def service(namespace: str, model: bytes, host: str, pull_secrets: Sequence[str]) -> Json:
     """Return the InferenceService; it downloads its model from this host."""
+    # Small enough for any node; PyTorch needs memory at its start.
     resources = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}}
     address = f"[{host}]" if ":" in host else host
     spec: Json = {

@@ -68,6 +68,7 @@ def is_other(said: Explanation, now: Explanation) -> bool:
 
 def is_stale(said: Explanation, now: Explanation) -> bool:
     """Return whether the reported load is outdated."""
+    # Small changes of the load are not reported.
     if (said.count, said.window, said.wanted.unit) != (now.count, now.window, now.wanted.unit):
         return True
     return _moved(said.wanted.amount, now.wanted.amount) or _moved(said.wanted.each, now.wanted.each)

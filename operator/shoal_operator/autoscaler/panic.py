@@ -24,6 +24,7 @@ def panic_until_s(until_s: float, short_replicas: float, ready: int, now_s: floa
 def strained(aim: Aim, signals: Signals) -> bool:
     """Return whether clients are affected by too few replicas."""
     last, capacity = signals.last, signals.capacity
+    # Idle pods or spare capacity: more replicas would not help.
     if last.busy < _BUSY * signals.ready:
         return False
     if capacity is not None and last.offered_rows_per_s < _ASKED * signals.ready * capacity.rows_per_s:

@@ -137,6 +137,7 @@ class Memory:
         rates = believed([pod.rates for pod in self._pods.values()], aim, capacity)
         last = Rates(*(sum(column) for column in zip(*rates, strict=True))) if rates else Rates()
         self._ticks.append(_Tick(now_s, max(passed_s, _LEAST_S), last, known))
+        # Only ticks of the long window are kept.
         while self._ticks[0].time_s <= now_s - LONG_S:
             self._ticks.popleft()
         # Dispersion from the differences of successive ticks, as growing load is not uneven load; without the largest
@@ -170,6 +171,7 @@ class Memory:
     def _mean(self, window_s: float) -> Rates:
         begin_s = self._ticks[-1].time_s - window_s
         weighed: list[tuple[float, Rates]] = []
+        # Each tick counts for the part of its duration within the window.
         for tick in reversed(self._ticks):
             if tick.time_s <= begin_s:
                 break

@@ -47,6 +47,7 @@ def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Wan
     """
     target = target_rows(aim, signals.capacity)
     by_rows = Want(rates.rows / target, rates.rows, target, "rows in flight")
+    # Rates need a measured capacity; without an objective they count only while rows are rejected.
     capacity = signals.capacity
     if capacity is None or (aim.objective_s is None and not rates.refuses):
         return by_rows

@@ -113,6 +113,7 @@ class Fleet:
 
     def wrote_replicas(self, key: Key, before: Scaled, replicas: int) -> None:
         """Record a write of the operator. It increments the generation, so older reads do not apply."""
+        # A reconciliation may have replaced it since.
         if self._scaled.get(key) is before:
             self._scaled[key] = replace(before, replicas=replicas, generation=before.generation + 1)
 

@@ -43,6 +43,7 @@ def record(reports: Reports, attains: Mapping[str, bool | None], now_s: float) -
     """
     by_uid: dict[str, Report] = {}
     for uid, attained in attains.items():
+        # A positive report keeps the time of the last negative one.
         last = reports.by_uid.get(uid)
         if attained is not None:
             by_uid[uid] = Report(now_s, (last.missed_s if last else None) if attained else now_s)

@@ -50,4 +50,5 @@ def unread(readings: Sequence[Reading]) -> Unread | None:
         return None
     if not readings:
         return Unread.NO_READY_POD
+    # An invalid response is more specific than a missing one.
     return Unread.REFUSED if any(reading.refused for reading in readings) else Unread.UNREACHABLE

@@ -29,6 +29,7 @@ class Starts:
         """Record the existing pods by uid, and whether each is ready."""
         begun_s: dict[str, float | None] = {}
         for uid, is_ready in ready.items():
+            # A pod that was ready at its first observation has no known start.
             since_s = self._begun_s.get(uid, None if self._first or is_ready else now_s)
             if is_ready and since_s is not None:
                 self._took_s.append(now_s - since_s)

@@ -76,6 +76,7 @@ def make_object(
         },
         **content,
     }
+    # Shows a changed declaration even where the API server normalizes fields.
     body["metadata"]["annotations"][HASH_ANNOTATION] = digest(body)
     return body
 

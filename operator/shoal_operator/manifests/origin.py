@@ -28,6 +28,7 @@ def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSp
     if uri is None:
         return spec
     where, volume = parse(uri), spec.model.volume
+    # Mounted models are read as local files.
     if where.scheme == "pvc":
         volume = ModelVolume(mount_path=_MOUNT_PATH, persistent_volume_claim=Claim(claim_name=where.authority))
         uri = f"file://{_MOUNT_PATH}/{quote(where.path)}".rstrip("/")

@@ -24,6 +24,7 @@ def make_network_policy(target: Target) -> Json:
 
     Probes come from the node, which policies cannot select; networks always admit a kubelet to its own pods.
     """
+    # Requests arrive on the HTTP port, and on the gRPC port if there is one.
     grpc = target.spec.proxy.grpc_port
     inference = [_port(HTTP_PORT), *([] if grpc is None else [_port(grpc)])]
     # A rule without `from` admits every source.

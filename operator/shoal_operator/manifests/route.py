@@ -61,6 +61,7 @@ def service_url(target: Target, cluster_ip: str = "") -> str:
         secure = any(ref.port == HTTPS_PORT or ref.section_name == "https" for ref in route.http_route.parent_refs)
         scheme = str(route.http_route.scheme or (Scheme.HTTPS if secure else Scheme.HTTP)).lower()
         return f"{scheme}://{_host(target, route.http_route.hostnames)}"
+    # The internal URL, by the operator's setting.
     text = target.defaults.service_url
     if "$(CLUSTER_IP)" in text and not cluster_ip:
         return ""
@@ -73,5 +74,6 @@ def service_url(target: Target, cluster_ip: str = "") -> str:
 
 def _host(target: Target, names: Sequence[str]) -> str:
     """Return a host of the route: the first without a wildcard, or the service's name below a wildcard."""
+    # Clients need a concrete host.
     plain = [name for name in names if not name.startswith("*.")]
     return plain[0] if plain else f"{target.name}{names[0].removeprefix('*')}"

@@ -20,6 +20,7 @@ SCALED_OBJECT_API_VERSION = "keda.sh/v1alpha1"
 
 def make_horizontal_pod_autoscaler(target: Target, scaling: ScalingSpec, spec: HorizontalPodAutoscalerSpec) -> Json:
     """Return the HPA of a service, without ``behavior``, which users may add."""
+    # In thousandths, as quantities allow no percent.
     average = {"type": "AverageValue", "averageValue": f"{10 * _percent(scaling)}m"}
     body: Json = {
         "scaleTargetRef": _scale_target(target),

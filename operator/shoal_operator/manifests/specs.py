@@ -28,6 +28,7 @@ def asked_of(resource: Json) -> InferenceServiceSpec:
     if resource.get("kind") != GRAPH_KIND:
         return parse_spec(resource)
     spec = parse_graph_spec(resource)
+    # A graph's pods have no model of their own.
     return InferenceServiceSpec(model=ModelSpec(), **{name: getattr(spec, name) for name in _ALIKE})
 
 

@@ -95,6 +95,7 @@ class Target:
     @property
     def replicas(self) -> int:
         """The pods to run: ``spec.replicas``, within the bounds of ``spec.scaling`` where the operator scales."""
+        # An external autoscaler owns spec.replicas.
         scaling = self.spec.scaling
         if scaling is None or scaling.mode is ScalingMode.EXTERNAL:
             return self.spec.replicas

@@ -98,6 +98,7 @@ class Book:
 
     def put(self, key: Key, service: ActivatorService) -> bool:
         """Set a service's entry; return whether it changed."""
+        # An unchanged entry must not wake up the long polls.
         if self._services.get(key) == service:
             return False
         self._services[key] = service

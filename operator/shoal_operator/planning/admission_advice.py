@@ -51,6 +51,7 @@ def _fields(template: Json) -> list[str]:
 def _at_fault(cause: str, template: Json) -> Iterator[str]:
     """Yield the fields that a LimitRange rejects, with their values."""
     containers = _containers(template)
+    # The message names resource and value only: find the containers with that value.
     for bound in _BOUND.finditer(cause):
         side = bound["side"] or bound["missing"]
         for container in containers:

@@ -55,6 +55,7 @@ def make_event(resource: Json, news: Announcement, at: str) -> Json:
         },
         "type": "Warning" if news.warning else "Normal",
         "reason": str(news.reason),
+        # The API server rejects longer messages.
         "message": visible(news.message)[:1024],
         "source": {"component": "shoal-operator"},
         "firstTimestamp": at,

@@ -88,7 +88,7 @@ def patch_of(kind: Kind, spec: BatchInferenceSpec, job: Json, queue: str) -> Jso
     if kind == JOB:
         wanted["activeDeadlineSeconds"] = spec.active_deadline_seconds
     changed = {name: value for name, value in wanted.items() if value != live.get(name, _UNSET.get(name))}
-    # Kueue admits a job that joins a queue while it is suspended.
+    # Kueue admits a job that joins a queue only while it is suspended.
     joins = queue and live.get("suspend") and dig(job, "metadata", "labels", QUEUE_LABEL) != queue
     label = {"metadata": {"labels": {QUEUE_LABEL: queue}}} if joins else {}
     return {**label, **({"spec": changed} if changed else {})}
@@ -248,6 +248,7 @@ def _numbers(evidence: BatchEvidence, reason: Reason, stored: Json) -> Json:
     if not progress:
         return pace if "rowsPerSecond" in stored else {}
     total, all_done = max(each.shards_total for each in progress), together(progress)
+    # Shards of a completed job are all done, even if a worker did not report its last one.
     known = dig(stored, "shards", "done", default=0)
     done = total if reason is Reason.COMPLETE else min(total, max(known, all_done.shards))
     numbers: Json = {

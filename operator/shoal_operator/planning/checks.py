@@ -78,6 +78,7 @@ def rollout_paused(evidence: Evidence) -> Verdict | None:
 
 def rolling_out(evidence: Evidence) -> Verdict | None:
     """Old pods are being replaced, or the first pods created."""
+    # A new Deployment has no pods at all yet.
     if not evidence.rolled_out or evidence.count("replicas") == 0 < evidence.wanted:
         return Status.TRUE, Reason.ROLLING_OUT, "pods of the newest spec are starting"
     return None
@@ -102,6 +103,7 @@ def asleep(evidence: Evidence) -> Verdict | None:
     """The service is scaled to zero; the activator holds requests."""
     if evidence.target is None or evidence.target.hosting is None or not evidence.deployment or evidence.wanted:
         return None
+    # Without an activator requests would be lost.
     if not evidence.target.hosting.held:
         text = (
             f"no pod runs, and {evidence.target.hosting.shortcoming}. Until then requests are rejected and start no"
@@ -381,6 +383,7 @@ def ready(_: Evidence) -> Verdict:
 def _deployment_condition(evidence: Evidence, kind: str) -> Json:
     if not evidence.seen:
         return {}  # the status belongs to an older spec
+    # Of the Deployment controller.
     conditions: list[Json] = dig(evidence.deployment, "status", "conditions", default=[])
     return next((item for item in conditions if item.get("type") == kind), {})
 

@@ -29,6 +29,7 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
         generation: of the spec that the condition is about.
         now: RFC 3339 time in UTC.
     """
+    # As Kubernetes defines it: a new reason or message is no transition.
     old = find(previous, condition.type)
     same = old is not None and old.get("status") == condition.status
     return {

@@ -49,6 +49,7 @@ def holds(desired: Any, live: Any, *, quantities: bool = False) -> bool:
 
 def differences(desired: Any, live: Any, *path: str) -> Iterator[tuple[str, ...]]:
     """Yield paths of fields in which ``live`` differs from ``desired``, in the form of ``managedFields``."""
+    # managedFields identify entries of keyed lists by their key, and have no entries for other lists.
     named = [item["name"] for item in desired if _is_named(item)] if isinstance(desired, list) else []
     if isinstance(desired, dict) and isinstance(live, dict):
         for key, value in desired.items():

@@ -18,6 +18,7 @@ class Echoes:
     def expect(self, written: Json) -> None:
         """Record the stored object of a write."""
         metadata = written.get("metadata", {})
+        # A Status response to a deletion has neither.
         if "uid" in metadata and "resourceVersion" in metadata:
             self._expected[metadata["uid"]] = metadata["resourceVersion"]
 

@@ -108,6 +108,7 @@ class Evidence:
     @property
     def new_pods(self) -> list[Json]:
         """Pods of the newest template that are not stopping."""
+        # The hash distinguishes pods of the newest template from older ones.
         newest = template_hash(dig(self.deployment, "spec", "template", default={}))
         pods = self.observation.pods
         return [pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod)]

@@ -81,6 +81,7 @@ def removal(kind: Kind, desired: Json, live: Json) -> Json:
         return {"spec": {"template": {"spec": lists}}}
     ours, theirs = desired.get("spec", {}), live.get("spec", {})
     filled_in = _FILLED_IN.get(kind, frozenset())
+    # Defaults of the API server are no additions.
     given = {name: value for name, value in theirs.items() if name in ours or value != _DEFAULTS.get(name)}
     wrong = [n for n in EXACT.get(kind, ()) if not _exactly(ours.get(n), given.get(n), filled_in)]
     return {"spec": {name: _replacing(ours.get(name), theirs.get(name)) for name in wrong}} if wrong else {}
@@ -150,5 +151,6 @@ def _replacing(ours: Any, theirs: Any) -> Any:
     """Return the part of a merge patch that replaces ``theirs`` by ``ours``."""
     if not (isinstance(ours, dict) and isinstance(theirs, dict)):
         return ours
+    # In a merge patch null removes a key.
     removed: Json = dict.fromkeys(theirs.keys() - ours.keys())
     return {**removed, **{key: _replacing(value, theirs.get(key)) for key, value in ours.items()}}

@@ -18,6 +18,7 @@ def named_fractions(message: str, spec: Json) -> str:
     """
     if _REFUSED not in message:
         return message
+    # Only spec.pod is passed through to Kubernetes unchecked.
     found = [f"{path} is {value}" for path, value in _fractions(dig(spec, "pod"), "spec.pod")]
     return f"{message}. Kubernetes accepts whole numbers only: {', '.join(found)}" if found else message
 

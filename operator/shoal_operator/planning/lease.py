@@ -59,6 +59,7 @@ class Election:
             return LeaseRecord(self.identity, wall_time, wall_time, 0)
         if record.holder == self.identity:
             return replace(record, renewed=wall_time)
+        # Another operator's Lease has not expired.
         if record.holder and now_s < self._changed_s + LEASE_DURATION_S:
             return None
         return LeaseRecord(self.identity, wall_time, wall_time, record.transitions + 1)

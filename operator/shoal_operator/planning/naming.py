@@ -59,4 +59,5 @@ def pause_s(failures: int, interval_s: float) -> float:
         failures: failed requests in a row.
         interval_s: delay after a successful request.
     """
+    # Exponential backoff, bounded by the interval.
     return min(interval_s, RETRY_S * 2.0 ** min(failures - 1, 16)) if failures else interval_s

@@ -63,6 +63,7 @@ class Ports:
             NoActivatorError: no port is free.
         """
         if key not in self._given:
+            # Drop expired reservations; a service may get its own former port back at once.
             self._resting = {port: rest for port, rest in self._resting.items() if rest[1] > now_s}
             others = {
                 each: port for owned in (self._reserved, self._given) for each, port in owned.items() if each != key

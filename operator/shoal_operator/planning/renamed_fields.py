@@ -20,6 +20,7 @@ def dropped_fields(resource: Json) -> Mapping[str, str]:
     Fields that the API server still returns are not among them: they make the spec invalid.
     """
     spec = resource.get("spec", {})
+    # Neither the old nor the new name may have a value now.
     given = set(_written(resource))
     return {
         old: new

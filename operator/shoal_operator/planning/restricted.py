@@ -98,6 +98,7 @@ def beyond_restricted(template: Json) -> Iterator[tuple[str, str]]:
 
 
 def _beyond(path: str, context: Any, fine: Mapping[str, _Fine], needed: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    # Fields that the level requires count even when they are missing.
     given = context if isinstance(context, dict) else {}
     for name in dict.fromkeys((*needed, *given)):
         value = given.get(name)

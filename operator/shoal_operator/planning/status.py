@@ -218,6 +218,7 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
     condition = Condition(ConditionType.READY, Status.FALSE, Reason.APPLY_FAILED, text)
     generation = resource["metadata"].get("generation", 0)
     stored = dig(resource, "status", default={})
+    # State that a restart of the operator reads back.
     kept = {name: stored[name] for name in ("model", "images", "upgrade") if name in stored}
     ready = stamped(condition, stored.get("conditions", []), generation, now)
     return {"observedGeneration": generation, **kept, "conditions": [ready]}

@@ -45,6 +45,7 @@ def find_stays(
     """
     if not replacement_time_s(target):
         return ()
+    # Possible replacements, ready or not.
     others = [pod for pod in pods if not is_leaving(pod)]
     # How long to wait for a replacement (s); 0 where none is needed, or none will be created.
     wanted = min(dig(deployment, "spec", "replicas", default=0), target.replicas)

@@ -182,6 +182,7 @@ class Upgrades:
         self.standings[key] = standing = replace(self.standings[key], pending=True)
         if key not in self.due(epoch_s):
             return False
+        # Occupies a slot at once, before the status is written.
         self.standings[key] = replace(standing, running=True)
         return True
 

@@ -24,6 +24,7 @@ def upgrade_status(evidence: Evidence, *, ready: bool) -> Json:
     stored = dig(evidence.observation.resource, "status", default={})
     if evidence.target is None:
         return {name: stored[name] for name in ("images", "upgrade") if name in stored}
+    # Images that come from the operator's settings, to keep them until the upgrade.
     images = images_of(evidence.target, evidence.deployment)
     upgrade = _under_way(evidence, ready=ready)
     return {
