@@ -387,7 +387,7 @@ def test_without_a_ready_room_one_that_sleeps_says_that_nobody_holds_what_comes_
         for condition in (await world.reconcile(), world.condition("Available"), world.condition("ActivatorReady")):
             assert (condition["status"], condition["reason"]) == ("False", "NoActivator")
             assert "kubectl get deployments,pods --namespace system --selector a=b shows why" in condition["message"]
-            assert "--replicas=1 starts a pod" in condition["message"]
+            assert "--replicas=1 starts one" in condition["message"]
         world.cluster.rooms = rooms
         await world.waiting._rooms.find(world.cluster)
         ready = await world.reconcile()
@@ -405,7 +405,7 @@ def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there
         await world.cluster.scale(CAT, 0)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
-        assert "no pod is taken away" in world.condition("ActivatorReady")["message"]
+        assert "the operator removes no pod" in world.condition("WaitingRoomReady")["message"]
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
         world.cluster.rooms = rooms
         await world.waiting._rooms.find(world.cluster)
@@ -422,8 +422,8 @@ def test_a_room_that_the_operator_cannot_reach_is_reported_after_a_while() -> No
         world.now_s += 60
         await until(lambda: any(room.silent for room in world.waiting._rooms.known))
         ready = await world.reconcile()
-        assert (ready["status"], ready["reason"]) == ("False", "NoActivator")
-        assert f"the activator at {world.room.address} does not answer the operator" in ready["message"]
+        assert (ready["status"], ready["reason"]) == ("False", "NoWaitingRoom")
+        assert f"the waiting room at {world.room.address} does not respond to the operator" in ready["message"]
 
     play(story)
 
@@ -439,7 +439,7 @@ def test_where_rooms_are_turned_off_one_that_slept_leads_to_none_and_nobody_clai
         for kind in ("Available", "ModelLoaded"):
             condition = world.condition(kind)
             assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
-            assert condition["message"].startswith("no pod runs, and none is started: spec.scaling.minReplicas")
+            assert condition["message"].startswith("no pod runs, and none starts: spec.scaling.minReplicas")
         assert await world.waiting.follow(CAT, (), ()), "replicas are not raised, as no pod would come"
 
     play(story)
@@ -451,7 +451,7 @@ def test_a_slice_of_somebody_else_is_left_alone_and_told_before_the_service_is_t
         world.cluster.children[CAT, ENDPOINT_SLICE] = theirs
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("False", "NameTaken")
-        assert "EndpointSlice cat exists and does not belong" in ready["message"]
+        assert "EndpointSlice cat exists and has another owner" in ready["message"]
         await world.cluster.scale(CAT, 0)
         await world.reconcile()
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
@@ -486,8 +486,8 @@ def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_
     async def story(world: World) -> None:
         await fall_asleep(world)
         await world.reconcile()
-        assert "the next request starts one" in world.condition("ModelLoaded")["message"]
-        assert world.condition("Progressing")["message"] == "no pod runs; the next one is of the newest spec"
+        assert "the next request starts a pod" in world.condition("ModelLoaded")["message"]
+        assert world.condition("Progressing")["message"].startswith("no pod runs")
 
     play(story)
 
@@ -521,7 +521,7 @@ def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
         assert events(world)["ScaledDown"] == "1 to 0 replicas: no requests for 60 s"
         world.room.say((await world.table()).version, cat=3)
         await until(lambda: "ScaledUp" in events(world))
-        assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests wait in the activator"
+        assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests held in the waiting room"
 
     play(story)
 

@@ -165,7 +165,7 @@ def test_a_plugin_that_fails_says_why_in_the_log(
     async def main() -> None:
         async with serving(only(lambda: "any")) as (port, _):
             kubeconfig.write(f"http://127.0.0.1:{port}", plugin(tmp_path, 'exit("run `login` first")'))
-            with pytest.raises(ApiError, match="401: no; the credentials were read anew"):
+            with pytest.raises(ApiError, match="401: no. New credentials"):
                 await ask()
 
     asyncio.run(main())
@@ -247,8 +247,8 @@ def test_a_token_that_cannot_be_read_for_a_moment_is_an_outage_and_not_the_end()
 @pytest.mark.parametrize(
     ("expired", "named", "words"),
     [
-        (True, True, "certificate has expired; renew it"),
-        (False, False, "self-signed certificate; renew it, or correct"),
+        (True, True, "certificate has expired. Renew it"),
+        (False, False, "self-signed certificate. Renew it, or correct"),
     ],
 )
 def test_a_certificate_that_cannot_be_trusted_is_reported_in_a_sentence(
@@ -305,8 +305,8 @@ def test_the_environments_proxy_is_taken_as_kubectl_takes_it(
 @pytest.mark.parametrize(
     ("user", "cluster", "words"),
     [
-        ({"token": "t"}, {"tls-server-name": "api"}, "tls-server-name cannot be used"),
-        ({"token": "t"}, {"proxy-url": "socks5://127.0.0.1:1"}, "must be http:// or https://"),
+        ({"token": "t"}, {"tls-server-name": "api"}, "tls-server-name"),
+        ({"token": "t"}, {"proxy-url": "socks5://127.0.0.1:1"}, "expected http:// or https://"),
         ({"token": "t"}, {"certificate-authority": "missing"}, "invalid kubeconfig: File does not exists"),
         ({"tokenFile": "missing"}, {}, "invalid kubeconfig: .*missing"),
     ],
@@ -332,7 +332,7 @@ def test_a_missing_kubeconfig_is_reported_by_its_name(kubeconfig: Kubeconfig) ->
 
 
 def test_neither_a_kubeconfig_nor_a_pod_is_reported() -> None:
-    _refused(connect, "run in a pod with a service account, or give --kubeconfig FILE")
+    _refused(connect, "Run in a pod with a service account, or set --kubeconfig FILE")
 
 
 def _refused(way: Callable[[], Awaitable[object]], words: str) -> None:

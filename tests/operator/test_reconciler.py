@@ -565,8 +565,8 @@ def test_a_status_that_may_not_be_written_is_reported_once_and_tried_until_it_ma
     assert {asyncio.run(reconciler.reconcile(CAT)) for _ in range(12)} == {Outcome.FAILED}
     (event,) = cluster.events
     assert (event["type"], event["reason"]) == ("Warning", "ApplyFailed")
-    assert "the status cannot be written, so what it says may be old" in event["message"]
-    assert "install the chart's role again" in event["message"]
+    assert "the status cannot be written" in event["message"]
+    assert "Install the chart's role again" in event["message"]
     assert caplog.text.count("event=status_forbidden") == 1
 
     may_write = True

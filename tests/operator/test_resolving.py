@@ -300,7 +300,7 @@ def test_a_redirect_of_the_same_server_is_followed() -> None:
 
 def test_an_answer_that_names_no_model_is_not_taken_for_want_of_credentials() -> None:
     found, _ = resolved(lambda _: (200, {"model_version": {"version": "1/../../other"}}), NAME)
-    assert found == f"refused: the registry's answer names no version of {NAME}"
+    assert found == f"refused: the registry's response contains no version of {NAME}"
 
 
 def test_services_of_one_name_share_its_questions() -> None:

@@ -335,7 +335,7 @@ def test_who_turns_the_activator_off_is_reported_what_becomes_of_who_sleeps(char
     for enabled in (True, False):
         files = chart.render(values={"activator": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
         (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
-        assert ("Set minReplicas to 1 for each of them" in notes) is not enabled
+        assert ("Set their minReplicas to 1" in notes) is not enabled
 
 
 def test_ports_of_the_activator_are_ports(chart: Chart) -> None:

@@ -461,7 +461,7 @@ def test_of_a_service_that_sleeps_no_sentence_of_when_it_was_awake_is_kept() -> 
     reported = next(item for item in judge(asleep) if item.type is ConditionType.SCALING_ACTIVE)
 
     assert (reported.status, reported.reason) == (Status.TRUE, Reason.FOLLOWING_LOAD)
-    assert reported.message.startswith("0 replicas: nobody calls")
+    assert reported.message.startswith("0 replicas: no requests")
 
 
 def test_scaling_by_another_is_reported_as_such_whatever_was_said_before() -> None:
@@ -587,7 +587,7 @@ def test_a_limit_of_the_spec_before_is_not_told_of_one_that_the_operator_does_no
     assert ConditionType.SCALING_LIMITED not in conditions(seen)
 
 
-@pytest.mark.parametrize(("replicas", "words"), [(1, "a pod is being started"), (3, "3 pods are being started")])
+@pytest.mark.parametrize(("replicas", "words"), [(1, "a pod starts"), (3, "3 pods start")])
 def test_who_wakes_says_how_many_pods_are_started(replicas: int, words: str) -> None:
     spec = with_fields(MINIMAL, replicas=replicas, scaling={"minReplicas": 0, "maxReplicas": 4})
     seen = evidence(spec, deployment={"replicas": replicas, "updatedReplicas": replicas})
