@@ -165,7 +165,7 @@ def test_a_plugin_that_fails_says_why_in_the_log(
     async def main() -> None:
         async with serving(only(lambda: "any")) as (port, _):
             kubeconfig.write(f"http://127.0.0.1:{port}", plugin(tmp_path, 'exit("run `login` first")'))
-            with pytest.raises(ApiError, match="401: no. New credentials"):
+            with pytest.raises(ApiError, match=r"401: no\. New credentials"):
                 await ask()
 
     asyncio.run(main())
