@@ -260,7 +260,7 @@ def test_a_certificate_that_cannot_be_trusted_is_reported_in_a_sentence(
         async with serving(only(lambda: "t"), server_context(certificate, key)) as (port, _):
             authority = {"certificate-authority": certificate.name} if named else {}
             kubeconfig.write(f"https://127.0.0.1:{port}", {"token": "t"}, **authority)
-            with pytest.raises(ApiError, match=f"API server's certificate is not accepted: {words}") as caught:
+            with pytest.raises(ApiError, match=f"API server's certificate is not trusted: {words}") as caught:
                 await ask()
             assert caught.value.passing
 
