@@ -85,7 +85,7 @@ def test_a_step_that_is_missing_is_waited_for_and_one_that_does_not_fit_is_told(
     assert condition(namespace)["reason"] == "StepMissing"
     namespace.apply("adder-two", model={"uri": "file:///models/adder", "parameters": {"columns": 8}})
     wrong = until(namespace, "GraphValid", "False", "SignatureMismatch")
-    assert "steps[1].inputs.x: second takes FP32[8]" in wrong["message"]
+    assert "steps[1].inputs.x: second needs FP32[8]" in wrong["message"]
     namespace.apply("adder-two")
     until(namespace, "Ready", "True", "Ready")
     assert ask(namespace).json()["outputs"][0]["data"] == TWICE
