@@ -405,7 +405,7 @@ def test_without_a_ready_room_a_scale_to_zero_by_hand_keeps_the_pods_until_there
         await world.cluster.scale(CAT, 0)
         ready = await world.reconcile()
         assert (ready["status"], ready["reason"]) == ("True", "Ready")
-        assert "the operator removes no pod" in world.condition("WaitingRoomReady")["message"]
+        assert "the operator removes no pod" in world.condition("ActivatorReady")["message"]
         assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
         world.cluster.rooms = rooms
         await world.waiting._rooms.find(world.cluster)
@@ -422,8 +422,8 @@ def test_a_room_that_the_operator_cannot_reach_is_reported_after_a_while() -> No
         world.now_s += 60
         await until(lambda: any(room.silent for room in world.waiting._rooms.known))
         ready = await world.reconcile()
-        assert (ready["status"], ready["reason"]) == ("False", "NoWaitingRoom")
-        assert f"the waiting room at {world.room.address} does not respond to the operator" in ready["message"]
+        assert (ready["status"], ready["reason"]) == ("False", "NoActivator")
+        assert f"the activator at {world.room.address} does not respond to the operator" in ready["message"]
 
     play(story)
 
@@ -521,7 +521,7 @@ def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
         assert events(world)["ScaledDown"] == "1 to 0 replicas: no requests for 60 s"
         world.room.say((await world.table()).version, cat=3)
         await until(lambda: "ScaledUp" in events(world))
-        assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests held in the waiting room"
+        assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests held in the activator"
 
     play(story)
 

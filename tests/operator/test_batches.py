@@ -315,7 +315,7 @@ def test_a_job_that_a_rule_ended_says_what_its_pod_said_alone() -> None:
     rule = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "matching FailJob rule"}
     world.job["status"] = {"conditions": [rule]}
     world.reconcile()
-    assert "there is no column. Once that is mended" in world.status["message"]
+    assert "there is no column. Correct this" in world.status["message"]
     assert "FailJob" not in world.status["message"]
 
 

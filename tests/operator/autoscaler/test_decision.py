@@ -172,8 +172,8 @@ def test_every_decision_says_why_in_a_sentence() -> None:
     [
         (Aim(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
         (Aim(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
-        (Aim(3, 8, 32), 5, "; 3 suffice, and replicas fall if the load stays low"),
-        (Aim(0, 8, 32), 2, "; 1 suffice, and replicas fall if the load stays low"),
+        (Aim(3, 8, 32), 5, "; 3 would suffice, and replicas fall if the load stays low"),
+        (Aim(0, 8, 32), 2, "; 1 would suffice, and replicas fall if the load stays low"),
         (Aim(0, 8, 32), 1, "; the last one stops after scaling.scaleToZeroDelaySeconds without requests"),
         (Aim(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
     ],

@@ -237,7 +237,7 @@ def test_the_activator_understands_its_environment_and_the_operator_finds_it(cha
     operator = environment(objects)
     selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_ACTIVATOR_SELECTOR"].split(","))
     rooms = next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-activator")
-    policy = next(body for body in by_kind(objects, "NetworkPolicy") if "waiting" in body["metadata"]["name"])
+    policy = next(body for body in by_kind(objects, "NetworkPolicy") if "activator" in body["metadata"]["name"])
     (service,) = by_kind(objects, "Service")
 
     room = environment_of_waiting(given)
@@ -325,7 +325,7 @@ def test_all_ports_up_to_the_last_one_can_be_the_activators(chart: Chart, ports:
     objects = rendered(chart, activator={"ports": ports, "env": [*given, {"name": "TZ", "value": "UTC"}]})
 
     assert environment(objects, "activator").items() >= {(each["name"], each["value"]) for each in given}
-    [policy] = [each for each in by_kind(objects, "NetworkPolicy") if "waiting" in each["metadata"]["name"]]
+    [policy] = [each for each in by_kind(objects, "NetworkPolicy") if "activator" in each["metadata"]["name"]]
     assert policy["spec"]["ingress"][0]["ports"][0]["endPort"] == ports["first"] + ports["count"] - 1
     known = {name: text.replace("$(POD_IP)", "10.0.0.1") for name, text in environment(objects).items()}
     assert Settings.from_env(known).process.activator_ports == ports["count"]
