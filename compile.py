@@ -25,7 +25,7 @@ COMPILED: Mapping[str, Sequence[str]] = {
                 "balance/*", "batching/*", "codecs/*", "edge/*", "graph/combining", "graph/conditions", "graph/frame",
                 "graph/link", "graph/steps", "graph/values", "model/*", "body", "connected", "connection",
                 "dispatcher", "exchange", "guard", "guarded", "header_cache", "inference", "link", "metrics",
-                "outbox", "protocol", "timing", "tracer", "tracing/*", "unsent", "upstream", "waiting/protocol",
+                "outbox", "protocol", "timing", "tracer", "tracing/*", "unsent", "upstream", "activator/protocol",
             )
         ),
         "schema/shoal_schema/wire/*.py",

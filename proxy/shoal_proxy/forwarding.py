@@ -257,7 +257,7 @@ class RequestForwarder:
         # DNS also returns the address of this replica.
         peer.is_self = instance is not None and instance == self._instance
         promise = promised_wait_s(response.headers.get(_LOAD)) if instance is not None else None
-        peer.told(promise, time.monotonic(), travel_s)
+        peer.promised(promise, time.monotonic(), travel_s)
 
     async def _request_loads(self) -> None:
         while True:

@@ -256,7 +256,7 @@ class Proxy:
         try:
             from shoal_proxy.exporting import Exporter  # noqa: PLC0415 (0.2 s, and not installed everywhere)
         except ModuleNotFoundError as error:
-            logger.warning("event=tracing tracing=off lacks=%s remedy=%r", error.name, "pip install 'shoal[tracing]'")
+            logger.warning("event=tracing tracing=off missing=%s remedy=%r", error.name, "pip install 'shoal[tracing]'")
             return None
         self.inference.tracer = self.dispatcher.tracer = tracer
         return Exporter(tracer, os.environ, self.settings.name)

@@ -50,7 +50,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         # The environment of `fetch` holds keys of a Secret under any names, so its values are not shown.
-        settings = Settings.from_env(environ, told=command is not fetch)
+        settings = Settings.from_env(environ, show_values=command is not fetch)
         configure(settings.logging.level, settings.logging.form)
         return command(settings)
     except SettingsError as error:

@@ -50,19 +50,19 @@ class Settings(Struct, frozen=True):
         return tuple(sorted(set(self.batching.allowed_batch_sizes or ())))
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str], *, told: bool = True) -> "Settings":
+    def from_env(cls, environ: Mapping[str, str], *, show_values: bool = True) -> "Settings":
         """Return the settings in `environ`; an empty value means the default.
 
         Args:
             environ: variables.
-            told: whether errors show the invalid values.
+            show_values: whether errors show the invalid values.
 
         Raises:
             SettingsError: names every variable that is missing, misspelled or out of range.
         """
         required = f"SHOAL_MODEL_URI is required: {variables()['SHOAL_MODEL_URI'].allowed}"
         faults = [] if environ.get("SHOAL_MODEL_URI") else [required]
-        settings = environment.read(cls, environ, RUNTIME, faults=faults, told=told)
+        settings = environment.read(cls, environ, RUNTIME, faults=faults, show_values=show_values)
         sizes, limit = settings.batch_sizes, settings.batching.max_batch_size
         # Otherwise the largest batches would have no allowed size.
         if sizes and sizes[-1] != limit:

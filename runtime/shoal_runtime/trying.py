@@ -61,7 +61,7 @@ class RowTrials:
         self._kinds = tuple(kind for kind in every if kind.scale <= MODEST) if model.apart else every
 
     def check_rows(self, forward_s: float) -> None:
-        """Reject a model whose rows change each other's results or their number; warn if they may.
+        """Reject a model whose rows affect each other's results or their number; warn if they may.
 
         Args:
             forward_s: seconds of the longest forward in warm-up.
@@ -180,7 +180,7 @@ def _mixes_rows(signature: Signature, leak: Leak) -> str:
     sizes = signature.allowed_batch_sizes
     single = "" if sizes and 1 not in sizes else ". SHOAL_BATCHING_MAX_BATCH_SIZE=1 serves each row alone"
     return (
-        f"the rows of a batch change each other's results: {leak}. If another dimension counts the rows, name it"
+        f"the rows of a batch affect each other's results: {leak}. If another dimension counts the rows, name it"
         " (batch_dim) in model.toml; else export the model so that it computes each row independently"
         f"{single}"
     )

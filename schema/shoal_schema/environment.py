@@ -61,7 +61,7 @@ def manifest_fields() -> Mapping[str, Setting]:
 
 
 def read(
-    cls: type[T], environ: Mapping[str, str], process: Process, *, faults: Sequence[str] = (), told: bool = True
+    cls: type[T], environ: Mapping[str, str], process: Process, *, faults: Sequence[str] = (), show_values: bool = True
 ) -> T:
     """Return the sections of ``cls`` from an environment; an empty variable means the default.
 
@@ -70,7 +70,7 @@ def read(
         environ: names and values.
         process: the reader.
         faults: earlier errors, to report with the others.
-        told: whether errors may contain values.
+        show_values: whether errors may contain values.
 
     Raises:
         SettingsError: names every variable that is misspelt, malformed or out of range.
@@ -78,7 +78,7 @@ def read(
     # Report every fault at once, not only the first.
     faults = [*misspelt(environ, process, variables().keys()), *faults]
     sections = {
-        each.path[0]: _section(each.kind, environ, process, faults, show_values=told) for each in fields_of(cls)
+        each.path[0]: _section(each.kind, environ, process, faults, show_values=show_values) for each in fields_of(cls)
     }
     if faults:
         raise SettingsError("; ".join(faults))

@@ -39,7 +39,7 @@ def last_line(command: str, folder: Path) -> str:
     [
         (broken, "or export it again"),
         (lacking, "pip install no_such_package"),
-        (nothing, "write one, or name one that it imports: handler.py:CLASS"),
+        (nothing, "name an imported class: handler.py:CLASS"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_remedy_last(

@@ -98,8 +98,8 @@ def test_a_program_of_a_fixed_batch_is_told_with_how_to_export_it_for_any(tmp_pa
     found = inspect(Settings.from_env({"SHOAL_MODEL_URI": str(tmp_path / "model.pt2")}))
 
     [warning] = found["warnings"]
-    assert warning.startswith("model.pt2 was exported with a batch of 1, ")
-    assert "export with a dynamic batch, like this: " in warning
+    assert warning.startswith("model.pt2 has a fixed batch of 1, ")
+    assert "export with a dynamic batch" in warning
     assert found["refused"] is None
     assert found["files"]["count"] == 1
 

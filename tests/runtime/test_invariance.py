@@ -177,7 +177,7 @@ def started(load: Load, path: Path, **settings: Any) -> None:
 def test_a_graph_that_mixes_rows_is_refused_before_it_is_ready(tmp_path: Path, load: Load) -> None:
     path = graph(tmp_path / "mixes.onnx", helper.make_node("Softmax", ["x"], ["y"], axis=0))
 
-    with pytest.raises(LoadError, match=r"the rows of a batch change each other's .*: output y .*MAX_BATCH_SIZE=1"):
+    with pytest.raises(LoadError, match=r"the rows of a batch affect each other's .*: output y .*MAX_BATCH_SIZE=1"):
         started(load, path)
     started(load, path, max_batch_size=1)
 
@@ -207,5 +207,5 @@ def test_a_program_s_rows_are_tried_too(
         started(load, tmp_path / "net.pt2")
         assert "rows_not_apart" not in caplog.text
     else:
-        with pytest.raises(LoadError, match="the rows of a batch change each other's"):
+        with pytest.raises(LoadError, match="the rows of a batch affect each other's"):
             started(load, tmp_path / "net.pt2")

@@ -98,7 +98,7 @@ def test_rows_in_another_order_are_refused(tmp_path: Path, load: Load) -> None:
         node("Slice", ["sizes", "from", "to"], ["n"]),
         node("TopK", ["x", "n"], ["y", "i"], axis=0),
     ]
-    refused(load, save(tmp_path / "m.onnx", nodes, ints("from", 0), ints("to", 1)), "change each other's")
+    refused(load, save(tmp_path / "m.onnx", nodes, ints("from", 0), ints("to", 1)), "affect each other's")
 
 
 def test_the_best_of_the_batch_are_refused(tmp_path: Path, load: Load) -> None:
@@ -341,7 +341,7 @@ def test_items_need_no_row_where_there_is_one_at_a_time(tmp_path: Path, load: Lo
 def test_items_of_other_rows_are_found(tmp_path: Path, load: Load) -> None:
     result = '{"y": x[row], "row": (row + 1) % len(x)}'
     where = handler(tmp_path / "m", HEAD.format(**NUMPY, outputs=GROUPING, result=result))
-    refused(load, where, "change each other's")
+    refused(load, where, "affect each other's")
 
 
 def test_numbers_of_no_row_are_refused(tmp_path: Path, load: Load) -> None:
@@ -352,7 +352,7 @@ def test_numbers_of_no_row_are_refused(tmp_path: Path, load: Load) -> None:
 def test_ragged_rows_that_change_each_other_are_refused(tmp_path: Path, load: Load) -> None:
     result = '{"y": (x - x.mean(0))[row], "row": row}'
     where = handler(tmp_path / "m", HEAD.format(**NUMPY, outputs=GROUPING, result=result))
-    refused(load, where, "change each other's")
+    refused(load, where, "affect each other's")
 
 
 WORDS = """
@@ -490,7 +490,7 @@ class Strict:
 def test_what_takes_few_numbers_is_tried_with_these(tmp_path: Path, load: Load, datatype: str, accepts: str) -> None:
     text = STRICT.format(datatype=datatype, accepts=accepts)
 
-    refused(load, handler(tmp_path / "m", text), "change each other's")
+    refused(load, handler(tmp_path / "m", text), "affect each other's")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -508,7 +508,7 @@ def test_numbers_that_are_large_are_tried(tmp_path: Path, load: Load, trigger: s
     made = Triggered(large=">" in trigger, limit=float(trigger.rsplit(maxsplit=1)[-1]))
     torch.jit.script(made).save(tmp_path / "m.pt")  # type: ignore[no-untyped-call]
 
-    refused(load, folder(tmp_path / "m.pt", INPUT + OUTPUT), "change each other's")
+    refused(load, folder(tmp_path / "m.pt", INPUT + OUTPUT), "affect each other's")
 
 
 def test_what_turns_on_the_last_digits_of_large_numbers_is_served(tmp_path: Path, load: Load) -> None:
@@ -535,12 +535,12 @@ class Filled:
 
 
 def test_nulls_are_tried_where_they_are_taken(tmp_path: Path, load: Load) -> None:
-    refused(load, handler(tmp_path / "m", NULLABLE), "change each other's")
+    refused(load, handler(tmp_path / "m", NULLABLE), "affect each other's")
     started(load, handler(tmp_path / "n", NULLABLE.replace(", nullable=True", "")))
 
 
 def test_rows_that_a_handler_mixes_are_found(tmp_path: Path, load: Load) -> None:
-    refused(load, handler(tmp_path / "m", NOISY.format(result="x - x.mean(0)")), "change each other's")
+    refused(load, handler(tmp_path / "m", NOISY.format(result="x - x.mean(0)")), "affect each other's")
 
 
 def test_texts_can_be_items(tmp_path: Path, load: Load) -> None:

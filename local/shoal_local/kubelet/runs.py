@@ -114,7 +114,7 @@ class Run:
                 os.kill(self._shim["pid"], number)
 
     def _watch(self, pid: int) -> None:
-        # A pidfd becomes readable when its process ends, whoever its parent is.
+        # A pidfd becomes readable when its process ends, whatever its parent is.
         try:
             file = os.pidfd_open(pid)
         except ProcessLookupError:

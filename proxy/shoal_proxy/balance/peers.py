@@ -81,7 +81,7 @@ class Peer:
         self.is_self = False
         """Whether it is this replica, under the address that others use."""
 
-    def told(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
+    def promised(self, wait_s: float | None, now_s: float, travel_s: float | None = None) -> None:
         """Record a promise; None and values out of range are none."""
         sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= LONGEST_WAIT_S
         self.wait_s = wait_s if wait_s is not None and sensible else NEVER_S

@@ -26,7 +26,7 @@ from shoal_runtime.settings import Settings
 from shoal_runtime.starting import Started, bring_up
 from shoal_runtime.watchdog import Watchdog
 from shoal_schema.wire.engine import Batch, Done, Failed, Ready, Refused
-from shoal_schema.wire.engine import Told as Message
+from shoal_schema.wire.engine import Message
 
 IN_FLIGHT: Final = 3
 """Batches held at once: one is prepared and one finished while one computes."""

@@ -77,7 +77,7 @@ class Plan:
         """Return the space of a tensor."""
         return ROOT if ref.step == REQUEST else next(step.space for step in self.steps if step.name == ref.step)
 
-    def lacks(self, name: str) -> bool:
+    def may_be_absent(self, name: str) -> bool:
         """Return whether a row may be without the outputs of the named step."""
         return any(step.absent for step in self.steps if step.name == name)
 

@@ -75,7 +75,7 @@ class Typed:
         own = self.plan.space_of(ref)
         shared = len(meeting(own, space))
         within = (ref.step, *(reference(name).step for name in own[shared + 1 :]))
-        if len(own) > shared and not tensor.has_gaps and any(map(self.plan.lacks, within)):
+        if len(own) > shared and not tensor.has_gaps and any(map(self.plan.may_be_absent, within)):
             what = f"a list of {ref} has gaps, and {tensor.datatype} has no value for one"
             raise GraphError(path, what, Fault.MISMATCH)
         for _ in own[shared:]:
@@ -142,7 +142,7 @@ class Typed:
         if output.absent and not combined.has_gaps:
             what = f"a row may be without it, and {combined.datatype} has no value for that. Add a tensor of every row"
             raise GraphError(path, what, Fault.MISMATCH)
-        for name in (name for name in output.space if self.plan.lacks(reference(name).step)):
+        for name in (name for name in output.space if self.plan.may_be_absent(reference(name).step)):
             if not combined.has_gaps:
                 what = f"a row may be without the items of {name}, and {combined.datatype} has no value for that"
                 raise GraphError(path, what, Fault.MISMATCH)

@@ -62,4 +62,4 @@ class Failed:
     why: str
 
 
-Told = Ready | Refused | Done | Failed
+Message = Ready | Refused | Done | Failed

@@ -24,7 +24,7 @@ ROW_S = 0.001
 
 def promising(wait_s: float | None, told_s: float = 0.0) -> Peer:
     peer = Peer()
-    peer.told(wait_s, told_s, 0.001)
+    peer.promised(wait_s, told_s, 0.001)
     return peer
 
 
@@ -93,14 +93,14 @@ def test_ourselves_are_never_chosen() -> None:
 def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(end: Ended, first_s: float) -> None:
     peer, now_s, pauses = Peer(), 0.0, []
     for _ in range(4):
-        peer.told(0.0, now_s)
+        peer.promised(0.0, now_s)
         peer.given(1)
         peer.ended(1, end, now_s)
-        peer.told(0.0, now_s)  # whatever it promises
+        peer.promised(0.0, now_s)  # whatever it promises
         assert chosen([peer], due_s=inf, now_s=now_s) is None
         pauses.append(peer.shunned_until_s - now_s)
         now_s = peer.shunned_until_s
-        peer.told(0.0, now_s)
+        peer.promised(0.0, now_s)
         assert chosen([peer], due_s=inf, now_s=now_s) == 0
     assert pauses == pytest.approx([first_s, 2 * first_s, 4 * first_s, 8 * first_s])
     peer.given(1)
@@ -148,7 +148,7 @@ def test_one_that_was_left_alone_for_failing_gets_one_request_at_a_time_until_it
     for _ in range(2):
         peer.ended(0, end, 0.0)
     now_s = peer.shunned_until_s
-    peer.told(0.0, now_s)
+    peer.promised(0.0, now_s)
     assert chosen([peer], due_s=inf, now_s=now_s) == 0
     peer.given(1)
     assert chosen([peer], due_s=inf, now_s=now_s) is None
@@ -209,7 +209,7 @@ def test_peers_that_lie_cost_few_futile_tries(count: int, asked_per_s: int) -> N
     for number in range(seconds * asked_per_s):
         now_s = number / asked_per_s
         for each in peers:
-            each.told(0.0, now_s)
+            each.promised(0.0, now_s)
         best = choose(peers, 1, due_s=now_s + 0.1, now_s=now_s, row_s=ROW_S, most_rows=64)
         if best is not None:
             tries += 1
@@ -226,7 +226,7 @@ def test_addresses_at_which_nobody_answers_do_not_keep_others_from_being_asked()
             number = peers.index(each)
             if number == 19:
                 asked.append(tick)
-                each.told(0.1, now_s)
+                each.promised(0.1, now_s)
             else:
                 each.silent(now_s)
     gaps = [later - earlier for earlier, later in pairwise(asked)]

@@ -80,7 +80,7 @@ def test_trials_reach_the_predict_of_a_model_with_categories(tmp_path: Path, loa
     labels = [0, 1, 0] * 4
     parts = make_column_transformer((encoder, ["colour"]), (SimpleImputer(), ["size"]))
 
-    with pytest.raises(LoadError, match="change each other's"):
+    with pytest.raises(LoadError, match="affect each other's"):
         warmed(load, tmp_path / "leaky.joblib", make_pipeline(parts, Leaky()).fit(FRAME, labels))
 
     assert warmed(load, tmp_path / "kept.joblib", make_pipeline(parts, LogisticRegression()).fit(FRAME, labels))

@@ -102,7 +102,7 @@ def test_one_file_can_be_named(hub: Hub, tmp_path: Path) -> None:
         ("hf://team/encoder@gone", "the revision of hf://team/encoder@gone does not exist"),
         ("hf://team/secret", "hf://team/secret is gated. Accept its terms"),
         ("hf://team/encoder@v1/nothing", "there are no files at hf://team/encoder@v1/nothing"),
-        ("hf://team", "hf://team is no model's address: hf://OWNER/NAME"),
+        ("hf://team", "hf://team does not name a model"),
     ],
 )
 def test_what_cannot_be_had_is_told_with_its_remedy(hub: Hub, uri: str, expected: str, tmp_path: Path) -> None:

@@ -105,9 +105,9 @@ def test_a_version_of_the_same_sizes_is_not_taken_for_the_last_one(registry: Reg
             ({"artifact_uri": place}, "outside of its own store")
             for place in ("mlflow-artifacts:/../../x", "mlflow-artifacts:/0/../../x/..", "mlflow-artifacts://HOST/..")
         ),
-        ({"artifact_uri": "models:/.."}, "models:/.. is no model's address"),
+        ({"artifact_uri": "models:/.."}, "models:/.. does not name a model"),
         ({"artifact_uri": "models:/iris/1"}, "models:/iris/1 leads from one model to the next in a cycle"),
-        ({}, "the MLflow server does not tell artifact_uri"),
+        ({}, "has no artifact_uri"),
         ([], "MLFLOW_TRACKING_URI"),
     ],
 )
@@ -124,9 +124,9 @@ def test_what_leads_nowhere_is_told(registry: Registry, answer: object, expected
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (401, "models:/iris/1 may not be read with the credentials that were found (MLFLOW_TRACKING_TOKEN)"),
-        (404, "the MLflow server knows no models:/iris/1: look at its name"),
-        (302, "models:/iris/1 cannot be resolved: the MLflow server answered 302"),
+        (401, "Check MLFLOW_TRACKING_TOKEN"),
+        (404, "the MLflow server does not have models:/iris/1"),
+        (302, "models:/iris/1 cannot be resolved: the MLflow server returned 302"),
         (503, "models:/iris/1 cannot be downloaded: the MLflow server returned 503"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_redirect_is_followed_on_the_same_server_alone(registry: Registry, tmp
     assert fetch(tmp_path, "models:/iris/1") == CONTENT
 
     registry.sends_on[route] = "http://me:s3cret@127.0.0.1:9/moved"
-    expected = f"{registry.url} sends on to http://127.0.0.1:9, which is not asked"
+    expected = f"{registry.url} redirects to http://127.0.0.1:9"
     with pytest.raises(LoadError, match=re.escape(expected)):
         fetch(tmp_path / "other", "models:/iris/1")
 
