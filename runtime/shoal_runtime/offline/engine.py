@@ -15,8 +15,7 @@ from typing import Final
 
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.offline.errors import JobError
-from shoal_schema.wire.engine import Batch, Ready, Refused
-from shoal_schema.wire.engine import Message
+from shoal_schema.wire.engine import Batch, Message, Ready, Refused
 
 ENDED_AT_ONCE: Final = 3
 """Consecutive ends without a finished batch that are not the fault of a row."""

@@ -25,8 +25,7 @@ from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
 from shoal_runtime.starting import Started, bring_up
 from shoal_runtime.watchdog import Watchdog
-from shoal_schema.wire.engine import Batch, Done, Failed, Ready, Refused
-from shoal_schema.wire.engine import Message
+from shoal_schema.wire.engine import Batch, Done, Failed, Message, Ready, Refused
 
 IN_FLIGHT: Final = 3
 """Batches held at once: one is prepared and one finished while one computes."""
