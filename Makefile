@@ -19,7 +19,7 @@ SOURCES := benchmarks client docs/hooks.py e2e examples local monitoring operato
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt glossary.txt mkdocs.yml
 
 # Words that CONTRIBUTING.md replaces (glossary.txt); phrases match before single words.
-PHRASES := (?i:for ever|in the place of|(?:is|are|was) told|puts? right|who (?:asks|calls|comes|waits)|of one's own|what there is|second chance|waiting rooms?)|[\w'-]+
+PHRASES := \b(?i:for ever|in the place of|(?:is|are|was) told|puts? right|who (?:asks|calls|comes|waits)|of one's own|what there is|second chance|waiting rooms?)\b|[\w'-]+
 PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
 
 .PHONY: demo test test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures bench-batch bench-coldstart bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
