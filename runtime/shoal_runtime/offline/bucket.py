@@ -119,7 +119,7 @@ class _ObjectReader:
         with _job_errors(self._what), mapped(self._what):
             try:
                 return bytes(self._opened.read(size) if size is not None and size >= 0 else self._opened.read())
-            except OSError as error:  # the library raises one type forevery error of the store
+            except OSError as error:  # the library raises one type for every error of the store
                 raise error_of(self._what, str(error)) from None
 
     def seek(self, offset: int, whence: int = 0) -> int:
