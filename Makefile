@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := benchmarks client docs/hooks.py e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt glossary.txt mkdocs.yml
 
-# Words that CONTRIBUTING.md replaces (glossary.txt); phrases match before single words.
+# Replaced words and phrases (glossary.txt). Phrases match before single words.
 PHRASES := \b(?i:for ever|in the place of|(?:is|are|was) told|puts? right|who (?:asks|calls|comes|waits)|of one's own|what there is|second chance|waiting rooms?)\b|[\w'-]+
 PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
 
