@@ -57,7 +57,7 @@ def test_without_an_activator_that_is_told_and_with_one_again_the_next_request_w
         for kind in ("Ready", "Available", "ActivatorReady"):
             condition = namespace.condition("adder", kind)
             assert (condition["status"], condition["reason"]) == ("False", "NoActivator")
-            assert "no pod of the activator is ready: kubectl get deployments,pods" in condition["message"]
+            assert "no pod of the activator is ready" in condition["message"]
     until(namespace, "ScaledToZero")
     assert predict(namespace, patience_s=START_S) == ANSWER
 
@@ -104,7 +104,7 @@ def test_a_slice_of_somebody_else_is_told_and_left_alone_and_when_it_goes_the_se
     namespace.kubectl("apply", "--filename", "-", text=STRANGER)
     apply_sleeper(namespace, delay_s=1)
     until(namespace, "NameTaken")
-    assert "EndpointSlice adder exists and does not belong" in namespace.condition("adder")["message"]
+    assert "EndpointSlice adder" in namespace.condition("adder")["message"]
     eventually(lambda: namespace.condition("adder", "Available")["status"] == "True", lambda: explain(namespace))
     assert namespace.get("endpointslices", "adder")["endpoints"][0]["addresses"] == ["10.1.2.3"]
     namespace.kubectl("delete", "endpointslice", "adder")

@@ -34,7 +34,7 @@ def test_what_is_refused_brings_the_replicas_that_serve_it(namespace: Cluster) -
         calls.rate = 30
         held = replicas(namespace)[0]
         namespace.within("shoal-system").kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
-        eventually(lambda: "would do" in namespace.condition("adder", "ScalingActive")["message"], within_s=90)
+        eventually(lambda: "would suffice" in namespace.condition("adder", "ScalingActive")["message"], within_s=90)
         assert replicas(namespace)[0] == held
 
     assert "rows/s offered" in message

@@ -64,7 +64,7 @@ def test_an_objective_that_nothing_can_meet_is_served_all_the_same_and_reported(
     assert predict(namespace) == ANSWER
     eventually(lambda: namespace.condition("adder", "ObjectiveAttainable").get("status") == "False")
     message = namespace.condition("adder", "ObjectiveAttainable")["message"]
-    assert "batching.latencyObjectiveMilliseconds 5:" in message
+    assert "batching.latencyObjectiveMilliseconds" in message
     assert namespace.condition("adder")["status"] == "True"
 
     namespace.apply(model=model, batching={"latencyObjectiveMilliseconds": 500})

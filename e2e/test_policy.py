@@ -75,7 +75,7 @@ def test_pods_do_not_run_as_an_account_that_happens_to_have_the_services_name(na
     namespace.apply()
     eventually(lambda: namespace.condition("adder").get("reason") == "NameTaken")
 
-    assert namespace.condition("adder")["message"].startswith("ServiceAccount adder exists")
+    assert namespace.condition("adder")["message"].startswith("ServiceAccount adder")
     assert namespace.get("deployments") == []
     namespace.kubectl("delete", "serviceaccount", "adder")
     namespace.until_ready()
