@@ -72,7 +72,7 @@ def test_a_spec_that_cannot_be_right_is_refused_by_field_and_rule(
         (
             {"model": {"uri": "file:///models/adder", "parameters": {"a": "x" * 200_000}}},
             "InvalidSpec",
-            ["spec.model.parameters takes", "SHOAL_MODEL_PARAMETERS"],
+            ["spec.model.parameters", "SHOAL_MODEL_PARAMETERS"],
         ),
         (
             {"runtime": {"resources": {"limits": {"nvidia.com/gpu": "2"}}}},
