@@ -38,7 +38,7 @@ def test_keys_come_from_a_secret_and_change_without_a_restart_or_a_lost_request(
     namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}, "limits": {"rowsInFlight": {"*": 1000}}})
     eventually(
         lambda: (
-            "the Secret shoal-callers of access.apiKeys"
+            "Secret shoal-callers of access.apiKeys"
             in namespace.condition("adder", "Available").get("message", "")
         ),
         lambda: describe(namespace),
@@ -84,7 +84,7 @@ def test_a_secret_without_a_key_is_named_in_the_status(namespace: Cluster) -> No
     namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}})
     eventually(
         lambda: (
-            "the Secret shoal-callers of access.apiKeys"
+            "Secret shoal-callers of access.apiKeys"
             in namespace.condition("adder", "Available").get("message", "")
         ),
         lambda: describe(namespace),
@@ -105,7 +105,7 @@ def test_what_lets_nobody_in_or_trusts_anybody_is_refused(namespace: Cluster) ->
         ),
         (
             {"apiKeys": {"secretName": "shoal-callers"}, "header": {"name": "host", "keys": ["edge"]}},
-            "connection's own",
+            "must not be a header",
         ),
         (
             {"apiKeys": {"secretName": "shoal-callers"}, "header": {"name": "x-consumer", "keys": []}},

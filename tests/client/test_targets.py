@@ -122,7 +122,7 @@ def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
     [
         pytest.param({}, "nothing", "there is no file or directory", id="nothing there"),
         pytest.param({"a.md": ""}, "a.md", "neither a directory nor a file of", id="a text file"),
-        pytest.param({"a.h5": ""}, "a.h5", r"a.h5 is Keras' old format: .*NAME.keras", id="a foreign format"),
+        pytest.param({"a.h5": ""}, "a.h5", r"a.h5 is .*NAME.keras", id="a foreign format"),
         pytest.param({"a.yaml": "kind: ConfigMap"}, "a.yaml", "has no document of kind", id="other"),
         pytest.param({"a.yaml": "{{{"}, "a.yaml", "it is not valid YAML", id="broken YAML"),
         pytest.param({"a.yaml": "\x00"}, "a.yaml", "it is not valid YAML", id="no text"),

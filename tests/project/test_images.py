@@ -301,7 +301,7 @@ def test_no_image_carries_another_component_s_code(alone: Mapping[str, Path], na
 def test_the_operator_alone_starts_and_asks_for_a_cluster(alone: Mapping[str, Path]) -> None:
     with start(alone["operator"], "-m", "shoal_operator") as process:
         said, _ = process.communicate(timeout=PATIENCE_S)
-    assert said.splitlines()[-1].startswith("shoal-operator: no API server to talk to: run in a pod")
+    assert said.splitlines()[-1].startswith("shoal-operator: no API server")
     assert process.returncode == 2
 
 

@@ -78,7 +78,9 @@ def test_no_field_is_removed_without_its_new_name(plural: str) -> None:
     of_status = set(fields_of(now.schema["properties"]["status"]))
     for each in recorded(plural):
         assert spec_fields(each) - spec_fields(now) <= set(RENAMED), each.name
-        assert set(fields_of(each.schema["properties"]["status"])) <= of_status, each.name
+        # The operator writes the status again: the port of the activator had another name.
+        gone = set(fields_of(each.schema["properties"]["status"])) - of_status
+        assert gone <= {"waitingRoom", "waitingRoom.port"}, each.name
 
 
 @pytest.mark.parametrize("definition", ALL, ids=name_of)
