@@ -38,8 +38,7 @@ def test_keys_come_from_a_secret_and_change_without_a_restart_or_a_lost_request(
     namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}, "limits": {"rowsInFlight": {"*": 1000}}})
     eventually(
         lambda: (
-            "Secret shoal-callers of access.apiKeys"
-            in namespace.condition("adder", "Available").get("message", "")
+            "Secret shoal-callers of access.apiKeys" in namespace.condition("adder", "Available").get("message", "")
         ),
         lambda: describe(namespace),
     )
@@ -84,8 +83,7 @@ def test_a_secret_without_a_key_is_named_in_the_status(namespace: Cluster) -> No
     namespace.apply(access={"apiKeys": {"secretName": "shoal-callers"}})
     eventually(
         lambda: (
-            "Secret shoal-callers of access.apiKeys"
-            in namespace.condition("adder", "Available").get("message", "")
+            "Secret shoal-callers of access.apiKeys" in namespace.condition("adder", "Available").get("message", "")
         ),
         lambda: describe(namespace),
     )
