@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from shoal_operator.activators import ActivatorsCluster, Rooms, authority
+from shoal_operator.activators import ActivatorsCluster, Rooms
 from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, reason_of, step
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica
@@ -39,6 +39,7 @@ from shoal_schema.activator import (
     ActivatorService,
     encode,
 )
+from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError
 from shoal_schema.processes import OperatorProcess
@@ -282,7 +283,7 @@ class Activators:
         entry = ActivatorService(
             name=str(key),
             port=guest.port,
-            addresses=tuple(sorted(authority(pod.address, HTTP_PORT) for pod in pods)),
+            addresses=tuple(sorted(str(TcpAddress(pod.address, HTTP_PORT)) for pod in pods)),
             timeout_s=guest.spec.queue.timeout_milliseconds / 1000,
             max_body_bytes=guest.spec.queue.max_body_bytes,
             forwards=forwards_of(guest.spec),

@@ -13,6 +13,7 @@ from shoal_operator.planning.activators import Room
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.pods import is_leaving, is_ready
 from shoal_schema.activator import LONGEST_WAIT_S, MAX_NEWS_BYTES, SEEN, WAITING_PATH, ActivatorNews, decode_news
+from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 
@@ -111,7 +112,7 @@ class Rooms:
         seen = ""
         while (room := self._rooms.get(uid)) is not None:
             try:
-                news = await _read(http, f"http://{authority(room.address, ADMIN_PORT)}{WAITING_PATH}", seen)
+                news = await _read(http, f"http://{TcpAddress(room.address, ADMIN_PORT)}{WAITING_PATH}", seen)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 logger.debug("event=activator_silent address=%s error=%r", room.address, error)
                 # Nothing is known of it any more: neither its version of the table nor its held requests.
@@ -141,8 +142,3 @@ async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> ActivatorNe
         while not response.content.at_eof() and len(body) <= MAX_NEWS_BYTES:
             body += await response.content.read(MAX_NEWS_BYTES)
         return decode_news(body)
-
-
-def authority(host: str, port: int) -> str:
-    """Return host and port as in a URL: IPv6 addresses have brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

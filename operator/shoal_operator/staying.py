@@ -5,15 +5,18 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import aiohttp
+
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.stays import Stay
+from shoal_schema.addresses import TcpAddress
 from shoal_schema.headers import INSTANCE
 from shoal_schema.stay import PATH
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUT_S = 1.5
+_TIMEOUT = aiohttp.ClientTimeout(total=1.5)
 _TRIES = 3
 _PAUSE_S = 0.3
 
@@ -77,24 +80,17 @@ class Stays:
             if await self._post(stay):
                 return
             await asyncio.sleep(_PAUSE_S)
-        logger.warning("event=stay_untold pod=%s seconds=%d", stay.replica.name, stay.seconds)
+        logger.warning("event=stay_not_sent pod=%s seconds=%d", stay.replica.name, stay.seconds)
 
     async def _post(self, stay: Stay) -> bool:
         """Return whether the pod accepted the stay."""
-        replica = stay.replica
-        host = f"[{replica.address}]" if ":" in replica.address else replica.address
+        url = f"http://{TcpAddress(stay.replica.address, self.port)}{PATH}"
+        headers = {"x-shoal-admin": "1", INSTANCE: stay.replica.uid}
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                reader, writer = await asyncio.open_connection(replica.address, self.port)
-                try:
-                    writer.write(
-                        f"POST {PATH}?seconds={stay.seconds} HTTP/1.1\r\nhost: {host}:{self.port}\r\n"
-                        f"x-shoal-admin: 1\r\n{INSTANCE}: {replica.uid}\r\n"
-                        "content-length: 0\r\nconnection: close\r\n\r\n".encode()
-                    )
-                    # Only the status line matters. `readline` raises a ValueError beyond 64 KiB.
-                    return (await reader.readline()).split()[1:2] == [b"200"]
-                finally:
-                    writer.close()
-        except (OSError, ValueError, TimeoutError):
+            async with (
+                aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http,
+                http.post(url, params={"seconds": stay.seconds}, headers=headers, allow_redirects=False) as response,
+            ):
+                return response.status == 200
+        except (aiohttp.ClientError, OSError, TimeoutError):
             return False

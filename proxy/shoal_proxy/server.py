@@ -325,7 +325,7 @@ class Proxy:
 
     def stay(self, seconds: float) -> None:
         """Keep serving for ``seconds`` once stopped, as no other replica is ready; 0: another one is."""
-        self._stay.tell(seconds, time.monotonic())
+        self._stay.grant(seconds, time.monotonic())
         self._stay_changed.set()
 
     async def _stay_on(self) -> float:
@@ -342,7 +342,7 @@ class Proxy:
                 async with asyncio.timeout(left_s):
                     await self._stay_changed.wait()
             if arrived_rows != (arrived_rows := self.scheduler.traffic.arrived_rows):
-                self._stay.asked(time.monotonic())
+                self._stay.request_arrived(time.monotonic())
         # After a stay, load balancers receive the other replica only now; without one they dropped this at the signal.
         return time.monotonic() if stayed else begun_s
 

@@ -86,9 +86,3 @@ def _helps(pod: Json, target: Target, others: Iterable[Json]) -> bool:
     if reason == _PREEMPTED or not target.spec.rollout.max_surge:
         return False
     return not any(map(scheduling_problem, others))
-
-
-def _stops(pod: Json) -> bool:
-    """Return whether the pod is being deleted and its proxy still runs."""
-    leaves = dig(pod, "metadata", "deletionTimestamp") is not None
-    return leaves and dig(pod, "status", "podIP") is not None and runs(pod, PROXY)

@@ -26,12 +26,12 @@ class Stay:
     most_s: float
     granted: bool = False
     """Whether the operator granted a stay and has not ended it."""
-    _told: bool = False
+    _decided: bool = False
     _begun_s: float = _NEVER_S
     _until_s: float = _NEVER_S
     _last_s: float = _NEVER_S
 
-    def tell(self, seconds: float, now_s: float) -> None:
+    def grant(self, seconds: float, now_s: float) -> None:
         """Grant ``seconds`` more, or end the stay with 0; valid before `begin` as well.
 
         The grace period of a pod runs from the first grant: later ones do not extend the limit.
@@ -39,19 +39,19 @@ class Stay:
         # A new stay, since the limit of the last one has passed.
         if self._last_s < now_s:
             self._last_s = now_s + self.most_s
-        self._told = True
+        self._decided = True
         self.granted = seconds > 0
         self._until_s = min(now_s + seconds, self._last_s)
 
     def begin(self, now_s: float) -> None:
         """Record the signal to stop."""
         self._begun_s = now_s
-        self.asked(now_s)
+        self.request_arrived(now_s)
 
-    def asked(self, now_s: float) -> None:
+    def request_arrived(self, now_s: float) -> None:
         """Record that requests still arrive: until the operator decides, the replica waits for it again."""
         # Once the operator has decided, requests no longer extend the wait.
-        if not self._told:
+        if not self._decided:
             longest_s = self._begun_s + min(LONGEST_WORD_S, self.most_s)
             self._until_s = min(now_s + WORD_S, longest_s)
 
