@@ -160,7 +160,7 @@ def test_answers_in_chunks_are_understood() -> None:
         (b"the fish is raw", "the fish is raw"),
         (b'{"error": "the fish is raw"}', "the fish is raw"),
         (b'{"detail": "the fish is raw"}', '{"detail": "the fish is raw"}'),
-        (b"", "it answers STATUS and no reason"),
+        (b"", "the runtime returned STATUS without a reason"),
         (b"\xff\xfe", "\ufffd\ufffd"),
     ],
 )

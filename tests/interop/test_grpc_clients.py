@@ -81,10 +81,10 @@ def test_triton_may_cancel(triton_grpc: ForeignClient, running: RunningProxy) ->
 
 
 def test_our_words_reach_triton(triton_grpc: ForeignClient, running: RunningProxy) -> None:
-    with pytest.raises(ForeignError, match=r"INVALID_ARGUMENT.* 'x' has shape \[1, 3\]; the model takes \[-1, 4\]"):
+    with pytest.raises(ForeignError, match=r"INVALID_ARGUMENT.* 'x' has shape \[1, 3\]; the model expects \[-1, 4\]"):
         triton_grpc.call("infer", target(running), [[1, 2, 3]])
-    with pytest.raises(ForeignError, match=r"NOT_FOUND.* unknown model 'nobody'"):
-        triton_grpc.call("infer", target(running), ROWS, model="nobody")
+    with pytest.raises(ForeignError, match=r"NOT_FOUND.* unknown model 'missing'"):
+        triton_grpc.call("infer", target(running), ROWS, model="missing")
     with pytest.raises(ForeignError, match=r"UNIMPLEMENTED.* InferenceService"):
         triton_grpc.call("load_model", target(running))
 
@@ -138,5 +138,5 @@ def test_kserve_tensors_travel_raw_and_typed(kserve_grpc: ForeignClient, running
 
 
 def test_our_words_reach_kserve(kserve_grpc: ForeignClient, running: RunningProxy) -> None:
-    with pytest.raises(ForeignError, match="unknown model 'nobody'"):
-        kserve_grpc.call("infer", target(running), ROWS, raw=True, model="nobody")
+    with pytest.raises(ForeignError, match="unknown model 'missing'"):
+        kserve_grpc.call("infer", target(running), ROWS, raw=True, model="missing")

@@ -49,5 +49,5 @@ def test_our_words_reach_the_caller(kserve: ForeignClient, running: RunningProxy
     with pytest.raises(ForeignError, match=r"ragged rows.*400 Bad Request") as raised:
         kserve.call("predict", running.url, {"instances": [[1, 2, 3, 4], [1, 2]]})
     assert raised.value.kind == "HTTPStatusError"
-    with pytest.raises(ForeignError, match=r"unknown model 'nobody'.*404"):
-        kserve.call("predict", running.url, {"instances": ROWS}, "nobody")
+    with pytest.raises(ForeignError, match=r"unknown model 'missing'.*404"):
+        kserve.call("predict", running.url, {"instances": ROWS}, "missing")

@@ -130,7 +130,7 @@ def test_creating_waits_until_it_is_ready(mlflow: ForeignClient, services: Any) 
 
 def test_a_deployment_that_does_not_get_ready_says_why(mlflow: ForeignClient, services: Any) -> None:
     options = {"name": "cat", "model_uri": "https://m/cat.zip"}
-    with pytest.raises(ForeignError, match=r"cat is not ready after 0\.1 s: the operator has not said anything of it"):
+    with pytest.raises(ForeignError, match=r"cat is not ready after 0\.1 s: the operator has not reported a status"):
         mlflow.call("deployments", "shoal", "create_deployment", **options, config={"timeoutSeconds": 0.1})
 
 

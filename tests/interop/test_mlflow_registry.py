@@ -95,14 +95,14 @@ def test_a_run_brings_its_artifacts_one_of_them_and_the_models_that_it_logged(he
     ("uri", "expected"),
     [
         (
-            "the MLflow server does not have models:/my iris@gone",
-            "the MLflow server does not have models:/my iris@gone",
+            "models:/my iris@gone",
+            "the MLflow server does not have models:/my iris@gone: check the name",
         ),
-        ("models:/nobody/1", "the MLflow server does not have models:/nobody/1"),
-        ("models:/nobody/latest", "the MLflow server does not have models:/nobody/latest"),
+        ("models:/missing/1", "the MLflow server does not have models:/missing/1"),
+        ("models:/missing/latest", "the MLflow server does not have models:/missing/latest"),
         ("models:/my iris/99", "the MLflow server does not have models:/my iris/99"),
         ("models:/m-0", "the MLflow server does not have models:/m-0"),
-        ("runs:/nobody/model", "the MLflow server does not have runs:/nobody/model"),
+        ("runs:/missing/model", "the MLflow server does not have runs:/missing/model"),
         ("runs:/{run}/nothing", "there are no files at runs:/{run}/nothing"),
     ],
 )

@@ -58,8 +58,8 @@ def test_the_model_is_listed(openai: ForeignClient, running: RunningProxy) -> No
     ("texts", "options", "kind", "words"),
     [
         (["a"], {"model": "text-embedding-3-small"}, "NotFoundError", "this server has 'embed'"),
-        ([1, 2], {}, "BadRequestError", "token ids; this model takes texts"),
-        (["a"], {"dimensions": 256}, "BadRequestError", "this model's embeddings have 3"),
+        ([1, 2], {}, "BadRequestError", "token ids, but this model expects texts"),
+        (["a"], {"dimensions": 256}, "BadRequestError", "dimensions must be 3 for this model"),
     ],
 )
 def test_our_words_reach_the_caller(

@@ -65,7 +65,7 @@ def test_a_request_id_comes_back(triton: ForeignClient, running: RunningProxy) -
 
 def test_a_version_may_be_named(triton: ForeignClient, running: RunningProxy) -> None:
     assert triton.call("infer", running.url, ROWS, model_version="1")["y"] == DOUBLED
-    with pytest.raises(ForeignError, match="no version '9'"):
+    with pytest.raises(ForeignError, match="unknown version '9'"):
         triton.call("infer", running.url, ROWS, model_version="9")
 
 
@@ -117,15 +117,15 @@ def test_requests_of_one_asynchronous_client_meet_in_batches(triton: ForeignClie
 
 
 def test_our_words_reach_the_caller_of_a_refused_request(triton: ForeignClient, running: RunningProxy) -> None:
-    with pytest.raises(ForeignError, match=r"'x' has shape \[1, 3\]; the model takes \[-1, 4\]") as raised:
+    with pytest.raises(ForeignError, match=r"'x' has shape \[1, 3\]; the model expects \[-1, 4\]") as raised:
         triton.call("infer", running.url, [[1, 2, 3]])
     assert raised.value.kind == "InferenceServerException"
     assert "[400]" in str(raised.value)
 
 
 def test_an_unknown_model_is_named(triton: ForeignClient, running: RunningProxy) -> None:
-    with pytest.raises(ForeignError, match="unknown model 'nobody'") as raised:
-        triton.call("infer", running.url, ROWS, model="nobody")
+    with pytest.raises(ForeignError, match="unknown model 'missing'") as raised:
+        triton.call("infer", running.url, ROWS, model="missing")
     assert "[404]" in str(raised.value)
 
 
