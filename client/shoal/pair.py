@@ -25,6 +25,7 @@ from shoal.processes import Process, Supervisor
 from shoal.serving.fields import MachineError, without_secrets
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Exit
+from shoal_schema.addresses import Address
 from shoal_schema.graphs.faults import Fault
 from shoal_schema.load import PATH as LOAD
 
@@ -141,9 +142,9 @@ class Launch:
             "SHOAL_RUNTIME_LISTEN": runtime,
             "SHOAL_PROXY_RUNTIME": runtime,
             "SHOAL_PROXY_LISTEN": (
-                f"unix:{directory}/{PROXY_SOCKET}" if self.shared else _address(self.host, self.port)
+                f"unix:{directory}/{PROXY_SOCKET}" if self.shared else str(Address(self.host, self.port))
             ),
-            "SHOAL_PROXY_ADMIN_LISTEN": _address(self.host, self.admin_port),
+            "SHOAL_PROXY_ADMIN_LISTEN": str(Address(self.host, self.admin_port)),
         }
 
 
@@ -286,7 +287,7 @@ class Pair:
         else:
             self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
             if port := self._environment.get("SHOAL_PROXY_GRPC_PORT"):
-                target = _address(EVERYWHERE.get(self.launch.host, self.launch.host), int(port))
+                target = str(Address(EVERYWHERE.get(self.launch.host, self.launch.host), int(port)))
                 self._say(f"gRPC on {target}", grpc=target)
             warn_of_everywhere(self.launch.host, self.launch.reporter)
         try:
@@ -326,10 +327,6 @@ class Pair:
             self._say("Ctrl-C stops")
 
 
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def url_of(host: str, port: int, scheme: str = "http") -> str:
     """Return the URL of a server for this machine, also if it listens on every interface."""
-    return f"{scheme}://{_address(EVERYWHERE.get(host, host), port)}"
+    return f"{scheme}://{Address(EVERYWHERE.get(host, host), port)}"

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
@@ -24,7 +23,7 @@ from shoal_proxy.inference import Inference
 from shoal_proxy.rpc import inference_pb2 as messages
 from shoal_proxy.rpc.health import Health
 from shoal_proxy.rpc.messages import GrpcV2, metadata_message
-from shoal_proxy.rpc.slow_calls import SlowCall
+from shoal_proxy.rpc.slow_calls import SlowCall, peer_address
 from shoal_proxy.rpc.stream import Streams
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracer import GONE
@@ -198,8 +197,7 @@ class GrpcPort:
 
     def _call(self, context: Any, path: bytes) -> Call:
         headers, log = _headers(context), self._inference.access_log
-        # gRPC's form of an address is `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`.
-        client = unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+        client, _ = peer_address(context.peer())
         entry = None if log is None else log.begin(b"POST", path, self._codec.name, headers, client)
         return Call(Head(self._route, headers, keep_alive=True), entry)
 

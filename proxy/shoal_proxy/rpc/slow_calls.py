@@ -57,7 +57,7 @@ class SlowCall:
 
 def connection_of(peer: str, port: int) -> socket.socket | None:
     """Return a duplicate of the connection from ``peer`` (`ipv4:HOST:PORT`) to ``port``; None if it is closed."""
-    host, _, remote_port = unquote(peer).partition(":")[2].rpartition(":")
+    host, remote_port = peer_address(peer)
     for file in _FILES.iterdir():
         try:
             if not stat.S_ISSOCK(file.stat().st_mode):
@@ -66,10 +66,16 @@ def connection_of(peer: str, port: int) -> socket.socket | None:
             found = socket.socket(fileno=os.dup(int(file.name)))
         except OSError:  # closed in the meantime
             continue
-        if _is(found, host.strip("[]"), remote_port, port):
+        if _is(found, host, remote_port, port):
             return found
         found.close()
     return None
+
+
+def peer_address(peer: str) -> tuple[str, str]:
+    """Return host and port of an address in gRPC's form: ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``."""
+    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
+    return host.strip("[]"), port
 
 
 def _is(found: socket.socket, host: str, remote_port: str, port: int) -> bool:
