@@ -44,7 +44,7 @@ def isolate() -> None:
 
     Raises OSError: the kernel or a sandbox does not allow it.
     """
-    # Root in a container may lack CAP_SYS_ADMIN and still be allowed a user namespace, which has it.
+    # Root in a container may not have CAP_SYS_ADMIN and still be allowed a user namespace, which has it.
     if os.geteuid() != 0 or _LIBC.unshare(CLONE_NEWNS) != 0:
         user, group = os.geteuid(), os.getegid()
         _check(_LIBC.unshare(CLONE_NEWNS | CLONE_NEWUSER), "unshare")
