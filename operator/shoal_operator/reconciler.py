@@ -260,16 +260,7 @@ class Reconciler:
             follows = spec.model.follow is Follow.ROLLOUT
             naming = self._names.naming(key, observation.resource, spec.model.uri, follows=follows)
             hosting = self._waiting.host(key, spec, observation)
-            target = Target(
-                name=key.name,
-                namespace=key.namespace,
-                uid=observation.resource["metadata"]["uid"],
-                spec=placed(spec, naming.resolved if naming else ""),
-                defaults=self._defaults,
-                registry=self._names.registry(spec.model.uri or ""),
-                graph=graph_of(observation.resource, self._defaults.service_url),
-                hosting=hosting,
-            )
+            target = self._target(key, observation.resource, spec, naming, hosting)
             plan = self._upgrading.plan(key, observation, target)
             refused = not_allowed(target)
             if refused:
@@ -319,6 +310,20 @@ class Reconciler:
             graph_states=graph_states,
             other_operator=self._ownerships.claimant(key, self._clock()),
             scaler=self._replicas.left_to(key, self._clock()),
+        )
+
+    def _target(
+        self, key: Key, resource: Json, spec: InferenceServiceSpec, naming: Naming | None, hosting: Hosting | None
+    ) -> Target:
+        return Target(
+            name=key.name,
+            namespace=key.namespace,
+            uid=resource["metadata"]["uid"],
+            spec=placed(spec, naming.resolved if naming else ""),
+            defaults=self._defaults,
+            registry=self._names.registry(spec.model.uri or ""),
+            graph=graph_of(resource, self._defaults.service_url),
+            hosting=hosting,
         )
 
     def _until_s(self, time: str) -> float:

@@ -121,12 +121,7 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     if state.decided != replicas:
         state = replace(state, wants=((now_s, replicas),), raised=())
     if signals is None:
-        # Without data keep the count. It also counts as a want, so that replicas do not drop when data returns.
-        held = aim.within(replicas)
-        since_s = now_s if state.blind_since_s is None else state.blind_since_s
-        wants = (*(each for each in state.wants if each[0] > now_s - window_s and each[1] > held), (now_s, held))
-        reason: ScalingReason | None = Reason.NO_LOAD_DATA if now_s - since_s >= BLIND_S else None
-        return Decision(held, reason), replace(state, decided=held, wants=wants, strained=0, blind_since_s=since_s)
+        return _hold(aim, replicas, state, now_s, window_s)
     # Replicas for the loads of the short and of the long window.
     short, long = (want(aim, signals, rates, around.start_s) for rates in (signals.short, signals.long))
     state = replace(
@@ -149,6 +144,25 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     limit = Limit.MAXIMUM if count > aim.maximum else None
     if around.unschedulable and count >= decided:
         limit = Limit.CAPACITY
+    state = _after(state, decided, replicas, now_s, window_s)
+    # For the explanation alone.
+    window = Window.STABLE if not surprising else Window.PANIC if now_s < state.panic_s else Window.SHORT
+    held_s = None if state.hand_s is None else window_s
+    explanation = Explanation(aim, decided, wanted, count, window, falling=decided < replicas, held_s=held_s)
+    return Decision(decided, Reason.FOLLOWING_LOAD, wanted, explanation, limit), state
+
+
+def _hold(aim: Aim, replicas: int, state: State, now_s: float, window_s: float) -> tuple[Decision, State]:
+    """Keep the count without data. It also counts as a want, so that replicas do not drop when data returns."""
+    held = aim.within(replicas)
+    since_s = now_s if state.blind_since_s is None else state.blind_since_s
+    wants = (*(each for each in state.wants if each[0] > now_s - window_s and each[1] > held), (now_s, held))
+    reason: ScalingReason | None = Reason.NO_LOAD_DATA if now_s - since_s >= BLIND_S else None
+    return Decision(held, reason), replace(state, decided=held, wants=wants, strained=0, blind_since_s=since_s)
+
+
+def _after(state: State, decided: int, replicas: int, now_s: float, window_s: float) -> State:
+    """Return the state after a decision."""
     raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
     if decided > replicas:
         raised = (*raised, (now_s, replicas))
@@ -156,12 +170,7 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     # A count that was set from outside is held for one window.
     by_hand = decided == replicas and state.hand_s is not None and now_s - state.hand_s < window_s
     hand_s = state.hand_s if by_hand else None
-    state = replace(state, decided=decided, raised=raised, lowered_s=lowered_s, hand_s=hand_s)
-    # For the explanation alone.
-    window = Window.STABLE if not surprising else Window.PANIC if now_s < state.panic_s else Window.SHORT
-    held_s = None if state.hand_s is None else window_s
-    explanation = Explanation(aim, decided, wanted, count, window, falling=decided < replicas, held_s=held_s)
-    return Decision(decided, Reason.FOLLOWING_LOAD, wanted, explanation, limit), state
+    return replace(state, decided=decided, raised=raised, lowered_s=lowered_s, hand_s=hand_s)
 
 
 def _limited(
