@@ -102,7 +102,7 @@ def test_a_trial_of_an_operator_that_does_nothing_fails_and_says_why(releases: R
 
     releases("test", "shoal", check=False)
     log = releases.cluster.kubectl("logs", "shoal-test").stdout
-    assert "failed: the service shoal-trial in shoal-system did not answer within 10 s" in log
+    assert "failed: service shoal-trial in namespace shoal-system sent no response within 10 s" in log
     assert releases.cluster.get("infsvc") == []
     assert not releases.cluster.get("role", "shoal-test")
     releases.cluster.kubectl("delete", "pod", "shoal-test")

@@ -70,7 +70,7 @@ def service(namespace: str, model: bytes, host: str, pull_secrets: Sequence[str]
             "checksum": f"sha256:{hashlib.sha256(model).hexdigest()}",
         },
         "runtime": {"resources": resources},
-        "rollout": {"drainDelaySeconds": 0},
+        "rollout": {"drainDelaySeconds": 0, "replacementTimeoutSeconds": 0},
         "pod": {"imagePullSecrets": [{"name": name} for name in pull_secrets]},
     }
     return {
