@@ -320,7 +320,7 @@ def test_a_route_that_no_ingress_controller_takes_is_pending_and_one_that_it_tak
     gateway = Gateway("ingress", certificate, tmp_path / "log", {"route": INGRESS})
     with applied(namespace, CLASS):
         namespace.apply(**gateway.route)
-        assert "has not reported an address" in until_routed(namespace, "Unknown", "RoutePending")
+        assert "has not reported a status" in until_routed(namespace, "Unknown", "RoutePending")
     with started(gateway, namespace, programs, tmp_path):
         until_routed(namespace, "True", "RouteAccepted")
     assert namespace.get("infsvc", "adder")["status"]["url"] == f"https://{HOST}"
@@ -331,14 +331,14 @@ def test_a_route_without_the_gateway_api_and_one_that_a_gateway_refuses_say_so(
 ) -> None:
     gateway = Gateway("httproute", certificate, tmp_path / "log", {"route": HTTP_ROUTE})
     namespace.apply(**gateway.route)
-    assert "install its CRDs" in until_routed(namespace, "False", "GatewayApiMissing")
+    assert "requires the Gateway API" in until_routed(namespace, "False", "GatewayApiMissing")
     with gateway_api(namespace):
         until_routed(namespace, "Unknown", "RoutePending")
         with (
             applied(namespace, *front(gateway, "other.example")),
             for_gateway_api(programs["traefik"], namespace, gateway),
         ):
-            assert "a Gateway refuses the route" in until_routed(namespace, "False", "RouteRefused")
+            assert "a Gateway rejects the route" in until_routed(namespace, "False", "RouteRefused")
             with applied(namespace, *front(gateway)):
                 until_routed(namespace, "True", "RouteAccepted")
 

@@ -18,9 +18,7 @@ from tests import helm
 
 CHART = "charts/shoal"
 PREVIOUS = "e2e/charts/previous.tgz"
-"""The chart of 2026-11-22, before it had tests, policies of its own and roles for people: `helm package`, as it was."""
-NEW_SINCE = ("policy",)
-"""Values that it does not know."""
+"""The chart of 2026-11-26."""
 DEFINITION = "inferenceservices.serving.shoal.dev"
 OPERATORS = ("install", "upgrade")
 
@@ -32,15 +30,13 @@ class Releases:
         self.cluster = cluster
         # This cluster has no DNS, so the activator gets the operator's address once that is running.
         given = values() | {"activator": {"enabled": False}}
-        self._values, self._older = folder / "values.yaml", folder / "older.yaml"
+        self._values = folder / "values.yaml"
         self._values.write_text(yaml.safe_dump(given))
-        self._older.write_text(yaml.safe_dump({name: given[name] for name in given if name not in NEW_SINCE}))
 
     def __call__(self, command: str, name: str, *args: str, check: bool = True, **chosen: Any) -> str:
         options = ["--namespace", "shoal-system", "--timeout", "90s"]
         if command in OPERATORS:
-            known = self._older if PREVIOUS in args else self._values
-            options += ["--wait", "--values", str(known), *self._chosen(chosen)]
+            options += ["--wait", "--values", str(self._values), *self._chosen(chosen)]
         done = subprocess.run(
             [*helm.command(), command, name, *args, *options],
             env={**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)},

@@ -188,7 +188,7 @@ def test_every_panel_has_data_of_services_that_answer_refuse_fail_and_scale(
 
     # This machine has no GPU, so its memory is absent.
     assert {question.panel["title"] for question, answer in answers if not answer} == {"Device memory by pod"}
-    for title in ("Refusals by reason", "Failed rows and late answers", "Padding", "Replica-seconds", "Batch sizes"):
+    for title in ("rejected/s by reason", "Failed rows and late responses", "Padding", "Replica-seconds", "batch size"):
         assert value_of(answers, title) > 0, title
     assert [rule for rule in rules if rule["health"] != "ok"] == []
     assert {("ShoalRuntimeCrashLoop", "broken"), ("ShoalModelFailsRows", "uneven")} <= alerts

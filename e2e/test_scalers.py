@@ -23,7 +23,7 @@ def test_a_cluster_without_keda_says_so_and_the_service_serves(namespace: Cluste
     eventually(
         lambda: scaling_active(namespace)[:2] == ("False", "ScalerMissing"), lambda: str(scaling_active(namespace))
     )
-    assert "install it" in scaling_active(namespace)[2]
+    assert "requires KEDA" in scaling_active(namespace)[2]
 
 
 def test_an_hpa_reads_the_service_and_what_it_says_is_told(namespace: Cluster) -> None:
