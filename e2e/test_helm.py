@@ -18,7 +18,7 @@ from tests import helm
 
 CHART = "charts/shoal"
 PREVIOUS = "e2e/charts/previous.tgz"
-"""The chart of 2026-11-26."""
+"""The chart of 2026-11-26 as version 0.0.9, with the definitions that were current at noon."""
 DEFINITION = "inferenceservices.serving.shoal.dev"
 OPERATORS = ("install", "upgrade")
 
@@ -76,7 +76,7 @@ def releases(without_operator: Cluster, tmp_path: Path) -> Iterator[Releases]:
     names = {each["metadata"]["labels"]["name"] for each in without_operator.get("secrets", selector="owner=helm")}
     for name in names:
         given("uninstall", name)
-    without_operator.kubectl("delete", "crd", DEFINITION, "--ignore-not-found")
+    without_operator.kubectl("delete", "--ignore-not-found", "--filename", str(ROOT / "crds"))
     eventually(lambda: not without_operator.get("pods"))
 
 
