@@ -13,7 +13,7 @@ COPY images.py pyproject.toml /src/
 ARG EXTRAS
 RUN python3 /src/images.py requirements "${EXTRAS}" > /requirements.txt
 
-# Build tools, in no image.
+# Build tools. No image contains them.
 FROM base AS tools
 RUN apt-get update && apt-get install --yes --no-install-recommends binutils gcc libc6-dev \
     $(python3 -c 'import os, sysconfig; os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3-dev")')

@@ -1,20 +1,20 @@
-# `make demo` and `make test` are all that a newcomer needs; each sets up its own environment.
+# Begin with `make demo` or `make test`: each sets up the environment that it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Shoal as its images have it: installed, the path of a request compiled. What is measured is this.
+# Shoal installed with its C extensions, as in the images. Benchmarks measure this installation.
 COMPILED := $(CURDIR)/.venvs/compiled
-# Tests often wait for processes and sockets: three at once use up two cores. The threads of one PyTorch wait busily for
-# each other, so beside others it is quicker with one.
+# Processes of pytest. Tests often wait for processes and sockets: three at once use two cores fully. PyTorch's threads
+# busy-wait for each other, so tests set OMP_NUM_THREADS=1.
 TEST_PROCESSES ?= 3
-# The embedded cluster is made once for each; any other is there only once.
+# Processes of `make e2e`. Each has its own embedded cluster; another cluster has only one.
 E2E_PROCESSES ?= $(if $(KUBEBUILDER_ASSETS)$(SHOAL_E2E_KUBECONFIG),0,2)
-# The build of torch: auto, cpu, or pip for whatever pip is configured to find. See install.py.
+# The build of torch: auto, cpu, or pip (pip's default). See install.py.
 TORCH ?= auto
 export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-# The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
+# The project's own files. Checks ignore other files in a clone, such as models and notes.
 SOURCES := benchmarks client docs/hooks.py e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt glossary.txt mkdocs.yml
 
@@ -27,43 +27,43 @@ PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks cli
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
 
-test: check ## Everything that must pass before a change lands
+test: check ## Run all checks, and all tests without a cluster
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder \
 	  --ignore=tests/interop
 
-test-interop: $(VENV)/.installed ## Other projects' clients, registries and servers beside Shoal, each in an environment of its own
+test-interop: $(VENV)/.installed ## Test with clients, registries and servers of other projects, each in its own environment
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile tests/interop
 
-# Those of the runtime that ask what is compiled; its other modules are the same sources.
+# Of the runtime, only the tests of compiled modules.
 COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/handlers runtime/tensors \
   $(addprefix runtime/test_,body.py executor.py faults.py guarding.py infer_cycle.py item_log.py listening.py main.py pipeline.py \
   server.py warmup.py watchdog.py))
 
-test-compiled: $(COMPILED)/.built ## The tests of proxy and runtime again, on the compiled path of a request
+test-compiled: $(COMPILED)/.built ## Test proxy and runtime on their C extensions
 	OMP_NUM_THREADS=1 PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest --override-ini='pythonpath=$(COMPILED) .' \
 	  --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(COMPILED_TESTS)
 
-# Tests that ask the pure cores directly. Coverage doubles their time: too much for `make test`.
+# Tests that call the pure cores directly. Coverage doubles their duration, so `make test` does not measure it.
 CORE_TESTS := $(addprefix tests/,client/benching client/serving client/watching client/wire contract/test_settings.py contract/test_logs.py operator \
   proxy/batching proxy/codecs proxy/edge proxy/explaining proxy/graph proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
   runtime/batches runtime/codecs $(addprefix runtime/offline/test_,comparing.py dispatch.py fitting.py inputs.py \
   json_lines.py mapping.py quotes.py records.py results.py schemas.py shards.py sharing.py where.py windows.py) \
   runtime/test_pipeline.py runtime/test_settings.py schema)
 
-coverage: $(VENV)/.installed ## How much of the pure cores their tests run; fails below what was measured
+coverage: $(VENV)/.installed ## Measure the coverage of the pure cores; fails below `fail_under` of pyproject.toml
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=$(TEST_PROCESSES) --dist=loadfile -m 'not integration' \
 	  --cov --cov-report=term $(CORE_TESTS)
 
-mutants: $(VENV)/.installed ## Change one token of the pure cores a hundred times: which changes does no test notice?
+mutants: $(VENV)/.installed ## Change one token of the pure cores, a hundred times, and list the changes that no test detects
 	nice -n 19 $(BIN)/python -m tests.project.mutants
 
-e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
+e2e: $(VENV)/.installed ## Test the product in a cluster: embedded, or set by KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG
 	$(BIN)/python -m pytest e2e --timeout=300 --numprocesses=$(E2E_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
-test-images: $(VENV)/.installed ## Build the images with docker, podman or buildah, and run each as a pod would; SHOAL_IMAGES_TAG names built ones
+test-images: $(VENV)/.installed ## Build and run the images with docker, podman or buildah; SHOAL_IMAGES_TAG selects existing images
 	SHOAL_IMAGES_BUILD=1 $(BIN)/python -m pytest e2e/test_images.py --timeout=300
 
-check: $(VENV)/.installed ## Format, lint, strict types, import contracts
+check: $(VENV)/.installed ## Check format, lint, strict types, import contracts and the site
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts guard site
 
 lint: $(VENV)/.installed
@@ -75,7 +75,7 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
-# The theme announces its successor on each build; docs/decisions says why it is still this one.
+# The variable silences the theme's announcement of its successor. docs/decisions explains the choice of the theme.
 site: $(VENV)/.installed ## Build the documentation site into site/; a dead link or a page outside the navigation fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -91,54 +91,54 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-generated: $(VENV)/.installed ## Write again what follows from schema/: the CRD, its reference, the tables of settings; and the dashboards
+generated: $(VENV)/.installed ## Regenerate files from schema/ (CRDs, reference, tables of settings), and the dashboards
 	$(BIN)/python -m shoal_schema.generate
 	$(BIN)/python -m monitoring
 
-pictures: $(VENV)/.installed ## Draw the dashboards from what a real Prometheus answers of services under load, for docs/how-to/monitoring.md
+pictures: $(VENV)/.installed ## Draw the dashboards of docs/how-to/monitoring.md from a real Prometheus, with services under load
 	SHOAL_PICTURES=$(CURDIR)/docs/img $(BIN)/python -m pytest e2e/test_monitoring.py --timeout=400
 
-# Written with the same major version of protobuf as constraints.txt pins: a later one would warn of it.
-messages: ## Write again the messages of gRPC from their .proto
+# Generated with the major version of protobuf in constraints.txt: files of another version cause warnings.
+messages: ## Regenerate the gRPC messages from their .proto
 	$(PYTHON) -m venv .venvs/messages
 	.venvs/messages/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.81.1
 	cd proxy/shoal_proxy/rpc && $(CURDIR)/.venvs/messages/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. inference.proto
 
 bench-%: export PYTHONPATH = $(COMPILED):$(CURDIR)
 
-bench-batch: $(COMPILED)/.built ## Rows of files scored by `shoal batch`, by loops of torch, and by Ray Data
+bench-batch: $(COMPILED)/.built ## Compare `shoal batch` with loops of torch and with Ray Data
 	$(BIN)/python -m benchmarks.offline
 
-bench-coldstart: $(COMPILED)/.built ## Where the seconds of a cold start go, step by step, and the processor time of each
+bench-coldstart: $(COMPILED)/.built ## Measure the wall and CPU time of each step of a cold start
 	$(BIN)/python -m benchmarks.coldstart
 
-bench-graphs: $(COMPILED)/.built ## A graph of two models beside the chain by hand and a composition of Ray Serve
+bench-graphs: $(COMPILED)/.built ## Compare a graph of two models with calls by hand and with Ray Serve
 	$(BIN)/python -m benchmarks.graphs
 
-bench-operator: $(COMPILED)/.built ## Time from a changed spec to its patched child, idle writes, memory
+bench-operator: $(COMPILED)/.built ## Measure the time from a changed spec to its patched child, idle writes, memory
 	$(BIN)/python -m benchmarks.reconciling
 
-bench-policy: $(COMPILED)/.built ## The rules of batching, Shoal's and others', beside the offline optimum
+bench-policy: $(COMPILED)/.built ## Compare batching policies, Shoal's and others', with the offline optimum
 	$(BIN)/python -m benchmarks.policy
 
-bench-scaling: $(COMPILED)/.built ## Laws of scaling, Shoal's and others', and ways to balance, on simulated replicas
+bench-scaling: $(COMPILED)/.built ## Compare autoscaling algorithms and load balancing on simulated replicas
 	$(BIN)/python -m benchmarks.scaling
 
-bench-serve: $(COMPILED)/.built ## Requests per second and latency beside the model's own ceiling
+bench-serve: $(COMPILED)/.built ## Measure requests per second and latency, and the model's own limit
 	$(BIN)/python -m benchmarks.serve
 
-bench-peers: $(COMPILED)/.built ## The same models behind other model servers, each in an environment of its own
+bench-peers: $(COMPILED)/.built ## Measure the same models in other model servers, each in its own environment
 	$(BIN)/python -m benchmarks.peers
 
-bench-models: $(COMPILED)/.built ## The examples, served, beside a bare loop over the same inputs
+bench-models: $(COMPILED)/.built ## Compare the served examples with a loop over the same inputs
 	$(BIN)/python -m benchmarks.models
 
 soak: export PYTHONPATH = $(COMPILED):$(CURDIR)
-soak: $(COMPILED)/.built ## Attack a server for long, beside callers who check every answer; run the tests' properties with other seeds; compare 100,000 answers about tables with the libraries' own
+soak: $(COMPILED)/.built ## Attack a server while clients check each response; run property tests with other seeds; compare 100,000 results of table models with their libraries'
 	$(BIN)/python -m benchmarks.soak
 	GRPC_VERBOSITY=NONE OMP_NUM_THREADS=1 $(BIN)/python -m tests.oracle
 
-# What the demo needs, and no more; `make test` adds the rest.
+# Only the packages of the demo; other targets add the rest.
 $(VENV)/.demo: $(VENV)/.python pyproject.toml local/pyproject.toml constraints.txt
 	@$(BIN)/python install.py demo --torch $(TORCH)
 	@touch $@
@@ -161,18 +161,18 @@ $(COMPILED)/.built: $(VENV)/.installed compile.py pyproject.toml local/pyproject
 	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) . ./local
 	touch $@
 
-dist: $(VENV)/.installed ## An sdist and a pure wheel of each distribution
+dist: $(VENV)/.installed ## Build an sdist and a pure wheel of each distribution
 	rm -rf dist
 	SHOAL_COMPILE=0 $(BIN)/python -m hatchling build --directory $(CURDIR)/dist
 	cd local && $(abspath $(BIN))/python -m hatchling build --directory $(CURDIR)/dist
 
-images: ## The images, by docker, podman or buildah; fails where one outgrew its mark. BASE= CUDA= REGISTRY= TAG= ONLY=, and FLAGS= for the builder
+images: ## Build the images with docker, podman or buildah; fails above their size limits. BASE= CUDA= REGISTRY= TAG= ONLY=, and FLAGS= for the builder
 	$(PYTHON) images.py build $(if $(BASE),--base '$(BASE)') $(if $(CUDA),--cuda $(CUDA)) $(if $(REGISTRY),--registry $(REGISTRY)) \
 	  $(if $(TAG),--tag $(TAG)) $(if $(BUILDER),--builder $(BUILDER)) $(if $(EXTRAS),--extras $(EXTRAS)) \
 	  $(if $(PIP_CONF),--pip-conf '$(PIP_CONF)') $(if $(FLAGS),--flags='$(FLAGS)') $(ONLY)
 
-# torch alone is pinned by hand: a newer one brings gigabytes that nobody here needs.
-pins: ## Renew constraints.txt from the newest versions that pyproject.toml allows
+# torch alone is pinned by hand: newer versions add gigabytes of unused packages.
+pins: ## Renew constraints.txt with the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venvs/pins
 	echo 'torch==2.13.0' > .venvs/torch.txt
 	.venvs/pins/bin/python -m pip install --quiet --constraint .venvs/torch.txt --editable '.[dev]' --editable ./local

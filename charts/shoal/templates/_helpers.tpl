@@ -23,7 +23,7 @@ app.kubernetes.io/component: operator
 {{- define "shoal.activatorChecks" -}}
 {{- range .env }}
 {{- if and (hasPrefix "SHOAL_" .name) (not (regexMatch "^SHOAL_(ACTIVATOR|LOG)_" .name)) }}
-{{- fail (printf "activator.env: %s is no setting of the activator, whose names begin with SHOAL_ACTIVATOR_ or SHOAL_LOG_" .name) }}
+{{- fail (printf "activator.env: %s is not a setting of the activator. Its settings begin with SHOAL_ACTIVATOR_ or SHOAL_LOG_." .name) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -44,7 +44,7 @@ app.kubernetes.io/component: activator
 {{ include "shoal.commonLabels" . }}
 {{- end }}
 
-{{- /* Of what other operators pick up by labels. Call with (dict "root" . "labels" the values' own) */ -}}
+{{- /* Labels of objects that Prometheus' operator and Grafana's sidecar select. Call with (dict "root" . "labels" additional labels) */ -}}
 {{- define "shoal.monitoringLabels" -}}
 app.kubernetes.io/name: {{ .root.Chart.Name }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -83,14 +83,14 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
     - inferencegraphs/scale
     - batchinferences/status
   verbs: [patch]
-# Where OwnerReferencesPermissionEnforcement is on, an owner reference that blocks needs this.
+# Owner references with blockOwnerDeletion require it if OwnerReferencesPermissionEnforcement is enabled.
 - apiGroups: [serving.shoal.dev]
   resources: [inferenceservices/finalizers, inferencegraphs/finalizers, batchinferences/finalizers]
   verbs: [update]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch]
-# Of a BatchInference; it is deleted with it by the cluster.
+# The Job of a BatchInference. The garbage collector deletes it with its owner.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch]
@@ -100,7 +100,7 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch]
-# Kinds that a change of the spec, or of these values (peers), can make superfluous.
+# Kinds that the operator deletes when a change of the spec, or of the value peers, no longer requires them.
 - apiGroups: [""]
   resources: [services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
@@ -140,10 +140,10 @@ shoal-operator{{ if and .Values.watchNamespaces (not (has .Release.Namespace .Va
   verbs: [list, watch]
 {{- end }}
 
-{{- /* "same" where the definition is there already, is this chart's, and has no or another owning release: Helm would refuse to
-install over it, and there is nothing to change. Empty where it is not there, or this release's own. Where it is another definition, fails:
-also where it is not marked to be kept, as Helm deletes what a release had before and has no more, and every service would go with it.
-Without keep the release takes it away when it goes, so it must be its own. Call with (dict "crd" CRD "root" .) */ -}}
+{{- /* "same" if the cluster has the definition of this chart and this release does not own it: Helm would not install over it, and
+no change is needed. Empty if it is missing, or owned by this release. Fails if the definition differs, or has no `keep` annotation:
+Helm would delete it, with all services, once a release no longer contains it. Without crds.keep the release deletes the definition
+when it is uninstalled, so it must own it. Call with (dict "crd" CRD "root" .) */ -}}
 {{- define "shoal.othersDefinition" -}}
 {{- $name := .crd.metadata.name }}
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name }}
@@ -152,12 +152,12 @@ Without keep the release takes it away when it goes, so it must be its own. Call
 {{- $namespace := get $annotations "meta.helm.sh/release-namespace" }}
 {{- if and $found .root.Values.crds.keep (or (ne $release .root.Release.Name) (ne $namespace .root.Release.Namespace)) }}
 {{- if ne (pick $annotations "serving.shoal.dev/definition" "helm.sh/resource-policy" | toJson) (toJson .crd.metadata.annotations) }}
-{{- fail (printf "the definition %s in this cluster is not the one of this version of Shoal, and %s. Bring it up to date with the file of this version, then install again: kubectl apply --server-side --force-conflicts --filename crds/" $name (ternary (printf "belongs to the Helm release %s in namespace %s" $release $namespace) "belongs to no Helm release" (ne $release ""))) }}
+{{- fail (printf "the CustomResourceDefinition %s in this cluster is not the one of this version of Shoal, and %s. Apply the file of this version, then install again: kubectl apply --server-side --force-conflicts --filename crds/" $name (ternary (printf "belongs to the Helm release %s in namespace %s" $release $namespace) "belongs to no Helm release" (ne $release ""))) }}
 {{- end }}same
 {{- end }}
 {{- end }}
 
-{{- /* Where pods of the chart may run, apart from each other where that can be. Call with (dict "root" . "labels" the pods' selector) */ -}}
+{{- /* Scheduling of the chart's pods: replicas prefer different nodes. Call with (dict "root" . "labels" the pods' selector) */ -}}
 {{- define "shoal.scheduling" -}}
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (fromYaml .labels)) }}
 {{- $apart := list (dict "weight" 100 "podAffinityTerm" $term) }}
@@ -178,7 +178,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* Namespaces that may reach the admin ports: the operator's, and those that may read metrics. */ -}}
+{{- /* Namespaces with access to the admin ports: the operator's, and those that may read metrics. */ -}}
 {{- define "shoal.metricsReaders" -}}
 - namespaceSelector:
     matchExpressions:
@@ -187,7 +187,7 @@ tolerations: {{- toYaml . | nindent 2 }}
         values: {{- prepend .Values.metricsNamespaces .Release.Namespace | uniq | toYaml | nindent 10 }}
 {{- end }}
 
-{{- /* The pods of services. */ -}}
+{{- /* The services' pods. */ -}}
 {{- define "shoal.servicesPods" -}}
 - namespaceSelector:
     {{- if .Values.watchNamespaces }}
@@ -201,7 +201,7 @@ tolerations: {{- toYaml . | nindent 2 }}
     matchLabels: {app.kubernetes.io/managed-by: shoal-operator}
 {{- end }}
 
-{{- /* Names of the cluster; OpenShift's DNS listens at 5353. */ -}}
+{{- /* The cluster's DNS. OpenShift's listens at 5353. */ -}}
 {{- define "shoal.dns" -}}
 - ports:
     - {protocol: UDP, port: 53}

@@ -301,7 +301,7 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
             {"activator": {"env": [{"name": "SHOAL_PROXY_DOCS", "value": "true"}]}},
             "SHOAL_PROXY_DOCS is no setting of",
         ),
-        ({"activator": {"env": [{"name": "SHOAL_WAITNG_X", "value": "1"}]}}, "whose names begin with SHOAL_ACTIVATOR_"),
+        ({"activator": {"env": [{"name": "SHOAL_WAITNG_X", "value": "1"}]}}, "begin with SHOAL_ACTIVATOR_"),
     ],
 )
 def test_wrong_values_are_refused_and_named(chart: Chart, values: Json, words: str) -> None:
