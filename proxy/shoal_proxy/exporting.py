@@ -4,8 +4,9 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -24,6 +25,35 @@ AT_ONCE: Final = 512
 LAST_WORDS_S: Final = 2.0
 """Time limit for exporting the last spans when the process ends."""
 _SCOPE: Final = InstrumentationScope("shoal_proxy", VERSION)
+_CERTIFICATES: Final = ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE")
+"""The SDK's settings of the authorities to trust."""
+_PROVIDERS: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{each}CREDENTIAL_PROVIDER" for each in ("TRACES_", ""))
+"""The SDK's settings of a plugin that makes the session."""
+
+
+class Session(requests.Session):
+    """A session whose file of authorities has priority over ``REQUESTS_CA_BUNDLE``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._untrusted_logged = False
+
+    def request(self, *args: Any, **options: Any) -> requests.Response:
+        """Send a request; log the remedy once if the server's certificate is not trusted."""
+        # The environment replaces the session's value, but not that of a request.
+        options["verify"] = self.verify
+        try:
+            return super().request(*args, **options)
+        except requests.exceptions.SSLError as error:
+            if not self._untrusted_logged and "CERTIFICATE_VERIFY_FAILED" in str(error):
+                self._untrusted_logged = True
+                logger.warning(
+                    "event=collector_untrusted error=%r remedy=%r",
+                    str(error),
+                    f"Set {_CERTIFICATES[1]} or SSL_CERT_FILE to the file of the authority (in a cluster with proxy.env"
+                    " and proxy.volumeMounts)",
+                )
+            raise
 
 
 class Exporter:
@@ -31,7 +61,12 @@ class Exporter:
 
     def __init__(self, tracer: Tracer, environ: Mapping[str, str], model: str) -> None:
         self._tracer = tracer
-        self._exporter = OTLPSpanExporter()
+        # As for other connections of the proxy. The SDK reads only its own settings.
+        trusted = environ.get("SSL_CERT_FILE") or environ.get("SSL_CERT_DIR")
+        self._exporter = OTLPSpanExporter(
+            certificate_file=None if any(map(environ.get, _CERTIFICATES)) else trusted,
+            session=None if any(map(environ.get, _PROVIDERS)) else Session(),
+        )
         # A service name in the environment has priority over the model's name.
         named = "service.name" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "") or environ.get("OTEL_SERVICE_NAME")
         self._resource = Resource.create({} if named else {SERVICE_NAME: model})

@@ -1,10 +1,13 @@
 """Requests and batches as a collector of OpenTelemetry's hears of them."""
 
+import logging
+import ssl
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,8 +16,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from shoal_proxy.tracer import RING, Tracer, tracer_from
 from shoal_proxy.tracing.sampling import Sampling
+from tests.certificates import Authority
 from tests.fakes import RunningProxy, running_proxy
 
+TRUST = Authority()
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UNSAMPLED = f"{CALLER[:-1]}0"
 ROW = {"instances": [[0.5, 0.5, 0.5, 0.5]]}
@@ -52,7 +57,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @contextmanager
-def collecting(status: int) -> Iterator[Collector]:
+def collecting(status: int, context: ssl.SSLContext | None = None) -> Iterator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
@@ -66,6 +71,9 @@ def collecting(status: int) -> Iterator[Collector]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         made = Collector(server.server_port, status)
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            made.url = made.url.replace("http://", "https://")
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -149,6 +157,44 @@ def test_a_collector_that_is_away_costs_no_request(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with running_proxy() as running:
         assert {ask(running).status_code for _ in range(20)} == {200}
+
+
+@pytest.fixture
+def private_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """Run a collector whose certificate is of a private authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*TRUST.issue().written(tmp_path / "server"))
+    with collecting(200, context) as made:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
+        yield made
+
+
+@pytest.mark.parametrize(
+    "setting", ["SSL_CERT_FILE", "OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"]
+)
+def test_a_collector_with_a_private_authority_receives_spans_if_a_setting_names_the_authority(
+    private_collector: Collector, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The exporter's settings have priority over those of the process and of its HTTP library.
+    for each in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.setenv(each, str(Authority("another authority").written(tmp_path / "other")))
+    monkeypatch.setenv(setting, str(TRUST.written(tmp_path / "ca")))
+    with running_proxy() as running:
+        assert ask(running).status_code == 200
+        assert len(private_collector.until(2)) == 2
+
+
+def test_the_log_names_the_setting_if_the_certificate_of_a_collector_is_not_trusted(
+    private_collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # One try: the exporter retries until its time limit.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    with caplog.at_level(logging.WARNING), running_proxy() as running:
+        assert ask(running).status_code == 200
+        running.until(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text)
+
+    assert "OTEL_EXPORTER_OTLP_CERTIFICATE" in caplog.text
+    assert private_collector.spans == []
 
 
 def test_without_a_collector_nothing_is_traced() -> None:
